@@ -1,0 +1,289 @@
+"""Reads ``config/`` into typed objects; the one reader of each file there.
+
+``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes ·
+``config/providers/<provider>.toml`` what a provider's names mean and what its API does not say.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
+
+CONFIG = Path(__file__).resolve().parents[1] / "config"
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.strip() else None
+
+
+def _count(text: str) -> int:
+    return int(float(text)) if text.strip() else 0
+
+
+@cache
+def load_gpus() -> Mapping[str, GpuSpec]:
+    """Accelerators by canonical name."""
+    with (CONFIG / "gpus.csv").open(newline="") as file:
+        return MappingProxyType({row["gpu"]: _gpu(row) for row in csv.DictReader(file)})
+
+
+def _gpu(row: Mapping[str, str]) -> GpuSpec:
+    return GpuSpec(
+        gpu=row["gpu"],
+        vendor=row["vendor"],
+        arch=row["arch"],
+        bf16_tflops=_number(row["bf16_tflops"]),
+        fp16_tflops=_number(row["fp16_tflops"]),
+        fp8_tflops=_number(row["fp8_tflops"]),
+        fp4_tflops=_number(row["fp4_tflops"]),
+        memory_gb=float(row["mem_gb"]),
+        hbm_gbyte_s=float(row["mem_gbytes_s"]),
+        scaleup_gbyte_s_per_dir=_number(row["scaleup_gbytes_s_per_dir"]),
+        scaleup_kind=row["scaleup"],
+        pcie_gbyte_s_per_dir=_number(row["pcie_gbytes_s_per_dir"]),
+        tdp_w=_number(row["tdp_w"]),
+        matmul_best_bf16_tflops=_number(row["matmul_best_bf16_tflops"]),
+        matmul_best_fp8_tflops=_number(row["matmul_best_fp8_tflops"]),
+        status=row["status"],
+        source=row["source"],
+    )
+
+
+@cache
+def load_models() -> Mapping[str, ModelShape]:
+    """Named model shapes."""
+    with (CONFIG / "models.csv").open(newline="") as file:
+        return MappingProxyType({row["model"]: _model(row) for row in csv.DictReader(file)})
+
+
+def _model(row: Mapping[str, str]) -> ModelShape:
+    full = row["full_attn_layers"]
+    return ModelShape(
+        name=row["model"],
+        attention=_known_attention(row["attention"]),
+        layers=_count(row["layers"]),
+        hidden=_count(row["hidden"]),
+        heads=_count(row["heads"]),
+        kv_heads=_count(row["kv_heads"]),
+        head_dim=_count(row["head_dim"]),
+        ffn=_count(row["ffn"]),
+        vocab=_count(row["vocab"]),
+        total_params=float(row["total_params_b_calc"]) * 1e9,
+        active_params=float(row["active_params_b_calc"]) * 1e9,
+        kv_elements_per_token=_count(row["kv_elems_per_token"]),
+        mlp_mats=_count(row["mlp_mats"]),
+        experts=_count(row["experts"]),
+        active_experts=_count(row["active_experts"]),
+        shared_experts=_count(row["shared_experts"]),
+        moe_ffn=_count(row["moe_ffn"]),
+        first_k_dense=_count(row["first_k_dense"]),
+        moe_every=max(1, _count(row["moe_every"])),
+        tie_embeddings=row["tie_embeddings"] in {"1", "True", "true"},
+        context=_count(row["context"]) or 131072,
+        sliding_window=_count(row["sliding_window"]) or None,
+        full_attn_layers=_count(full) if full.strip() else None,
+        q_lora_rank=_count(row["q_lora_rank"]),
+        kv_lora_rank=_count(row["kv_lora_rank"]),
+        qk_rope_dim=_count(row["qk_rope_dim"]),
+        qk_nope_dim=_count(row["qk_nope_dim"]),
+        v_head_dim=_count(row["v_head_dim"]),
+        source=row["source"],
+    )
+
+
+def _known_attention(text: str) -> Attention:
+    """Hybrids count as the attention of the layers that keep a cache."""
+    for kind in (Attention.MLA, Attention.GQA, Attention.MQA):
+        if kind in text:
+            return kind
+    return Attention.MHA
+
+
+def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShape:
+    """A named shape, or one read from a Hugging Face ``config.json`` (a path relative to ``base``).
+
+    Raises InputError at ``pointer`` of ``source`` that names the closest known models.
+    """
+    models = load_models()
+    if name in models:
+        return models[name]
+    path = base / name
+    if name.endswith(".json") and path.is_file():
+        try:
+            return model_from_hf_config(json.loads(path.read_text()), name)
+        except (ValueError, KeyError, TypeError) as error:
+            problem = FieldProblem(pointer, f"{name!r} ({error})", "a Hugging Face config.json")
+            raise InputError(source, (problem,)) from error
+    folded = {known.lower(): known for known in models}
+    near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
+    known = ", ".join(folded[match] for match in near)
+    expected = "a model of config/models.csv or the path of a Hugging Face config.json"
+    if known:
+        expected += f" (nearest: {known})"
+    raise InputError(source, (FieldProblem(pointer, repr(name), expected),))
+
+
+def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
+    """A shape from the fields of a Hugging Face ``config.json`` (nested ``text_config`` is followed).
+
+    Raises KeyError or ValueError when a needed field is missing or not a number.
+    """
+    text: Mapping[str, Any] = config.get("text_config") or config
+    layers, hidden = int(text["num_hidden_layers"]), int(text["hidden_size"])
+    heads = int(text["num_attention_heads"])
+    kv_heads = int(text.get("num_key_value_heads") or heads)
+    mla = bool(text.get("kv_lora_rank"))
+    experts = _first(text, "num_local_experts", "n_routed_experts", "num_experts")
+    model_type = str(text.get("model_type", ""))
+    ffn = _first(text, "intermediate_size", "ffn_dim", "n_inner") or 4 * hidden
+    shape = ModelShape(
+        name=name,
+        attention=_attention(mla, heads, kv_heads),
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=int(text.get("head_dim") or hidden // heads),
+        ffn=ffn,
+        vocab=int(text["vocab_size"]),
+        total_params=0.0,
+        active_params=0.0,
+        kv_elements_per_token=0,
+        mlp_mats=2 if model_type in {"gpt2", "opt", "bloom", "falcon", "gptj", "gpt_neox"} else 3,
+        experts=experts,
+        active_experts=_first(text, "num_experts_per_tok", "moe_topk") if experts else 0,
+        shared_experts=_first(text, "n_shared_experts", "num_shared_experts"),
+        moe_ffn=(_first(text, "moe_intermediate_size") or ffn) if experts else 0,
+        first_k_dense=_first(text, "first_k_dense_replace"),
+        moe_every=max(1, _first(text, "interleave_moe_layer_step", "decoder_sparse_step")),
+        tie_embeddings=bool(text.get("tie_word_embeddings", False)),
+        context=_first(text, "max_position_embeddings", "n_positions") or 131072,
+        sliding_window=_window(text),
+        q_lora_rank=_first(text, "q_lora_rank"),
+        kv_lora_rank=_first(text, "kv_lora_rank"),
+        qk_rope_dim=_first(text, "qk_rope_head_dim"),
+        qk_nope_dim=_first(text, "qk_nope_head_dim"),
+        v_head_dim=_first(text, "v_head_dim"),
+        source="config.json",
+    )
+    return shape.with_counted_params()
+
+
+def _first(text: Mapping[str, Any], *names: str) -> int:
+    for field_name in names:
+        if text.get(field_name):
+            return int(text[field_name])
+    return 0
+
+
+def _window(text: Mapping[str, Any]) -> int | None:
+    if text.get("use_sliding_window") is False:
+        return None
+    return _first(text, "sliding_window") or None
+
+
+def _attention(mla: bool, heads: int, kv_heads: int) -> Attention:
+    if mla:
+        return Attention.MLA
+    if kv_heads == 1:
+        return Attention.MQA
+    return Attention.MHA if kv_heads == heads else Attention.GQA
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What is publicly known of a provider's node type but not said by its API."""
+
+    form: Form | None = None
+    intra_node: IntraNode | None = None
+    fabric: Fabric | None = None
+    vcpus: float | None = None
+    memory_gb: float | None = None
+    disk_gb: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """``config/providers/<provider>.toml``.
+
+    ``silicon``: the provider's GPU words → canonical names. ``nodes``: facts by the provider's SKU
+    name. ``countries``: region (or its prefix) → ISO country. ``compliance``: tags that hold for all.
+    """
+
+    silicon: Mapping[str, str]
+    nodes: Mapping[str, NodeFacts]
+    countries: Mapping[str, str]
+    compliance: frozenset[str] = field(default_factory=frozenset)
+
+    def country_of(self, region: str) -> str | None:
+        """Country of ``region`` by exact name, else by the longest known prefix."""
+        if region in self.countries:
+            return self.countries[region]
+        prefixes = [known for known in self.countries if region.startswith(known)]
+        return self.countries[max(prefixes, key=len)] if prefixes else None
+
+
+@cache
+def load_provider_facts(provider: str) -> ProviderFacts:
+    """Facts of one provider; KeyError-free: missing tables are empty."""
+    data = tomllib.loads((CONFIG / "providers" / f"{provider}.toml").read_text())
+    return ProviderFacts(
+        silicon=MappingProxyType(data.get("silicon", {})),
+        nodes=MappingProxyType({name: _node(row) for name, row in data.get("nodes", {}).items()}),
+        countries=MappingProxyType(data.get("countries", {})),
+        compliance=frozenset(data.get("compliance", [])),
+    )
+
+
+def _node(row: Mapping[str, Any]) -> NodeFacts:
+    intra, fabric = row.get("intra_node"), row.get("fabric")
+    return NodeFacts(
+        form=Form(row["form"]) if "form" in row else None,
+        intra_node=IntraNode(LinkKind(intra["kind"]), float(intra["gbyte_s"])) if intra else None,
+        fabric=(
+            Fabric(
+                FabricKind(fabric["kind"]),
+                float(fabric["gbit_s_per_node"]),
+                int(fabric["max_nodes"]),
+                fabric.get("domain"),
+            )
+            if fabric
+            else None
+        ),
+        vcpus=row.get("vcpus"),
+        memory_gb=row.get("memory_gb"),
+        disk_gb=row.get("disk_gb"),
+        source=row.get("source", ""),
+    )
+
+
+def infer_intra_node(gpu: str, gpus_per_node: int) -> IntraNode | None:
+    """The link that a form factor implies; None for one GPU or an unknown GPU.
+
+    Rule: SXM and OAM boards are always joined by their own switch or mesh, at the datasheet rate of
+    ``config/gpus.csv`` (both directions); PCIe cards talk over PCIe, bridges are not assumed.
+    """
+    spec = load_gpus().get(gpu)
+    if spec is None or gpus_per_node < 2:
+        return None
+    if spec.vendor == "AMD" and spec.scaleup_gbyte_s_per_dir:
+        return IntraNode(LinkKind.XGMI, 2 * spec.scaleup_gbyte_s_per_dir)
+    switched = "NVLink" in spec.scaleup_kind and "bridge" not in spec.scaleup_kind
+    if switched and spec.scaleup_gbyte_s_per_dir:
+        return IntraNode(LinkKind.NVLINK, 2 * spec.scaleup_gbyte_s_per_dir)
+    if spec.pcie_gbyte_s_per_dir:
+        return IntraNode(LinkKind.PCIE, 2 * spec.pcie_gbyte_s_per_dir)
+    return None

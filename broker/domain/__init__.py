@@ -1,0 +1,1 @@
+"""Frozen words and pure rules; the standard library is all that this package needs."""

@@ -1,0 +1,128 @@
+"""What holding capacity costs: the one place that says how segments become money.
+
+Rules (contract, section 4): node *k* is held while at least *k* nodes are. The billing increment
+and the minimum term apply to each such holding. A term that runs past the horizon is owed in full.
+A ``listed`` window is sold per node and per segment, always whole, at that segment's share of
+``upfront_usd``, which buys all nodes of all segments; increments and minimum terms do not apply.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+
+from broker.domain.money import ZERO, split_cents
+from broker.domain.offer import Offer, WindowKind
+from broker.domain.window import Segment, Window
+
+SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holding:
+    """``nodes`` nodes held without a break over ``window``."""
+
+    window: Window
+    nodes: int
+
+
+def holdings(segments: Sequence[Segment]) -> tuple[Holding, ...]:
+    """The unbroken holdings of a step function, node by node, equal ones counted together.
+
+    Raises ValueError when segments overlap.
+    """
+    ordered = sorted(segments)
+    for before, after in pairwise(ordered):
+        if after.start < before.end:
+            raise ValueError(f"segments overlap at {after.start.isoformat()}")
+    found: Counter[Window] = Counter()
+    open_since: list[datetime] = []
+    last_end: datetime | None = None
+    for segment in ordered:
+        still_held = segment.nodes if segment.start == last_end else 0
+        while len(open_since) > still_held:
+            found[Window(open_since.pop(), _require(last_end))] += 1
+        while len(open_since) < segment.nodes:
+            open_since.append(segment.start)
+        last_end = segment.end
+    while open_since:
+        found[Window(open_since.pop(), _require(last_end))] += 1
+    return tuple(sorted(Holding(window, nodes) for window, nodes in found.items()))
+
+
+def billed_seconds(offer: Offer, window: Window) -> int:
+    """Seconds charged for one node held over ``window``: minimum term, then rounded up to increments."""
+    held = window.duration // timedelta(microseconds=1)
+    least = round(offer.min_hours * SECONDS_PER_HOUR * 1_000_000)
+    increment = max(1, offer.billing_increment_s) * 1_000_000
+    return -(-max(held, least) // increment) * increment // 1_000_000
+
+
+def holding_cost_usd(offer: Offer, segments: Sequence[Segment]) -> Decimal:
+    """Exact cost of ``segments`` held on ``offer`` in USD (the caller rounds to cents)."""
+    if offer.window is not None and offer.window.kind is WindowKind.LISTED:
+        return _listed_cost_usd(offer, segments)
+    cost = ZERO
+    for holding in holdings(segments):
+        seconds = billed_seconds(offer, holding.window)
+        cost += holding.nodes * (
+            offer.price_usd_per_node_hour * seconds / SECONDS_PER_HOUR + (offer.upfront_usd or ZERO)
+        )
+    return cost
+
+
+def _listed_cost_usd(offer: Offer, segments: Sequence[Segment]) -> Decimal:
+    bought = _node_seconds(segments)
+    if offer.upfront_usd is None:
+        return offer.price_usd_per_node_hour * bought / SECONDS_PER_HOUR
+    assert offer.window is not None
+    return offer.upfront_usd * bought / _node_seconds(offer.window.segments)
+
+
+def _node_seconds(segments: Iterable[Segment]) -> int:
+    return sum(s.nodes * ((s.end - s.start) // timedelta(seconds=1)) for s in segments)
+
+
+def node_hours(segments: Iterable[Segment]) -> float:
+    """Node-hours of a step function."""
+    return _node_seconds(segments) / SECONDS_PER_HOUR
+
+
+def days(window: Window) -> Iterator[Window]:
+    """``window`` cut at UTC midnights."""
+    start = window.start
+    while start < window.end:
+        midnight = (start + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+        end = min(midnight, window.end)
+        yield Window(start, end)
+        start = end
+
+
+def spread_by_day(cost_usd: Decimal, segments: Sequence[Segment]) -> tuple[tuple[Window, Decimal], ...]:
+    """``cost_usd`` (whole cents) spread over the UTC days of ``segments`` by node-hours, summing exactly.
+
+    Days on which nothing is held are left out. The windows are the held part of each day, from its
+    first to its last held instant.
+    """
+    by_day: dict[datetime, tuple[Window, Decimal]] = {}
+    for segment in sorted(segments):
+        for part in days(segment.window):
+            day = part.start.replace(hour=0, minute=0, second=0, microsecond=0)
+            seconds = Decimal((part.end - part.start) // timedelta(seconds=1)) * segment.nodes
+            if day in by_day:
+                window, weight = by_day[day]
+                by_day[day] = (Window(window.start, part.end), weight + seconds)
+            else:
+                by_day[day] = (part, seconds)
+    rows = list(by_day.values())
+    shares = split_cents(cost_usd, [weight for _, weight in rows]) if rows else ()
+    return tuple((window, usd) for (window, _), usd in zip(rows, shares, strict=True))
+
+
+def _require(instant: datetime | None) -> datetime:
+    assert instant is not None
+    return instant

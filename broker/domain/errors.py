@@ -1,0 +1,173 @@
+"""Errors named by meaning.
+
+BrokerError
+├── InputError                 bad input; carries one or more FieldProblem
+├── NotFound                   the named thing does not exist (for this team)
+├── Conflict                   the state of the thing forbids the wish
+│   ├── StalePlan              prices moved past the tolerance, or an offer went away
+│   ├── ConcurrentChange       somebody else wrote the row first
+│   └── IdempotencyMismatch    one key, two bodies
+├── ApprovalRequired           a policy asks for finance's word first
+├── OverBudget                 the plan costs more than the budget allows
+├── NotAuthenticated           no key, or an unknown one
+├── NotPermitted               the key lacks a scope
+├── StoreTooNew                the database was written by a newer version
+└── ProviderError              a provider failed; ``retryable`` says whether waiting may help
+├── ProviderUnavailable    timeout, connection, 5xx, breaker open
+├── RateLimited            carries ``retry_after_s``
+├── PayloadUnreadable      the answer is not what the provider documents
+├── CredentialsRejected    401, 403
+├── InsufficientCapacity   no stock for the order
+├── QuotaExceeded          our account's limit
+├── OrderRejected          the provider refuses the order as it stands
+├── ReleaseRefused         not now (still provisioning) or never (a block)
+├── LeaseNotFound          already gone: success of a release
+└── OutcomeUnknown         a buy may or may not have happened
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class BrokerError(Exception):
+    """Root of every error that the product raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One wrong field: where it is, what stood there, what was expected.
+
+    ``pointer`` is a JSON pointer into the input (``/workloads/0/deadline``); ``line`` and
+    ``column`` are 1-based places in the source text when it was text.
+    """
+
+    pointer: str
+    found: str
+    expected: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        place = f" (line {self.line}, column {self.column})" if self.line is not None else ""
+        return f"{self.pointer or '/'}{place}: found {self.found}, expected {self.expected}"
+
+
+class InputError(BrokerError):
+    """Input that cannot be used, with every problem that was found."""
+
+    def __init__(self, source: str, problems: tuple[FieldProblem, ...]) -> None:
+        self.source = source
+        self.problems = problems
+        super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
+
+
+class NotFound(BrokerError):
+    """Nothing of that kind and name exists, or it belongs to another team."""
+
+    def __init__(self, kind: str, name: str, hint: str = "") -> None:
+        self.kind = kind
+        self.name = name
+        super().__init__(f"{kind} {name!r} not found" + (f"; {hint}" if hint else ""))
+
+
+class Conflict(BrokerError):
+    """The wish is well formed, but the state of the thing forbids it."""
+
+
+class StalePlan(Conflict):
+    """The market moved past the plan's tolerance since it was made."""
+
+
+class ConcurrentChange(Conflict):
+    """The row's version is not the one that was read."""
+
+
+class IdempotencyMismatch(Conflict):
+    """An idempotency key came again with another body."""
+
+
+class ApprovalRequired(BrokerError):
+    """A plan over the policy's limit waits for ``spend:approve``."""
+
+
+class OverBudget(BrokerError):
+    """The plan costs more than the team's budget leaves."""
+
+
+class NotAuthenticated(BrokerError):
+    """No bearer key, or one that is unknown, expired or revoked."""
+
+
+class NotPermitted(BrokerError):
+    """The key is known but lacks a scope."""
+
+
+class StoreTooNew(BrokerError):
+    """The database's schema revision is unknown to this version of the program."""
+
+
+class ProviderError(BrokerError):
+    """A provider failed or refused. ``provider`` names it; ``retryable`` says if waiting may help."""
+
+    retryable = False
+
+    def __init__(self, provider: str, message: str, *, request_id: str | None = None) -> None:
+        self.provider = provider
+        self.request_id = request_id
+        super().__init__(f"{provider}: {message}")
+
+
+class ProviderUnavailable(ProviderError):
+    """Timeout, refused or reset connection, 5xx, or an open breaker, on a call without effect."""
+
+    retryable = True
+
+
+class RateLimited(ProviderError):
+    """Too many calls. ``retry_after_s`` is the provider's own wish, or None."""
+
+    retryable = True
+
+    def __init__(self, provider: str, message: str, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(provider, message)
+
+
+class PayloadUnreadable(ProviderError):
+    """The answer as a whole is not what the provider documents (single rows are *rejected* instead)."""
+
+
+class CredentialsRejected(ProviderError):
+    """The provider does not accept our credentials."""
+
+
+class InsufficientCapacity(ProviderError):
+    """No stock for this order now."""
+
+
+class QuotaExceeded(ProviderError):
+    """Our account may not hold more."""
+
+
+class OrderRejected(ProviderError):
+    """The provider refuses the order as it stands; sending it again will not help."""
+
+
+class ReleaseRefused(ProviderError):
+    """The provider will not end it now. ``forever`` when it never will (a block that ends by itself)."""
+
+    def __init__(self, provider: str, message: str, *, forever: bool) -> None:
+        self.forever = forever
+        self.retryable = not forever
+        super().__init__(provider, message)
+
+
+class LeaseNotFound(ProviderError):
+    """The provider knows no such lease (any more)."""
+
+
+class OutcomeUnknown(ProviderError):
+    """The order was sent and the answer was lost: look before you act again."""
+
+    retryable = True

@@ -1,0 +1,49 @@
+"""What the performance core expects of a workload on a SKU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Provenance(StrEnum):
+    """Where an estimate comes from, least to most trusted."""
+
+    MODELLED = "modelled"
+    CALIBRATED = "calibrated"
+    MEASURED = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """A parallel layout: tensor, pipeline, data, context and expert degrees.
+
+    ``recompute`` is ``none``, ``selective`` or ``full``.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    micro_batch: int = 1
+    recompute: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Metrics by name with an 80 % interval; all three mappings have the same keys.
+
+    Training: ``step_s mfu tokens_per_s hours memory_gb_per_gpu communication_share
+    checkpoint_share goodput``. Serving and batch: ``requests_per_s_per_replica ttft_p95_ms
+    itl_p95_ms tokens_per_s memory_gb_per_gpu kv_tokens usd_per_million_tokens cold_start_s``.
+    """
+
+    value: Mapping[str, float] = field(hash=False)
+    low: Mapping[str, float] = field(hash=False)
+    high: Mapping[str, float] = field(hash=False)
+    provenance: Provenance = Provenance.MODELLED
+
+    def __getitem__(self, metric: str) -> float:
+        return self.value[metric]

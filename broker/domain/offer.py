@@ -1,0 +1,137 @@
+"""An offer: what a provider said that it sells, when asked. Immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, time
+from decimal import Decimal
+from enum import StrEnum
+
+from broker.domain.sku import Sku
+from broker.domain.window import Segment
+
+
+class Tier(StrEnum):
+    """How capacity is sold."""
+
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+    COMMITTED = "committed"
+    WINDOW = "window"
+
+
+class WindowKind(StrEnum):
+    """How a window is found and bought."""
+
+    LISTED = "listed"
+    SLOTS = "slots"
+    ORDERBOOK = "orderbook"
+    REQUEST = "request"
+
+
+class CancelRule(StrEnum):
+    """What leaving a bought window early is worth."""
+
+    NEVER = "never"
+    UNTIL = "until"
+    RESELL = "resell"
+    ANY_TIME = "any_time"
+
+
+class StockLevel(StrEnum):
+    """The provider's word on stock."""
+
+    NONE = "none"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """``nodes`` when the provider counts, else None: "some"."""
+
+    level: StockLevel = StockLevel.UNKNOWN
+    nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTerms:
+    """What of time is sold, on which grid.
+
+    ``segments``: what is free (``slots``, ``orderbook``) or sold whole (``listed``).
+    ``anchor_utc``: time of day at which windows start, or None. ``lead_hours`` before a start.
+    ``teardown_s``: the seller takes the nodes back this long before the end that is paid for.
+    """
+
+    kind: WindowKind
+    segments: tuple[Segment, ...]
+    anchor_utc: time | None = None
+    step_hours: float = 1.0
+    durations_hours: tuple[float, ...] | None = None
+    lead_hours: float = 0.0
+    cancel: CancelRule = CancelRule.NEVER
+    teardown_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NativePrice:
+    """The price as the provider quoted it."""
+
+    amount: Decimal
+    currency: str
+    per: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One thing a provider sells, as seen at ``observed_at``.
+
+    ``offer_id`` is stable from poll to poll while what is sold is the same. ``zone`` None: the
+    provider does not say. ``upfront_usd`` of a ``listed`` window buys all nodes of all segments.
+    ``reference`` is the adapter's own note of what to order (its keys mean nothing elsewhere).
+    """
+
+    offer_id: str
+    provider: str
+    sku: Sku
+    region: str
+    tier: Tier
+    price_usd_per_node_hour: Decimal
+    observed_at: datetime
+    source: str
+    native: NativePrice
+    zone: str | None = None
+    country: str | None = None
+    seller: str | None = None
+    upfront_usd: Decimal | None = None
+    min_hours: float = 0.0
+    billing_increment_s: int = 3600
+    window: WindowTerms | None = None
+    stock: Stock = Stock()
+    compliance: frozenset[str] = frozenset()
+    interruptions_per_hour: float | None = None
+    reference: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def max_nodes_in_one_run(self) -> int:
+        """How many nodes one job may span: the fabric's size, or a single node."""
+        return self.sku.fabric.max_nodes if self.sku.fabric is not None else 1
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """A row of a payload that could not become an offer, and why. Never dropped silently."""
+
+    row: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferBatch:
+    """What one poll of one provider gave."""
+
+    offers: tuple[Offer, ...]
+    rejected: tuple[RejectedRow, ...] = ()

@@ -1,0 +1,160 @@
+"""A plan: placements in windows, with a bound and the obstacles of what it left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.offer import Tier
+from broker.domain.window import Segment
+from broker.domain.workload import Precision, WorkloadKind
+
+
+class PlanStatus(StrEnum):
+    """``optimal``: gap at most the asked one. ``infeasible``: some workload that must be placed is not."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+
+
+class Obstacle(StrEnum):
+    """The first gate that let no offer through, in the order of the gates; a closed set."""
+
+    POLICY = "policy"
+    TIER = "tier"
+    RESIDENCY = "residency"
+    COMPLIANCE = "compliance"
+    STOCK = "stock"
+    GPU_UNKNOWN = "gpu_unknown"
+    PRECISION = "precision"
+    MEMORY = "memory"
+    FABRIC = "fabric"
+    LATENCY = "latency"
+    DEADLINE = "deadline"
+    WINDOW = "window"
+    REDUNDANCY = "redundancy"
+    BUDGET = "budget"
+    CONTENTION = "contention"
+    DEPENDENCY = "dependency"
+    PRICE = "price"
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The next best way, and why it lost. ``cost_usd`` is what the placement would have cost there."""
+
+    offer_id: str
+    cost_usd: Decimal
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The explanation of one placement. ``binding`` names rules that decided, in plain words."""
+
+    bottleneck: str
+    binding: tuple[str, ...]
+    runner_up: RunnerUp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One workload on one offer; a fleet that mixes offers has one placement an offer.
+
+    ``nodes`` is the peak of ``segments``; ``gpus`` = nodes × GPUs per node; ``replicas`` is the count
+    at the peak (1 for training), ``gpus_per_replica`` the GPUs of one model copy.
+    """
+
+    workload: str
+    kind: WorkloadKind
+    offer_id: str
+    provider: str
+    region: str
+    zone: str | None
+    sku: str
+    gpu: str
+    tier: Tier
+    nodes: int
+    gpus: int
+    replicas: int
+    gpus_per_replica: int
+    parallelism: Parallelism
+    precision: Precision
+    segments: tuple[Segment, ...]
+    cost_usd: Decimal
+    paid_unused_usd: Decimal
+    estimate: Estimate
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """A workload left out: the obstacle, and the smallest change that would let it in."""
+
+    workload: str
+    reason: Obstacle
+    nearest_fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What another habit would have cost; None with the reason when it could not run."""
+
+    name: str
+    cost_usd: Decimal | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpendLine:
+    """Money of one workload, provider and tier in ``[start, end)``; a whole number of cents."""
+
+    start: datetime
+    end: datetime
+    workload: str
+    provider: str
+    tier: Tier
+    usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateCounts:
+    """How many (workload, offer, layout) candidates were evaluated, and how many passed the gates."""
+
+    evaluated: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer to a PlanRequest over one market.
+
+    ``cost_usd`` is exactly the sum over placements and over ``spend``. ``bound_usd`` is a lower bound
+    on cost + penalty of any plan over the same market, workloads and candidate set;
+    ``gap`` = (cost + penalty − bound) / (cost + penalty).
+    """
+
+    plan_id: str
+    status: PlanStatus
+    team: str
+    created_at: datetime
+    as_of: datetime
+    seed: int
+    cost_usd: Decimal
+    bound_usd: Decimal | None
+    gap: float | None
+    penalty_usd: Decimal
+    solve_seconds: float
+    candidates: CandidateCounts
+    placements: tuple[Placement, ...]
+    unplaced: tuple[Unplaced, ...]
+    baselines: tuple[Baseline, ...]
+    spend: tuple[SpendLine, ...]
+
+    def placements_of(self, workload: str) -> tuple[Placement, ...]:
+        """Every placement of one workload."""
+        return tuple(p for p in self.placements if p.workload == workload)

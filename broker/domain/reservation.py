@@ -1,0 +1,198 @@
+"""A reservation: an intent that becomes a lease, until it is released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+from broker.domain.errors import Conflict
+from broker.domain.offer import Offer
+from broker.domain.window import Window
+
+
+class ReservationState(StrEnum):
+    """Where a reservation stands.
+
+    ``pending``: intent stored, provider not asked yet or being asked. ``held``: the provider took the
+    order, capacity is not usable yet. ``scheduled``: it starts later. ``active``: usable.
+    ``releasing``: release asked, not yet seen gone. ``unknown``: a buy whose answer was lost.
+    """
+
+    PENDING = "pending"
+    HELD = "held"
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+_NEXT: dict[ReservationState, frozenset[ReservationState]] = {
+    ReservationState.PENDING: frozenset(
+        {
+            ReservationState.HELD,
+            ReservationState.SCHEDULED,
+            ReservationState.ACTIVE,
+            ReservationState.FAILED,
+            ReservationState.UNKNOWN,
+            ReservationState.RELEASING,
+        }
+    ),
+    ReservationState.UNKNOWN: frozenset(
+        {
+            ReservationState.PENDING,
+            ReservationState.HELD,
+            ReservationState.SCHEDULED,
+            ReservationState.ACTIVE,
+            ReservationState.FAILED,
+            ReservationState.RELEASING,
+        }
+    ),
+    ReservationState.SCHEDULED: frozenset(
+        {
+            ReservationState.PENDING,
+            ReservationState.HELD,
+            ReservationState.ACTIVE,
+            ReservationState.RELEASING,
+            ReservationState.FAILED,
+        }
+    ),
+    ReservationState.HELD: frozenset(
+        {
+            ReservationState.SCHEDULED,
+            ReservationState.ACTIVE,
+            ReservationState.RELEASING,
+            ReservationState.FAILED,
+        }
+    ),
+    ReservationState.ACTIVE: frozenset({ReservationState.RELEASING, ReservationState.RELEASED}),
+    ReservationState.RELEASING: frozenset({ReservationState.RELEASED}),
+    ReservationState.RELEASED: frozenset(),
+    ReservationState.FAILED: frozenset(),
+}
+
+OPEN_STATES = frozenset(
+    {
+        ReservationState.PENDING,
+        ReservationState.HELD,
+        ReservationState.SCHEDULED,
+        ReservationState.ACTIVE,
+        ReservationState.RELEASING,
+        ReservationState.UNKNOWN,
+    }
+)
+
+
+class UnitState(StrEnum):
+    """Where one provider call of a reservation stands.
+
+    ``planned``: not asked yet. ``ordering``: intent stored, the answer is not. ``held``: bought.
+    ``gone``: ended or never came to be.
+    """
+
+    PLANNED = "planned"
+    ORDERING = "ordering"
+    HELD = "held"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one provider call buys: a node, or a block of nodes.
+
+    ``tag`` is made by the broker before the call and is how the unit is found again:
+    ``broker-<install>-<reservation>-<ordinal>-<attempt>``. ``reference`` is the provider's own id.
+    """
+
+    ordinal: int
+    tag: str
+    nodes: int
+    state: UnitState
+    reference: str | None = None
+    ordered_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes of one offer, wanted over a window. ``end`` None: until released.
+
+    ``offer`` is the observation that was ordered; ``version`` guards every write.
+    """
+
+    reservation_id: str
+    team: str
+    state: ReservationState
+    offer: Offer
+    nodes: int
+    start: datetime
+    end: datetime | None
+    units: tuple[Unit, ...]
+    created_at: datetime
+    workload: str | None = None
+    plan_id: str | None = None
+    reason: str = ""
+    requested_by: str = ""
+    active_at: datetime | None = None
+    released_at: datetime | None = None
+    version: int = 0
+
+    @property
+    def provider_references(self) -> tuple[str, ...]:
+        """The provider's own ids, one a node or one a block."""
+        return tuple(unit.reference for unit in self.units if unit.reference is not None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker still has to act on it."""
+        return self.state in OPEN_STATES
+
+    def moved_to(self, state: ReservationState, reason: str = "") -> Reservation:
+        """The reservation in ``state``; Conflict where the state machine has no such step."""
+        if state is not self.state and state not in _NEXT[self.state]:
+            raise Conflict(f"reservation {self.reservation_id} cannot go from {self.state} to {state}")
+        return replace(self, state=state, reason=reason or self.reason)
+
+    def with_unit(self, unit: Unit) -> Reservation:
+        """The reservation with the unit of the same ordinal replaced."""
+        return replace(self, units=tuple(unit if u.ordinal == unit.ordinal else u for u in self.units))
+
+
+class LeaseState(StrEnum):
+    """A provider's word on something it holds for us, in our terms; unheard-of words are UNKNOWN."""
+
+    PROVISIONING = "provisioning"
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    ENDING = "ending"
+    ENDED = "ended"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to buy with one call. ``window`` None: now, until released."""
+
+    tag: str
+    offer: Offer
+    nodes: int
+    window: Window | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Something a provider holds for us, as its API shows it."""
+
+    provider: str
+    reference: str
+    state: LeaseState
+    tag: str | None = None
+    nodes: int = 1
+    sku: str = ""
+    region: str = ""
+    window: Window | None = None
+    detail: str = ""
+    billed_usd: Decimal | None = None

@@ -1,0 +1,201 @@
+"""What a team wants done. No provider words in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from broker.domain.model_shape import ModelShape
+from broker.domain.offer import Tier
+from broker.domain.window import Window
+
+
+class WorkloadKind(StrEnum):
+    """The three kinds of work."""
+
+    TRAINING = "training"
+    SERVING = "serving"
+    BATCH = "batch"
+
+
+class Precision(StrEnum):
+    """Number format of weights and matrix products."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    INT4 = "int4"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which offers are allowed. None means no rule; patterns are shell-style (``us-*``).
+
+    A workload's policy can only narrow the team's: both must allow an offer.
+    """
+
+    regions: tuple[str, ...] | None = None
+    countries: tuple[str, ...] | None = None
+    providers_only: tuple[str, ...] | None = None
+    providers_exclude: tuple[str, ...] = ()
+    tiers: tuple[Tier, ...] | None = None
+    compliance: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The user's own figure on a GPU; it takes the place of a prediction there."""
+
+    gpu: str
+    gpus: int
+    tokens_per_s: float | None = None
+    requests_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Data that must be moved to where the run is."""
+
+    gb: float
+    provider: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadBase:
+    """What every workload has. ``unplaced_usd`` None: it must be placed."""
+
+    name: str
+    team: str
+    model: ModelShape
+    policy: Policy = Policy()
+    unplaced_usd: Decimal | None = None
+    measured: tuple[Measurement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training(WorkloadBase):
+    """A run over ``tokens``; ``late_usd_per_hour`` makes the deadline soft, at most 24 h late."""
+
+    tokens: float
+    sequence_length: int
+    global_batch_tokens: float
+    precision: Precision
+    earliest_start: datetime
+    deadline: datetime
+    gpus_min: int = 1
+    gpus_max: int | None = None
+    late_usd_per_hour: Decimal | None = None
+    headroom: float = 0.0
+    checkpoint_every_minutes: float | None = None
+    interruptible: bool = False
+    dataset: Dataset | None = None
+
+    kind = WorkloadKind.TRAINING
+
+
+class TrafficShape(StrEnum):
+    """Form of the demand curve."""
+
+    FLAT = "flat"
+    DIURNAL = "diurnal"
+    HOURLY = "hourly"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests per second over time, and their lengths in tokens."""
+
+    input_tokens: int
+    output_tokens: int
+    shape: TrafficShape
+    peak_requests_per_s: float
+    trough_share: float = 1.0
+    peak_hour_utc: float = 0.0
+    hourly_requests_per_s: tuple[float, ...] = ()
+
+    def requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
+        """Demand of the hour that begins at ``hour_start``; it holds for that hour.
+
+        Diurnal: a cosine between peak and ``trough_share`` × peak, highest at ``peak_hour_utc``.
+        Hourly: the list starts at the horizon's start and repeats.
+        """
+        if self.shape is TrafficShape.FLAT:
+            return self.peak_requests_per_s
+        if self.shape is TrafficShape.HOURLY:
+            index = int((hour_start - horizon_start) // timedelta(hours=1))
+            return self.hourly_requests_per_s[index % len(self.hourly_requests_per_s)]
+        hour = hour_start.hour + hour_start.minute / 60 + hour_start.second / 3600
+        wave = (1 + math.cos(2 * math.pi * (hour - self.peak_hour_utc) / 24)) / 2
+        return self.peak_requests_per_s * (self.trough_share + (1 - self.trough_share) * wave)
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Latency objective: 95th percentiles in milliseconds."""
+
+    ttft_p95_ms: float
+    itl_p95_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Redundancy:
+    """Replicas in at least ``zones`` (provider, zone) pairs, and ``spare_replicas`` over demand."""
+
+    zones: int = 1
+    spare_replicas: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving(WorkloadBase):
+    """A fleet of replicas for as long as traffic lasts.
+
+    Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon.
+    """
+
+    traffic: Traffic
+    slo: Slo
+    precisions: tuple[Precision, ...] = (Precision.BF16,)
+    redundancy: Redundancy = Redundancy()
+    starts_at: datetime | None = None
+    starts_after: str | None = None
+
+    kind = WorkloadKind.SERVING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch(WorkloadBase):
+    """``requests`` to answer between ``earliest_start`` and ``deadline``, without a latency objective."""
+
+    requests: float
+    input_tokens: int
+    output_tokens: int
+    earliest_start: datetime
+    deadline: datetime
+    precisions: tuple[Precision, ...] = (Precision.BF16,)
+
+    kind = WorkloadKind.BATCH
+
+
+Workload = Training | Serving | Batch
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A workloads document, read and checked: what a planner is asked."""
+
+    team: str
+    horizon: Window
+    workloads: tuple[Workload, ...]
+    budget_usd: Decimal | None = None
+    policy: Policy = field(default_factory=Policy)
+
+    def workload(self, name: str) -> Workload:
+        """The workload of that name; KeyError if there is none."""
+        for workload in self.workloads:
+            if workload.name == name:
+                return workload
+        raise KeyError(name)

@@ -1,0 +1,370 @@
+"""What the ground floor needs from others: protocols that engines, store and wiring fulfil."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
+from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.plan import Plan
+from broker.domain.reoptimization import Reoptimization
+from broker.domain.reservation import Lease, Order, Reservation
+from broker.domain.window import Window
+from broker.domain.workload import PlanRequest
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """The time that decisions are made at."""
+
+    def now(self) -> datetime:
+        """Now, aware, in UTC."""
+        ...
+
+
+class OfferSource(Protocol):
+    """A provider that can be asked what it sells."""
+
+    @property
+    def provider(self) -> str:
+        """The provider key."""
+        ...
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Everything on sale now. Raises ProviderError; unreadable rows are in ``rejected``."""
+        ...
+
+
+class Idempotency(StrEnum):
+    """How a repeated order is kept from buying twice.
+
+    ``token``: the same call again is safe. ``tag``: list by tag (or name) first, adopt what is found.
+    ``neither``: fail closed, go elsewhere; a sweep cleans up.
+    """
+
+    TOKEN = "token"  # noqa: S105  a word, not a secret
+    TAG = "tag"
+    NEITHER = "neither"
+
+
+class Reserver(Protocol):
+    """A provider that can be bought from. One call buys one lease."""
+
+    @property
+    def provider(self) -> str:
+        """The provider key."""
+        ...
+
+    @property
+    def idempotency(self) -> Idempotency:
+        """How a repeat is made safe."""
+        ...
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """Nodes that one call can buy of ``offer``; None: any number."""
+        ...
+
+    async def reserve(self, order: Order) -> Lease:
+        """Buys. Raises InsufficientCapacity, QuotaExceeded, OrderRejected, CredentialsRejected or
+        RateLimited when surely nothing was bought, OutcomeUnknown when it may have been."""
+        ...
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One lease by the provider's own id; LeaseNotFound when it is gone."""
+        ...
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every lease of the account that is not long ended, ours or not, with its tag."""
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Asks for the end. LeaseNotFound and "already ended" are success and raise nothing;
+        ReleaseRefused when the provider will not (yet)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How long and how well to plan. ``gap`` is the relative gap at which to stop."""
+
+    time_limit_s: float = 30.0
+    gap: float = 0.01
+    seed: int = 1
+    baselines: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """State of a running solve: best cost + penalty so far, proven bound, relative gap."""
+
+    seconds: float
+    incumbent_usd: float | None
+    bound_usd: float | None
+    gap: float | None
+    stage: str
+
+
+ProgressSink = Callable[[Progress], None]
+
+
+class Planner(Protocol):
+    """Estimates, then places. Pure: no clock, network or database."""
+
+    def plan(
+        self,
+        request: PlanRequest,
+        offers: Sequence[Offer],
+        as_of: datetime,
+        options: PlanOptions,
+        progress: ProgressSink | None = None,
+    ) -> Plan:
+        """A checked plan over ``offers``; raises InputError for a request that cannot mean anything."""
+        ...
+
+    def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
+        """Every violation in plain words, none for a valid plan; never calls the solver."""
+        ...
+
+
+class Executor(Protocol):
+    """Where heavy calls run; ``concurrent.futures`` and Dask executors fit."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Schedules ``fn``; the future gives its result."""
+        ...
+
+
+class Notifier(Protocol):
+    """Tells the outside what changed."""
+
+    async def notify(self, event: str, team: str, body: dict[str, object]) -> None:
+        """Queues one event for delivery."""
+        ...
+
+
+class PlanState(StrEnum):
+    """Where a stored plan stands before it is one."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A plan as the store keeps it: the request that was asked, and the answer once there is one.
+
+    ``document`` is the workloads document as it came (JSON text), so that a run can be replayed.
+    ``approved_*`` is finance's word on exactly this plan.
+    """
+
+    plan_id: str
+    team: str
+    state: PlanState
+    document: str
+    options: PlanOptions
+    created_at: datetime
+    requested_by: str
+    plan: Plan | None = None
+    problem: str | None = None
+    needs_approval: bool = False
+    approved_by: str | None = None
+    approved_at: datetime | None = None
+    supersedes: str | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list, and the cursor of the next part (None: the end)."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None
+
+
+class OfferRepository(Protocol):
+    """Offers now, their history, and the health of feeds."""
+
+    async def record_round(self, round_: PollRound, offers: Sequence[Offer] | None) -> None:
+        """Stores a poll; ``offers`` None (a failed poll) leaves the current offers as they are."""
+        ...
+
+    async def find_current(
+        self,
+        *,
+        provider: str | None = None,
+        gpu: str | None = None,
+        region: str | None = None,
+        tier: str | None = None,
+    ) -> tuple[Offer, ...]:
+        """Current offers, cheapest per GPU-hour first."""
+        ...
+
+    async def find_offer(self, offer_id: str) -> Offer:
+        """One current offer; NotFound."""
+        ...
+
+    async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
+        """Points of change in ``window``, led by the one in force at its start."""
+        ...
+
+    async def find_changes(self, since: datetime, limit: int) -> tuple[OfferChange, ...]:
+        """Changes after ``since``, oldest first."""
+        ...
+
+    async def find_feeds(self) -> tuple[FeedHealth, ...]:
+        """Health of every feed ever polled."""
+        ...
+
+    async def find_rejected(self, provider: str) -> PollRound | None:
+        """The last round of a provider with its rejected rows."""
+        ...
+
+    async def find_as_of(self) -> datetime | None:
+        """When the newest current offer was seen."""
+        ...
+
+
+class PlanRepository(Protocol):
+    """Plans, by team."""
+
+    async def add(self, record: PlanRecord) -> None:
+        """Stores a new record."""
+        ...
+
+    async def update(self, record: PlanRecord) -> PlanRecord:
+        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        ...
+
+    async def find(self, plan_id: str) -> PlanRecord:
+        """One record; NotFound."""
+        ...
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[PlanRecord]:
+        """Newest first; ``team`` None: all."""
+        ...
+
+    async def find_current(self, team: str | None = None) -> tuple[PlanRecord, ...]:
+        """Each team's newest done plan for each set of workload names that nothing superseded."""
+        ...
+
+
+class ReservationRepository(Protocol):
+    """Reservations, by team."""
+
+    async def add(self, reservation: Reservation) -> None:
+        """Stores a new intent."""
+        ...
+
+    async def update(self, reservation: Reservation) -> Reservation:
+        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        ...
+
+    async def find(self, reservation_id: str) -> Reservation:
+        """One reservation; NotFound."""
+        ...
+
+    async def find_page(
+        self, team: str | None, limit: int, cursor: str | None, plan_id: str | None = None
+    ) -> Page[Reservation]:
+        """Newest first; ``team`` None: all."""
+        ...
+
+    async def find_open(self) -> tuple[Reservation, ...]:
+        """Everything that the broker still has to act on."""
+        ...
+
+    async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
+        """Every reservation that was ever held and touches ``window`` (None: all); for spend."""
+        ...
+
+
+class ReoptimizationRepository(Protocol):
+    """Re-optimizations, newest first."""
+
+    async def add(self, reoptimization: Reoptimization) -> None:
+        """Stores one."""
+        ...
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:
+        """Newest first; ``team`` None: all."""
+        ...
+
+
+class AccountRepository(Protocol):
+    """Keys, remembered answers and the audit trail."""
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Stores a key."""
+        ...
+
+    async def find_key(self, sha256: str) -> ApiKey | None:
+        """The key of that hash."""
+        ...
+
+    async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
+        """Claims (team, key, route): None when claimed now, else what stands there already."""
+        ...
+
+    async def complete(self, answer: RememberedAnswer) -> None:
+        """Fills in status and body of a claimed answer."""
+        ...
+
+    async def forget(self, team: str, key: str, route: str) -> None:
+        """Gives a claim back after a failure that had no effect."""
+        ...
+
+    async def add_audit(self, entry: AuditEntry) -> None:
+        """Appends to the audit trail."""
+        ...
+
+    async def find_audit(
+        self, team: str | None, limit: int, cursor: str | None, object_id: str | None = None
+    ) -> Page[AuditEntry]:
+        """Newest first; ``team`` None: all."""
+        ...
+
+    async def install_id(self) -> str:
+        """A short id of this installation, made once; part of every tag."""
+        ...
+
+
+class UnitOfWork(Protocol):
+    """One transaction. Leaving without ``commit`` rolls back."""
+
+    offers: OfferRepository
+    plans: PlanRepository
+    reservations: ReservationRepository
+    reoptimizations: ReoptimizationRepository
+    accounts: AccountRepository
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def commit(self) -> None:
+        """Makes it last."""
+        ...
+
+
+UnitOfWorkFactory = Callable[[], UnitOfWork]
+
+
+class EventStream(Protocol):
+    """Progress of running plans, by plan id."""
+
+    def publish(self, plan_id: str, event: dict[str, object]) -> None:
+        """Sends to whoever listens, and remembers the last."""
+        ...
+
+    def listen(self, plan_id: str) -> AsyncIterator[dict[str, object]]:
+        """Events from now on, led by the last one; ends with the plan."""
+        ...

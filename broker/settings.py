@@ -1,0 +1,56 @@
+"""Settings of the installation: environment first, then ``broker.toml``, then defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+
+def default_database_url() -> str:
+    """A SQLite file under the user's data folder."""
+    folder = Path.home() / ".local" / "share" / "gpu-capacity-broker"
+    return f"sqlite+aiosqlite:///{folder / 'broker.db'}"
+
+
+class Settings(BaseSettings):
+    """What the contract's section 8 names; each is also a key of ``broker.toml`` without the prefix."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="BROKER_", toml_file="broker.toml", extra="ignore", frozen=True
+    )
+
+    database_url: str = Field(default_factory=default_database_url)
+    sandbox_url: str | None = None
+    url: str = "http://127.0.0.1:8080"
+    key: SecretStr | None = None
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+    admin_key: SecretStr | None = None
+    poll_seconds: float = Field(default=60.0, gt=0)
+    reconcile_seconds: float = Field(default=15.0, gt=0)
+    reoptimize_seconds: float = Field(default=900.0, gt=0)
+    solver_executor: str = Field(default="process", pattern=r"^(process|thread|dask://.+:\d+)$")
+    plan_time_limit_s: float = Field(default=20.0, gt=0)
+    price_tolerance: float = Field(default=0.02, ge=0, le=1)
+    approval_limit_usd: float | None = Field(default=None, ge=0)
+    log_format: Literal["console", "json"] = "console"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then environment, then the TOML file."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)

@@ -1,0 +1,1 @@
+"""The engine that predicts and places: ``performance`` estimates, ``placement`` optimizes."""

@@ -1,0 +1,1 @@
+"""The engine that talks to providers: one file each, one contract for all."""
