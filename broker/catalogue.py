@@ -53,7 +53,7 @@ def _gpu(row: Mapping[str, str]) -> GpuSpec:
         scaleup_gbyte_s_per_dir=_number(row["scaleup_gbytes_s_per_dir"]),
         scaleup_kind=row["scaleup"],
         pcie_gbyte_s_per_dir=_number(row["pcie_gbytes_s_per_dir"]),
-        tdp_w=_number(row["tdp_w"]),
+        tdp_w=_number(row["tdp_w"].split("-")[-1]),
         matmul_best_bf16_tflops=_number(row["matmul_best_bf16_tflops"]),
         matmul_best_fp8_tflops=_number(row["matmul_best_fp8_tflops"]),
         status=row["status"],
