@@ -1,0 +1,58 @@
+# The two commands of a new user are `make run` and `make test`; both set up what they need.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+
+ifeq ($(shell command -v $(PYTHON) 2>/dev/null),)
+PYTHON := python3
+endif
+
+.PHONY: help run test check lint types arrows bench format clean
+
+help:
+	@echo "make run    install, plan the bundled examples on the sandbox market, serve API and pages"
+	@echo "make test   install, then every gate: format, lint, types, import arrows, tests"
+	@echo "make check  the gates without the tests"
+	@echo "make bench  the benchmarks (not part of the tests)"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(STAMP)
+
+run: $(STAMP)
+	$(BIN)/broker up
+
+test: check
+	$(BIN)/python tests/setup_machine.py
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: lint types arrows
+
+lint: $(DEV_STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(DEV_STAMP)
+	$(BIN)/mypy
+
+arrows: $(DEV_STAMP)
+	$(BIN)/lint-imports
+
+format: $(DEV_STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(DEV_STAMP)
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

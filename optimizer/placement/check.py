@@ -1,0 +1,27 @@
+"""Says a second time, without the solver, whether a plan is valid.
+
+Runs on every plan before it is shown or reserved, and behind ``broker check``. Nothing here is
+shared with the search except the performance core (whose figures it asks for again, layout by
+layout) and the billing rules of ``broker.domain.billing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.rules import holding, identity, policy, running, serving, totals
+from optimizer.placement.rules.case import Case
+
+RULES = (identity, policy, holding, running, serving, totals)
+
+
+def check_plan(
+    plan: Plan, request: PlanRequest, offers: Sequence[Offer], estimator: Estimator
+) -> tuple[str, ...]:
+    """Every violation of ``plan`` in plain words; none for a valid plan."""
+    case = Case.of(plan, request, offers, estimator)
+    return tuple(sentence for rule in RULES for sentence in rule.violations(case))

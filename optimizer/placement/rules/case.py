@@ -1,0 +1,102 @@
+"""The case that is checked: plan, request and offers, with what the rules look up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker.domain.offer import Offer, WindowKind
+from broker.domain.plan import Placement, Plan
+from broker.domain.workload import PlanRequest, Serving, Training, Workload
+from optimizer.performance.estimator import Estimator
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything that a rule may look at; ``earliest`` is the first instant at which anything is held."""
+
+    plan: Plan
+    request: PlanRequest
+    offers: Mapping[str, Offer]
+    workloads: Mapping[str, Workload]
+    estimator: Estimator
+    earliest: datetime
+
+    @classmethod
+    def of(cls, plan: Plan, request: PlanRequest, offers: Sequence[Offer], estimator: Estimator) -> Case:
+        """The case of a plan over a market."""
+        return cls(
+            plan=plan,
+            request=request,
+            offers={offer.offer_id: offer for offer in offers},
+            workloads={workload.name: workload for workload in request.workloads},
+            estimator=estimator,
+            earliest=max(request.horizon.start, plan.as_of),
+        )
+
+    def known(self) -> Iterator[tuple[str, Placement, Workload, Offer]]:
+        """Placements whose workload and offer exist, with a label for messages."""
+        for index, placement in enumerate(self.plan.placements):
+            workload = self.workloads.get(placement.workload)
+            offer = self.offers.get(placement.offer_id)
+            if workload is not None and offer is not None and placement.segments:
+                yield label(index, placement), placement, workload, offer
+
+    def training(self) -> Iterator[tuple[str, Placement, Training, Offer]]:
+        """Placements of training runs."""
+        for where, placement, workload, offer in self.known():
+            if isinstance(workload, Training):
+                yield where, placement, workload, offer
+
+    def run_end(self, name: str) -> datetime | None:
+        """When the run of that name ends; None when it is not placed."""
+        for _, placement, workload, offer in self.training():
+            if workload.name == name:
+                return run_end(placement, offer, max(workload.earliest_start, self.earliest))
+        return None
+
+    def service_start(self, service: Serving) -> datetime | None:
+        """When a service's traffic begins; None when the run that it follows is not placed."""
+        if service.starts_after is not None:
+            end = self.run_end(service.starts_after)
+            return None if end is None else max(end, self.earliest)
+        return max(service.starts_at or self.request.horizon.start, self.earliest)
+
+
+def label(index: int, placement: Placement) -> str:
+    """Where in the plan: index, workload and offer."""
+    return f"placements[{index}] ({placement.workload} on {placement.offer_id})"
+
+
+def is_listed(offer: Offer) -> bool:
+    """Whether the offer is a window that is sold whole."""
+    return offer.window is not None and offer.window.kind is WindowKind.LISTED
+
+
+def usable_stretches(
+    placement: Placement, offer: Offer, not_before: datetime
+) -> list[tuple[datetime, datetime]]:
+    """Unbroken stretches of held, usable time: clipped to ``not_before``, less the seller's teardown."""
+    teardown = timedelta(seconds=offer.window.teardown_s if offer.window else 0)
+    stretches: list[tuple[datetime, datetime]] = []
+    for segment in sorted(placement.segments):
+        start = max(segment.start, not_before)
+        end = segment.end - teardown
+        if end <= start:
+            continue
+        if stretches and stretches[-1][1] == start:
+            stretches[-1] = (stretches[-1][0], end)
+        else:
+            stretches.append((start, end))
+    return stretches
+
+
+def run_end(placement: Placement, offer: Offer, not_before: datetime) -> datetime | None:
+    """First usable held instant plus ``estimate.hours`` of held time; None when too little is held."""
+    left = timedelta(hours=placement.estimate["hours"])
+    for start, end in usable_stretches(placement, offer, not_before):
+        if end - start >= left:
+            return start + left
+        left -= end - start
+    return None

@@ -1,0 +1,123 @@
+"""What is held is really sold: windows on their grid, other tiers inside their time, stock shared."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from broker.domain.offer import Offer, StockLevel, Tier, WindowKind, WindowTerms
+from broker.domain.plan import Placement
+from broker.domain.window import Segment
+from broker.domain.workload import Serving, Training, Workload
+from optimizer.placement.rules.case import Case, is_listed
+
+LATE_LIMIT = timedelta(hours=24)
+
+
+def violations(case: Case) -> Iterator[str]:
+    """Windows, time limits and stock."""
+    for where, placement, workload, offer in case.known():
+        if offer.window is None:
+            yield from _inside_time(case, where, placement, workload, offer)
+        elif is_listed(offer):
+            yield from _listed(where, placement, offer.window)
+        else:
+            yield from _cut(case, where, placement, offer.window)
+    yield from _stock(case)
+
+
+def _inside_time(
+    case: Case, where: str, placement: Placement, workload: Workload, offer: Offer
+) -> Iterator[str]:
+    first, last = _allowed_time(case, workload)
+    start, end = placement.segments[0].start, max(s.end for s in placement.segments)
+    if start < first:
+        yield f"{where}: held from {start.isoformat()}, allowed from {first.isoformat()}"
+    if end > last:
+        yield f"{where}: held until {end.isoformat()}, allowed until {last.isoformat()}"
+    if offer.tier is Tier.WINDOW:
+        yield f"{where}: a window offer without window terms cannot be bought"
+
+
+def _allowed_time(case: Case, workload: Workload) -> tuple[datetime, datetime]:
+    if isinstance(workload, Serving):
+        return case.earliest, case.request.horizon.end
+    last = workload.deadline
+    if isinstance(workload, Training) and workload.late_usd_per_hour is not None:
+        last += LATE_LIMIT
+    # A segment ends on a whole second: the rounding up may pass the deadline by less than one.
+    return max(workload.earliest_start, case.earliest), last + timedelta(seconds=1)
+
+
+def _listed(where: str, placement: Placement, terms: WindowTerms) -> Iterator[str]:
+    sold = {(s.start, s.end): s.nodes for s in terms.segments}
+    for segment in placement.segments:
+        nodes = sold.get((segment.start, segment.end))
+        if nodes is None:
+            yield f"{where}: {_span(segment)} is not one of the listed segments"
+        elif segment.nodes > nodes:
+            yield f"{where}: {segment.nodes} nodes of a listed segment of {nodes}"
+
+
+def _cut(case: Case, where: str, placement: Placement, terms: WindowTerms) -> Iterator[str]:
+    lead = case.plan.as_of + timedelta(hours=terms.lead_hours)
+    for segment in placement.segments:
+        if segment.start < lead:
+            yield f"{where}: starts {segment.start.isoformat()}, lead time allows {lead.isoformat()}"
+        if not _on_grid(segment.start, terms):
+            yield f"{where}: start {segment.start.isoformat()} is off the grid"
+        if not _duration_sold(segment, terms):
+            yield f"{where}: {segment.hours:g} h is not a duration that is sold"
+        if terms.kind is not WindowKind.REQUEST and not _inside_free(segment, terms.segments):
+            yield f"{where}: {_span(segment)} with {segment.nodes} nodes is not free"
+
+
+def _on_grid(start: datetime, terms: WindowTerms) -> bool:
+    anchor = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    if terms.anchor_utc is not None:
+        anchor = anchor.replace(hour=terms.anchor_utc.hour, minute=terms.anchor_utc.minute)
+    step = timedelta(hours=terms.step_hours)
+    return (start - anchor) % step == timedelta(0)
+
+
+def _duration_sold(segment: Segment, terms: WindowTerms) -> bool:
+    if terms.durations_hours is not None:
+        return any(abs(segment.hours - hours) < 1e-9 for hours in terms.durations_hours)
+    return (segment.end - segment.start) % timedelta(hours=terms.step_hours) == timedelta(0)
+
+
+def _inside_free(segment: Segment, free: Sequence[Segment]) -> bool:
+    covered = segment.start
+    for rectangle in sorted(free):
+        if rectangle.nodes >= segment.nodes and rectangle.start <= covered < rectangle.end:
+            covered = rectangle.end
+    return covered >= segment.end
+
+
+def _stock(case: Case) -> Iterator[str]:
+    held: defaultdict[str, list[Segment]] = defaultdict(list)
+    for _, placement, _, offer in case.known():
+        held[offer.offer_id].extend(placement.segments)
+    for offer_id, segments in held.items():
+        offer = case.offers[offer_id]
+        limit = 0 if offer.stock.level is StockLevel.NONE else offer.stock.nodes
+        if limit is not None:
+            yield from _over(offer_id, segments, limit, "in stock")
+        if offer.window is not None and offer.window.kind is not WindowKind.REQUEST:
+            for sold in offer.window.segments:
+                within = [s for s in segments if s.start < sold.end and sold.start < s.end]
+                clipped = [Segment(max(s.start, sold.start), min(s.end, sold.end), s.nodes) for s in within]
+                yield from _over(offer_id, clipped, sold.nodes, "in its window")
+
+
+def _over(offer_id: str, segments: Sequence[Segment], limit: int, what: str) -> Iterator[str]:
+    for instant in sorted({segment.start for segment in segments}):
+        nodes = sum(s.nodes for s in segments if s.start <= instant < s.end)
+        if nodes > limit:
+            yield f"offer {offer_id}: {nodes} nodes held at {instant.isoformat()}, {limit} {what}"
+            return
+
+
+def _span(segment: Segment) -> str:
+    return f"{segment.start.isoformat()} to {segment.end.isoformat()}"

@@ -1,0 +1,96 @@
+"""A placement says about its offer and workload what they say themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+from broker.domain.plan import Placement
+from broker.domain.workload import Serving, Training, Workload
+from optimizer.placement.rules.case import Case, label
+
+
+def violations(case: Case) -> Iterator[str]:
+    """Unknown names, copied fields that differ, counts that do not add up."""
+    yield from _unknown(case)
+    yield from _missing_or_double(case)
+    for where, placement, workload, offer in case.known():
+        told = {
+            "provider": (placement.provider, offer.provider),
+            "region": (placement.region, offer.region),
+            "zone": (placement.zone, offer.zone),
+            "sku": (placement.sku, offer.sku.name),
+            "gpu": (placement.gpu, offer.sku.gpu),
+            "tier": (placement.tier, offer.tier),
+            "kind": (placement.kind, workload.kind),
+            "nodes": (placement.nodes, max(s.nodes for s in placement.segments)),
+            "gpus": (placement.gpus, placement.nodes * offer.sku.gpus_per_node),
+        }
+        for name, (found, expected) in told.items():
+            if found != expected:
+                yield f"{where}: {name} is {found}, expected {expected}"
+        yield from _precision(where, placement, workload)
+        yield from _layout(where, placement, workload)
+        yield from _segments(where, placement)
+
+
+def _unknown(case: Case) -> Iterator[str]:
+    for index, placement in enumerate(case.plan.placements):
+        where = label(index, placement)
+        if placement.workload not in case.workloads:
+            yield f"{where}: unknown workload {placement.workload!r}"
+        if placement.offer_id not in case.offers:
+            yield f"{where}: offer {placement.offer_id!r} is not in the market"
+        if not placement.segments:
+            yield f"{where}: holds nothing (no segments)"
+    for left_out in case.plan.unplaced:
+        if left_out.workload not in case.workloads:
+            yield f"unplaced: unknown workload {left_out.workload!r}"
+    if case.plan.team != case.request.team:
+        yield f"team is {case.plan.team!r}, expected {case.request.team!r}"
+
+
+def _missing_or_double(case: Case) -> Iterator[str]:
+    placed = Counter(placement.workload for placement in case.plan.placements)
+    unplaced = Counter(left_out.workload for left_out in case.plan.unplaced)
+    for name, workload in case.workloads.items():
+        follows_nothing = isinstance(workload, Serving) and case.service_start(workload) is None
+        if not placed[name] and not unplaced[name] and not follows_nothing:
+            yield f"workload {name!r} is neither placed nor listed as unplaced"
+        if placed[name] and unplaced[name]:
+            yield f"workload {name!r} is both placed and unplaced"
+        if isinstance(workload, Training) and placed[name] > 1:
+            yield f"training {name!r} has {placed[name]} placements, expected one"
+        if unplaced[name] > 1:
+            yield f"workload {name!r} is listed as unplaced {unplaced[name]} times"
+
+
+def _precision(where: str, placement: Placement, workload: Workload) -> Iterator[str]:
+    allowed = (workload.precision,) if isinstance(workload, Training) else workload.precisions
+    if placement.precision not in allowed:
+        yield f"{where}: precision {placement.precision} is not among {', '.join(allowed)}"
+
+
+def _layout(where: str, placement: Placement, workload: Workload) -> Iterator[str]:
+    layout = placement.parallelism
+    if isinstance(workload, Training):
+        ranks = layout.tp * layout.pp * layout.dp * layout.cp
+        if ranks != placement.gpus:
+            yield f"{where}: tp·pp·dp·cp is {ranks}, expected gpus {placement.gpus}"
+        if placement.replicas != 1:
+            yield f"{where}: replicas is {placement.replicas}, expected 1 for a run"
+        if placement.gpus_per_replica != placement.gpus:
+            yield f"{where}: gpus_per_replica is {placement.gpus_per_replica}, expected {placement.gpus}"
+        return
+    size = placement.gpus_per_replica
+    if layout.tp * layout.pp != size:
+        yield f"{where}: tp·pp is {layout.tp * layout.pp}, expected gpus_per_replica {size}"
+    if placement.replicas * size > placement.gpus or placement.replicas < 1:
+        yield f"{where}: {placement.replicas} replicas of {size} GPUs do not fit {placement.gpus} GPUs"
+
+
+def _segments(where: str, placement: Placement) -> Iterator[str]:
+    for before, after in pairwise(placement.segments):
+        if after.start < before.end:
+            yield f"{where}: segments overlap or are out of order at {after.start.isoformat()}"

@@ -1,0 +1,89 @@
+"""Runs end in time on nodes that one job may span; estimates are those of the performance core."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+
+from broker.domain.estimate import Estimate
+from broker.domain.offer import Offer, Tier
+from broker.domain.plan import Placement
+from broker.domain.workload import Batch, Training, Workload
+from optimizer.placement.rules.case import Case, run_end, usable_stretches
+from optimizer.placement.rules.holding import LATE_LIMIT
+
+RELATIVE_TOLERANCE = 1e-9
+
+
+def violations(case: Case) -> Iterator[str]:
+    """Training and batch rules, and every estimate."""
+    for where, placement, workload, offer in case.known():
+        if isinstance(workload, Training):
+            yield from _training(case, where, placement, workload, offer)
+        elif isinstance(workload, Batch):
+            yield from _batch(case, where, placement, workload, offer)
+        yield from _estimate(case, where, placement, workload, offer)
+
+
+def _training(case: Case, where: str, placement: Placement, run: Training, offer: Offer) -> Iterator[str]:
+    if any(segment.nodes != placement.nodes for segment in placement.segments):
+        yield f"{where}: a run keeps its node count, segments hold different counts"
+    if placement.nodes > offer.max_nodes_in_one_run:
+        yield f"{where}: {placement.nodes} nodes, the fabric joins {offer.max_nodes_in_one_run}"
+    if placement.gpus < run.gpus_min or (run.gpus_max is not None and placement.gpus > run.gpus_max):
+        yield f"{where}: {placement.gpus} GPUs, asked for {run.gpus_min} to {run.gpus_max or 'any'}"
+    not_before = max(run.earliest_start, case.earliest)
+    stretches = usable_stretches(placement, offer, not_before)
+    if len(stretches) > 1 and not run.interruptible:
+        yield f"{where}: the run is split over {len(stretches)} windows but is not interruptible"
+    end = run_end(placement, offer, not_before)
+    if end is None:
+        usable = sum(((b - a) / timedelta(hours=1) for a, b in stretches), 0.0)
+        yield f"{where}: the run needs {placement.estimate['hours']:.3f} h, {usable:.3f} h are usable"
+        return
+    limit = run.deadline + (LATE_LIMIT if run.late_usd_per_hour is not None else timedelta(0))
+    if end > limit + timedelta(microseconds=1):
+        yield f"{where}: the run ends {end.isoformat()}, allowed until {limit.isoformat()}"
+
+
+def _batch(case: Case, where: str, placement: Placement, batch: Batch, offer: Offer) -> Iterator[str]:
+    not_before = max(batch.earliest_start, case.earliest)
+    done = 0.0
+    for start, end in usable_stretches(placement, offer, not_before):
+        working_s = (min(end, batch.deadline + timedelta(seconds=1)) - start).total_seconds()
+        working_s -= placement.estimate["cold_start_s"]
+        done += max(0.0, working_s) * placement.replicas * placement.estimate["requests_per_s_per_replica"]
+    if done < batch.requests * (1 - RELATIVE_TOLERANCE):
+        yield f"{where}: answers {done:.0f} requests by the deadline, {batch.requests:.0f} are asked"
+
+
+def _estimate(
+    case: Case, where: str, placement: Placement, workload: Workload, offer: Offer
+) -> Iterator[str]:
+    expected = _expected(case, placement, workload, offer)
+    if expected is None:
+        yield f"{where}: the workload does not fit this layout on this SKU"
+        return
+    told = placement.estimate
+    if told.provenance is not expected.provenance:
+        yield f"{where}: provenance is {told.provenance}, expected {expected.provenance}"
+    for name in ("value", "low", "high"):
+        found, wanted = getattr(told, name), getattr(expected, name)
+        if set(found) != set(wanted):
+            yield f"{where}: estimate {name} has metrics {sorted(found)}, expected {sorted(wanted)}"
+            continue
+        for metric, number in wanted.items():
+            if not math.isclose(found[metric], number, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12):
+                yield f"{where}: estimate {name} {metric} is {found[metric]}, expected {number}"
+
+
+def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer) -> Estimate | None:
+    if isinstance(workload, Training):
+        rate = (offer.interruptions_per_hour or 0.0) if offer.tier is Tier.SPOT else 0.0
+        return case.estimator.training_at(workload, offer.sku, placement.nodes, placement.parallelism, rate)
+    share = placement.gpus_per_replica / offer.sku.gpus_per_node
+    usd_per_replica_hour = float(offer.price_usd_per_node_hour) * share
+    return case.estimator.serving_at(
+        workload, offer.sku, placement.precision, placement.parallelism, usd_per_replica_hour
+    )

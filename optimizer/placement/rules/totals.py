@@ -1,0 +1,133 @@
+"""Every cost, every sum, and the claims about them: penalty, budget, bound, gap, status."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+
+from broker.domain.billing import billed_seconds, holding_cost_usd, holdings, node_hours
+from broker.domain.money import CENT, ZERO, to_cents
+from broker.domain.offer import Offer
+from broker.domain.plan import Placement, PlanStatus
+from broker.domain.workload import Batch, Training
+from optimizer.placement.rules.case import Case, is_listed, run_end
+
+GAP_TOLERANCE = 1e-6
+
+
+def violations(case: Case) -> Iterator[str]:
+    """Costs of placements, sums, spend lines, penalty, budget, bound and status."""
+    yield from _placements(case)
+    yield from _sums(case)
+    yield from _penalty(case)
+    yield from _bound(case)
+    yield from _status(case)
+
+
+def _placements(case: Case) -> Iterator[str]:
+    for where, placement, _, offer in case.known():
+        try:
+            cost = to_cents(holding_cost_usd(offer, placement.segments))
+        except ValueError as error:
+            yield f"{where}: cannot be priced: {error}"
+            continue
+        if placement.cost_usd != cost:
+            yield f"{where}: cost_usd is {placement.cost_usd}, expected {cost}"
+        unused = to_cents(unused_usd(case, placement, offer, cost))
+        if abs(placement.paid_unused_usd - unused) > CENT:
+            yield f"{where}: paid_unused_usd is {placement.paid_unused_usd}, expected {unused}"
+
+
+def unused_usd(case: Case, placement: Placement, offer: Offer, cost_usd: Decimal) -> Decimal:
+    """The part of ``cost_usd`` paid for node-hours that do no work."""
+    billed = _billed_node_hours(placement, offer)
+    useful = node_hours(placement.segments)
+    workload = case.workloads[placement.workload]
+    if isinstance(workload, Training):
+        useful = placement.nodes * placement.estimate["hours"]
+    elif isinstance(workload, Batch):
+        rate = placement.replicas * placement.estimate["requests_per_s_per_replica"]
+        hours = (placement.estimate["cold_start_s"] + workload.requests / rate) / 3600
+        useful = placement.nodes * hours
+    if billed <= 0:
+        return ZERO
+    return cost_usd * Decimal(max(0.0, 1 - useful / billed))
+
+
+def _billed_node_hours(placement: Placement, offer: Offer) -> float:
+    if is_listed(offer):
+        return node_hours(placement.segments)
+    return sum(h.nodes * billed_seconds(offer, h.window) for h in holdings(placement.segments)) / 3600
+
+
+def _sums(case: Case) -> Iterator[str]:
+    plan = case.plan
+    total = sum((p.cost_usd for p in plan.placements), ZERO)
+    if plan.cost_usd != total:
+        yield f"cost_usd is {plan.cost_usd}, the placements sum to {total}"
+    spent = sum((line.usd for line in plan.spend), ZERO)
+    if plan.cost_usd != spent:
+        yield f"cost_usd is {plan.cost_usd}, the spend lines sum to {spent}"
+    by_key: defaultdict[tuple[str, str, str], Decimal] = defaultdict(lambda: ZERO)
+    for placement in plan.placements:
+        by_key[placement.workload, placement.provider, placement.tier] += placement.cost_usd
+    for line in plan.spend:
+        by_key[line.workload, line.provider, line.tier] -= line.usd
+        if line.usd != to_cents(line.usd) or line.end <= line.start:
+            yield f"spend line of {line.workload} from {line.start.isoformat()} is not whole"
+    for (workload, provider, tier), rest in by_key.items():
+        if rest:
+            yield f"spend of {workload} on {provider} ({tier}) differs from its placements by {rest}"
+    budget = case.request.budget_usd
+    if budget is not None and plan.cost_usd > budget:
+        yield f"cost_usd is {plan.cost_usd}, over the budget of {budget}"
+
+
+def expected_penalty_usd(case: Case) -> Decimal:
+    """Lateness of soft deadlines and the price of leaving out, each to the cent."""
+    penalty = ZERO
+    for _, placement, run, offer in case.training():
+        end = run_end(placement, offer, max(run.earliest_start, case.earliest))
+        if end is not None and run.late_usd_per_hour is not None and end > run.deadline:
+            late_hours = Decimal((end - run.deadline) // timedelta(microseconds=1)) / 3_600_000_000
+            penalty += to_cents(late_hours * run.late_usd_per_hour)
+    for left_out in case.plan.unplaced:
+        workload = case.workloads.get(left_out.workload)
+        if workload is not None and workload.unplaced_usd is not None:
+            penalty += workload.unplaced_usd
+    return penalty
+
+
+def _penalty(case: Case) -> Iterator[str]:
+    expected = expected_penalty_usd(case)
+    if abs(case.plan.penalty_usd - expected) > CENT:
+        yield f"penalty_usd is {case.plan.penalty_usd}, expected {expected}"
+
+
+def _bound(case: Case) -> Iterator[str]:
+    plan = case.plan
+    total = plan.cost_usd + plan.penalty_usd
+    if plan.bound_usd is None or plan.gap is None:
+        if plan.status is not PlanStatus.INFEASIBLE:
+            yield f"bound_usd or gap is missing from a plan that is {plan.status}"
+        return
+    if plan.bound_usd > total:
+        yield f"bound_usd {plan.bound_usd} lies above cost + penalty {total}"
+    gap = float((total - plan.bound_usd) / total) if total else 0.0
+    if not math.isclose(plan.gap, gap, rel_tol=0, abs_tol=GAP_TOLERANCE):
+        yield f"gap is {plan.gap}, expected {gap:.8f}"
+
+
+def _status(case: Case) -> Iterator[str]:
+    required = [
+        left_out.workload
+        for left_out in case.plan.unplaced
+        if left_out.workload in case.workloads and case.workloads[left_out.workload].unplaced_usd is None
+    ]
+    if required and case.plan.status is not PlanStatus.INFEASIBLE:
+        yield f"status is {case.plan.status}, but {', '.join(required)} must be placed"
+    if not required and case.plan.status is PlanStatus.INFEASIBLE:
+        yield "status is infeasible, but everything that must be placed is"

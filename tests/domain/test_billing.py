@@ -1,0 +1,151 @@
+"""Segments become money by the contract's rules, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.domain.billing import (
+    Holding,
+    billed_seconds,
+    holding_cost_usd,
+    holdings,
+    node_hours,
+    spread_by_day,
+)
+from broker.domain.money import CENT, from_micro_usd, split_cents, to_cents, to_micro_usd
+from broker.domain.offer import NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
+from broker.domain.sku import Sku
+from broker.domain.window import Segment, Window
+
+T0 = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+def at(hours: float) -> datetime:
+    return T0 + timedelta(hours=hours)
+
+
+def offer(**changes: object) -> Offer:
+    base = Offer(
+        offer_id="p/r/h100x8/on_demand",
+        provider="p",
+        sku=Sku("h100x8", "H100-SXM-80GB", 8, 80),
+        region="r",
+        tier=Tier.ON_DEMAND,
+        price_usd_per_node_hour=Decimal("24"),
+        observed_at=T0,
+        source="test",
+        native=NativePrice(Decimal("24"), "USD", "node_hour"),
+        stock=Stock(),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_node_k_is_held_while_at_least_k_nodes_are() -> None:
+    found = holdings([Segment(at(0), at(2), 1), Segment(at(2), at(4), 3), Segment(at(4), at(6), 2)])
+    assert found == (
+        Holding(Window(at(0), at(6)), 1),
+        Holding(Window(at(2), at(4)), 1),
+        Holding(Window(at(2), at(6)), 1),
+    )
+
+
+def test_a_gap_ends_every_holding() -> None:
+    found = holdings([Segment(at(0), at(1), 2), Segment(at(2), at(3), 2)])
+    assert found == (Holding(Window(at(0), at(1)), 2), Holding(Window(at(2), at(3)), 2))
+
+
+def test_overlapping_segments_are_refused() -> None:
+    with pytest.raises(ValueError, match="overlap"):
+        holdings([Segment(at(0), at(2), 1), Segment(at(1), at(3), 1)])
+
+
+def test_increment_applies_to_each_holding() -> None:
+    # Node 1: 90 min -> 2 h; node 2: 30 min -> 1 h; three billed hours at 24 USD.
+    segments = [Segment(at(0), at(0.5), 2), Segment(at(0.5), at(1.5), 1)]
+    assert holding_cost_usd(offer(), segments) == Decimal("72")
+
+
+def test_minimum_term_is_owed_in_full_by_each_node() -> None:
+    committed = offer(tier=Tier.COMMITTED, min_hours=168.0)
+    assert holding_cost_usd(committed, [Segment(at(0), at(10), 2)]) == Decimal(2 * 168 * 24)
+
+
+def test_billed_seconds_round_up_to_the_increment() -> None:
+    per_minute = offer(billing_increment_s=60)
+    assert billed_seconds(per_minute, Window(at(0), at(0) + timedelta(seconds=61))) == 120
+
+
+def listed() -> Offer:
+    segments = (Segment(at(0), at(24), 4), Segment(at(48), at(60), 2))
+    # 4x24 + 2x12 = 120 node-hours for 3,600 USD: 30 USD each.
+    return offer(
+        tier=Tier.WINDOW,
+        upfront_usd=Decimal("3600"),
+        window=WindowTerms(WindowKind.LISTED, segments),
+        min_hours=500.0,
+    )
+
+
+def test_listed_window_costs_its_share_of_the_whole_price() -> None:
+    assert holding_cost_usd(listed(), [Segment(at(0), at(24), 3)]) == Decimal(3 * 24 * 30)
+    assert holding_cost_usd(listed(), list(listed().window.segments)) == Decimal("3600")  # type: ignore[union-attr]
+
+
+def test_spend_is_spread_by_day_and_sums_exactly() -> None:
+    segments = [Segment(at(12), at(36), 1)]
+    rows = spread_by_day(Decimal("100.01"), segments)
+    assert [w.start for w, _ in rows] == [at(12), at(24)]
+    assert [usd for _, usd in rows] == [Decimal("50.01"), Decimal("50.00")]
+
+
+@given(st.integers(0, 10**9), st.lists(st.integers(0, 1000), min_size=1, max_size=30))
+def test_split_cents_is_exact_and_fair(cents: int, weights: list[int]) -> None:
+    total = Decimal(cents) * CENT
+    shares = split_cents(total, [Decimal(w) for w in weights])
+    assert sum(shares) == total
+    whole = sum(weights)
+    if whole:
+        for share, weight in zip(shares, weights, strict=True):
+            assert abs(share - total * weight / whole) < CENT
+
+
+@st.composite
+def step_functions(draw: st.DrawFn) -> list[Segment]:
+    cuts = sorted(draw(st.sets(st.integers(0, 400), min_size=2, max_size=12)))
+    nodes = draw(st.lists(st.integers(0, 6), min_size=len(cuts) - 1, max_size=len(cuts) - 1))
+    return [Segment(at(a / 4), at(b / 4), n) for a, b, n in zip(cuts, cuts[1:], nodes, strict=False) if n > 0]
+
+
+@given(step_functions())
+def test_holdings_keep_every_node_hour(segments: list[Segment]) -> None:
+    held = sum(h.nodes * h.window.hours for h in holdings(segments))
+    assert held == pytest.approx(node_hours(segments))
+
+
+@given(step_functions(), st.sampled_from([1, 60, 900, 3600]))
+def test_cost_is_never_below_the_plain_node_hours(segments: list[Segment], increment_s: int) -> None:
+    priced = offer(billing_increment_s=increment_s)
+    plain = Decimal(24) * Decimal(round(node_hours(segments) * 3600)) / 3600
+    assert holding_cost_usd(priced, segments) >= plain
+
+
+@given(step_functions(), st.integers(0, 10**7))
+def test_spread_by_day_sums_to_the_cost(segments: list[Segment], cents: int) -> None:
+    if segments:
+        total = Decimal(cents) * CENT
+        assert sum(usd for _, usd in spread_by_day(total, segments)) == total
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_micro_usd_round_trips(micro: int) -> None:
+    assert to_micro_usd(from_micro_usd(micro)) == micro
+
+
+def test_cents_round_half_even() -> None:
+    assert (to_cents(Decimal("0.125")), to_cents(Decimal("0.135"))) == (Decimal("0.12"), Decimal("0.14"))
