@@ -135,6 +135,26 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
     raise InputError(source, (FieldProblem(pointer, repr(name), expected),))
 
 
+def resolve_gpu(name: str, pointer: str, source: str) -> str:
+    """The canonical name of a GPU; a memory suffix that adds nothing (``A10G-24GB``) is dropped.
+
+    Raises InputError at ``pointer`` of ``source`` that names the closest known GPUs.
+    """
+    gpus = load_gpus()
+    if name in gpus:
+        return name
+    stem, _, size = name.rpartition("-")
+    if stem in gpus and size == f"{gpus[stem].memory_gb:g}GB":
+        return stem
+    folded = {known.lower(): known for known in gpus}
+    near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
+    near += [key for key in folded if key not in near and key.startswith(f"{name.lower()}-")]
+    expected = "a GPU of config/gpus.csv"
+    if near:
+        expected += f" (nearest: {', '.join(folded[key] for key in near[:3])})"
+    raise InputError(source, (FieldProblem(pointer, repr(name), expected),))
+
+
 def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
     """A shape from the fields of a Hugging Face ``config.json`` (nested ``text_config`` is followed).
 
@@ -204,8 +224,13 @@ def _attention(mla: bool, heads: int, kv_heads: int) -> Attention:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is publicly known of a provider's node type but not said by its API."""
+    """What is publicly known of a provider's node type but not said by its API.
 
+    ``gpu`` (canonical) and ``gpus_per_node`` where the API names the node type alone.
+    """
+
+    gpu: str | None = None
+    gpus_per_node: int | None = None
     form: Form | None = None
     intra_node: IntraNode | None = None
     fabric: Fabric | None = None
@@ -221,12 +246,14 @@ class ProviderFacts:
 
     ``silicon``: the provider's GPU words → canonical names. ``nodes``: facts by the provider's SKU
     name. ``countries``: region (or its prefix) → ISO country. ``compliance``: tags that hold for all.
+    ``search``: what to ask of a provider that only answers searches; its adapter says what the keys mean.
     """
 
     silicon: Mapping[str, str]
     nodes: Mapping[str, NodeFacts]
     countries: Mapping[str, str]
     compliance: frozenset[str] = field(default_factory=frozenset)
+    search: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def country_of(self, region: str) -> str | None:
         """Country of ``region`` by exact name, else by the longest known prefix."""
@@ -245,12 +272,15 @@ def load_provider_facts(provider: str) -> ProviderFacts:
         nodes=MappingProxyType({name: _node(row) for name, row in data.get("nodes", {}).items()}),
         countries=MappingProxyType(data.get("countries", {})),
         compliance=frozenset(data.get("compliance", [])),
+        search=MappingProxyType(data.get("search", {})),
     )
 
 
 def _node(row: Mapping[str, Any]) -> NodeFacts:
     intra, fabric = row.get("intra_node"), row.get("fabric")
     return NodeFacts(
+        gpu=row.get("gpu"),
+        gpus_per_node=row.get("gpus_per_node"),
         form=Form(row["form"]) if "form" in row else None,
         intra_node=IntraNode(LinkKind(intra["kind"]), float(intra["gbyte_s"])) if intra else None,
         fabric=(

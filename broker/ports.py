@@ -14,6 +14,7 @@ from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.plan import Plan
 from broker.domain.reoptimization import Reoptimization
+from broker.domain.reservation import Idempotency as Idempotency
 from broker.domain.reservation import Lease, Order, Reservation
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
@@ -40,18 +41,6 @@ class OfferSource(Protocol):
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Everything on sale now. Raises ProviderError; unreadable rows are in ``rejected``."""
         ...
-
-
-class Idempotency(StrEnum):
-    """How a repeated order is kept from buying twice.
-
-    ``token``: the same call again is safe. ``tag``: list by tag (or name) first, adopt what is found.
-    ``neither``: fail closed, go elsewhere; a sweep cleans up.
-    """
-
-    TOKEN = "token"  # noqa: S105  a word, not a secret
-    TAG = "tag"
-    NEITHER = "neither"
 
 
 class Reserver(Protocol):
@@ -150,12 +139,13 @@ class Notifier(Protocol):
 
 
 class PlanState(StrEnum):
-    """Where a stored plan stands before it is one."""
+    """Where a stored plan stands. ``proposed``: a re-optimizer's answer; it counts once it is taken up."""
 
     QUEUED = "queued"
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+    PROPOSED = "proposed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ BrokerError
 ├── NotAuthenticated           no key, or an unknown one
 ├── NotPermitted               the key lacks a scope
 ├── StoreTooNew                the database was written by a newer version
+├── StoreUnavailable           the database does not answer, or is locked by another program
+├── PlanInvalid                the planner's own result failed the independent check: a defect
 └── ProviderError              a provider failed; ``retryable`` says whether waiting may help
 ├── ProviderUnavailable    timeout, connection, 5xx, breaker open
 ├── RateLimited            carries ``retry_after_s``
@@ -105,6 +107,18 @@ class NotPermitted(BrokerError):
 
 class StoreTooNew(BrokerError):
     """The database's schema revision is unknown to this version of the program."""
+
+
+class StoreUnavailable(BrokerError):
+    """The database does not answer, or stays locked; trying again later may help."""
+
+
+class PlanInvalid(BrokerError):
+    """A plan that was just made fails the independent check; carries every violation."""
+
+    def __init__(self, violations: tuple[str, ...]) -> None:
+        self.violations = violations
+        super().__init__("the plan fails its own check: " + "; ".join(violations))
 
 
 class ProviderError(BrokerError):

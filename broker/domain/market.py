@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from broker.domain.offer import Offer, RejectedRow
+from broker.domain.offer import Offer, OfferBatch, RejectedRow
 
 
 class ChangeKind(StrEnum):
@@ -94,3 +94,18 @@ def diff_rounds(before: Iterable[Offer], after: Iterable[Offer], at: datetime) -
             continue
         changes.append(OfferChange(kind, key, offer.provider, at, was, offer.price_usd_per_node_hour))
     return tuple(changes)
+
+
+def gate_batch(batch: OfferBatch) -> OfferBatch:
+    """``batch`` without offers that must not be used: no price above zero, or an id that came before."""
+    usable: dict[str, Offer] = {}
+    rejected = list(batch.rejected)
+    for offer in batch.offers:
+        price = offer.price_usd_per_node_hour
+        if not price.is_finite() or price <= 0:
+            rejected.append(RejectedRow(offer.offer_id, f"price {price} USD per node-hour is not above zero"))
+        elif offer.offer_id in usable:
+            rejected.append(RejectedRow(offer.offer_id, "the same offer came twice in one answer"))
+        else:
+            usable[offer.offer_id] = offer
+    return OfferBatch(tuple(usable.values()), tuple(rejected))

@@ -105,6 +105,7 @@ class Unit:
 
     ``tag`` is made by the broker before the call and is how the unit is found again:
     ``broker-<install>-<reservation>-<ordinal>-<attempt>``. ``reference`` is the provider's own id.
+    ``gone_at``: when it was seen to have ended, so that the bill of the others goes on without it.
     """
 
     ordinal: int
@@ -113,6 +114,7 @@ class Unit:
     state: UnitState
     reference: str | None = None
     ordered_at: datetime | None = None
+    gone_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,18 @@ class Reservation:
     def with_unit(self, unit: Unit) -> Reservation:
         """The reservation with the unit of the same ordinal replaced."""
         return replace(self, units=tuple(unit if u.ordinal == unit.ordinal else u for u in self.units))
+
+
+class Idempotency(StrEnum):
+    """How a repeated order is kept from buying twice.
+
+    ``token``: the same call again is safe. ``tag``: list by tag (or name) first, adopt what is found.
+    ``neither``: fail closed, go elsewhere; a sweep cleans up.
+    """
+
+    TOKEN = "token"  # noqa: S105  a word, not a secret
+    TAG = "tag"
+    NEITHER = "neither"
 
 
 class LeaseState(StrEnum):

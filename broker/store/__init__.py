@@ -1,0 +1,6 @@
+"""The store: SQLite or PostgreSQL behind the repositories of ``broker.ports``."""
+
+from broker.store.engine import Store, create_store
+from broker.store.unit_of_work import SqlUnitOfWork
+
+__all__ = ["SqlUnitOfWork", "Store", "create_store"]

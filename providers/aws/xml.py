@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from broker.domain.errors import PayloadUnreadable
+from broker.domain.window import require_utc
+from providers.payload import RowRejected
 
 PROVIDER = "aws"
 
@@ -48,19 +50,19 @@ class Node:
         return (node.element.text or "").strip() or None
 
     def need(self, *path: str) -> str:
-        """Text at ``path``; ValueError names what is missing."""
+        """Text at ``path``; RowRejected names what is missing."""
         found = self.text(*path)
         if found is None:
-            raise ValueError(f"{'/'.join(path)} is missing")
+            raise RowRejected(f"{'/'.join(path)} is missing")
         return found
 
     def instant(self, *path: str) -> datetime:
-        """Time at ``path`` in UTC; ValueError when missing, unreadable or without a zone."""
+        """Time at ``path`` in UTC; RowRejected when missing, unreadable or without a zone."""
         text = self.need(*path)
-        instant = datetime.fromisoformat(text)
-        if instant.tzinfo is None:
-            raise ValueError(f"{'/'.join(path)} has no time zone: {text!r}")
-        return instant.astimezone(UTC)
+        try:
+            return require_utc(datetime.fromisoformat(text), path[-1])
+        except (ValueError, OverflowError):
+            raise RowRejected(f"{'/'.join(path)} is not a time with a zone: {text!r}") from None
 
     def items(self, list_name: str) -> Iterator[Node]:
         """The ``item`` elements of a list; none when the list is missing."""

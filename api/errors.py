@@ -1,0 +1,135 @@
+"""One table from errors to problem documents (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from broker.domain import errors
+
+log = structlog.get_logger()
+
+TYPE_BASE = "https://gpu-capacity-broker.invalid/problems/"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind of error looks over HTTP."""
+
+    status: int
+    code: str
+    title: str
+    retryable: bool = False
+
+
+# The first class that matches wins, so the narrower ones stand first.
+KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
+    (errors.InputError, Kind(422, "invalid-input", "The input cannot be used")),
+    (errors.NotFound, Kind(404, "not-found", "Nothing of that name exists")),
+    (errors.StalePlan, Kind(409, "stale-plan", "The market moved since the plan was made")),
+    (errors.ConcurrentChange, Kind(409, "concurrent-change", "Somebody else changed it first", True)),
+    (errors.IdempotencyMismatch, Kind(422, "idempotency-mismatch", "One key came with two bodies")),
+    (errors.Conflict, Kind(409, "conflict", "Its state forbids that")),
+    (errors.ApprovalRequired, Kind(409, "approval-required", "Finance has to approve first")),
+    (errors.OverBudget, Kind(409, "over-budget", "The budget does not allow it")),
+    (errors.NotAuthenticated, Kind(401, "not-authenticated", "A bearer key is needed")),
+    (errors.NotPermitted, Kind(403, "not-permitted", "The key lacks a scope")),
+    (errors.InsufficientCapacity, Kind(409, "insufficient-capacity", "The provider has no stock", True)),
+    (errors.QuotaExceeded, Kind(409, "quota-exceeded", "The provider's quota is used up")),
+    (errors.RateLimited, Kind(503, "provider-rate-limited", "The provider asks to wait", True)),
+    (errors.OutcomeUnknown, Kind(503, "outcome-unknown", "The provider's answer was lost", True)),
+    (errors.ProviderUnavailable, Kind(503, "provider-unavailable", "The provider does not answer", True)),
+    (errors.ProviderError, Kind(502, "provider-refused", "The provider refused")),
+    (errors.StoreTooNew, Kind(503, "store-too-new", "The database belongs to a newer version")),
+    (errors.BrokerError, Kind(500, "internal", "Something went wrong")),
+)
+
+
+def kind_of(error: errors.BrokerError) -> Kind:
+    """The entry of KINDS for ``error``."""
+    return next(kind for cls, kind in KINDS if isinstance(error, cls))
+
+
+def problem(
+    request: Request, kind: Kind, detail: str, extra: Mapping[str, Any] | None = None
+) -> JSONResponse:
+    """A problem document."""
+    body = {
+        "type": TYPE_BASE + kind.code,
+        "title": kind.title,
+        "status": kind.status,
+        "detail": detail,
+        "instance": request.url.path,
+        "code": kind.code,
+        "retryable": kind.retryable,
+        **(extra or {}),
+    }
+    headers = {"WWW-Authenticate": "Bearer"} if kind.status == 401 else None
+    return JSONResponse(body, kind.status, headers, media_type="application/problem+json")
+
+
+async def on_broker_error(request: Request, error: Exception) -> JSONResponse:
+    """Answers an error that was raised on purpose."""
+    assert isinstance(error, errors.BrokerError)
+    kind = kind_of(error)
+    extra: dict[str, Any] = {}
+    if isinstance(error, errors.InputError):
+        extra["errors"] = [
+            {
+                "pointer": p.pointer,
+                "found": p.found,
+                "expected": p.expected,
+                "line": p.line,
+                "column": p.column,
+            }
+            for p in error.problems
+        ]
+    if isinstance(error, errors.RateLimited) and error.retry_after_s is not None:
+        extra["retry_after_s"] = error.retry_after_s
+    if kind.status >= 500:
+        log.warning("request failed", path=request.url.path, code=kind.code, error=str(error))
+    return problem(request, kind, str(error), extra)
+
+
+async def on_invalid_request(request: Request, error: Exception) -> JSONResponse:
+    """Answers what FastAPI's own validation refuses, in the same form."""
+    assert isinstance(error, RequestValidationError)
+    found = [
+        {
+            "pointer": "/" + "/".join(str(part) for part in item["loc"]),
+            "found": str(jsonable_encoder(item.get("input"))),
+            "expected": item["msg"],
+        }
+        for item in error.errors()
+    ]
+    detail = "; ".join(f"{item['pointer']}: {item['expected']}" for item in found)
+    return problem(request, kind_of(errors.InputError("request", ())), detail, {"errors": found})
+
+
+async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
+    """Answers unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
+    return problem(request, Kind(error.status_code, code, str(error.detail)), str(error.detail))
+
+
+async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
+    """The boundary: logs what nobody foresaw and answers without its text."""
+    log.error("unexpected error", path=request.url.path, exc_info=error)
+    return problem(request, Kind(500, "internal", "Something went wrong"), "see the server's log")
+
+
+def install(app: FastAPI) -> None:
+    """Makes ``app`` answer every error as a problem document."""
+    app.add_exception_handler(errors.BrokerError, on_broker_error)
+    app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(Exception, on_unexpected)

@@ -1,0 +1,44 @@
+"""Progress of running plans, kept in this process and streamed to who listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncIterator
+
+FINAL_STATES = frozenset({"done", "failed"})
+REMEMBERED_PLANS = 1000
+
+
+class PlanEvents:
+    """An in-process ``broker.ports.EventStream``: the last event of each plan, and live queues."""
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[str, dict[str, object]] = OrderedDict()
+        self._queues: defaultdict[str, list[asyncio.Queue[dict[str, object]]]] = defaultdict(list)
+
+    def publish(self, plan_id: str, event: dict[str, object]) -> None:
+        """Remembers ``event`` as the last of its plan and hands it to every listener."""
+        self._last[plan_id] = event
+        self._last.move_to_end(plan_id)
+        while len(self._last) > REMEMBERED_PLANS:
+            self._last.popitem(last=False)
+        for queue in self._queues.get(plan_id, ()):
+            queue.put_nowait(event)
+
+    async def listen(self, plan_id: str) -> AsyncIterator[dict[str, object]]:
+        """The last event, then each new one; ends after ``done`` or ``failed``."""
+        queue: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+        self._queues[plan_id].append(queue)
+        try:
+            if plan_id in self._last:
+                queue.put_nowait(self._last[plan_id])
+            while True:
+                event = await queue.get()
+                yield event
+                if event.get("state") in FINAL_STATES:
+                    return
+        finally:
+            self._queues[plan_id].remove(queue)
+            if not self._queues[plan_id]:
+                del self._queues[plan_id]

@@ -1,0 +1,293 @@
+"""Offers as JSON: the form of ``broker offers --json``, of market files and of the API.
+
+Amounts are exact decimals as text, times ISO 8601 with ``Z``. Fields that the form does not name are
+tolerated and kept out.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from api.schemas.times import Instant, format_time
+from broker.domain.money import format_usd
+from broker.domain.offer import (
+    CancelRule,
+    NativePrice,
+    Offer,
+    Stock,
+    StockLevel,
+    Tier,
+    WindowKind,
+    WindowTerms,
+)
+from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.window import Segment
+
+
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number")
+    return value
+
+
+Money = Annotated[
+    Decimal,
+    BeforeValidator(_not_bool),
+    Field(allow_inf_nan=False),
+    PlainSerializer(format_usd, return_type=str, when_used="json"),
+]
+NotNegativeMoney = Annotated[Money, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class JsonPart(BaseModel):
+    """A part of a document that we also read: extra fields are tolerated and kept out."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class SegmentForm(JsonPart):
+    """``nodes`` over ``[start, end)``."""
+
+    start: Instant
+    end: Instant
+    nodes: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SegmentForm:
+        if self.end <= self.start:
+            raise ValueError("an end after the start")
+        return self
+
+    def to_segment(self) -> Segment:
+        """The domain's segment."""
+        return Segment(self.start, self.end, self.nodes)
+
+
+class IntraNodeForm(JsonPart):
+    """The link inside a node: gigabytes per second and GPU, both directions."""
+
+    kind: LinkKind
+    gbyte_s: Positive
+
+
+class FabricForm(JsonPart):
+    """The network between nodes: gigabits per second and node, one direction."""
+
+    kind: FabricKind
+    gbit_s_per_node: Positive
+    max_nodes: Annotated[int, Field(ge=1)]
+    domain: str | None = None
+
+
+class WindowForm(JsonPart):
+    """What of time is sold; ``teardown_s`` (ours): taken back this long before the end paid for."""
+
+    kind: WindowKind
+    segments: list[SegmentForm] = []
+    anchor_utc: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
+    step_hours: Positive | None = None
+    durations_hours: list[Positive] | None = None
+    lead_hours: NotNegative | None = None
+    cancel: CancelRule | None = None
+    teardown_s: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _sells_something(self) -> WindowForm:
+        if self.kind is WindowKind.LISTED and not self.segments:
+            raise ValueError("at least one segment in a listed window")
+        return self
+
+    def to_terms(self) -> WindowTerms:
+        """The domain's window terms."""
+        return WindowTerms(
+            kind=self.kind,
+            segments=tuple(segment.to_segment() for segment in self.segments),
+            anchor_utc=time.fromisoformat(self.anchor_utc) if self.anchor_utc is not None else None,
+            step_hours=self.step_hours if self.step_hours is not None else 1.0,
+            durations_hours=tuple(self.durations_hours) if self.durations_hours is not None else None,
+            lead_hours=self.lead_hours or 0.0,
+            cancel=self.cancel or CancelRule.NEVER,
+            teardown_s=self.teardown_s,
+        )
+
+
+class StockForm(JsonPart):
+    """The provider's word on stock; ``nodes`` null: some."""
+
+    level: StockLevel = StockLevel.UNKNOWN
+    nodes: Annotated[int, Field(ge=0)] | None = None
+
+
+class NativeForm(JsonPart):
+    """The price as the provider quoted it."""
+
+    amount: Money
+    currency: str
+    per: str
+
+
+class OfferForm(JsonPart):
+    """One offer. ``seller``, ``reference`` and ``window.teardown_s`` are additions of ours."""
+
+    offer_id: Annotated[str, Field(min_length=1)]
+    provider: Annotated[str, Field(min_length=1)]
+    sku: str
+    region: str
+    zone: str | None = None
+    country: str | None = None
+    seller: str | None = None
+    gpu: str
+    gpus_per_node: Annotated[int, Field(ge=1)]
+    gpu_memory_gb: Positive
+    vcpus: NotNegative | None = None
+    memory_gb: NotNegative | None = None
+    disk_gb: NotNegative | None = None
+    form: Form | None = None
+    intra_node: IntraNodeForm | None = None
+    fabric: FabricForm | None = None
+    tier: Tier
+    price_usd_per_node_hour: NotNegativeMoney
+    upfront_usd: NotNegativeMoney | None = None
+    min_hours: NotNegative | None = None
+    billing_increment_s: Annotated[int, Field(ge=0)] | None = None
+    window: WindowForm | None = None
+    stock: StockForm | None = None
+    compliance: list[str] = []
+    native: NativeForm | None = None
+    observed_at: Instant | None = None
+    source: str = ""
+    interruptions_per_hour: NotNegative | None = None
+    reference: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _windows_say_when(self) -> OfferForm:
+        if self.tier is Tier.WINDOW and self.window is None:
+            raise ValueError("a window where the tier is window")
+        return self
+
+    def to_offer(self, as_of: datetime) -> Offer:
+        """The domain's offer; ``as_of`` stands in for a missing ``observed_at``."""
+        native = self.native
+        increment = self.billing_increment_s
+        return Offer(
+            offer_id=self.offer_id,
+            provider=self.provider,
+            sku=self._sku(),
+            region=self.region,
+            tier=self.tier,
+            price_usd_per_node_hour=self.price_usd_per_node_hour,
+            observed_at=(self.observed_at or as_of).astimezone(UTC),
+            source=self.source,
+            native=(
+                NativePrice(native.amount, native.currency, native.per)
+                if native is not None
+                else NativePrice(self.price_usd_per_node_hour, "USD", "node_hour")
+            ),
+            zone=self.zone,
+            country=self.country,
+            seller=self.seller,
+            upfront_usd=self.upfront_usd,
+            min_hours=self.min_hours or 0.0,
+            billing_increment_s=increment if increment is not None else 3600,
+            window=self.window.to_terms() if self.window is not None else None,
+            stock=Stock(self.stock.level, self.stock.nodes) if self.stock is not None else Stock(),
+            compliance=frozenset(self.compliance),
+            interruptions_per_hour=self.interruptions_per_hour,
+            reference=self.reference,
+        )
+
+    def _sku(self) -> Sku:
+        intra, fabric = self.intra_node, self.fabric
+        return Sku(
+            name=self.sku,
+            gpu=self.gpu,
+            gpus_per_node=self.gpus_per_node,
+            gpu_memory_gb=self.gpu_memory_gb,
+            vcpus=self.vcpus,
+            memory_gb=self.memory_gb,
+            disk_gb=self.disk_gb,
+            form=self.form,
+            intra_node=IntraNode(intra.kind, intra.gbyte_s) if intra is not None else None,
+            fabric=(
+                Fabric(fabric.kind, fabric.gbit_s_per_node, fabric.max_nodes, fabric.domain)
+                if fabric is not None
+                else None
+            ),
+        )
+
+
+def offer_to_document(offer: Offer) -> dict[str, Any]:
+    """The JSON form of ``offer`` as plain data."""
+    sku, native = offer.sku, offer.native
+    return {
+        "offer_id": offer.offer_id,
+        "provider": offer.provider,
+        "sku": sku.name,
+        "region": offer.region,
+        "zone": offer.zone,
+        "country": offer.country,
+        "seller": offer.seller,
+        "gpu": sku.gpu,
+        "gpus_per_node": sku.gpus_per_node,
+        "gpu_memory_gb": sku.gpu_memory_gb,
+        "vcpus": sku.vcpus,
+        "memory_gb": sku.memory_gb,
+        "disk_gb": sku.disk_gb,
+        "form": str(sku.form) if sku.form is not None else None,
+        "intra_node": _intra_node(sku.intra_node),
+        "fabric": _fabric(sku.fabric),
+        "tier": str(offer.tier),
+        "price_usd_per_node_hour": format_usd(offer.price_usd_per_node_hour),
+        "upfront_usd": format_usd(offer.upfront_usd) if offer.upfront_usd is not None else None,
+        "min_hours": offer.min_hours,
+        "billing_increment_s": offer.billing_increment_s,
+        "window": window_to_document(offer.window) if offer.window is not None else None,
+        "stock": {"level": str(offer.stock.level), "nodes": offer.stock.nodes},
+        "compliance": sorted(offer.compliance),
+        "native": {"amount": format_usd(native.amount), "currency": native.currency, "per": native.per},
+        "observed_at": format_time(offer.observed_at),
+        "source": offer.source,
+        "interruptions_per_hour": offer.interruptions_per_hour,
+        "reference": dict(offer.reference),
+    }
+
+
+def _intra_node(link: IntraNode | None) -> dict[str, Any] | None:
+    return {"kind": str(link.kind), "gbyte_s": link.gbyte_s} if link is not None else None
+
+
+def _fabric(fabric: Fabric | None) -> dict[str, Any] | None:
+    if fabric is None:
+        return None
+    return {
+        "kind": str(fabric.kind),
+        "gbit_s_per_node": fabric.gbit_s_per_node,
+        "max_nodes": fabric.max_nodes,
+        "domain": fabric.domain,
+    }
+
+
+def segment_to_document(segment: Segment) -> dict[str, Any]:
+    """The JSON form of a segment."""
+    return {"start": format_time(segment.start), "end": format_time(segment.end), "nodes": segment.nodes}
+
+
+def window_to_document(terms: WindowTerms) -> dict[str, Any]:
+    """The JSON form of a window's terms."""
+    durations = terms.durations_hours
+    return {
+        "kind": str(terms.kind),
+        "segments": [segment_to_document(segment) for segment in terms.segments],
+        "anchor_utc": terms.anchor_utc.strftime("%H:%M") if terms.anchor_utc is not None else None,
+        "step_hours": terms.step_hours,
+        "durations_hours": list(durations) if durations is not None else None,
+        "lead_hours": terms.lead_hours,
+        "cancel": str(terms.cancel),
+        "teardown_s": terms.teardown_s,
+    }

@@ -1,0 +1,346 @@
+"""Plans as JSON: ``broker plan --output``, ``broker check``, ``GET /v1/plans/{id}``."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from api.schemas.document import describe, input_error, read_json_document
+from api.schemas.offer import JsonPart, Money, SegmentForm, segment_to_document
+from api.schemas.times import Instant, format_time
+from api.schemas.validation import validate
+from broker.domain.estimate import Estimate, Parallelism, Provenance
+from broker.domain.money import format_usd
+from broker.domain.offer import Tier
+from broker.domain.plan import (
+    Baseline,
+    CandidateCounts,
+    Obstacle,
+    Placement,
+    Plan,
+    PlanStatus,
+    RunnerUp,
+    SpendLine,
+    Unplaced,
+    Why,
+)
+from broker.domain.workload import Precision, WorkloadKind
+
+EXPECTED_FORM = "a plan, as `broker plan --output` writes it"
+Metrics = dict[str, float]
+
+
+class CandidatesForm(JsonPart):
+    """How many candidates were evaluated, and how many passed the gates."""
+
+    evaluated: int
+    kept: int
+
+
+class ParallelismForm(JsonPart):
+    """A parallel layout."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    micro_batch: int = 1
+    recompute: str = "none"
+
+    def to_layout(self) -> Parallelism:
+        """The domain's layout."""
+        return Parallelism(self.tp, self.pp, self.dp, self.cp, self.ep, self.micro_batch, self.recompute)
+
+
+class EstimateForm(BaseModel):
+    """Metrics as flat numbers; ``low`` and ``high`` with the same names."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: Metrics
+
+    low: Metrics
+    high: Metrics
+    provenance: Provenance = Provenance.MODELLED
+
+    @model_validator(mode="after")
+    def _same_metrics(self) -> EstimateForm:
+        names = set(self.__pydantic_extra__)
+        if names != set(self.low) or names != set(self.high):
+            raise ValueError("the same metrics in the estimate, in low and in high")
+        return self
+
+    def to_estimate(self) -> Estimate:
+        """The domain's estimate."""
+        return Estimate(self.__pydantic_extra__, self.low, self.high, self.provenance)
+
+
+class RunnerUpForm(JsonPart):
+    """The next best way, and why it lost."""
+
+    offer_id: str
+    cost_usd: Money
+    because: str
+
+
+class WhyForm(JsonPart):
+    """Why this placement."""
+
+    bottleneck: str
+    binding: tuple[str, ...] = ()
+    runner_up: RunnerUpForm | None = None
+
+    def to_why(self) -> Why:
+        """The domain's explanation."""
+        lost = self.runner_up
+        runner_up = RunnerUp(lost.offer_id, lost.cost_usd, lost.because) if lost is not None else None
+        return Why(self.bottleneck, self.binding, runner_up)
+
+
+class PlacementForm(JsonPart):
+    """One workload on one offer."""
+
+    workload: str
+    kind: WorkloadKind
+    offer_id: str
+    provider: str
+    region: str
+    zone: str | None = None
+    sku: str
+    gpu: str
+    tier: Tier
+    nodes: int
+    gpus: int
+    replicas: int = 1
+    gpus_per_replica: int
+    parallelism: ParallelismForm
+    precision: Precision
+    segments: list[SegmentForm]
+    cost_usd: Money
+    paid_unused_usd: Money
+    estimate: EstimateForm
+    why: WhyForm
+
+    def to_placement(self) -> Placement:
+        """The domain's placement."""
+        return Placement(
+            workload=self.workload,
+            kind=self.kind,
+            offer_id=self.offer_id,
+            provider=self.provider,
+            region=self.region,
+            zone=self.zone,
+            sku=self.sku,
+            gpu=self.gpu,
+            tier=self.tier,
+            nodes=self.nodes,
+            gpus=self.gpus,
+            replicas=self.replicas,
+            gpus_per_replica=self.gpus_per_replica,
+            parallelism=self.parallelism.to_layout(),
+            precision=self.precision,
+            segments=tuple(segment.to_segment() for segment in self.segments),
+            cost_usd=self.cost_usd,
+            paid_unused_usd=self.paid_unused_usd,
+            estimate=self.estimate.to_estimate(),
+            why=self.why.to_why(),
+        )
+
+
+class UnplacedForm(JsonPart):
+    """A workload that was left out."""
+
+    workload: str
+    reason: Obstacle
+    nearest_fix: str
+
+
+class BaselineForm(JsonPart):
+    """What another habit would have cost; null where it cannot run."""
+
+    name: str
+    cost_usd: Money | None
+    why: str
+
+
+class SpendLineForm(JsonPart):
+    """Money of one workload, provider and tier in one part of a day."""
+
+    start: Instant
+    end: Instant
+    workload: str
+    provider: str
+    tier: Tier
+    usd: Money
+
+    def to_line(self) -> SpendLine:
+        """The domain's spend line."""
+        return SpendLine(
+            self.start.astimezone(UTC),
+            self.end.astimezone(UTC),
+            self.workload,
+            self.provider,
+            self.tier,
+            self.usd,
+        )
+
+
+class PlanForm(JsonPart):
+    """A whole plan."""
+
+    plan_id: str
+    status: PlanStatus
+    team: str
+    created_at: Instant
+    as_of: Instant
+    seed: int
+    cost_usd: Money
+    bound_usd: Money | None
+    gap: Annotated[float, Field(allow_inf_nan=False)] | None
+    penalty_usd: Money
+    solve_seconds: float
+    candidates: CandidatesForm
+    placements: list[PlacementForm]
+    unplaced: list[UnplacedForm]
+    baselines: list[BaselineForm]
+    spend: list[SpendLineForm]
+
+    def to_plan(self) -> Plan:
+        """The domain's plan."""
+        return Plan(
+            plan_id=self.plan_id,
+            status=self.status,
+            team=self.team,
+            created_at=self.created_at.astimezone(UTC),
+            as_of=self.as_of.astimezone(UTC),
+            seed=self.seed,
+            cost_usd=self.cost_usd,
+            bound_usd=self.bound_usd,
+            gap=self.gap,
+            penalty_usd=self.penalty_usd,
+            solve_seconds=self.solve_seconds,
+            candidates=CandidateCounts(self.candidates.evaluated, self.candidates.kept),
+            placements=tuple(placement.to_placement() for placement in self.placements),
+            unplaced=tuple(Unplaced(u.workload, u.reason, u.nearest_fix) for u in self.unplaced),
+            baselines=tuple(Baseline(b.name, b.cost_usd, b.why) for b in self.baselines),
+            spend=tuple(line.to_line() for line in self.spend),
+        )
+
+
+def read_plan(text: str, source: str) -> Plan:
+    """The plan of a JSON text.
+
+    Raises InputError: with the pointer of the whole document where it is no plan at all, with the
+    field's pointer where a plan has a field that cannot be.
+    """
+    document = read_json_document(text, source)
+    data = document.data
+    if not isinstance(data, dict) or "plan_id" not in data or "placements" not in data:
+        raise input_error(source, [document.problem("", describe(data), EXPECTED_FORM)])
+    return validate(PlanForm, document).to_plan()
+
+
+def plan_to_document(plan: Plan) -> dict[str, Any]:
+    """The JSON form of ``plan`` as plain data."""
+    return {
+        "plan_id": plan.plan_id,
+        "status": str(plan.status),
+        "team": plan.team,
+        "created_at": format_time(plan.created_at),
+        "as_of": format_time(plan.as_of),
+        "seed": plan.seed,
+        "cost_usd": format_usd(plan.cost_usd),
+        "bound_usd": format_usd(plan.bound_usd) if plan.bound_usd is not None else None,
+        "gap": plan.gap,
+        "penalty_usd": format_usd(plan.penalty_usd),
+        "solve_seconds": plan.solve_seconds,
+        "candidates": {"evaluated": plan.candidates.evaluated, "kept": plan.candidates.kept},
+        "placements": [_placement(placement) for placement in plan.placements],
+        "unplaced": [
+            {"workload": u.workload, "reason": str(u.reason), "nearest_fix": u.nearest_fix}
+            for u in plan.unplaced
+        ],
+        "baselines": [_baseline(baseline) for baseline in plan.baselines],
+        "spend": [_spend_line(line) for line in plan.spend],
+    }
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    return {
+        "workload": placement.workload,
+        "kind": str(placement.kind),
+        "offer_id": placement.offer_id,
+        "provider": placement.provider,
+        "region": placement.region,
+        "zone": placement.zone,
+        "sku": placement.sku,
+        "gpu": placement.gpu,
+        "tier": str(placement.tier),
+        "nodes": placement.nodes,
+        "gpus": placement.gpus,
+        "replicas": placement.replicas,
+        "gpus_per_replica": placement.gpus_per_replica,
+        "parallelism": _layout(placement.parallelism),
+        "precision": str(placement.precision),
+        "segments": [segment_to_document(segment) for segment in placement.segments],
+        "cost_usd": format_usd(placement.cost_usd),
+        "paid_unused_usd": format_usd(placement.paid_unused_usd),
+        "estimate": _estimate(placement.estimate),
+        "why": _why(placement.why),
+    }
+
+
+def _layout(layout: Parallelism) -> dict[str, Any]:
+    return {
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "dp": layout.dp,
+        "cp": layout.cp,
+        "ep": layout.ep,
+        "micro_batch": layout.micro_batch,
+        "recompute": layout.recompute,
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    return {
+        **estimate.value,
+        "low": dict(estimate.low),
+        "high": dict(estimate.high),
+        "provenance": str(estimate.provenance),
+    }
+
+
+def _why(why: Why) -> dict[str, Any]:
+    lost = why.runner_up
+    return {
+        "bottleneck": why.bottleneck,
+        "binding": list(why.binding),
+        "runner_up": (
+            {"offer_id": lost.offer_id, "cost_usd": format_usd(lost.cost_usd), "because": lost.because}
+            if lost is not None
+            else None
+        ),
+    }
+
+
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    cost = baseline.cost_usd
+    return {
+        "name": baseline.name,
+        "cost_usd": format_usd(cost) if cost is not None else None,
+        "why": baseline.why,
+    }
+
+
+def _spend_line(line: SpendLine) -> dict[str, Any]:
+    return {
+        "start": format_time(line.start),
+        "end": format_time(line.end),
+        "workload": line.workload,
+        "provider": line.provider,
+        "tier": str(line.tier),
+        "usd": format_usd(line.usd),
+    }

@@ -1,0 +1,65 @@
+"""Providers, their feeds and their polls as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.schemas.offer import offer_to_document
+from api.schemas.times import Instant, format_time
+from broker.domain.market import FeedHealth, PollRound
+from broker.domain.offer import OfferBatch
+
+
+class FeedForm(BaseModel):
+    """Health and freshness of a provider's feed. ``stale_since`` null: fresh."""
+
+    provider: str
+    last_success_at: Instant | None
+    last_error_at: Instant | None
+    last_error: str | None
+    stale_since: Instant | None
+    offers: int
+    rejected: int
+    seconds: float | None
+
+
+def _time(instant: datetime | None) -> str | None:
+    return format_time(instant) if instant is not None else None
+
+
+def feed_to_document(feed: FeedHealth) -> dict[str, Any]:
+    """The JSON form of a feed's health as plain data."""
+    return {
+        "provider": feed.provider,
+        "last_success_at": _time(feed.last_success_at),
+        "last_error_at": _time(feed.last_error_at),
+        "last_error": feed.last_error,
+        "stale_since": _time(feed.stale_since),
+        "offers": feed.offers,
+        "rejected": feed.rejected,
+        "seconds": feed.seconds,
+    }
+
+
+def round_to_document(round_: PollRound) -> dict[str, Any]:
+    """The JSON form of one poll; ``changes`` and ``rejected`` are counts."""
+    return {
+        "provider": round_.provider,
+        "started_at": format_time(round_.started_at),
+        "seconds": round_.seconds,
+        "offers": round_.offers,
+        "changes": len(round_.changes),
+        "rejected": len(round_.rejected),
+        "error": round_.error,
+    }
+
+
+def batch_to_document(batch: OfferBatch) -> dict[str, Any]:
+    """The JSON form of a parsed payload: offers, and the rows that could not become one."""
+    return {
+        "offers": [offer_to_document(offer) for offer in batch.offers],
+        "rejected": [{"row": row.row, "reason": row.reason} for row in batch.rejected],
+    }

@@ -1,0 +1,73 @@
+"""Spend as JSON and CSV rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.schemas.offer import Money
+from api.schemas.times import Instant, format_time
+from broker.domain.money import ZERO, format_usd
+from broker.domain.spend import ChargeBasis, Interval, SpendRow
+
+CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd")
+
+
+class SpendRowForm(BaseModel):
+    """Money of one group in one period (its first instant), projected or actual."""
+
+    period: Instant
+    group: str
+    basis: ChargeBasis
+    usd: Money
+
+
+class SpendForm(BaseModel):
+    """The answer of ``GET /v1/spend/projection``."""
+
+    interval: Interval
+    group_by: str
+    currency: str = "USD"
+    total_usd: Money
+    items: list[SpendRowForm]
+    next_cursor: str | None = None
+
+
+def spend_to_document(
+    rows: Sequence[tuple[ChargeBasis, SpendRow]],
+    *,
+    interval: Interval,
+    group_by: str,
+    window: tuple[datetime | None, datetime | None] = (None, None),
+) -> dict[str, Any]:
+    """The JSON form of spend rows as plain data; ``total_usd`` is their sum."""
+    start, end = window
+    return {
+        "from": format_time(start) if start is not None else None,
+        "to": format_time(end) if end is not None else None,
+        "interval": str(interval),
+        "group_by": group_by,
+        "currency": "USD",
+        "total_usd": format_usd(sum((row.usd for _, row in rows), ZERO)),
+        "items": [
+            {
+                "period": format_time(row.period),
+                "group": row.group,
+                "basis": str(basis),
+                "usd": format_usd(row.usd),
+            }
+            for basis, row in rows
+        ],
+        "next_cursor": None,
+    }
+
+
+def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal]]:
+    """Rows under CSV_COLUMNS."""
+    return [
+        (format_time(row.period), form.group_by, row.group, str(row.basis), row.usd) for row in form.items
+    ]

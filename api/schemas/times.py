@@ -1,0 +1,79 @@
+"""Instants in documents: ISO 8601 with ``Z`` going out; coming in also words and offsets."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import AwareDatetime, PlainSerializer
+
+EXPECTED_TIME = "a time with its zone such as 2026-11-23T00:00:00Z, or a date"
+EXPECTED_START = f"{EXPECTED_TIME}, or one of now, today, tomorrow, next-monday"
+EXPECTED_RELATIVE = f"{EXPECTED_TIME}, or an offset from the horizon's start such as +2d or +36h"
+
+_OFFSET = re.compile(r"\+(\d+(?:\.\d+)?)([mhdw])")
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def format_time(instant: datetime) -> str:
+    """ISO 8601 in UTC with ``Z``; fractions of a second only where there are any."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+Instant = Annotated[
+    AwareDatetime, PlainSerializer(lambda instant: format_time(instant), return_type=str, when_used="json")
+]
+"""A pydantic field type: an aware time, written as ``format_time`` writes it."""
+
+
+def parse_time(text: str) -> datetime:
+    """An absolute instant in UTC; a bare date is its midnight. ValueError says what was expected."""
+    try:
+        instant = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(EXPECTED_TIME) from None
+    if instant.tzinfo is not None:
+        return instant.astimezone(UTC)
+    if _DATE.fullmatch(text.strip()):
+        return instant.replace(tzinfo=UTC)
+    raise ValueError(EXPECTED_TIME)
+
+
+def parse_start(text: str, now: datetime) -> datetime:
+    """A horizon's start: an instant, or a word that is resolved against ``now``.
+
+    ``now`` is the next whole hour; ``today``, ``tomorrow`` and ``next-monday`` are UTC midnights.
+    """
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    words = {
+        "now": hour if hour == now else hour + timedelta(hours=1),
+        "today": midnight,
+        "tomorrow": midnight + timedelta(days=1),
+        "next-monday": midnight + timedelta(days=7 - now.weekday()),
+    }
+    word = text.strip().lower()
+    if word in words:
+        return words[word]
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise ValueError(EXPECTED_START) from None
+
+
+def parse_relative(text: str, horizon_start: datetime) -> datetime:
+    """An instant, or an offset from ``horizon_start``: ``+90m``, ``+36h``, ``+2d``, ``+1w``."""
+    offset = _OFFSET.fullmatch(text.strip())
+    if offset is not None:
+        return horizon_start + float(offset[1]) * _UNITS[offset[2]]
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise ValueError(EXPECTED_RELATIVE) from None

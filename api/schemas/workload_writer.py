@@ -1,0 +1,141 @@
+"""Workloads documents going out: PlanRequest → plain data."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from api.schemas.times import format_time
+from broker.domain.money import format_usd
+from broker.domain.workload import (
+    Batch,
+    PlanRequest,
+    Policy,
+    Serving,
+    Traffic,
+    TrafficShape,
+    Training,
+    Workload,
+)
+
+
+def to_document(request: PlanRequest) -> dict[str, Any]:
+    """The document of ``request`` as plain data for JSON; reading it gives ``request`` again."""
+    document: dict[str, Any] = {
+        "team": request.team,
+        "horizon": {"start": format_time(request.horizon.start), "days": request.horizon.hours / 24},
+        "policy": _policy_document(request.policy),
+        "workloads": [_workload_document(workload, request.team) for workload in request.workloads],
+    }
+    if request.budget_usd is not None:
+        document["budget"] = {"usd": format_usd(request.budget_usd)}
+    return document
+
+
+def _policy_document(policy: Policy) -> dict[str, Any]:
+    document: dict[str, Any] = {"compliance": list(policy.compliance)}
+    for name in ("regions", "countries", "tiers"):
+        rule = getattr(policy, name)
+        if rule is not None:
+            document[name] = [str(value) for value in rule]
+    document["providers"] = {
+        "only": list(policy.providers_only or ()),
+        "exclude": list(policy.providers_exclude),
+    }
+    return document
+
+
+def _workload_document(workload: Workload, team: str) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": workload.name,
+        "kind": str(workload.kind),
+        "model": workload.model.name,
+        "team": workload.team if workload.team != team else None,
+        "policy": _policy_document(workload.policy),
+        "unplaced_usd": _usd(workload.unplaced_usd),
+        "measured": [
+            {
+                "gpu": row.gpu,
+                "gpus": row.gpus,
+                "tokens_per_s": row.tokens_per_s,
+                "requests_per_s": row.requests_per_s,
+            }
+            for row in workload.measured
+        ],
+    }
+    if isinstance(workload, Training):
+        document |= _training_document(workload)
+    elif isinstance(workload, Serving):
+        document |= _serving_document(workload)
+    else:
+        document |= _batch_document(workload)
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def _usd(amount: Decimal | None) -> str | None:
+    return format_usd(amount) if amount is not None else None
+
+
+def _training_document(run: Training) -> dict[str, Any]:
+    every = run.checkpoint_every_minutes
+    dataset = run.dataset
+    return {
+        "tokens": run.tokens,
+        "sequence_length": run.sequence_length,
+        "global_batch_tokens": run.global_batch_tokens,
+        "precision": str(run.precision),
+        "gpus": {"min": run.gpus_min, "max": run.gpus_max},
+        "earliest_start": format_time(run.earliest_start),
+        "deadline": format_time(run.deadline),
+        "late_usd_per_hour": _usd(run.late_usd_per_hour),
+        "headroom": run.headroom,
+        "checkpoint": {"every_minutes": every} if every is not None else None,
+        "interruptible": run.interruptible,
+        "dataset": (
+            {"gb": dataset.gb, "provider": dataset.provider, "region": dataset.region}
+            if dataset is not None
+            else None
+        ),
+    }
+
+
+def _serving_document(service: Serving) -> dict[str, Any]:
+    starts: object = None
+    if service.starts_after is not None:
+        starts = {"after": service.starts_after}
+    elif service.starts_at is not None:
+        starts = format_time(service.starts_at)
+    return {
+        "precisions": [str(precision) for precision in service.precisions],
+        "traffic": _traffic_document(service.traffic),
+        "slo": {"ttft_p95_ms": service.slo.ttft_p95_ms, "itl_p95_ms": service.slo.itl_p95_ms},
+        "redundancy": {
+            "zones": service.redundancy.zones,
+            "spare_replicas": service.redundancy.spare_replicas,
+        },
+        "starts": starts,
+    }
+
+
+def _traffic_document(traffic: Traffic) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "shape": str(traffic.shape),
+        "input_tokens": traffic.input_tokens,
+        "output_tokens": traffic.output_tokens,
+        "trough_share": traffic.trough_share,
+        "peak_hour_utc": traffic.peak_hour_utc,
+    }
+    if traffic.shape is TrafficShape.HOURLY:
+        return document | {"hourly": list(traffic.hourly_requests_per_s)}
+    return document | {"peak_requests_per_s": traffic.peak_requests_per_s}
+
+
+def _batch_document(batch: Batch) -> dict[str, Any]:
+    return {
+        "precisions": [str(precision) for precision in batch.precisions],
+        "requests": batch.requests,
+        "input_tokens": batch.input_tokens,
+        "output_tokens": batch.output_tokens,
+        "earliest_start": format_time(batch.earliest_start),
+        "deadline": format_time(batch.deadline),
+    }

@@ -1,0 +1,284 @@
+"""Workloads documents coming in: text → PlanRequest.
+
+Every problem of a document is reported at once, each with its field and its line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from api.schemas.document import Document, describe, input_error, pointer_of, read_document
+from api.schemas.times import format_time, parse_relative, parse_start
+from api.schemas.validation import validate
+from api.schemas.workload_forms import (
+    FORMS_BY_FIELD,
+    BatchForm,
+    MeasuredForm,
+    PolicyForm,
+    ServingForm,
+    TrafficForm,
+    TrainingForm,
+    WorkloadForm,
+    WorkloadsForm,
+)
+from broker.catalogue import load_models, resolve_gpu, resolve_model
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.model_shape import ModelShape
+from broker.domain.window import Window
+from broker.domain.workload import (
+    Batch,
+    Dataset,
+    Measurement,
+    PlanRequest,
+    Policy,
+    Precision,
+    Redundancy,
+    Serving,
+    Slo,
+    Traffic,
+    TrafficShape,
+    Training,
+    Workload,
+)
+
+HOURS_PER_WEEK = 168
+
+
+def read_workloads(text: str, *, source: str, base: Path | None, now: datetime) -> PlanRequest:
+    """The request that a YAML or JSON text makes.
+
+    ``source`` names the text in messages. Model paths are relative to ``base``; None: only named
+    models. Words such as ``tomorrow`` are resolved against ``now``. Raises InputError.
+    """
+    document = read_document(text, source)
+    form = validate(WorkloadsForm, document, FORMS_BY_FIELD)
+    return _Reader(document, base, now).request(form)
+
+
+class _Reader:
+    """What fields mean together; gathers problems instead of stopping at the first."""
+
+    def __init__(self, document: Document, base: Path | None, now: datetime) -> None:
+        self.document = document
+        self.base = base
+        self.now = now
+        self.problems: list[FieldProblem] = []
+
+    def request(self, form: WorkloadsForm) -> PlanRequest:
+        """The whole request; InputError with everything found on the way."""
+        horizon = self._horizon(form)
+        self._check_names(form)
+        workloads: list[Workload] = []
+        for index, row in enumerate(form.workloads):
+            workloads.append(self._workload(row, pointer_of("workloads", index), form, horizon))
+        if self.problems:
+            raise input_error(self.document.source, self.problems)
+        return PlanRequest(
+            team=form.team,
+            horizon=horizon,
+            workloads=tuple(workloads),
+            budget_usd=form.budget.usd if form.budget is not None else None,
+            policy=_policy(form.policy),
+        )
+
+    def _wrong(self, pointer: str, expected: str, found: str | None = None) -> None:
+        shown = describe(self.document.value_at(pointer)) if found is None else found
+        self.problems.append(self.document.problem(pointer, shown, expected))
+
+    def _horizon(self, form: WorkloadsForm) -> Window:
+        start = self.now
+        try:
+            start = parse_start(form.horizon.start, self.now)
+        except ValueError as error:
+            self._wrong("/horizon/start", str(error))
+        end = start + timedelta(days=form.horizon.days)
+        if end <= self.now:
+            found = f"a horizon that ended at {format_time(end)}"
+            self._wrong("/horizon", f"one that ends after {format_time(self.now)}", found)
+        return Window(start, end)
+
+    def _check_names(self, form: WorkloadsForm) -> None:
+        times = Counter(row.name for row in form.workloads)
+        seen: set[str] = set()
+        for index, row in enumerate(form.workloads):
+            if times[row.name] > 1 and row.name in seen:
+                self._wrong(pointer_of("workloads", index, "name"), "a name that no other workload has")
+            seen.add(row.name)
+
+    def _workload(self, row: WorkloadForm, at: str, form: WorkloadsForm, horizon: Window) -> Workload:
+        base: dict[str, Any] = {
+            "name": row.name,
+            "team": row.team or form.team,
+            "model": self._model(row.model, f"{at}/model"),
+            "policy": _policy(row.policy),
+            "unplaced_usd": row.unplaced_usd,
+            "measured": tuple(
+                self._measurement(entry, f"{at}/measured/{index}") for index, entry in enumerate(row.measured)
+            ),
+        }
+        if isinstance(row, TrainingForm):
+            return self._training(row, at, base, horizon)
+        if isinstance(row, BatchForm):
+            return self._batch(row, at, base, horizon)
+        assert isinstance(row, ServingForm)
+        return self._serving(row, at, base, form, horizon)
+
+    def _model(self, name: str, at: str) -> ModelShape:
+        try:
+            if self.base is None and name.endswith(".json"):
+                self._wrong(at, "a named model (files are read by the command line alone)")
+            else:
+                return resolve_model(name, self.base or Path(), at, self.document.source)
+        except InputError as error:
+            for problem in error.problems:
+                self._wrong(at, problem.expected, problem.found)
+        return next(iter(load_models().values()))
+
+    def _measurement(self, row: MeasuredForm, at: str) -> Measurement:
+        gpu = row.gpu
+        try:
+            gpu = resolve_gpu(row.gpu, f"{at}/gpu", self.document.source)
+        except InputError as error:
+            for problem in error.problems:
+                self._wrong(f"{at}/gpu", problem.expected, problem.found)
+        if row.tokens_per_s is None and row.requests_per_s is None:
+            self._wrong(at, "tokens_per_s or requests_per_s")
+        return Measurement(gpu, row.gpus, row.tokens_per_s, row.requests_per_s)
+
+    def _time(self, text: str | None, at: str, horizon: Window) -> datetime:
+        if text is None:
+            return horizon.start
+        try:
+            return parse_relative(text, horizon.start)
+        except ValueError as error:
+            self._wrong(at, str(error))
+            return horizon.start
+
+    def _times(self, row: TrainingForm | BatchForm, at: str, horizon: Window) -> tuple[datetime, datetime]:
+        known = len(self.problems)
+        start = self._time(row.earliest_start, f"{at}/earliest_start", horizon)
+        deadline = self._time(row.deadline, f"{at}/deadline", horizon)
+        if len(self.problems) == known and deadline <= start:
+            self._wrong(f"{at}/deadline", f"a time after the earliest start, {format_time(start)}")
+        return start, deadline
+
+    def _training(self, row: TrainingForm, at: str, base: dict[str, Any], horizon: Window) -> Training:
+        start, deadline = self._times(row, at, horizon)
+        if row.gpus.max is not None and row.gpus.max < row.gpus.min:
+            self._wrong(f"{at}/gpus/max", f"at least gpus.min, {row.gpus.min}")
+        if row.global_batch_tokens < row.sequence_length:
+            self._wrong(f"{at}/global_batch_tokens", f"at least one sequence of {row.sequence_length} tokens")
+        dataset = row.dataset
+        return Training(
+            **base,
+            tokens=row.tokens,
+            sequence_length=row.sequence_length,
+            global_batch_tokens=row.global_batch_tokens,
+            precision=Precision(row.precision),
+            earliest_start=start,
+            deadline=deadline,
+            gpus_min=row.gpus.min,
+            gpus_max=row.gpus.max,
+            late_usd_per_hour=row.late_usd_per_hour,
+            headroom=row.headroom,
+            checkpoint_every_minutes=row.checkpoint.every_minutes if row.checkpoint is not None else None,
+            interruptible=row.interruptible,
+            dataset=Dataset(dataset.gb, dataset.provider, dataset.region) if dataset is not None else None,
+        )
+
+    def _batch(self, row: BatchForm, at: str, base: dict[str, Any], horizon: Window) -> Batch:
+        start, deadline = self._times(row, at, horizon)
+        return Batch(
+            **base,
+            requests=row.requests,
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            earliest_start=start,
+            deadline=deadline,
+            precisions=_unique(row.precisions),
+        )
+
+    def _serving(
+        self, row: ServingForm, at: str, base: dict[str, Any], form: WorkloadsForm, horizon: Window
+    ) -> Serving:
+        starts_at, starts_after = self._starts(row, at, form, horizon)
+        return Serving(
+            **base,
+            traffic=self._traffic(row.traffic, f"{at}/traffic", horizon),
+            slo=Slo(row.slo.ttft_p95_ms, row.slo.itl_p95_ms),
+            precisions=_unique(row.precisions),
+            redundancy=Redundancy(row.redundancy.zones, row.redundancy.spare_replicas),
+            starts_at=starts_at,
+            starts_after=starts_after,
+        )
+
+    def _starts(
+        self, row: ServingForm, at: str, form: WorkloadsForm, horizon: Window
+    ) -> tuple[datetime | None, str | None]:
+        starts = row.starts
+        if starts is None:
+            return None, None
+        pointer = f"{at}/starts"
+        if (starts.after is None) == (starts.at is None):
+            self._wrong(pointer, "either after: the name of a training workload, or a time")
+        if starts.after is not None:
+            runs = [other.name for other in form.workloads if other.kind == "training"]
+            if starts.after not in runs:
+                known = ", ".join(runs) or "there is none"
+                self._wrong(f"{pointer}/after", f"the name of a training workload ({known})")
+            return None, starts.after
+        instant = self._time(starts.at, pointer, horizon)
+        if instant >= horizon.end:
+            self._wrong(pointer, f"a time before the horizon ends, {format_time(horizon.end)}")
+        return instant, None
+
+    def _traffic(self, form: TrafficForm, at: str, horizon: Window) -> Traffic:
+        shape = form.shape or (TrafficShape.HOURLY if form.hourly is not None else TrafficShape.FLAT)
+        hourly = tuple(form.hourly or ())
+        if shape is TrafficShape.HOURLY:
+            self._check_hourly(hourly, f"{at}/hourly", horizon)
+        elif form.hourly is not None:
+            self._wrong(f"{at}/shape", "shape: hourly, or no shape, where hourly is given")
+        elif form.peak_requests_per_s is None:
+            self._wrong(f"{at}/peak_requests_per_s", f"requests per second at the peak (shape {shape})")
+        peak = max(hourly, default=0.0) if shape is TrafficShape.HOURLY else form.peak_requests_per_s or 0.0
+        return Traffic(
+            input_tokens=form.input_tokens,
+            output_tokens=form.output_tokens,
+            shape=shape,
+            peak_requests_per_s=peak,
+            trough_share=form.trough_share,
+            peak_hour_utc=form.peak_hour_utc,
+            hourly_requests_per_s=hourly if shape is TrafficShape.HOURLY else (),
+        )
+
+    def _check_hourly(self, hourly: tuple[float, ...], at: str, horizon: Window) -> None:
+        hours = -(-horizon.duration // timedelta(hours=1))
+        lengths = sorted({HOURS_PER_WEEK, hours})
+        if len(hourly) not in lengths:
+            wanted = " or ".join(str(length) for length in lengths)
+            self._wrong(at, f"{wanted} figures, one an hour, for a week or the whole horizon")
+        elif max(hourly) <= 0:
+            self._wrong(at, "at least one hour with requests", "requests in no hour")
+
+
+def _policy(form: PolicyForm | None) -> Policy:
+    if form is None:
+        return Policy()
+    providers = form.providers
+    only = tuple(providers.only) if providers is not None else ()
+    return Policy(
+        regions=tuple(form.regions) if form.regions is not None else None,
+        countries=tuple(code.upper() for code in form.countries) if form.countries is not None else None,
+        providers_only=only or None,
+        providers_exclude=tuple(providers.exclude) if providers is not None else (),
+        tiers=tuple(dict.fromkeys(form.tiers)) if form.tiers is not None else None,
+        compliance=tuple(form.compliance),
+    )
+
+
+def _unique(precisions: list[Precision]) -> tuple[Precision, ...]:
+    return tuple(dict.fromkeys(precisions))

@@ -1,0 +1,163 @@
+"""From plans and reservations to charges, to the cent.
+
+A placement and its reservations are rounded once, together, so that a plan that is held as planned
+costs exactly what it said. Windows are owed in full from their purchase and shown over their days;
+the rest is owed up to now and expected until its end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from broker.domain.billing import holding_cost_usd, spread_by_day
+from broker.domain.money import ZERO, split_cents, to_cents
+from broker.domain.offer import CancelRule
+from broker.domain.plan import Plan
+from broker.domain.reservation import Reservation, Unit, UnitState
+from broker.domain.spend import Charge, ChargeBasis
+from broker.domain.window import Segment
+from broker.domain.workload import WorkloadKind
+
+SHORTEST = timedelta(seconds=1)
+
+
+def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
+    """What ``plan`` is expected to cost, day by day; sums to its cost exactly."""
+    return tuple(
+        Charge(
+            window=window,
+            team=team,
+            workload=placement.workload,
+            kind=placement.kind,
+            provider=placement.provider,
+            sku=placement.sku,
+            tier=placement.tier,
+            usd=usd,
+            basis=ChargeBasis.PROJECTED,
+            plan_id=plan_id,
+        )
+        for placement in plan.placements
+        for window, usd in spread_by_day(placement.cost_usd, placement.segments)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """One unit's time on the bill; ``owed`` when it is due whatever happens next."""
+
+    reservation: Reservation
+    segment: Segment
+    usd: Decimal
+    owed: bool
+
+
+def _stretches(reservation: Reservation, now: datetime) -> Iterator[_Stretch]:
+    for unit in reservation.units:
+        segment = _billed_segment(reservation, unit, now)
+        if segment is not None:
+            owed = reservation.offer.window is not None and unit.reference is not None
+            yield _Stretch(reservation, segment, holding_cost_usd(reservation.offer, (segment,)), owed)
+
+
+def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
+    bought = unit.reference is not None
+    if unit.state is UnitState.GONE and not bought:
+        return None
+    if not bought and not reservation.is_open:
+        return None
+    start, end = reservation.start, _billed_end(reservation, unit, now)
+    if reservation.offer.window is None and unit.ordered_at is not None:
+        start = max(start, unit.ordered_at) if bought else start
+    if end is None:
+        return None
+    return Segment(start, max(end, start + SHORTEST), unit.nodes)
+
+
+def _billed_end(reservation: Reservation, unit: Unit, now: datetime) -> datetime | None:
+    """When the unit's bill ends; None when nothing is billed."""
+    gone_at = unit.gone_at or reservation.released_at
+    if reservation.offer.window is not None and reservation.end is not None:
+        cancel = reservation.offer.window.cancel
+        if gone_at is None or cancel in (CancelRule.NEVER, CancelRule.RESELL):
+            return reservation.end
+        if cancel is CancelRule.UNTIL:
+            return None if gone_at < reservation.start else reservation.end
+        return None if gone_at < reservation.start else min(gone_at, reservation.end)
+    if unit.state is UnitState.GONE:
+        return gone_at or now
+    if unit.reference is None:
+        return reservation.end
+    return now if reservation.end is None else max(now, reservation.end)
+
+
+def owed_usd(reservations: Iterable[Reservation], now: datetime) -> Decimal:
+    """What ``reservations`` have cost up to ``now``, minimum terms and bought windows in full."""
+    charges = reservation_charges(tuple(reservations), {}, now)
+    return sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
+
+
+def reservation_charges(
+    reservations: Sequence[Reservation], kinds: Mapping[str, WorkloadKind], now: datetime
+) -> tuple[Charge, ...]:
+    """Charges of everything that was bought or is to be bought, rounded once per placement.
+
+    ``kinds``: the kind of each workload by name, where it is known.
+    """
+    groups: defaultdict[tuple[str, ...], list[_Stretch]] = defaultdict(list)
+    for reservation in reservations:
+        groups[_placement_key(reservation)].extend(_stretches(reservation, now))
+    return tuple(
+        charge
+        for stretches in groups.values()
+        if stretches
+        for charge in _group_charges(stretches, kinds, now)
+    )
+
+
+def _placement_key(reservation: Reservation) -> tuple[str, ...]:
+    if reservation.plan_id is None:
+        return (reservation.reservation_id,)
+    return (reservation.plan_id, reservation.offer.offer_id, reservation.workload or "")
+
+
+def _group_charges(
+    stretches: Sequence[_Stretch], kinds: Mapping[str, WorkloadKind], now: datetime
+) -> Iterator[Charge]:
+    exact = [stretch.usd for stretch in stretches]
+    for stretch, usd in zip(stretches, split_cents(to_cents(sum(exact, ZERO)), exact), strict=True):
+        for segment, basis, part_usd in _parts(stretch, usd, now):
+            for window, day_usd in spread_by_day(part_usd, (segment,)):
+                reservation = stretch.reservation
+                yield Charge(
+                    window=window,
+                    team=reservation.team,
+                    workload=reservation.workload or "-",
+                    kind=kinds.get(reservation.workload or ""),
+                    provider=reservation.offer.provider,
+                    sku=reservation.offer.sku.name,
+                    tier=reservation.offer.tier,
+                    usd=day_usd,
+                    basis=basis,
+                    plan_id=reservation.plan_id,
+                    reservation_id=reservation.reservation_id,
+                )
+
+
+def _parts(
+    stretch: _Stretch, usd: Decimal, now: datetime
+) -> tuple[tuple[Segment, ChargeBasis, Decimal], ...]:
+    """A stretch cut at ``now``: what is owed already, and what is expected."""
+    segment = stretch.segment
+    if stretch.owed or segment.end <= now:
+        return ((segment, ChargeBasis.ACTUAL, usd),)
+    if segment.start >= now:
+        return ((segment, ChargeBasis.PROJECTED, usd),)
+    past = Segment(segment.start, now, segment.nodes)
+    coming = Segment(now, segment.end, segment.nodes)
+    weights = [Decimal((part.end - part.start) // timedelta(microseconds=1)) for part in (past, coming)]
+    past_usd, coming_usd = split_cents(usd, weights)
+    return ((past, ChargeBasis.ACTUAL, past_usd), (coming, ChargeBasis.PROJECTED, coming_usd))

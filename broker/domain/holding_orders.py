@@ -1,0 +1,180 @@
+"""From placements to what must be bought: intents, their order, their units, and what forbids them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from broker.domain.billing import holding_cost_usd, holdings
+from broker.domain.errors import StalePlan
+from broker.domain.identity import make_tag
+from broker.domain.money import format_usd, to_cents
+from broker.domain.offer import CancelRule, Offer, WindowKind
+from broker.domain.plan import Placement, Plan
+from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.window import Window
+from broker.domain.workload import WorkloadKind
+
+FOREVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """``nodes`` nodes of ``offer`` wanted over ``[start, end)``; ``end`` None: until released."""
+
+    offer: Offer
+    nodes: int
+    start: datetime
+    end: datetime | None
+    workload: str | None = None
+
+
+def ends_by_itself(offer: Offer) -> bool:
+    """Whether nobody can end what is bought of ``offer`` before its time."""
+    return offer.window is not None and offer.window.cancel is CancelRule.NEVER
+
+
+def bought_later(offer: Offer, start: datetime, created_at: datetime) -> bool:
+    """Whether capacity is bought only when its time comes: windows are sold ahead, the rest is not."""
+    return offer.window is None and start > created_at
+
+
+def buying_rank(offer: Offer) -> int:
+    """Place in the order of buying: 0 first.
+
+    Windows that can be given back come first, as they are scarce; then what costs at most a minimum
+    term to leave; windows that only a buyer takes back, and at last those that nobody does.
+    """
+    if offer.window is None:
+        return 1 if offer.min_hours <= 1 else 2
+    if offer.window.cancel in (CancelRule.ANY_TIME, CancelRule.UNTIL):
+        return 0
+    return 3 if offer.window.cancel is CancelRule.RESELL else 4
+
+
+def buying_order(intents: Iterable[Intent]) -> tuple[Intent, ...]:
+    """Intents by rank, then scarcest stock, then time: what fails, fails while leaving is cheap."""
+
+    def scarcity(intent: Intent) -> int:
+        return intent.offer.stock.nodes if intent.offer.stock.nodes is not None else 1 << 30
+
+    return tuple(
+        sorted(intents, key=lambda i: (buying_rank(i.offer), scarcity(i), i.start, i.offer.offer_id))
+    )
+
+
+def intents_of(
+    plan: Plan, offers: Mapping[str, Offer], now: datetime, patience: timedelta
+) -> tuple[Intent, ...]:
+    """Every holding of ``plan`` from ``now`` on, in the order of buying.
+
+    A run whose start has just passed keeps its length and moves by the delay, at most ``patience``;
+    a fleet begins now. Raises StalePlan for what can no longer begin.
+    """
+    found = []
+    for placement in plan.placements:
+        offer = offers[placement.offer_id]
+        for window, nodes in _pieces(placement, offer):
+            begun = _begun(placement, offer, window, now, patience)
+            if begun is not None:
+                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload))
+    return buying_order(found)
+
+
+def _pieces(placement: Placement, offer: Offer) -> tuple[tuple[Window, int], ...]:
+    if offer.window is not None and offer.window.kind is WindowKind.LISTED:
+        return tuple((segment.window, segment.nodes) for segment in placement.segments)
+    return tuple((holding.window, holding.nodes) for holding in holdings(placement.segments))
+
+
+def _begun(
+    placement: Placement, offer: Offer, window: Window, now: datetime, patience: timedelta
+) -> Window | None:
+    if window.start >= now:
+        return window
+    if placement.kind is WorkloadKind.SERVING and offer.window is None:
+        return Window(now, window.end) if now < window.end else None
+    listed = offer.window is not None and offer.window.kind is WindowKind.LISTED
+    if listed and now < window.end:
+        return window
+    delay = now - window.start
+    if offer.window is not None or delay > patience:
+        raise StalePlan(
+            f"{placement.workload} was to begin at {window.start.isoformat()} on offer {offer.offer_id}, "
+            f"which has passed (now {now.isoformat()}); plan again"
+        )
+    return Window(now, window.end + delay)
+
+
+def units_of(install_id: str, reservation_id: str, nodes: int, per_order: int | None) -> tuple[Unit, ...]:
+    """One unit a provider call: ``nodes`` in parts of at most ``per_order`` (None: all in one)."""
+    part = nodes if per_order is None else max(1, per_order)
+    sizes = [part] * (nodes // part) + ([nodes % part] if nodes % part else [])
+    return tuple(
+        Unit(ordinal, make_tag(install_id, reservation_id, ordinal), size, UnitState.PLANNED)
+        for ordinal, size in enumerate(sizes)
+    )
+
+
+def opening_state(intent: Intent, now: datetime) -> ReservationState:
+    """``scheduled`` for what is bought when its time comes, else ``pending``."""
+    later = bought_later(intent.offer, intent.start, now)
+    return ReservationState.SCHEDULED if later else ReservationState.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A placement whose price moved, or whose offer went away (``now_usd`` None)."""
+
+    workload: str
+    offer_id: str
+    planned_usd: Decimal
+    now_usd: Decimal | None
+
+    def __str__(self) -> str:
+        planned = format_usd(self.planned_usd)
+        if self.now_usd is None:
+            return f"offer {self.offer_id} ({self.workload}, planned at {planned} USD) is gone"
+        return (
+            f"offer {self.offer_id} ({self.workload}) was planned at {planned} USD "
+            f"and costs {format_usd(self.now_usd)} USD now"
+        )
+
+
+def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tuple[Drift, ...]:
+    """Placements that cost more than ``tolerance`` (a share) above plan at the prices of ``offers``."""
+    found = []
+    for placement in plan.placements:
+        offer = offers.get(placement.offer_id)
+        cost = None if offer is None else to_cents(holding_cost_usd(offer, placement.segments))
+        if cost is None or cost > placement.cost_usd * (1 + Decimal(str(tolerance))):
+            found.append(Drift(placement.workload, placement.offer_id, placement.cost_usd, cost))
+    return tuple(found)
+
+
+def free_nodes(intent: Intent, reservations: Sequence[Reservation]) -> int | None:
+    """Nodes that are left for ``intent`` on its offer; None when the provider does not count.
+
+    The provider's count already lacks what it had sold when it was asked, so only what is ordered
+    since then, or not yet, is taken off.
+    """
+    if intent.offer.stock.nodes is None:
+        return None
+    end = intent.end or FOREVER
+    taken = [
+        (max(r.start, intent.start), min(r.end or FOREVER, end), unit.nodes)
+        for r in reservations
+        if r.offer.offer_id == intent.offer.offer_id and r.start < end and intent.start < (r.end or FOREVER)
+        for unit in r.units
+        if _is_unseen(unit, intent.offer.observed_at)
+    ]
+    peak = max((sum(n for a, b, n in taken if a <= at < b) for at, _, _ in taken), default=0)
+    return intent.offer.stock.nodes - peak
+
+
+def _is_unseen(unit: Unit, observed_at: datetime) -> bool:
+    if unit.state is UnitState.GONE:
+        return False
+    return unit.state is UnitState.PLANNED or unit.ordered_at is None or unit.ordered_at >= observed_at

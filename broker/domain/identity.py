@@ -1,0 +1,35 @@
+"""Names that the broker makes: ids that sort by time, and the tags that its leases carry."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+ENTROPY_BYTES = 10
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_LENGTH = 26
+
+
+def make_id(prefix: str, at: datetime, entropy: bytes) -> str:
+    """``prefix-`` and 26 characters: milliseconds of ``at``, then 80 random bits (the ULID layout)."""
+    number = int(at.timestamp() * 1000) << 80 | int.from_bytes(entropy[:ENTROPY_BYTES], "big")
+    letters = []
+    for _ in range(_LENGTH):
+        number, digit = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[digit])
+    return f"{prefix}-{''.join(reversed(letters))}"
+
+
+def make_tag(install_id: str, reservation_id: str, ordinal: int, attempt: int = 1) -> str:
+    """The tag of one provider call: ``broker-<install>-<reservation>-<ordinal>-<attempt>``."""
+    return f"broker-{install_id}-{reservation_id}-{ordinal}-{attempt}"
+
+
+def next_tag(tag: str) -> str:
+    """The tag of the next attempt at what ``tag`` was for; a used token may give a dead lease back."""
+    stem, attempt = tag.rsplit("-", 1)
+    return f"{stem}-{int(attempt) + 1}"
+
+
+def is_ours(tag: str | None, install_id: str) -> bool:
+    """Whether this installation made ``tag``."""
+    return tag is not None and tag.startswith(f"broker-{install_id}-")

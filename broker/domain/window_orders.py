@@ -1,0 +1,96 @@
+"""What a wish for a single offer must be before it is sent: nodes, times, and the seller's grid."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from broker.domain.errors import FieldProblem
+from broker.domain.holding_orders import Intent
+from broker.domain.offer import Offer, WindowKind, WindowTerms
+from broker.domain.window import Segment, Window
+
+
+def default_window(
+    offer: Offer, start: datetime | None, end: datetime | None, now: datetime
+) -> tuple[datetime, datetime | None]:
+    """The wished times with what was left out: now, or the one segment that a listed window sells."""
+    terms = offer.window
+    if terms is not None and start is None and end is None and len(terms.segments) == 1:
+        return terms.segments[0].start, terms.segments[0].end
+    return start or now, end
+
+
+def find_order_problems(intent: Intent, now: datetime, slack: timedelta) -> tuple[FieldProblem, ...]:
+    """What is wrong with ``intent``; a start up to ``slack`` ago counts as now."""
+    found = []
+    if intent.nodes < 1:
+        found.append(FieldProblem("/nodes", str(intent.nodes), "at least 1"))
+    stock = intent.offer.stock.nodes
+    if stock is not None and intent.nodes > stock:
+        found.append(FieldProblem("/nodes", str(intent.nodes), f"at most {stock}, the provider's stock"))
+    if intent.end is not None and intent.end <= max(intent.start, now):
+        found.append(FieldProblem("/end", intent.end.isoformat(), "an instant after start and after now"))
+    elif intent.offer.window is not None:
+        found.extend(_window_problems(intent, intent.offer.window, now))
+    elif intent.start < now - slack:
+        found.append(FieldProblem("/start", intent.start.isoformat(), f"not before now, {now.isoformat()}"))
+    return tuple(found)
+
+
+def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[FieldProblem]:
+    if intent.end is None:
+        return [FieldProblem("/end", "nothing", "the end of the window: this offer is sold by windows")]
+    wanted = Window(intent.start, intent.end)
+    if terms.kind is WindowKind.LISTED:
+        return _listed_problems(wanted, intent.nodes, terms)
+    found = []
+    if intent.start < now + timedelta(hours=terms.lead_hours):
+        found.append(
+            FieldProblem("/start", intent.start.isoformat(), f"at least {terms.lead_hours} h from now")
+        )
+    if terms.segments and not _is_free(wanted, intent.nodes, terms.segments):
+        free = ", ".join(_words(segment) for segment in terms.segments[:5])
+        found.append(FieldProblem("/start", intent.start.isoformat(), f"a window within {free}"))
+    return [*found, *_grid_problems(wanted, terms)]
+
+
+def _listed_problems(wanted: Window, nodes: int, terms: WindowTerms) -> list[FieldProblem]:
+    sold = [segment for segment in terms.segments if segment.window == wanted]
+    if not sold:
+        listed = ", ".join(_words(segment) for segment in terms.segments[:5])
+        return [FieldProblem("/start", wanted.start.isoformat(), f"one of the windows as sold: {listed}")]
+    if nodes > sold[0].nodes:
+        return [FieldProblem("/nodes", str(nodes), f"at most {sold[0].nodes} in that window")]
+    return []
+
+
+def _grid_problems(wanted: Window, terms: WindowTerms) -> list[FieldProblem]:
+    found = []
+    midnight = wanted.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    anchor = midnight
+    if terms.anchor_utc is not None:
+        anchor = midnight.replace(hour=terms.anchor_utc.hour, minute=terms.anchor_utc.minute)
+    step = timedelta(hours=terms.step_hours)
+    if step and (wanted.start - anchor) % step:
+        expected = f"every {terms.step_hours} h from {anchor:%H:%M} UTC"
+        found.append(FieldProblem("/start", wanted.start.isoformat(), expected))
+    if terms.durations_hours is None:
+        if step and wanted.duration % step:
+            found.append(FieldProblem("/end", f"{wanted.hours} h", f"a multiple of {terms.step_hours} h"))
+    elif wanted.hours not in terms.durations_hours:
+        allowed = ", ".join(f"{hours:g}" for hours in terms.durations_hours)
+        found.append(FieldProblem("/end", f"{wanted.hours} h", f"a duration of {allowed} h"))
+    return found
+
+
+def _is_free(wanted: Window, nodes: int, segments: tuple[Segment, ...]) -> bool:
+    """Whether touching segments with enough nodes cover all of ``wanted``."""
+    reached = wanted.start
+    for segment in sorted(segments):
+        if segment.nodes >= nodes and segment.start <= reached < segment.end:
+            reached = segment.end
+    return reached >= wanted.end
+
+
+def _words(segment: Segment) -> str:
+    return f"{segment.start.isoformat()} to {segment.end.isoformat()} ({segment.nodes} nodes)"

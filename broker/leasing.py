@@ -1,0 +1,338 @@
+"""Acting on one reservation at its provider: the one place that buys, adopts and releases.
+
+Each step is stored before the provider is called (an order's intent with its tag) or right after
+(its outcome), guarded by the row's version and with a line in the audit trail. No provider is called
+while a unit of work is open. A step that dies in between is finished by the reconciler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from broker.domain.account import AuditEntry
+from broker.domain.errors import (
+    ConcurrentChange,
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    ProviderError,
+    QuotaExceeded,
+    RateLimited,
+    ReleaseRefused,
+)
+from broker.domain.holding_orders import ends_by_itself
+from broker.domain.reconciling import DEAD, let_go, replanned, settled_state, without
+from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
+from broker.domain.window import Window
+from broker.ports import Clock, Reserver, UnitOfWorkFactory
+
+REFUSALS = (InsufficientCapacity, QuotaExceeded, OrderRejected, CredentialsRejected, RateLimited)
+HOPELESS = (OrderRejected, CredentialsRejected)
+TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A reservation after a step, and what the provider said when it did not go well."""
+
+    reservation: Reservation
+    error: ProviderError | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether surely nothing was bought by the last call."""
+        return isinstance(self.error, REFUSALS)
+
+
+Change = Callable[[Reservation], Reservation]
+
+
+class Leasing:
+    """Steps of reservations. ``reservers`` by provider key."""
+
+    def __init__(
+        self, uow_factory: UnitOfWorkFactory, reservers: Mapping[str, Reserver], clock: Clock
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._reservers = reservers
+        self._clock = clock
+
+    def reserver(self, provider: str) -> Reserver:
+        """The reserver of ``provider``; OrderRejected when nothing can be bought there."""
+        if provider not in self._reservers:
+            raise OrderRejected(provider, "no account is configured that can buy here")
+        return self._reservers[provider]
+
+    async def buy(self, reservation: Reservation, actor: str) -> Outcome:
+        """Orders every planned unit, one after the other; stops at the first that is not held."""
+        leases: list[Lease] = []
+        for ordinal in [unit.ordinal for unit in reservation.units if unit.state is UnitState.PLANNED]:
+            reservation = await self._claim(reservation, ordinal, actor)
+            outcome = await self.ask(reservation, ordinal, actor, leases)
+            reservation = outcome.reservation
+            if outcome.error is not None or reservation.state is not ReservationState.PENDING:
+                return outcome
+        return Outcome(reservation)
+
+    async def _claim(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
+        unit = reservation.units[ordinal]
+        claimed = replace(unit, state=UnitState.ORDERING, ordered_at=self._clock.now())
+        wanted = reservation.moved_to(ReservationState.PENDING).with_unit(claimed)
+        return await self._write(wanted, "reservation.order", actor, f"tag {unit.tag}")
+
+    async def ask(
+        self, reservation: Reservation, ordinal: int, actor: str, leases: list[Lease] | None = None
+    ) -> Outcome:
+        """Sends the stored order of one unit and stores the answer.
+
+        ``leases`` collects what was bought before in the same pass, to know the state at the end.
+        """
+        unit = reservation.units[ordinal]
+        try:
+            lease = await self.reserver(reservation.offer.provider).reserve(_order(reservation, unit))
+            if lease.state in DEAD:
+                raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")
+        except REFUSALS as error:
+            return await self._refused(reservation, unit, error, actor)
+        except ProviderError as error:
+            return await self._unknown(reservation, unit, error, actor)
+        bought = leases if leases is not None else []
+        bought.append(lease)
+        return Outcome(await self.adopt(reservation, ordinal, lease, bought, actor))
+
+    async def _refused(
+        self, reservation: Reservation, unit: Unit, error: ProviderError, actor: str
+    ) -> Outcome:
+        def change(row: Reservation) -> Reservation:
+            return replace(row, reason=str(error)).with_unit(replanned(unit))
+
+        row = await self._answer(reservation, unit, change, "reservation.refused", actor, error)
+        return Outcome(row, error)
+
+    async def _unknown(
+        self, reservation: Reservation, unit: Unit, error: ProviderError, actor: str
+    ) -> Outcome:
+        def change(row: Reservation) -> Reservation:
+            if row.state is ReservationState.RELEASING:
+                return row
+            return row.moved_to(ReservationState.UNKNOWN, str(error))
+
+        row = await self._answer(reservation, unit, change, "reservation.unknown", actor, error)
+        return Outcome(row, error)
+
+    async def adopt(
+        self, reservation: Reservation, ordinal: int, lease: Lease, leases: Sequence[Lease], actor: str
+    ) -> Reservation:
+        """Stores ``lease`` as what the unit's order bought.
+
+        A unit that somebody else settled meanwhile keeps its own lease; this one is then released.
+        """
+        unit = reservation.units[ordinal]
+
+        def change(row: Reservation) -> Reservation:
+            taken = row.with_unit(replace(unit, state=UnitState.HELD, reference=lease.reference))
+            return _progressed(taken, leases, self._clock)
+
+        row = await self._answer(
+            reservation, unit, change, "reservation.held", actor, detail=f"lease {lease.reference}"
+        )
+        if lease.reference not in row.provider_references:
+            await self.end_lease(lease)
+        return row
+
+    async def retry(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
+        """Plans another attempt at a unit whose order came to nothing."""
+        unit = replanned(reservation.units[ordinal])
+        return await self._write(reservation.with_unit(unit), "reservation.retry", actor, f"tag {unit.tag}")
+
+    async def lose(
+        self, reservation: Reservation, ordinals: Sequence[int], reason: str, actor: str
+    ) -> Reservation:
+        """Stores that the provider no longer holds units."""
+        row = without(reservation, ordinals, reason, self._clock.now())
+        return await self._write(row, "reservation.gone", actor, f"units {list(ordinals)}: {reason}")
+
+    async def move(self, reservation: Reservation, state: ReservationState, actor: str) -> Reservation:
+        """Stores a state that the provider shows."""
+        row = _in_state(reservation, state, self._clock)
+        return await self._write(row, f"reservation.{state}", actor, "")
+
+    async def park(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
+        """Puts what could not be bought in its time back to ``scheduled``, to be tried again."""
+        row = reservation.moved_to(ReservationState.SCHEDULED, reason)
+        return await self._write(row, "reservation.parked", actor, reason)
+
+    async def abandon(
+        self, reservation: Reservation, reason: str, actor: str, *, whole_plan: bool
+    ) -> tuple[Reservation, ...]:
+        """Gives a reservation up, with all of its plan if so wished, in one transaction; then releases."""
+        for attempt in range(TRIES):
+            try:
+                rows = await self._give_up(reservation.reservation_id, reason, actor, whole_plan=whole_plan)
+                break
+            except ConcurrentChange:
+                if attempt == TRIES - 1:
+                    raise
+        return tuple([await self.release_held(row, actor) for row in rows])
+
+    async def _give_up(
+        self, reservation_id: str, reason: str, actor: str, *, whole_plan: bool
+    ) -> tuple[Reservation, ...]:
+        async with self._uow_factory() as uow:
+            first = await uow.reservations.find(reservation_id)
+            rows = [first]
+            if whole_plan and first.plan_id is not None:
+                rows.extend(
+                    other
+                    for other in await uow.reservations.find_open()
+                    if other.plan_id == first.plan_id and other.reservation_id != reservation_id
+                )
+            left = []
+            for row in rows:
+                if row.is_open and row.state is not ReservationState.RELEASING:
+                    gone = let_go(row, reason, self._clock.now(), wanted=False)
+                    left.append(await uow.reservations.update(gone))
+                    await uow.accounts.add_audit(self._entry(gone, "reservation.abandon", actor, reason))
+                else:
+                    left.append(row)
+            await uow.commit()
+        return tuple(left)
+
+    async def begin_release(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
+        """Stores the wish to end; what was never bought ends with it."""
+        row = let_go(reservation, reason, self._clock.now(), wanted=True)
+        return await self._write(row, "reservation.release", actor, reason)
+
+    async def release_held(self, reservation: Reservation, actor: str) -> Reservation:
+        """Asks for the end of every held unit, and stores those that the provider shows gone."""
+        if reservation.state is not ReservationState.RELEASING:
+            return reservation
+        early = reservation.end is not None and self._clock.now() < reservation.end
+        if early and ends_by_itself(reservation.offer):
+            return reservation
+        held = [unit for unit in reservation.units if unit.state is UnitState.HELD]
+        gone = [unit.ordinal for unit in held if await self.end_lease(lease_for(reservation, unit))]
+        if not gone:
+            return reservation
+        try:
+            return await self.lose(reservation, gone, "", actor)
+        except ConcurrentChange:
+            return await self.reload(reservation)
+
+    async def end_lease(self, lease: Lease) -> bool:
+        """Asks for the end of ``lease``; True when the provider shows it gone.
+
+        A provider that refuses or fails changes nothing: the reconciler asks again.
+        """
+        try:
+            reserver = self.reserver(lease.provider)
+            await reserver.release(lease)
+            seen = await reserver.find_lease(lease.reference, lease.region)
+        except LeaseNotFound:
+            return True
+        except ProviderError:
+            return False
+        return seen.state in DEAD
+
+    async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
+        """Asks for the end of ``leases``; a refusal is noted once, in the provider's words."""
+        reserver = self.reserver(reservation.offer.provider)
+        for lease in leases:
+            try:
+                await reserver.release(lease)
+            except LeaseNotFound:
+                continue
+            except ReleaseRefused as error:
+                if str(error) != reservation.reason:
+                    noted = replace(reservation, reason=str(error))
+                    reservation = await self._write(
+                        noted, "reservation.release_refused", actor, str(error), error.request_id
+                    )
+        return reservation
+
+    async def reload(self, reservation: Reservation) -> Reservation:
+        """The row as it stands."""
+        async with self._uow_factory() as uow:
+            return await uow.reservations.find(reservation.reservation_id)
+
+    async def _answer(
+        self,
+        reservation: Reservation,
+        unit: Unit,
+        change: Change,
+        action: str,
+        actor: str,
+        error: ProviderError | None = None,
+        detail: str = "",
+    ) -> Reservation:
+        """Applies the answer to the order of ``unit``, unless somebody else settled it meanwhile."""
+        request_id = None if error is None else error.request_id
+        for _ in range(TRIES):
+            now = reservation.units[unit.ordinal]
+            if now.tag != unit.tag or now.state is not UnitState.ORDERING:
+                return reservation
+            try:
+                return await self._write(change(reservation), action, actor, detail or str(error), request_id)
+            except ConcurrentChange:
+                reservation = await self.reload(reservation)
+        raise ConcurrentChange(f"reservation {reservation.reservation_id} changes too often")
+
+    async def _write(
+        self, row: Reservation, action: str, actor: str, detail: str, request_id: str | None = None
+    ) -> Reservation:
+        async with self._uow_factory() as uow:
+            written = await uow.reservations.update(row)
+            await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
+            await uow.commit()
+        return written
+
+    def _entry(
+        self, row: Reservation, action: str, actor: str, detail: str, request_id: str | None = None
+    ) -> AuditEntry:
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=actor,
+            action=action,
+            object_kind="reservation",
+            object_id=row.reservation_id,
+            team=row.team,
+            detail=f"{row.state}: {detail}" if detail else str(row.state),
+            provider_request_id=request_id,
+        )
+
+
+def _order(reservation: Reservation, unit: Unit) -> Order:
+    window = None
+    if reservation.offer.window is not None and reservation.end is not None:
+        window = Window(reservation.start, reservation.end)
+    return Order(unit.tag, reservation.offer, unit.nodes, window)
+
+
+def lease_for(reservation: Reservation, unit: Unit) -> Lease:
+    """What our own row knows of a held unit, enough to end it."""
+    assert unit.reference is not None
+    return Lease(
+        provider=reservation.offer.provider,
+        reference=unit.reference,
+        state=LeaseState.UNKNOWN,
+        tag=unit.tag,
+        nodes=unit.nodes,
+        sku=reservation.offer.sku.name,
+        region=reservation.offer.region,
+    )
+
+
+def _progressed(row: Reservation, leases: Sequence[Lease], clock: Clock) -> Reservation:
+    """``row`` in the state that its units now allow; a row that is being released stays so."""
+    if row.state is ReservationState.RELEASING:
+        return row
+    if any(unit.state is not UnitState.HELD for unit in row.units):
+        return row
+    return _in_state(row, settled_state(row, leases, clock.now()), clock)
+
+
+def _in_state(row: Reservation, state: ReservationState, clock: Clock) -> Reservation:
+    active_at = row.active_at or (clock.now() if state is ReservationState.ACTIVE else None)
+    return replace(row.moved_to(state), active_at=active_at, reason="")

@@ -1,0 +1,141 @@
+"""Offers: polling what providers sell, and finding it again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.domain.errors import FieldProblem, InputError, ProviderError
+from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds, gate_batch
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.window import Window
+from broker.ports import Clock, OfferSource, UnitOfWorkFactory
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferFilter:
+    """Which offers to show; None: any. ``region`` is a shell-style pattern."""
+
+    provider: str | None = None
+    gpu: str | None = None
+    region: str | None = None
+    tier: str | None = None
+
+
+class OffersService:
+    """Use cases of the market. ``sources`` by provider key.
+
+    A feed without a success for ``stale_after`` is stale; a provider that does not answer within
+    ``poll_timeout_s`` seconds has failed this round.
+    """
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        sources: Mapping[str, OfferSource],
+        clock: Clock,
+        *,
+        stale_after: timedelta = timedelta(minutes=10),
+        poll_timeout_s: float = 50.0,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._sources = sources
+        self._clock = clock
+        self._stale_after = stale_after
+        self._poll_timeout_s = poll_timeout_s
+        self._recording = asyncio.Lock()
+
+    async def refresh(self, providers: Iterable[str] | None = None) -> tuple[PollRound, ...]:
+        """Polls ``providers`` (None: all) at once; one that fails keeps its offers and ages.
+
+        Each round carries its changes. Raises InputError for a provider that is not configured.
+        """
+        names = tuple(self._sources) if providers is None else tuple(providers)
+        unknown = [name for name in names if name not in self._sources]
+        if unknown:
+            expected = f"one of {', '.join(sorted(self._sources))}"
+            problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
+            raise InputError("poll", problems)
+        return tuple(await asyncio.gather(*(self._poll(self._sources[name]) for name in names)))
+
+    async def _poll(self, source: OfferSource) -> PollRound:
+        started_at, began = self._clock.now(), time.monotonic()
+        batch, error = await self._ask(source, started_at)
+        round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
+        async with self._recording, self._uow_factory() as uow:
+            if batch is not None:
+                before = await uow.offers.find_current(provider=source.provider)
+                round_ = replace(
+                    round_,
+                    offers=len(batch.offers),
+                    rejected=batch.rejected,
+                    changes=diff_rounds(before, batch.offers, started_at),
+                )
+            await uow.offers.record_round(round_, None if batch is None else batch.offers)
+            await uow.commit()
+        return round_
+
+    async def _ask(self, source: OfferSource, at: datetime) -> tuple[OfferBatch | None, str | None]:
+        try:
+            async with asyncio.timeout(self._poll_timeout_s):
+                return gate_batch(await source.list_offers(at)), None
+        except TimeoutError:
+            return None, f"{source.provider}: no answer within {self._poll_timeout_s:g} s"
+        except ProviderError as error:
+            return None, str(error)
+        except Exception as error:  # one adapter's fault must not stop the others' round
+            log.exception("poll of %s failed unexpectedly", source.provider)
+            return None, f"{source.provider}: unexpected {type(error).__name__}: {error}"
+
+    async def find_offers(self, wanted: OfferFilter | None = None) -> tuple[Offer, ...]:
+        """Current offers, cheapest per GPU-hour first."""
+        chosen = wanted or OfferFilter()
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_current(
+                provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
+            )
+
+    async def find_as_of(self) -> datetime | None:
+        """When the newest current offer was seen; None before the first."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_as_of()
+
+    async def find_offer(self, offer_id: str) -> Offer:
+        """One current offer; NotFound."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_offer(offer_id)
+
+    async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
+        """Price history: points of change, led by the one in force at the window's start."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_prices(offer_id, window)
+
+    async def find_changes(self, since: datetime, limit: int = 200) -> tuple[OfferChange, ...]:
+        """Changes after ``since``, oldest first."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_changes(since, limit)
+
+    async def find_rejected(self, provider: str) -> PollRound | None:
+        """The last round of ``provider``, with the rows that could not be read."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_rejected(provider)
+
+    async def find_feeds(self) -> tuple[FeedHealth, ...]:
+        """Health of every feed ever polled, and of configured ones that never were; stale ones say since when."""
+        async with self._uow_factory() as uow:
+            feeds = {feed.provider: feed for feed in await uow.offers.find_feeds()}
+        for name in self._sources:
+            feeds.setdefault(name, FeedHealth(name, None, None, None, None, 0, 0, None))
+        return tuple(self._aged(feeds[name]) for name in sorted(feeds))
+
+    def _aged(self, feed: FeedHealth) -> FeedHealth:
+        succeeded = feed.last_success_at
+        if succeeded is None or self._clock.now() - succeeded <= self._stale_after:
+            return feed
+        return replace(feed, stale_since=feed.stale_since or succeeded)

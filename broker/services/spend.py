@@ -1,0 +1,119 @@
+"""Spend: what plans are expected to cost and reservations do cost, never counted twice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from broker.domain.access import require_scope, team_filter
+from broker.domain.account import Caller, Scope
+from broker.domain.charging import plan_charges, reservation_charges
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.money import ZERO
+from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.spend import GROUPS, Charge, ChargeBasis, Interval, SpendRow, sum_charges
+from broker.domain.window import Window
+from broker.domain.workload import WorkloadKind
+from broker.ports import Clock, PlanRecord, UnitOfWork, UnitOfWorkFactory
+
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Sums by period and group, and their totals: owed already and expected."""
+
+    rows: tuple[SpendRow, ...]
+    total_usd: Decimal
+    actual_usd: Decimal
+    projected_usd: Decimal
+
+
+class SpendService:
+    """Use cases of finance."""
+
+    def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
+        self._uow_factory = uow_factory
+        self._clock = clock
+
+    async def projection(
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        interval: Interval = Interval.DAY,
+        group_by: str = "team",
+        team: str | None = None,
+    ) -> Projection:
+        """Charges that begin in ``window`` (None: all), by period and by one of GROUPS."""
+        if group_by not in GROUPS:
+            problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
+            raise InputError("spend", (problem,))
+        charges = await self.charges(caller, window, team)
+        actual = _sum(charge for charge in charges if charge.basis is ChargeBasis.ACTUAL)
+        total = _sum(charges)
+        return Projection(sum_charges(charges, interval, group_by), total, actual, total - actual)
+
+    async def charges(
+        self, caller: Caller, window: Window | None = None, team: str | None = None
+    ) -> tuple[Charge, ...]:
+        """Every charge that begins in ``window``, oldest first.
+
+        A current plan counts as planned until it is reserved; from then on its reservations do.
+        """
+        require_scope(caller, Scope.SPEND_READ)
+        wanted = team_filter(caller, team)
+        async with self._uow_factory() as uow:
+            records = await uow.plans.find_current(wanted)
+            reservations = await _reservations(uow, wanted)
+            kinds = await _kinds(uow, records, reservations)
+        now = self._clock.now()
+        charges: list[Charge] = []
+        by_plan: defaultdict[str | None, list[Reservation]] = defaultdict(list)
+        for reservation in reservations:
+            by_plan[reservation.plan_id].append(reservation)
+        for plan_id, group in by_plan.items():
+            charges.extend(reservation_charges(group, kinds.get(plan_id, {}), now))
+        for record in records:
+            if record.plan is not None and not _is_taken_up(by_plan[record.plan_id]):
+                charges.extend(plan_charges(record.plan, record.team, record.plan_id))
+        chosen = (c for c in charges if window is None or window.contains(c.window.start))
+        return tuple(sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku)))
+
+
+def _sum(charges: Iterable[Charge]) -> Decimal:
+    return sum((charge.usd for charge in charges), ZERO)
+
+
+def _is_taken_up(reservations: list[Reservation]) -> bool:
+    """Whether a plan is held or was: an attempt of which nothing stayed leaves it a plan."""
+    if any(r.is_open and r.state is not ReservationState.RELEASING for r in reservations):
+        return True
+    return bool(reservations) and all(r.state is not ReservationState.FAILED for r in reservations)
+
+
+async def _reservations(uow: UnitOfWork, team: str | None) -> tuple[Reservation, ...]:
+    """Every reservation, failed ones too: they tell an attempt from a plan that is held."""
+    found: list[Reservation] = []
+    cursor: str | None = None
+    while True:
+        page = await uow.reservations.find_page(team, PAGE, cursor)
+        found.extend(page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(found)
+
+
+async def _kinds(
+    uow: UnitOfWork, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
+) -> dict[str | None, dict[str, WorkloadKind]]:
+    """Kinds of workloads by plan, of plans that are no longer current too."""
+    plans = {record.plan_id: record.plan for record in records}
+    for plan_id in {r.plan_id for r in reservations if r.plan_id is not None} - set(plans):
+        plans[plan_id] = (await uow.plans.find(plan_id)).plan
+    return {
+        plan_id: {placement.workload: placement.kind for placement in plan.placements}
+        for plan_id, plan in plans.items()
+        if plan is not None
+    }

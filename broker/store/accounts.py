@@ -1,0 +1,167 @@
+"""Keys, remembered answers, the audit trail, and the installation's own id."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, and_, delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, Scope
+from broker.domain.errors import NotFound
+from broker.ports import Page
+from broker.store.pages import fetch_page
+from broker.store.tables import ApiKeyRow, AuditRow, MetaRow, RememberedAnswerRow
+from broker.store.writes import Values, insert_many, insert_new, insert_or_keep, table_of, update_one
+
+INSTALL_ID = "install_id"
+"""Name of the installation's id in ``meta``; the first migration draws it."""
+
+_NEWEST_FIRST = (AuditRow.at, AuditRow.audit_id)
+
+
+class SqlAccountRepository:
+    """Who may act and who acted; fulfils ``broker.ports.AccountRepository``."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Stores a key; Conflict when its id or hash is taken."""
+        await insert_new(self._session, ApiKeyRow, _key_values(key), f"key {key.key_id}")
+
+    async def find_key(self, sha256: str) -> ApiKey | None:
+        """The key of that hash, revoked or not."""
+        row = await self._session.scalar(select(ApiKeyRow).where(ApiKeyRow.sha256 == sha256))
+        return None if row is None else _key(row)
+
+    async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
+        """Claims (team, key, route): None when claimed now, else what stands there already.
+
+        A claim that is given back between the two looks is tried for again.
+        """
+        statement = (
+            select(RememberedAnswerRow)
+            .where(_claim(answer.team, answer.key, answer.route))
+            .execution_options(populate_existing=True)
+        )
+        while not await insert_or_keep(self._session, RememberedAnswerRow, _answer_values(answer)):
+            row = await self._session.scalar(statement)
+            if row is not None:
+                return _answer(row)
+        return None
+
+    async def complete(self, answer: RememberedAnswer) -> None:
+        """Fills in status and body of a claimed answer; NotFound when nobody claimed it."""
+        claim = _claim(answer.team, answer.key, answer.route)
+        values = {"status": answer.status, "body": answer.body, "headers": answer.headers}
+        if not await update_one(self._session, RememberedAnswerRow, claim, values):
+            raise NotFound("idempotency key", answer.key)
+
+    async def forget(self, team: str, key: str, route: str) -> None:
+        """Gives a claim back after a failure that had no effect."""
+        table = table_of(RememberedAnswerRow)
+        await self._session.execute(delete(table).where(_claim(team, key, route)))
+
+    async def add_audit(self, entry: AuditEntry) -> None:
+        """Appends to the audit trail."""
+        await insert_many(self._session, AuditRow, [_audit_values(entry)])
+
+    async def find_audit(
+        self, team: str | None, limit: int, cursor: str | None, object_id: str | None = None
+    ) -> Page[AuditEntry]:
+        """Newest first; ``team`` None: all."""
+        statement = select(AuditRow)
+        if team is not None:
+            statement = statement.where(AuditRow.team == team)
+        if object_id is not None:
+            statement = statement.where(AuditRow.object_id == object_id)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _audit)
+
+    async def install_id(self) -> str:
+        """A short id of this installation (8 hex digits), made once with the schema."""
+        value = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == INSTALL_ID))
+        if value is None:
+            raise NotFound(
+                "fact of the installation", INSTALL_ID, "the database was not migrated by the broker"
+            )
+        return value
+
+
+def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:
+    columns = table_of(RememberedAnswerRow).c
+    return and_(columns.team == team, columns.key == key, columns.route == route)
+
+
+def _key_values(key: ApiKey) -> Values:
+    return {
+        "key_id": key.key_id,
+        "name": key.name,
+        "team": key.team,
+        "scopes": sorted(scope.value for scope in key.scopes),
+        "sha256": key.sha256,
+        "created_at": key.created_at,
+        "revoked_at": key.revoked_at,
+    }
+
+
+def _key(row: ApiKeyRow) -> ApiKey:
+    return ApiKey(
+        key_id=row.key_id,
+        name=row.name,
+        team=row.team,
+        scopes=frozenset(Scope(word) for word in row.scopes),
+        sha256=row.sha256,
+        created_at=row.created_at,
+        revoked_at=row.revoked_at,
+    )
+
+
+def _answer_values(answer: RememberedAnswer) -> Values:
+    return {
+        "team": answer.team,
+        "key": answer.key,
+        "route": answer.route,
+        "body_sha256": answer.body_sha256,
+        "created_at": answer.created_at,
+        "status": answer.status,
+        "body": answer.body,
+        "headers": answer.headers,
+    }
+
+
+def _answer(row: RememberedAnswerRow) -> RememberedAnswer:
+    return RememberedAnswer(
+        team=row.team,
+        key=row.key,
+        route=row.route,
+        body_sha256=row.body_sha256,
+        created_at=row.created_at,
+        status=row.status,
+        body=row.body,
+        headers=row.headers,
+    )
+
+
+def _audit_values(entry: AuditEntry) -> Values:
+    return {
+        "at": entry.at,
+        "actor": entry.actor,
+        "action": entry.action,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "team": entry.team,
+        "detail": entry.detail,
+        "provider_request_id": entry.provider_request_id,
+    }
+
+
+def _audit(row: AuditRow) -> AuditEntry:
+    return AuditEntry(
+        at=row.at,
+        actor=row.actor,
+        action=row.action,
+        object_kind=row.object_kind,
+        object_id=row.object_id,
+        team=row.team,
+        detail=row.detail,
+        provider_request_id=row.provider_request_id,
+    )

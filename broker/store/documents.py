@@ -1,0 +1,128 @@
+"""Frozen dataclasses ↔ JSON documents, by their type annotations.
+
+Decimals become strings and come back exact; instants are ISO 8601; enums are their words; floats
+that JSON has no number for (``inf``, ``nan``) become words. A key that the type does not know is
+skipped, a field that the document lacks takes its default: documents outlive versions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Mapping
+from datetime import datetime, time
+from decimal import Decimal
+from enum import Enum
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Decoder = Callable[[Any], Any]
+
+
+def to_document(value: object) -> Any:
+    """``value`` as JSON data; raises TypeError for a type that documents do not carry."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: to_document(getattr(value, name)) for name in _field_names(type(value))}
+    for kinds, encode in _ENCODERS:
+        if isinstance(value, kinds):
+            return encode(value)
+    raise TypeError(f"a document cannot carry {type(value).__name__}")
+
+
+def from_document(kind: type[T], document: Any) -> T:
+    """A ``kind`` from what ``to_document`` gave, also if an older or newer version wrote it."""
+    decode: Callable[[Any], T] = _decoder(cast("Hashable", kind))
+    return decode(document)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _encode_float(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _encode_mapping(value: Mapping[str, object]) -> dict[str, Any]:
+    return {key: to_document(item) for key, item in value.items()}
+
+
+_ENCODERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
+    ((Enum,), lambda value: value.value),
+    ((NoneType, bool, int, str), _same),
+    ((float,), _encode_float),
+    ((Decimal,), str),
+    ((datetime, time), lambda value: value.isoformat()),
+    ((tuple, list), lambda value: [to_document(item) for item in value]),
+    ((frozenset, set), lambda value: sorted(to_document(item) for item in value)),
+    ((Mapping,), _encode_mapping),
+)
+
+_DECODERS: dict[object, Decoder] = {
+    str: _same,
+    int: _same,
+    bool: _same,
+    float: float,
+    Decimal: Decimal,
+    datetime: datetime.fromisoformat,
+    time: time.fromisoformat,
+}
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+@cache
+def _decoder(kind: Any) -> Decoder:
+    """The decoder of an annotation, made once; raises TypeError for one that has no decoder."""
+    if kind in _DECODERS:
+        return _DECODERS[kind]
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return partial(_decode_optional, _decoder(_only_member(kind)))
+    if origin is not None:
+        return _container_decoder(kind, origin)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        decoders = {name: _decoder(hints[name]) for name in _field_names(kind)}
+        return partial(_decode_dataclass, kind, decoders)
+    raise TypeError(f"a document cannot carry {kind}")
+
+
+def _only_member(kind: Any) -> Any:
+    members = [member for member in get_args(kind) if member is not NoneType]
+    if len(members) != 1:
+        raise TypeError(f"a document cannot tell the members of {kind} apart")
+    return members[0]
+
+
+def _container_decoder(kind: Any, origin: Any) -> Decoder:
+    if origin is tuple and get_args(kind)[1:] == (...,):
+        return partial(_decode_items, tuple, _decoder(get_args(kind)[0]))
+    if origin is frozenset:
+        return partial(_decode_items, frozenset, _decoder(get_args(kind)[0]))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return partial(_decode_mapping, _decoder(get_args(kind)[1]))
+    raise TypeError(f"a document cannot carry {kind}")
+
+
+def _decode_optional(decode: Decoder, document: Any) -> Any:
+    return None if document is None else decode(document)
+
+
+def _decode_items(container: Decoder, decode: Decoder, document: list[Any]) -> Any:
+    return container(decode(item) for item in document)
+
+
+def _decode_mapping(decode: Decoder, document: dict[str, Any]) -> dict[str, Any]:
+    return {key: decode(item) for key, item in document.items()}
+
+
+def _decode_dataclass(kind: type, decoders: Mapping[str, Decoder], document: dict[str, Any]) -> Any:
+    return kind(**{name: decoders[name](item) for name, item in document.items() if name in decoders})

@@ -1,0 +1,128 @@
+"""Opens a database: which driver, which settings of a connection, who else may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, event, make_url
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
+from broker.store import schema
+from broker.store.file_lock import FileLock
+from broker.store.unit_of_work import SqlUnitOfWork
+
+DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+BUSY_TIMEOUT_MS = 30_000
+
+
+class Store:
+    """An open database. ``close`` it when done."""
+
+    def __init__(self, engine: AsyncEngine, lock: FileLock | None = None, *, read_only: bool = False) -> None:
+        self._engine = engine
+        self._lock = lock
+        self._read_only = read_only
+
+    def unit_of_work(self) -> SqlUnitOfWork:
+        """A new transaction; this method is a ``broker.ports.UnitOfWorkFactory``."""
+        return SqlUnitOfWork(self._engine)
+
+    async def migrate(self) -> None:
+        """Brings the schema to the newest revision; safe when several processes start at once.
+
+        Raises StoreTooNew, StoreUnavailable, and Conflict for a store opened to be read.
+        """
+        if self._read_only:
+            raise Conflict("the database was opened to be read; only its broker may migrate it")
+        try:
+            async with self._engine.begin() as connection:
+                await connection.run_sync(schema.upgrade)
+        except (OperationalError, InterfaceError) as error:
+            raise StoreUnavailable(f"the database failed: {error.orig}") from error
+
+    async def revision_is_current(self) -> bool:
+        """Whether the schema is the one that this program writes; StoreTooNew, StoreUnavailable."""
+        try:
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(schema.is_current)
+        except (OperationalError, InterfaceError) as error:
+            raise StoreUnavailable(f"the database failed: {error.orig}") from error
+
+    async def close(self) -> None:
+        """Closes every connection and lets others have the file."""
+        await self._engine.dispose()
+        if self._lock is not None:
+            self._lock.release()
+
+
+def create_store(url: str, *, exclusive: bool = True) -> Store:
+    """The store at ``url``: ``sqlite:///file`` or ``postgresql://…``.
+
+    A SQLite file has one broker: with ``exclusive`` it is created and locked (Conflict when another
+    process has it), without it must exist (NotFound) and can only be read, beside a running broker.
+    PostgreSQL serves any number. Raises InputError for another URL.
+    """
+    parsed = _parse_url(url)
+    if parsed.get_backend_name() == "postgresql":
+        return Store(create_async_engine(parsed, pool_pre_ping=True))
+    path = Path(parsed.database or "")
+    if not exclusive:
+        if not path.is_file():
+            raise NotFound("database", str(path), "start the broker or poll once first")
+        return Store(_sqlite_engine(parsed, read_only=True), read_only=True)
+    _make_folder(path)
+    return Store(_sqlite_engine(parsed, read_only=False), FileLock(path))
+
+
+def _parse_url(text: str) -> URL:
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise _bad_url(text.split("@")[-1]) from error
+    shown = url.render_as_string(hide_password=True)
+    if url.drivername not in DRIVERS:
+        raise _bad_url(shown)
+    url = url.set(drivername=DRIVERS[url.drivername])
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise _bad_url(shown)
+    return url
+
+
+def _bad_url(shown: str) -> InputError:
+    expected = "sqlite:///path/of/a/file or postgresql://user:password@host/database"
+    return InputError("settings", (FieldProblem("/database_url", repr(shown), expected),))
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        found = f"{str(path)!r} ({error.strerror})"
+        problem = FieldProblem("/database_url", found, "a file in a folder that can be written")
+        raise InputError("settings", (problem,)) from error
+
+
+def _sqlite_engine(url: URL, *, read_only: bool) -> AsyncEngine:
+    # IMMEDIATE: reads see what is committed and open no transaction; the first write takes the
+    # writer's place at once, so that it waits for another instead of failing on a stale snapshot.
+    engine = create_async_engine(url, connect_args={"isolation_level": "IMMEDIATE"})
+    pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "foreign_keys=ON", "synchronous=NORMAL"]
+    pragmas.append("query_only=ON" if read_only else "journal_mode=WAL")
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def set_pragmas(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        for pragma in pragmas:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    return engine

@@ -1,0 +1,263 @@
+"""Offers now, their history, and the health of feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import selectinload
+
+from broker.domain.errors import NotFound
+from broker.domain.market import ChangeKind, FeedHealth, OfferChange, PollRound, PricePoint
+from broker.domain.money import from_micro_usd, to_micro_usd
+from broker.domain.offer import Offer, RejectedRow
+from broker.domain.window import Window
+from broker.store.documents import from_document, to_document
+from broker.store.price_history import PriceState, offer_is_available, points_of_change
+from broker.store.tables import FeedRow, OfferChangeRow, OfferRow, PricePointRow, RoundRow
+from broker.store.writes import Values, insert_many, table_of, upsert_many
+
+
+class SqlOfferRepository:
+    """The market as the broker saw it; fulfils ``broker.ports.OfferRepository``."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def record_round(self, round_: PollRound, offers: Sequence[Offer] | None) -> None:
+        """Stores a poll; ``offers`` None (a failed poll) leaves the current offers as they are.
+
+        The feed's row comes first: on both databases a second round of the same provider waits
+        there until this one is committed.
+        """
+        await self._record_health(round_, None if offers is None else len(offers))
+        round_id = await self._record_poll(round_)
+        if offers is not None:
+            await self._replace_offers(round_, round_id, offers)
+
+    async def find_current(
+        self,
+        *,
+        provider: str | None = None,
+        gpu: str | None = None,
+        region: str | None = None,
+        tier: str | None = None,
+    ) -> tuple[Offer, ...]:
+        """Current offers, cheapest per GPU-hour first; each filter is an exact word."""
+        filters = (
+            (OfferRow.provider, provider),
+            (OfferRow.gpu, gpu),
+            (OfferRow.region, region),
+            (OfferRow.tier, tier),
+        )
+        statement = (
+            select(OfferRow.document)
+            .where(*(column == str(word) for column, word in filters if word is not None))
+            .order_by(OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
+        )
+        documents = await self._session.scalars(statement)
+        return tuple(from_document(Offer, document) for document in documents)
+
+    async def find_offer(self, offer_id: str) -> Offer:
+        """One current offer; NotFound."""
+        statement = select(OfferRow.document).where(OfferRow.offer_id == offer_id)
+        document = await self._session.scalar(statement)
+        if document is None:
+            raise NotFound("offer", offer_id, "it may have been sold or withdrawn since")
+        return from_document(Offer, document)
+
+    async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
+        """Points of change in ``window``, led by the one in force at its start."""
+        points = select(PricePointRow).where(PricePointRow.offer_id == offer_id)
+        leading = (
+            points.where(PricePointRow.at <= window.start)
+            .order_by(PricePointRow.at.desc(), PricePointRow.point_id.desc())
+            .limit(1)
+        )
+        inside = points.where(PricePointRow.at > window.start, PricePointRow.at < window.end).order_by(
+            PricePointRow.at, PricePointRow.point_id
+        )
+        rows = [*await self._session.scalars(leading), *await self._session.scalars(inside)]
+        return tuple(_price_point(row) for row in rows)
+
+    async def find_changes(self, since: datetime, limit: int) -> tuple[OfferChange, ...]:
+        """Changes after ``since``, oldest first."""
+        statement = (
+            select(OfferChangeRow)
+            .where(OfferChangeRow.at > since)
+            .order_by(OfferChangeRow.at, OfferChangeRow.change_id)
+            .limit(limit)
+        )
+        return tuple(_offer_change(row) for row in await self._session.scalars(statement))
+
+    async def find_feeds(self) -> tuple[FeedHealth, ...]:
+        """Health of every feed ever polled, by provider."""
+        statement = select(FeedRow).order_by(FeedRow.provider).execution_options(populate_existing=True)
+        return tuple(_feed_health(row) for row in await self._session.scalars(statement))
+
+    async def find_rejected(self, provider: str) -> PollRound | None:
+        """The last round of a provider with its rejected rows."""
+        statement = (
+            select(RoundRow)
+            .where(RoundRow.provider == provider)
+            .options(selectinload(RoundRow.changes))
+            .order_by(RoundRow.round_id.desc())
+            .limit(1)
+        )
+        row = await self._session.scalar(statement)
+        return None if row is None else _poll_round(row)
+
+    async def find_as_of(self) -> datetime | None:
+        """When the newest current offer was seen."""
+        return await self._session.scalar(select(func.max(OfferRow.observed_at)))
+
+    async def _record_health(self, round_: PollRound, offer_count: int | None) -> None:
+        await upsert_many(self._session, FeedRow, [{"provider": round_.provider, "offers": 0, "rejected": 0}])
+        values: dict[str, object] = {"seconds": round_.seconds}
+        if offer_count is not None:
+            values |= {"last_success_at": round_.started_at, "stale_since": None}
+            values |= {"offers": offer_count, "rejected": len(round_.rejected)}
+        else:
+            values["stale_since"] = func.coalesce(FeedRow.stale_since, round_.started_at)
+        if offer_count is None or round_.error is not None:
+            values |= {"last_error_at": round_.started_at, "last_error": _storable(round_.error or "")}
+        feed = table_of(FeedRow)
+        await self._session.execute(update(feed).where(feed.c.provider == round_.provider).values(values))
+
+    async def _record_poll(self, round_: PollRound) -> int:
+        """Stores the round; rejected rows of older rounds keep their count and lose their text."""
+        older = update(RoundRow).where(RoundRow.provider == round_.provider)
+        await self._session.execute(
+            older.where(RoundRow.rejected_rows.is_not(None)).values(rejected_rows=None),
+            execution_options={"synchronize_session": False},
+        )
+        inserted = insert(table_of(RoundRow)).values(_round_values(round_)).returning(RoundRow.round_id)
+        round_id: int = (await self._session.execute(inserted)).scalar_one()
+        changes = [_change_values(change, round_id) for change in round_.changes]
+        await insert_many(self._session, OfferChangeRow, changes)
+        return round_id
+
+    async def _replace_offers(self, round_: PollRound, round_id: int, offers: Sequence[Offer]) -> None:
+        unique = {offer.offer_id: offer for offer in offers}
+        before = await self._price_states(round_.provider)
+        points = points_of_change(before, unique, round_.started_at)
+        await insert_many(self._session, PricePointRow, [_point_values(point) for point in points])
+        rows = [_offer_values(unique[offer_id], round_id) for offer_id in sorted(unique)]
+        await upsert_many(self._session, OfferRow, rows)
+        offer = table_of(OfferRow)
+        gone = delete(offer).where(offer.c.provider == round_.provider, offer.c.round_id != round_id)
+        await self._session.execute(gone)
+
+    async def _price_states(self, provider: str) -> dict[str, PriceState]:
+        statement = select(
+            OfferRow.offer_id,
+            OfferRow.price_per_node_hour_micro_usd,
+            OfferRow.stock_nodes,
+            OfferRow.available,
+        ).where(OfferRow.provider == provider)
+        rows = await self._session.execute(statement)
+        return {offer_id: PriceState(price, nodes, available) for offer_id, price, nodes, available in rows}
+
+
+def _storable(text: str) -> str:
+    """``text`` from outside without the NUL characters that PostgreSQL cannot keep."""
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def _offer_values(offer: Offer, round_id: int) -> Values:
+    per_gpu_usd = offer.price_usd_per_node_hour / max(1, offer.sku.gpus_per_node)
+    return {
+        "offer_id": offer.offer_id,
+        "provider": offer.provider,
+        "round_id": round_id,
+        "sku": offer.sku.name,
+        "gpu": offer.sku.gpu,
+        "region": offer.region,
+        "tier": offer.tier.value,
+        "price_per_gpu_hour_micro_usd": to_micro_usd(per_gpu_usd),
+        "price_per_node_hour_micro_usd": to_micro_usd(offer.price_usd_per_node_hour),
+        "stock_nodes": offer.stock.nodes,
+        "available": offer_is_available(offer),
+        "observed_at": offer.observed_at,
+        "document": to_document(offer),
+    }
+
+
+def _round_values(round_: PollRound) -> Values:
+    rejected = [{"row": _storable(r.row), "reason": _storable(r.reason)} for r in round_.rejected]
+    return {
+        "provider": round_.provider,
+        "started_at": round_.started_at,
+        "seconds": round_.seconds,
+        "offers": round_.offers,
+        "rejected": len(rejected),
+        "rejected_rows": rejected or None,
+        "error": None if round_.error is None else _storable(round_.error),
+    }
+
+
+def _change_values(change: OfferChange, round_id: int) -> Values:
+    before, after = change.before_usd_per_node_hour, change.after_usd_per_node_hour
+    return {
+        "round_id": round_id,
+        "kind": change.kind.value,
+        "offer_id": change.offer_id,
+        "provider": change.provider,
+        "at": change.at,
+        "before_micro_usd": None if before is None else to_micro_usd(before),
+        "after_micro_usd": None if after is None else to_micro_usd(after),
+    }
+
+
+def _point_values(point: PricePoint) -> Values:
+    return {
+        "offer_id": point.offer_id,
+        "at": point.at,
+        "price_per_node_hour_micro_usd": to_micro_usd(point.price_usd_per_node_hour),
+        "stock_nodes": point.stock_nodes,
+        "available": point.available,
+    }
+
+
+def _price_point(row: PricePointRow) -> PricePoint:
+    price = from_micro_usd(row.price_per_node_hour_micro_usd)
+    return PricePoint(row.offer_id, row.at, price, row.stock_nodes, row.available)
+
+
+def _offer_change(row: OfferChangeRow) -> OfferChange:
+    before, after = row.before_micro_usd, row.after_micro_usd
+    return OfferChange(
+        kind=ChangeKind(row.kind),
+        offer_id=row.offer_id,
+        provider=row.provider,
+        at=row.at,
+        before_usd_per_node_hour=None if before is None else from_micro_usd(before),
+        after_usd_per_node_hour=None if after is None else from_micro_usd(after),
+    )
+
+
+def _feed_health(row: FeedRow) -> FeedHealth:
+    return FeedHealth(
+        provider=row.provider,
+        last_success_at=row.last_success_at,
+        last_error_at=row.last_error_at,
+        last_error=row.last_error,
+        stale_since=row.stale_since,
+        offers=row.offers,
+        rejected=row.rejected,
+        seconds=row.seconds,
+    )
+
+
+def _poll_round(row: RoundRow) -> PollRound:
+    return PollRound(
+        provider=row.provider,
+        started_at=row.started_at,
+        seconds=row.seconds,
+        offers=row.offers,
+        rejected=tuple(from_document(RejectedRow, rejected) for rejected in row.rejected_rows or ()),
+        changes=tuple(_offer_change(change) for change in row.changes),
+        error=row.error,
+    )

@@ -1,0 +1,147 @@
+"""Plans, by team."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
+
+from broker.domain.errors import NotFound
+from broker.domain.money import to_micro_usd
+from broker.domain.plan import Plan
+from broker.ports import Page, PlanOptions, PlanRecord, PlanState
+from broker.store.documents import from_document, to_document
+from broker.store.pages import fetch_page
+from broker.store.tables import PlanRow
+from broker.store.writes import Values, insert_new, table_of, update_unchanged
+
+_NEWEST_FIRST = (PlanRow.created_at, PlanRow.plan_id)
+
+
+class SqlPlanRepository:
+    """Stored plans; fulfils ``broker.ports.PlanRepository``."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def add(self, record: PlanRecord) -> None:
+        """Stores a new record; Conflict when its id is taken."""
+        await insert_new(self._session, PlanRow, _values(record), f"plan {record.plan_id}")
+
+    async def update(self, record: PlanRecord) -> PlanRecord:
+        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        key = table_of(PlanRow).c.plan_id == record.plan_id
+        await update_unchanged(self._session, PlanRow, key, _values(record), f"plan {record.plan_id}")
+        return replace(record, version=record.version + 1)
+
+    async def find(self, plan_id: str) -> PlanRecord:
+        """One record; NotFound."""
+        row = await self._session.get(PlanRow, plan_id, populate_existing=True)
+        if row is None:
+            raise NotFound("plan", plan_id)
+        return _record(row)
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[PlanRecord]:
+        """Newest first; ``team`` None: all."""
+        statement = select(PlanRow)
+        if team is not None:
+            statement = statement.where(PlanRow.team == team)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _record)
+
+    async def find_current(self, team: str | None = None) -> tuple[PlanRecord, ...]:
+        """Each team's newest done plan for each set of workload names that nothing superseded.
+
+        Only a done plan supersedes; a superseded one never brings an older one back.
+        """
+        rank = (
+            func.row_number()
+            .over(
+                partition_by=(PlanRow.team, PlanRow.workloads_key),
+                order_by=(PlanRow.created_at.desc(), PlanRow.plan_id.desc()),
+            )
+            .label("rank")
+        )
+        done = select(PlanRow.plan_id, rank).where(PlanRow.state == PlanState.DONE.value)
+        if team is not None:
+            done = done.where(PlanRow.team == team)
+        ranked = done.subquery()
+        successor = aliased(PlanRow)
+        superseded = (
+            select(successor.plan_id)
+            .where(successor.supersedes == PlanRow.plan_id, successor.state == PlanState.DONE.value)
+            .exists()
+        )
+        statement = (
+            select(PlanRow)
+            .join(ranked, ranked.c.plan_id == PlanRow.plan_id)
+            .where(ranked.c.rank == 1, ~superseded)
+            .order_by(PlanRow.team, PlanRow.created_at.desc(), PlanRow.plan_id.desc())
+            .execution_options(populate_existing=True)
+        )
+        return tuple(_record(row) for row in await self._session.scalars(statement))
+
+
+def workloads_key(record: PlanRecord) -> str:
+    """A hash of the set of workload names: of the document, or of the plan where it names none."""
+    names = _document_names(record.document) or _plan_names(record.plan)
+    return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
+
+
+def _document_names(document: str) -> set[str]:
+    try:
+        workloads = json.loads(document)["workloads"]
+        return {str(workload["name"]) for workload in workloads}
+    except (ValueError, KeyError, TypeError):
+        return set()
+
+
+def _plan_names(plan: Plan | None) -> set[str]:
+    if plan is None:
+        return set()
+    return {p.workload for p in plan.placements} | {u.workload for u in plan.unplaced}
+
+
+def _values(record: PlanRecord) -> Values:
+    plan = record.plan
+    return {
+        "plan_id": record.plan_id,
+        "team": record.team,
+        "state": record.state.value,
+        "workloads_key": workloads_key(record),
+        "document": record.document,
+        "options": to_document(record.options),
+        "created_at": record.created_at,
+        "requested_by": record.requested_by,
+        "status": None if plan is None else plan.status.value,
+        "cost_micro_usd": None if plan is None else to_micro_usd(plan.cost_usd),
+        "plan": None if plan is None else to_document(plan),
+        "problem": record.problem,
+        "needs_approval": record.needs_approval,
+        "approved_by": record.approved_by,
+        "approved_at": record.approved_at,
+        "supersedes": record.supersedes,
+        "version": record.version,
+    }
+
+
+def _record(row: PlanRow) -> PlanRecord:
+    return PlanRecord(
+        plan_id=row.plan_id,
+        team=row.team,
+        state=PlanState(row.state),
+        document=row.document,
+        options=from_document(PlanOptions, row.options),
+        created_at=row.created_at,
+        requested_by=row.requested_by,
+        plan=None if row.plan is None else from_document(Plan, row.plan),
+        problem=row.problem,
+        needs_approval=row.needs_approval,
+        approved_by=row.approved_by,
+        approved_at=row.approved_at,
+        supersedes=row.supersedes,
+        version=row.version,
+    )

@@ -1,0 +1,69 @@
+"""Re-optimizations: what was proposed, applied or rejected."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.money import from_micro_usd, to_micro_usd
+from broker.domain.reoptimization import Move, ProposalState, Reoptimization
+from broker.ports import Page
+from broker.store.documents import from_document, to_document
+from broker.store.pages import fetch_page
+from broker.store.tables import ReoptimizationRow
+from broker.store.writes import Values, insert_new
+
+_NEWEST_FIRST = (ReoptimizationRow.started_at, ReoptimizationRow.reoptimization_id)
+
+
+class SqlReoptimizationRepository:
+    """Stored re-optimizations; fulfils ``broker.ports.ReoptimizationRepository``."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def add(self, reoptimization: Reoptimization) -> None:
+        """Stores one; Conflict when its id is taken."""
+        name = f"re-optimization {reoptimization.reoptimization_id}"
+        await insert_new(self._session, ReoptimizationRow, _values(reoptimization), name)
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:
+        """Newest first; ``team`` None: all."""
+        statement = select(ReoptimizationRow)
+        if team is not None:
+            statement = statement.where(ReoptimizationRow.team == team)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _reoptimization)
+
+
+def _values(reoptimization: Reoptimization) -> Values:
+    before, after = reoptimization.before_usd, reoptimization.after_usd
+    return {
+        "reoptimization_id": reoptimization.reoptimization_id,
+        "team": reoptimization.team,
+        "plan_id": reoptimization.plan_id,
+        "trigger": reoptimization.trigger,
+        "started_at": reoptimization.started_at,
+        "state": reoptimization.state.value,
+        "before_micro_usd": None if before is None else to_micro_usd(before),
+        "after_micro_usd": None if after is None else to_micro_usd(after),
+        "new_plan_id": reoptimization.new_plan_id,
+        "moves": to_document(reoptimization.moves),
+        "reason": reoptimization.reason,
+    }
+
+
+def _reoptimization(row: ReoptimizationRow) -> Reoptimization:
+    before, after = row.before_micro_usd, row.after_micro_usd
+    return Reoptimization(
+        reoptimization_id=row.reoptimization_id,
+        team=row.team,
+        plan_id=row.plan_id,
+        trigger=row.trigger,
+        started_at=row.started_at,
+        state=ProposalState(row.state),
+        before_usd=None if before is None else from_micro_usd(before),
+        after_usd=None if after is None else from_micro_usd(after),
+        new_plan_id=row.new_plan_id,
+        moves=tuple(from_document(Move, move) for move in row.moves),
+        reason=row.reason,
+    )

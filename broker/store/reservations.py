@@ -1,0 +1,200 @@
+"""Reservations, by team."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Select, delete, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import joinedload
+
+from broker.domain.billing import billed_seconds
+from broker.domain.errors import NotFound
+from broker.domain.offer import Offer, WindowKind
+from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
+from broker.domain.window import Window
+from broker.ports import Page
+from broker.store.documents import from_document, to_document
+from broker.store.pages import fetch_page
+from broker.store.tables import ReservationRow, UnitRow
+from broker.store.writes import Values, insert_many, insert_new, table_of, update_unchanged
+
+_NEWEST_FIRST = (ReservationRow.created_at, ReservationRow.reservation_id)
+_HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, ReservationState.ACTIVE})
+
+
+class SqlReservationRepository:
+    """Stored reservations with their units; fulfils ``broker.ports.ReservationRepository``."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def add(self, reservation: Reservation) -> None:
+        """Stores a new intent; Conflict when its id is taken."""
+        name = f"reservation {reservation.reservation_id}"
+        await insert_new(self._session, ReservationRow, _values(reservation), name)
+        await insert_many(self._session, UnitRow, _unit_values(reservation))
+
+    async def update(self, reservation: Reservation) -> Reservation:
+        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        key = table_of(ReservationRow).c.reservation_id == reservation.reservation_id
+        name = f"reservation {reservation.reservation_id}"
+        await update_unchanged(self._session, ReservationRow, key, _values(reservation), name)
+        unit = table_of(UnitRow)
+        await self._session.execute(delete(unit).where(unit.c.reservation_id == reservation.reservation_id))
+        await insert_many(self._session, UnitRow, _unit_values(reservation))
+        return replace(reservation, version=reservation.version + 1)
+
+    async def find(self, reservation_id: str) -> Reservation:
+        """One reservation; NotFound."""
+        found = await self._fetch(_whole().where(ReservationRow.reservation_id == reservation_id))
+        if not found:
+            raise NotFound("reservation", reservation_id)
+        return found[0]
+
+    async def find_page(
+        self, team: str | None, limit: int, cursor: str | None, plan_id: str | None = None
+    ) -> Page[Reservation]:
+        """Newest first; ``team`` None: all."""
+        statement = _whole()
+        if team is not None:
+            statement = statement.where(ReservationRow.team == team)
+        if plan_id is not None:
+            statement = statement.where(ReservationRow.plan_id == plan_id)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _reservation)
+
+    async def find_open(self) -> tuple[Reservation, ...]:
+        """Everything that the broker still has to act on, oldest first."""
+        words = sorted(state.value for state in OPEN_STATES)
+        return await self._fetch(_whole().where(ReservationRow.state.in_(words)))
+
+    async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
+        """Every reservation that was ever held and touches ``window`` (None: all), oldest first.
+
+        It touches for as long as money may be owed for it: see ``owed_span``.
+        """
+        statement = _whole().where(ReservationRow.ever_held)
+        if window is not None:
+            until = ReservationRow.owed_until
+            statement = statement.where(
+                ReservationRow.owed_from < window.end, or_(until.is_(None), until > window.start)
+            )
+        return await self._fetch(statement)
+
+    async def _fetch(self, statement: Select[ReservationRow]) -> tuple[Reservation, ...]:
+        ordered = statement.order_by(*_NEWEST_FIRST).execution_options(populate_existing=True)
+        rows = (await self._session.scalars(ordered)).unique()
+        return tuple(_reservation(row) for row in rows)
+
+
+def _whole() -> Select[ReservationRow]:
+    """Reservations with their units in one statement, so that both are of one version."""
+    return select(ReservationRow).options(joinedload(ReservationRow.units))
+
+
+def was_ever_held(reservation: Reservation) -> bool:
+    """Whether a provider ever gave something for it."""
+    return (
+        reservation.state in _HELD_STATES
+        or reservation.active_at is not None
+        or bool(reservation.provider_references)
+    )
+
+
+def owed_span(reservation: Reservation) -> tuple[datetime, datetime | None]:
+    """From when until when money may be owed; until None: no end in sight.
+
+    From the first of wanted and real start, to the last of wanted end, release, and the end of the
+    minimum term and billing increment. While the broker still has to act on it there is no end
+    before it is released.
+    """
+    begun = reservation.active_at or reservation.start
+    earliest = min(reservation.start, begun)
+    ends = [end for end in (reservation.end, reservation.released_at) if end is not None]
+    if not ends or (reservation.is_open and reservation.released_at is None):
+        return earliest, None
+    held_until = max(ends)
+    if held_until <= begun or _is_listed(reservation.offer):
+        return earliest, max(held_until, earliest)
+    billed = timedelta(seconds=billed_seconds(reservation.offer, Window(begun, held_until)))
+    return earliest, max(held_until, begun + billed)
+
+
+def _is_listed(offer: Offer) -> bool:
+    return offer.window is not None and offer.window.kind is WindowKind.LISTED
+
+
+def _values(reservation: Reservation) -> Values:
+    owed_from, owed_until = owed_span(reservation)
+    return {
+        "reservation_id": reservation.reservation_id,
+        "team": reservation.team,
+        "state": reservation.state.value,
+        "provider": reservation.offer.provider,
+        "offer_id": reservation.offer.offer_id,
+        "offer": to_document(reservation.offer),
+        "nodes": reservation.nodes,
+        "starts_at": reservation.start,
+        "ends_at": reservation.end,
+        "created_at": reservation.created_at,
+        "workload": reservation.workload,
+        "plan_id": reservation.plan_id,
+        "reason": reservation.reason,
+        "requested_by": reservation.requested_by,
+        "active_at": reservation.active_at,
+        "released_at": reservation.released_at,
+        "ever_held": was_ever_held(reservation),
+        "owed_from": owed_from,
+        "owed_until": owed_until,
+        "version": reservation.version,
+    }
+
+
+def _unit_values(reservation: Reservation) -> list[Values]:
+    return [
+        {
+            "reservation_id": reservation.reservation_id,
+            "ordinal": unit.ordinal,
+            "tag": unit.tag,
+            "nodes": unit.nodes,
+            "state": unit.state.value,
+            "reference": unit.reference,
+            "ordered_at": unit.ordered_at,
+            "gone_at": unit.gone_at,
+        }
+        for unit in reservation.units
+    ]
+
+
+def _reservation(row: ReservationRow) -> Reservation:
+    return Reservation(
+        reservation_id=row.reservation_id,
+        team=row.team,
+        state=ReservationState(row.state),
+        offer=from_document(Offer, row.offer),
+        nodes=row.nodes,
+        start=row.starts_at,
+        end=row.ends_at,
+        units=tuple(_unit(unit) for unit in row.units),
+        created_at=row.created_at,
+        workload=row.workload,
+        plan_id=row.plan_id,
+        reason=row.reason,
+        requested_by=row.requested_by,
+        active_at=row.active_at,
+        released_at=row.released_at,
+        version=row.version,
+    )
+
+
+def _unit(row: UnitRow) -> Unit:
+    return Unit(
+        ordinal=row.ordinal,
+        tag=row.tag,
+        nodes=row.nodes,
+        state=UnitState(row.state),
+        reference=row.reference,
+        ordered_at=row.ordered_at,
+        gone_at=row.gone_at,
+    )

@@ -1,0 +1,275 @@
+"""The tables, as typed rows.
+
+Money is integer micro-USD, instants are UTC, enums are their words. References cross from one
+aggregate to another by id alone; foreign keys hold within one. Relationships never load by
+themselves (``lazy="raise"``): a repository names what it reads.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from broker.store.columns import Document, Identifier, Serial, UtcDateTime
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Row(DeclarativeBase):
+    """Base of every row."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {  # noqa: RUF012  read once by SQLAlchemy
+        str: String(),
+        datetime: UtcDateTime(),
+        float: Double(),
+        dict[str, Any]: Document,
+        list[Any]: Document,
+    }
+
+
+class MetaRow(Row):
+    """Facts of the installation, by name."""
+
+    __tablename__ = "meta"
+
+    name: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    value: Mapped[str]
+
+
+class FeedRow(Row):
+    """Health of one provider's feed; writing it first makes rounds of one provider queue up."""
+
+    __tablename__ = "feeds"
+
+    provider: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    last_success_at: Mapped[datetime | None]
+    last_error_at: Mapped[datetime | None]
+    last_error: Mapped[str | None] = mapped_column(Text)
+    stale_since: Mapped[datetime | None]
+    offers: Mapped[int]
+    rejected: Mapped[int]
+    seconds: Mapped[float | None]
+
+
+class RoundRow(Row):
+    """One poll of one provider; only the newest keeps the text of its rejected rows."""
+
+    __tablename__ = "rounds"
+    __table_args__ = (Index(None, "provider", "round_id"),)
+
+    round_id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    provider: Mapped[str] = mapped_column(Identifier)
+    started_at: Mapped[datetime]
+    seconds: Mapped[float]
+    offers: Mapped[int]
+    rejected: Mapped[int]
+    rejected_rows: Mapped[list[Any] | None]
+    error: Mapped[str | None] = mapped_column(Text)
+    changes: Mapped[list[OfferChangeRow]] = relationship(
+        lazy="raise", viewonly=True, order_by="OfferChangeRow.change_id"
+    )
+
+
+class OfferRow(Row):
+    """A current offer: what is filtered and sorted by as columns, all of it as a document."""
+
+    __tablename__ = "offers"
+
+    offer_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    provider: Mapped[str] = mapped_column(Identifier, index=True)
+    round_id: Mapped[int] = mapped_column(Serial, ForeignKey("rounds.round_id"))
+    sku: Mapped[str]
+    gpu: Mapped[str] = mapped_column(Identifier, index=True)
+    region: Mapped[str] = mapped_column(Identifier)
+    tier: Mapped[str]
+    price_per_gpu_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
+    price_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
+    stock_nodes: Mapped[int | None]
+    available: Mapped[bool]
+    observed_at: Mapped[datetime] = mapped_column(index=True)
+    document: Mapped[dict[str, Any]]
+
+
+class PricePointRow(Row):
+    """The price of an offer from ``at`` on; appended to, never written over."""
+
+    __tablename__ = "price_points"
+    __table_args__ = (Index(None, "offer_id", "at"),)
+
+    point_id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    offer_id: Mapped[str] = mapped_column(Identifier)
+    at: Mapped[datetime]
+    price_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
+    stock_nodes: Mapped[int | None]
+    available: Mapped[bool]
+
+
+class OfferChangeRow(Row):
+    """One difference that a round brought."""
+
+    __tablename__ = "offer_changes"
+
+    change_id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    round_id: Mapped[int] = mapped_column(Serial, ForeignKey("rounds.round_id"), index=True)
+    kind: Mapped[str]
+    offer_id: Mapped[str] = mapped_column(Identifier)
+    provider: Mapped[str] = mapped_column(Identifier)
+    at: Mapped[datetime] = mapped_column(index=True)
+    before_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    after_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class PlanRow(Row):
+    """A plan and the request it answers. ``workloads_key`` is the same for the same set of names."""
+
+    __tablename__ = "plans"
+    __table_args__ = (
+        Index(None, "created_at", "plan_id"),
+        Index(None, "team", "created_at"),
+        Index(None, "state", "team", "workloads_key"),
+    )
+
+    plan_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    team: Mapped[str] = mapped_column(Identifier)
+    state: Mapped[str]
+    workloads_key: Mapped[str]
+    document: Mapped[str] = mapped_column(Text)
+    options: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    requested_by: Mapped[str]
+    status: Mapped[str | None]
+    cost_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    plan: Mapped[dict[str, Any] | None]
+    problem: Mapped[str | None] = mapped_column(Text)
+    needs_approval: Mapped[bool]
+    approved_by: Mapped[str | None]
+    approved_at: Mapped[datetime | None]
+    supersedes: Mapped[str | None] = mapped_column(Identifier, index=True)
+    version: Mapped[int]
+
+
+class ReservationRow(Row):
+    """A reservation. ``ever_held``, ``owed_from`` and ``owed_until`` are derived at every write."""
+
+    __tablename__ = "reservations"
+    __table_args__ = (
+        Index(None, "created_at", "reservation_id"),
+        Index(None, "team", "created_at"),
+        Index(None, "ever_held", "owed_from"),
+    )
+
+    reservation_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    team: Mapped[str] = mapped_column(Identifier)
+    state: Mapped[str] = mapped_column(index=True)
+    provider: Mapped[str] = mapped_column(Identifier)
+    offer_id: Mapped[str] = mapped_column(Identifier)
+    offer: Mapped[dict[str, Any]]
+    nodes: Mapped[int]
+    starts_at: Mapped[datetime]
+    ends_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    workload: Mapped[str | None]
+    plan_id: Mapped[str | None] = mapped_column(Identifier, index=True)
+    reason: Mapped[str] = mapped_column(Text)
+    requested_by: Mapped[str]
+    active_at: Mapped[datetime | None]
+    released_at: Mapped[datetime | None]
+    ever_held: Mapped[bool]
+    owed_from: Mapped[datetime]
+    owed_until: Mapped[datetime | None]
+    version: Mapped[int]
+    units: Mapped[list[UnitRow]] = relationship(lazy="raise", viewonly=True, order_by="UnitRow.ordinal")
+
+
+class UnitRow(Row):
+    """What one provider call of a reservation buys."""
+
+    __tablename__ = "reservation_units"
+
+    reservation_id: Mapped[str] = mapped_column(
+        Identifier, ForeignKey("reservations.reservation_id"), primary_key=True
+    )
+    ordinal: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tag: Mapped[str] = mapped_column(Identifier, index=True)
+    nodes: Mapped[int]
+    state: Mapped[str]
+    reference: Mapped[str | None] = mapped_column(Identifier, index=True)
+    ordered_at: Mapped[datetime | None]
+    gone_at: Mapped[datetime | None]
+
+
+class ReoptimizationRow(Row):
+    """One pass over one plan, and what it proposed."""
+
+    __tablename__ = "reoptimizations"
+    __table_args__ = (
+        Index(None, "started_at", "reoptimization_id"),
+        Index(None, "team", "started_at"),
+    )
+
+    reoptimization_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    team: Mapped[str] = mapped_column(Identifier)
+    plan_id: Mapped[str] = mapped_column(Identifier, index=True)
+    trigger: Mapped[str]
+    started_at: Mapped[datetime]
+    state: Mapped[str]
+    before_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    after_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    new_plan_id: Mapped[str | None] = mapped_column(Identifier)
+    moves: Mapped[list[Any]]
+    reason: Mapped[str] = mapped_column(Text)
+
+
+class ApiKeyRow(Row):
+    """A bearer key, by the hash of it."""
+
+    __tablename__ = "api_keys"
+
+    key_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    name: Mapped[str]
+    team: Mapped[str] = mapped_column(Identifier)
+    scopes: Mapped[list[Any]]
+    sha256: Mapped[str] = mapped_column(Identifier, unique=True)
+    created_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+
+
+class RememberedAnswerRow(Row):
+    """The answer under an idempotency key; the primary key is the claim."""
+
+    __tablename__ = "remembered_answers"
+
+    team: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    key: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    route: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    body_sha256: Mapped[str]
+    created_at: Mapped[datetime]
+    status: Mapped[int | None]
+    body: Mapped[str | None] = mapped_column(Text)
+    headers: Mapped[str | None] = mapped_column(Text)
+
+
+class AuditRow(Row):
+    """Who did what; appended to, never written over."""
+
+    __tablename__ = "audit_entries"
+    __table_args__ = (Index(None, "at", "audit_id"), Index(None, "team", "at"))
+
+    audit_id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    at: Mapped[datetime]
+    actor: Mapped[str]
+    action: Mapped[str]
+    object_kind: Mapped[str]
+    object_id: Mapped[str] = mapped_column(Identifier, index=True)
+    team: Mapped[str] = mapped_column(Identifier)
+    detail: Mapped[str] = mapped_column(Text)
+    provider_request_id: Mapped[str | None]

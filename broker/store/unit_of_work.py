@@ -1,0 +1,58 @@
+"""One transaction, and the only place that commits."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+
+from broker.domain.errors import StoreUnavailable
+from broker.ports import (
+    AccountRepository,
+    OfferRepository,
+    PlanRepository,
+    ReoptimizationRepository,
+    ReservationRepository,
+)
+from broker.store.accounts import SqlAccountRepository
+from broker.store.offers import SqlOfferRepository
+from broker.store.plans import SqlPlanRepository
+from broker.store.reoptimizations import SqlReoptimizationRepository
+from broker.store.reservations import SqlReservationRepository
+
+
+class SqlUnitOfWork:
+    """One transaction over all repositories; leaving without ``commit`` rolls back.
+
+    Both databases read what is committed, statement by statement; writes that must not meet are
+    guarded by a version or a primary key. A database that fails raises StoreUnavailable.
+    """
+
+    offers: OfferRepository
+    plans: PlanRepository
+    reservations: ReservationRepository
+    reoptimizations: ReoptimizationRepository
+    accounts: AccountRepository
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
+        self.offers = SqlOfferRepository(self._session)
+        self.plans = SqlPlanRepository(self._session)
+        self.reservations = SqlReservationRepository(self._session)
+        self.reoptimizations = SqlReoptimizationRepository(self._session)
+        self.accounts = SqlAccountRepository(self._session)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Rolls back what was not committed; a cancelled task still gives its connection back."""
+        await self._session.__aexit__(None, None, None)
+        error = exc_info[1]
+        if isinstance(error, OperationalError | InterfaceError):
+            raise StoreUnavailable(f"the database failed: {error.orig}") from error
+
+    async def commit(self) -> None:
+        """Makes it last."""
+        await self._session.commit()

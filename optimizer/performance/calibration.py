@@ -1,0 +1,272 @@
+"""Constants of the performance core, read from ``config/performance.toml``.
+
+Every entry of the file is ``name = { value = …, source = "…" }``; a value is a number or a table of
+numbers by architecture, link or fabric. The dataclasses name what must be there: a missing or an
+unknown name fails the load. Units are in the names; shares are in [0, 1].
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
+
+Table = Mapping[str, float]
+G = TypeVar("G")
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Rates of matrix products, attention and memory-bound kernels in training."""
+
+    gemm_share_bf16: Table
+    gemm_share_fp8: Table
+    sustained_share: float
+    width_half: float
+    rows_half: float
+    attention_share: Table
+    attention_share_unfused: float
+    attention_backward_factor: float
+    softmax_bytes_unfused: float
+    elementwise_bytes_hidden: float
+    elementwise_bytes_ffn: float
+    fp8_cast_bytes_hidden: float
+    hbm_share: float
+    moe_imbalance: float
+    moe_permute_bytes_hidden: float
+    moe_host_factor: float
+    optimizer_bytes_per_param: float
+    step_fixed_s: float
+    straggler_per_doubling: float
+    vm_slowdown: Table
+    interleave_most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """A class of training stacks; it moves step time more than any second-order hardware term."""
+
+    slowdown: float
+    host_s_per_layer: float
+    flash_attention: float
+    tp_exposed: float
+    dp_exposed: float
+    pp_exposed: float
+    activation_bytes_hidden: float
+    activation_bytes_ffn_gated: float
+    activation_bytes_ffn_plain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Links inside a node, fabrics between nodes, and what of their traffic stays visible."""
+
+    link_share: Table
+    link_start_s: Table
+    fabric_share: Table
+    fabric_start_s: Table
+    fabric_hop_s: Table
+    overlap_of_tiers: float
+    mesh_vendors: Table
+    link_domain: Table
+    unknown_pcie_bytes_per_s: float
+    backward_overlap: float
+    zero3_serial: float
+    all_to_all_share: float
+    all_to_all_fabric_factor: float
+    context_exposed: float
+    gradient_bytes_per_param: float
+    parameter_bytes_per_param: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that a training rank keeps, and what of a card is usable."""
+
+    fixed_bytes: float
+    buffer_bytes: float
+    weight_grad_bytes_per_param: float
+    optimizer_bytes_per_param: float
+    recompute_bytes_hidden: float
+    score_bytes: float
+    logits_bytes: float
+    reserve_share: float
+    gib_per_nominal_gb: float
+    gddr_gib_per_nominal_gb: float
+    gddr_gpus: Table
+    nominal_tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Checkpoints, failures and restarts."""
+
+    checkpoint_bytes_per_param: float
+    snapshot_bytes_per_s_per_gpu: float
+    snapshot_fixed_s: float
+    storage_bytes_per_s_per_node: float
+    storage_bytes_per_s_most: float
+    failures_per_node_hour: float
+    failures_per_job_hour: float
+    detect_and_reschedule_s: float
+    warm_up_s: float
+    startup_s: float
+    interval_least_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRates:
+    """Rates and overheads of prefill and decode, and the engine's limits."""
+
+    hbm_share_weights: float
+    hbm_share_kv: float
+    prefill_share: float
+    decode_share: float
+    decode_share_moe: float
+    roofline_norm: float
+    layer_s: float
+    moe_layer_s: float
+    step_s: float
+    reduce_start_s: Table
+    reduce_share: float
+    pipeline_hop_s: float
+    vendor_slowdown: Table
+    memory_share: float
+    workspace_gib: float
+    weight_bytes: Table
+    embedding_bytes: float
+    kv_bytes: float
+    batch_most: float
+    offline_batch_most: float
+    prefill_tokens_most: float
+    load_most: float
+    batch_load_most: float
+    quantised_compute: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Queueing:
+    """Waiting, and the ratio of percentiles to means."""
+
+    harness_s: float
+    closed_loop_wait: float
+    ttft_p95_idle: float
+    ttft_p95_load: float
+    ttft_p50_share: float
+    itl_p95_idle: float
+    itl_p95_load: float
+    itl_p50_share: float
+    prefill_load_most: float
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """From node to first token."""
+
+    storage_bytes_per_s: float
+    storage_bytes_per_s_most: float
+    process_s: float
+    compile_s: float
+    capture_s: float
+    distributed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Half-widths (relative) of the 80 % interval, by regime."""
+
+    training_dense: float
+    training_moe: float
+    training_unseen_gpu: float
+    training_memory: float
+    goodput: float
+    decode: float
+    throughput: float
+    ttft: float
+    ttft_idle: float
+    serving_unseen_gpu: float
+    kv: float
+    cold_start: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """All constants. ``software`` by class name; ``software_by_framework`` maps words to classes."""
+
+    compute: Compute
+    network: Network
+    memory: Memory
+    goodput: Goodput
+    serving: ServingRates
+    queueing: Queueing
+    coldstart: ColdStart
+    intervals: Intervals
+    software: Mapping[str, Software]
+    software_by_framework: Mapping[str, str]
+    default_software: str
+    calibrated_gpus: frozenset[str]
+
+    def software_of(self, framework: str) -> str:
+        """The class of a framework's name; the default one when no word of it is known."""
+        lowered = framework.lower()
+        for word, name in self.software_by_framework.items():
+            if word in lowered:
+                return name
+        return self.default_software
+
+    def with_value(self, group: str, name: str, value: float | Table) -> Calibration:
+        """A copy with one constant changed; ``group`` is a field, or ``software.<class>``."""
+        if group.startswith("software."):
+            key = group.removeprefix("software.")
+            changed = replace(self.software[key], **{name: value})  # type: ignore[arg-type]
+            return replace(self, software={**self.software, key: changed})
+        part = replace(getattr(self, group), **{name: value})
+        return replace(self, **{group: part})
+
+
+def parse_calibration(data: Mapping[str, Any]) -> Calibration:
+    """The constants of a parsed TOML document. Raises ValueError naming group and constant."""
+    return Calibration(
+        compute=_group(Compute, data, "compute"),
+        network=_group(Network, data, "network"),
+        memory=_group(Memory, data, "memory"),
+        goodput=_group(Goodput, data, "goodput"),
+        serving=_group(ServingRates, data, "serving"),
+        queueing=_group(Queueing, data, "queueing"),
+        coldstart=_group(ColdStart, data, "coldstart"),
+        intervals=_group(Intervals, data, "intervals"),
+        software={name: _group(Software, data["software"], name) for name in data["software"]},
+        software_by_framework=dict(data["software_by_framework"]),
+        default_software=str(data["default_software"]),
+        calibrated_gpus=frozenset(data["calibrated_gpus"]),
+    )
+
+
+def _group(kind: type[G], data: Mapping[str, Any], name: str) -> G:
+    table = data.get(name, {})
+    wanted = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    odd = wanted.symmetric_difference(table)
+    if odd:
+        raise ValueError(f"performance constants [{name}]: missing or unknown {', '.join(sorted(odd))}")
+    return kind(**{key: _value(name, key, entry) for key, entry in table.items()})
+
+
+def _value(group: str, key: str, entry: Mapping[str, Any]) -> float | Table:
+    if not str(entry.get("source", "")).strip():
+        raise ValueError(f"performance constants [{group}] {key}: no source")
+    value = entry["value"]
+    if isinstance(value, Mapping):
+        return {name: float(number) for name, number in value.items()}
+    return float(value)
+
+
+@cache
+def load_calibration() -> Calibration:
+    """The constants of ``config/performance.toml``."""
+    return parse_calibration(tomllib.loads(CONFIG.read_text()))

@@ -1,0 +1,166 @@
+"""SKUs as arrays: what a GPU computes, keeps and moves, in SI units.
+
+S kinds of SKU; every array has the same shape, ``(S,)`` unless reshaped by ``Hardware.across``.
+Rates are per GPU and, for links, per direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.domain.model_shape import GpuSpec
+from broker.domain.sku import IntraNode, LinkKind, Sku
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.calibration import Calibration
+
+GIB = float(2**30)
+FORMATS = ("bf16", "fp16", "fp8", "fp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Kinds of SKU, one entry each.
+
+    ``peak``: dense datasheet rate, ``gemm``: best measured matrix rate, FLOP/s by number format, 0
+    where the GPU lacks it. ``link`` and ``fabric`` rates are bytes/s per GPU in one direction after
+    protocol losses (``link_raw``: before); ``fabric`` 0 and ``nodes_most`` 1 without a fabric.
+    ``link_domain``: ranks that the fast link joins. ``mesh`` 1: the link rate grows with the peers used.
+    ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
+    """
+
+    gpus_per_node: Array
+    memory_bytes: Array
+    hbm_bytes_per_s: Array
+    peak: Mapping[str, Array]
+    gemm: Mapping[str, Array]
+    attention_share: Array
+    link_raw_bytes_per_s: Array
+    link_bytes_per_s: Array
+    link_start_s: Array
+    reduce_start_s: Array
+    link_domain: Array
+    mesh: Array
+    fabric_bytes_per_s: Array
+    fabric_start_s: Array
+    fabric_hop_s: Array
+    nodes_most: Array
+    vm_slowdown: Array
+    serving_slowdown: Array
+    calibrated: Array
+
+    def across(self, extra_axes: int) -> Hardware:
+        """The same with trailing axes of length one, to broadcast against other dimensions."""
+        return self._each(lambda array: array.reshape(array.shape + (1,) * extra_axes))
+
+    def take(self, indices: NDArray[np.intp]) -> Hardware:
+        """The kinds at ``indices``, in that order."""
+        return self._each(lambda array: array[indices])
+
+    def _each(self, change: Callable[[Array], Array]) -> Hardware:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed = {
+            name: {key: change(array) for key, array in value.items()}
+            if isinstance(value, Mapping)
+            else change(value)
+            for name, value in values.items()
+        }
+        return Hardware(**changed)
+
+
+def kind_of(sku: Sku) -> Sku:
+    """The SKU without what the physics does not see: name, CPUs, host memory, disk, fabric domain."""
+    fabric = replace(sku.fabric, domain=None) if sku.fabric is not None else None
+    return replace(sku, name="", vcpus=None, memory_gb=None, disk_gb=None, fabric=fabric)
+
+
+def build_hardware(skus: Sequence[Sku], gpus: Mapping[str, GpuSpec], calibration: Calibration) -> Hardware:
+    """Arrays over ``skus``; every GPU must be in ``gpus``."""
+    rows = [_entry(sku, gpus[sku.gpu], calibration) for sku in skus]
+    columns = {name: as_array([row[name] for row in rows]) for name in rows[0]}
+    peak = {name: columns.pop(f"peak_{name}") for name in FORMATS}
+    gemm = {name: columns.pop(f"gemm_{name}") for name in FORMATS}
+    return Hardware(peak=peak, gemm=gemm, **columns)  # type: ignore[arg-type]
+
+
+def usable_memory_bytes(sku_gb: float, spec: GpuSpec, calibration: Calibration) -> float:
+    """Memory that a driver shows. Vendors write GB for GiB; inline ECC takes a sixteenth of GDDR cards.
+
+    A provider's figure near the datasheet's is the same part; another (a slice) is taken as it stands.
+    """
+    memory = calibration.memory
+    same = abs(sku_gb - spec.memory_gb) <= memory.nominal_tolerance * spec.memory_gb
+    nominal = spec.memory_gb if same else sku_gb
+    share = memory.gddr_gib_per_nominal_gb if spec.gpu in memory.gddr_gpus else memory.gib_per_nominal_gb
+    return nominal * share * GIB
+
+
+def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
+    return {
+        "gpus_per_node": float(sku.gpus_per_node),
+        "memory_bytes": usable_memory_bytes(sku.gpu_memory_gb, spec, calibration),
+        "hbm_bytes_per_s": spec.hbm_gbyte_s * 1e9,
+        "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
+        "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),
+        "calibrated": float(spec.gpu in calibration.calibrated_gpus),
+        **_rates(spec, calibration),
+        **_link(sku, spec, calibration),
+        **_fabric(sku, calibration),
+    }
+
+
+def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
+    compute = calibration.compute
+    peaks = {"bf16": spec.bf16_tflops, "fp16": spec.fp16_tflops, "fp8": spec.fp8_tflops, "fp4": spec.fp4_tflops}
+    best = {"bf16": spec.matmul_best_bf16_tflops, "fp8": spec.matmul_best_fp8_tflops}
+    best["fp16"] = best["bf16"]
+    share_16 = compute.gemm_share_bf16.get(spec.arch, min(compute.gemm_share_bf16.values()))
+    share_8 = compute.gemm_share_fp8.get(spec.arch, min(compute.gemm_share_fp8.values()))
+    rates = {"attention_share": compute.attention_share.get(spec.arch, min(compute.attention_share.values()))}
+    for name in FORMATS:
+        share = share_16 if name in {"bf16", "fp16"} else share_8
+        peak = (peaks[name] or 0.0) * 1e12
+        rates[f"peak_{name}"] = peak
+        rates[f"gemm_{name}"] = ((best.get(name) or 0.0) * 1e12 or peak * share) if peak else 0.0
+    return rates
+
+
+def _link(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
+    network = calibration.network
+    link = sku.intra_node or implied_link(spec, network.unknown_pcie_bytes_per_s)
+    raw = link.gbyte_s / 2 * 1e9
+    wide = network.link_domain.get(spec.gpu, 1.0) if sku.fabric is not None else 1.0
+    return {
+        "link_raw_bytes_per_s": raw,
+        "link_bytes_per_s": raw * network.link_share[link.kind.value],
+        "link_start_s": network.link_start_s[link.kind.value],
+        "reduce_start_s": calibration.serving.reduce_start_s[link.kind.value],
+        "link_domain": max(float(sku.gpus_per_node), wide),
+        "mesh": network.mesh_vendors.get(spec.vendor, 0.0),
+    }
+
+
+def implied_link(spec: GpuSpec, unknown_pcie_bytes_per_s: float) -> IntraNode:
+    """The link that a form factor implies: SXM and OAM boards have a switch or mesh, cards have PCIe."""
+    scaleup = spec.scaleup_gbyte_s_per_dir
+    if spec.vendor == "AMD" and scaleup:
+        return IntraNode(LinkKind.XGMI, 2 * scaleup)
+    if scaleup and "bridge" not in spec.scaleup_kind:
+        return IntraNode(LinkKind.NVLINK, 2 * scaleup)
+    return IntraNode(LinkKind.PCIE, 2 * (spec.pcie_gbyte_s_per_dir or unknown_pcie_bytes_per_s / 1e9))
+
+
+def _fabric(sku: Sku, calibration: Calibration) -> dict[str, float]:
+    network, fabric = calibration.network, sku.fabric
+    if fabric is None:
+        return {"fabric_bytes_per_s": 0.0, "fabric_start_s": 0.0, "fabric_hop_s": 0.0, "nodes_most": 1.0}
+    kind = fabric.kind.value
+    return {
+        "fabric_bytes_per_s": fabric.gbit_s_per_node / 8 * 1e9 / sku.gpus_per_node * network.fabric_share[kind],
+        "fabric_start_s": network.fabric_start_s[kind],
+        "fabric_hop_s": network.fabric_hop_s[kind],
+        "nodes_most": float(fabric.max_nodes),
+    }

@@ -1,0 +1,105 @@
+"""Parallel layouts as arrays, and the ones worth trying.
+
+L layouts. ``zero3``: parameters sharded over the data-parallel ranks (FSDP), else ZeRO-1.
+``interleave`` 0: chosen from the layers of a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.domain.estimate import Parallelism
+from optimizer.performance.arrays import Array, as_array
+
+RECOMPUTE = ("none", "selective", "full")
+LONG_CONTEXT = 16384
+MICRO_BATCHES = (1, 2, 4, 8)
+TENSOR_MOST = 8
+PIPELINE_MOST = 32
+EXPERT_RANKS = (1, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Parallel degrees, one entry a layout; ``recompute`` indexes ``RECOMPUTE``."""
+
+    tp: Array
+    pp: Array
+    cp: Array
+    ep: Array
+    micro_batch: Array
+    recompute: Array
+    zero3: Array
+    interleave: Array
+
+    @property
+    def ranks_per_copy(self) -> Array:
+        """GPUs that hold one copy of a batch slice: tp × pp × cp."""
+        return self.tp * self.pp * self.cp
+
+    def take(self, indices: NDArray[np.intp]) -> Layouts:
+        """The layouts at ``indices``."""
+        return Layouts(**{field.name: getattr(self, field.name)[indices] for field in fields(self)})
+
+    def parallelism(self, index: int, dp: int) -> Parallelism:
+        """One layout in the broker's words."""
+        return Parallelism(
+            tp=int(self.tp[index]),
+            pp=int(self.pp[index]),
+            dp=dp,
+            cp=int(self.cp[index]),
+            ep=int(self.ep[index]),
+            micro_batch=int(self.micro_batch[index]),
+            recompute=RECOMPUTE[int(self.recompute[index])],
+        )
+
+
+Row = tuple[float, float, float, float, float, float, float, float]
+
+
+def stack_layouts(rows: Iterable[Row]) -> Layouts:
+    """Layouts from tuples in field order."""
+    table = as_array(list(rows)).reshape(-1, 8)
+    return Layouts(*(table[:, column].copy() for column in range(8)))
+
+
+def layouts_of(parallelism: Parallelism) -> Layouts:
+    """Every way to run a given layout: what its words leave open is how states are sharded."""
+    ways = (0.0,) if parallelism.pp > 1 else (0.0, 1.0)
+    recompute = float(RECOMPUTE.index(parallelism.recompute))
+    p = parallelism
+    return stack_layouts(
+        (p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, zero3, 0.0) for zero3 in ways
+    )
+
+
+@lru_cache(maxsize=256)
+def enumerate_layouts(
+    gpus_per_node: int, layers: int, heads: int, experts: int, sequence_length: int, stages_most: int
+) -> Layouts:
+    """Layouts worth trying on nodes of ``gpus_per_node``: tensor groups stay inside a node.
+
+    Pipelines of up to ``stages_most`` stages, micro-batches of 1 to 8 sequences, recompute none or
+    full; parameter sharding is an alternative to pipelines, context groups to long sequences.
+    """
+    tensor = [t for t in _powers(min(gpus_per_node, TENSOR_MOST)) if gpus_per_node % t == 0 and heads % t == 0]
+    stages = _powers(min(PIPELINE_MOST, layers, stages_most))
+    context = (1, 2, 4, 8) if sequence_length > LONG_CONTEXT else (1,)
+    expert = [e for e in EXPERT_RANKS if experts % e == 0] if experts else [1]
+    micro = MICRO_BATCHES if sequence_length <= LONG_CONTEXT else MICRO_BATCHES[:2]
+    rows: list[Row] = [
+        (t, p, c, e, b, r, zero3, 0.0)
+        for t, p, c, e, b, r, zero3 in product(tensor, stages, context, expert, micro, (0.0, 2.0), (0.0, 1.0))
+        if (p == 1 or not zero3) and (e == 1 or e >= t)
+    ]
+    return stack_layouts(rows)
+
+
+def _powers(most: int) -> list[int]:
+    return [1 << k for k in range(max(1, most).bit_length())]

@@ -1,0 +1,78 @@
+"""Columns: one complete way to place one workload, with its exact cost. The master chooses one each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+
+from broker.domain.billing import holding_cost_usd
+from broker.domain.money import CENT, to_cents
+from broker.domain.window import Segment
+from optimizer.placement.problem import Problem
+
+Span = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Nodes of one offer over time: ``spans`` are (start_s, end_s, nodes).
+
+    ``choice`` is the index of the node count (training) or of the serving configuration.
+    """
+
+    offer: int
+    choice: int
+    spans: tuple[Span, ...]
+    cost_cents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to place ``workload``; ``end_s`` is when a run ends (0 for services).
+
+    ``after_s``: the column of a service that fits only when the run that it follows ends then.
+    ``budget_cents``: what counts against the budget (the cost, less for the ghosts of a relaxation).
+    """
+
+    workload: str
+    pieces: tuple[Piece, ...]
+    cost_cents: int
+    penalty_cents: int = 0
+    end_s: float = 0.0
+    after_s: float | None = None
+
+    @property
+    def total_cents(self) -> int:
+        """Cost and lateness together."""
+        return self.cost_cents + self.penalty_cents
+
+
+def build_segments(problem: Problem, spans: tuple[Span, ...]) -> tuple[Segment, ...]:
+    """The spans as segments of real time."""
+    return tuple(Segment(problem.instant(a), problem.instant(b), n) for a, b, n in spans)
+
+
+def price_cents(problem: Problem, offer: int, spans: tuple[Span, ...]) -> int:
+    """Exact cost of holding ``spans`` on an offer, in whole cents as a bill shows it."""
+    cost = holding_cost_usd(problem.table.offers[offer], build_segments(problem, spans))
+    return in_cents(to_cents(cost))
+
+
+def late_cents(problem: Problem, end_s: float, deadline_s: float, late_usd_per_hour: Decimal | None) -> int:
+    """Lateness of a run in whole cents, counted in microseconds."""
+    if late_usd_per_hour is None or end_s <= deadline_s:
+        return 0
+    late = problem.instant(end_s) - problem.instant(deadline_s)
+    hours = Decimal(max(timedelta(0), late) // timedelta(microseconds=1)) / 3_600_000_000
+    return in_cents(to_cents(hours * late_usd_per_hour))
+
+
+def in_cents(usd: Decimal) -> int:
+    """Whole cents of an amount, rounded half-even."""
+    return int(to_cents(usd) / CENT)
+
+
+def in_usd(cents: int) -> Decimal:
+    """The amount of a number of cents."""
+    return Decimal(cents) * CENT

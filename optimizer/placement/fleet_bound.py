@@ -1,0 +1,181 @@
+"""A lower bound on what a service costs from any start to the horizon's end.
+
+Every fleet whose node counts change at grid hours is covered: at each hour its hourly price is at
+least the least cover g(demand) over all gated units (integral, with stock, zones and spares), and each
+rise of its rate pays at least the cheapest start of units that bring that rise. The shortest path over
+the steps of g joins both. Minimum terms are relaxed to nothing, other workloads are left out.
+J steps of g, H hours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimizer.placement.cover import GRID, least_cover
+from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.units import HOUR_S, FleetCase, Units
+
+MAX_STEPS = 64
+MAX_RATES = 12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetBound:
+    """``to_go_usd`` [H + 1]: least cost from the start of each grid hour to the end of the horizon."""
+
+    to_go_usd: Floats
+    longest_cold_s: float
+
+    def from_start(self, start_s: float) -> float:
+        """Least cost of serving from ``start_s``; hours before the first fleet can be ready count nothing."""
+        hour = math.ceil((start_s + self.longest_cold_s) / HOUR_S - 1e-9)
+        return float(self.to_go_usd[min(max(0, hour), len(self.to_go_usd) - 1)])
+
+
+def bound_fleet(problem: Problem, case: FleetCase, surcharge_usd_per_hour: Floats | None = None) -> FleetBound:
+    """The bound of one service; ``surcharge`` [O] raises the price of a node-hour of each offer."""
+    units, hours = case.units, len(case.demand)
+    if not len(units):
+        return FleetBound(np.full(hours + 1, np.inf), 0.0)
+    hourly = units.usd_per_hour.copy()
+    if surcharge_usd_per_hour is not None:
+        hourly += units.nodes * surcharge_usd_per_hour[units.offer]
+    spare_rate = case.spare * float(units.largest.max())
+    step = max(float(case.demand.max()) + spare_rate, 1e-12) / GRID
+    cover = _net_cover(case, hourly, step)
+    needs = np.minimum(np.floor(case.demand / step * (1 - 1e-9)), GRID).astype(np.int64)
+    rise = _start_cover(problem, case, step)
+    to_go = _shortest_path(cover, rise, needs, _hour_lengths(problem, hours))
+    return FleetBound(to_go, float(units.cold_s.max()))
+
+
+def _hour_lengths(problem: Problem, hours: int) -> Floats:
+    ends = np.minimum((np.arange(hours) + 1) * HOUR_S, problem.end_s)
+    lengths: Floats = (ends - np.arange(hours) * HOUR_S) / HOUR_S
+    return lengths
+
+
+def _steps(rate: Floats, step: float) -> Ints:
+    return np.minimum(np.ceil(rate / step * (1 - 1e-9)), GRID).astype(np.int64)
+
+
+def _net_cover(case: FleetCase, hourly: Floats, step: float) -> Floats:
+    """g over net rate: with spares, the least over what the largest replica in the fleet may be.
+
+    Replicas larger than some level need at least that level's spare; levels are thinned to the lower
+    ends of at most ``MAX_RATES`` groups, which only lowers the cost.
+    """
+    units = case.units
+    if case.spare == 0:
+        return _cover_of(case, hourly, step, np.ones(len(units), dtype=np.bool_), 0.0)
+    best = np.full(GRID + 1, np.inf)
+    for low, high in _rate_groups(units.largest):
+        chosen = units.largest <= high
+        best = np.minimum(best, _cover_of(case, hourly, step, chosen, case.spare * low))
+    return best
+
+
+def _rate_groups(rates: Floats) -> list[tuple[float, float]]:
+    groups = np.array_split(np.unique(rates), min(MAX_RATES, len(np.unique(rates))))
+    return [(float(group[0]), float(group[-1])) for group in groups]
+
+
+def _cover_of(
+    case: FleetCase, hourly: Floats, step: float, chosen: np.ndarray, spare_rate: float
+) -> Floats:
+    keep = np.flatnonzero(chosen)
+    keep = keep[_useful(case.units, keep, hourly, step, case.zones)]
+    units = case.units
+    gross = least_cover(
+        _steps(units.requests_per_s[keep], step), hourly[keep], units.most[keep], units.zone[keep], case.zones
+    )
+    shift = int(math.floor(spare_rate / step * (1 - 1e-9)))
+    at = np.minimum(np.arange(GRID + 1) + shift, GRID)
+    net: Floats = gross[at]
+    return net
+
+
+def _useful(units: Units, keep: Ints, hourly: Floats, step: float, zones: int) -> Ints:
+    """Positions in ``keep`` that some cheapest cover may need: within a kind the cheapest, until they
+    could serve everything alone from enough zones. The same rate for less money in as many zones."""
+    found: list[int] = []
+    for kind in np.unique(units.kind[keep]):
+        inside = np.flatnonzero(units.kind[keep] == kind)
+        inside = inside[np.argsort(hourly[keep[inside]], kind="stable")]
+        enough = GRID // max(1, int(_steps(units.requests_per_s[keep[inside[:1]]], step)[0])) + 2 + zones
+        total, seen = 0, set()
+        for position in inside:
+            found.append(int(position))
+            total += int(units.most[keep[position]])
+            seen.add(int(units.zone[keep[position]]))
+            if total >= enough and len(seen) >= zones:
+                break
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def _start_cover(problem: Problem, case: FleetCase, step: float) -> Floats:
+    """Least cost of starting units that bring a rise: their cold start is paid before it serves.
+
+    With two spares or more a smaller largest replica can raise the net rate for nothing, so nothing is
+    counted then.
+    """
+    units = case.units
+    if case.spare > 1:
+        return np.zeros(GRID + 1)
+    increment = problem.table.increment_s[units.offer]
+    whole = np.where(HOUR_S % increment == 0, increment, 1)
+    lead_s = np.ceil(units.cold_s / whole) * whole
+    lead_s = np.where(whole == 1, units.cold_s, lead_s)
+    upfront = units.nodes * problem.table.upfront_usd[units.offer]
+    cost = units.usd_per_hour * lead_s / HOUR_S + upfront
+    ratio = cost / np.maximum(units.requests_per_s, 1e-12)
+    order = np.argsort(ratio, kind="stable")
+    linear = np.arange(GRID + 1) * step * float(ratio[order[0]])
+    whole_units = _whole_start_cover(_steps(units.requests_per_s, step), cost)
+    rise: Floats = np.maximum(linear * (1 - 1e-9), whole_units)
+    rise[0] = 0.0
+    return rise
+
+
+def _whole_start_cover(steps: Ints, cost: Floats) -> Floats:
+    """Unbounded knapsack over the undominated (steps, cost) pairs."""
+    pairs = sorted({(float(c), -int(s)) for s, c in zip(steps, cost, strict=True)})
+    kept: list[tuple[int, float]] = []
+    for price, negative in pairs:
+        if not kept or -negative > kept[-1][0]:
+            kept.append((-negative, price))
+    gains = np.array([max(1, s) for s, _ in kept], dtype=np.int64)
+    prices = np.array([c for _, c in kept], dtype=np.float64)
+    found = np.zeros(GRID + 1)
+    for level in range(1, GRID + 1):
+        found[level] = float((found[np.maximum(0, level - gains)] + prices).min())
+    return found
+
+
+def _shortest_path(cover: Floats, rise: Floats, needs: Ints, lengths: Floats) -> Floats:
+    """Backwards over hours; state = step of g. Entering the path is free, rising inside it is not."""
+    value, low, high = _steps_of(cover)
+    jump = rise[np.maximum(0, low[None, :] - high[:, None])]
+    to_go = np.zeros(len(needs) + 1)
+    state = np.zeros(len(value))
+    for hour in range(len(needs) - 1, -1, -1):
+        onward = (jump + state[None, :]).min(axis=1) if hour < len(needs) - 1 else np.zeros(len(value))
+        state = np.where(high >= needs[hour], value * lengths[hour] + onward, np.inf)
+        to_go[hour] = state.min(initial=np.inf)
+    return to_go
+
+
+def _steps_of(cover: Floats) -> tuple[Floats, Ints, Ints]:
+    """Steps of g: price, first and last rate of each; at most ``MAX_STEPS``, merged downward."""
+    finite = np.flatnonzero(np.isfinite(cover))
+    if not len(finite):
+        return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    inside = cover[finite]
+    starts = np.flatnonzero(np.append(True, np.diff(inside) > 1e-12))
+    if len(starts) > MAX_STEPS:
+        starts = starts[np.unique(np.linspace(0, len(starts) - 1, MAX_STEPS).astype(np.int64))]
+    ends = np.append(starts[1:] - 1, len(inside) - 1)
+    return inside[starts], finite[starts], finite[ends]

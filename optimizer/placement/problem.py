@@ -1,0 +1,218 @@
+"""The planning problem in integers: whole seconds from the horizon's start, offers as columns of numbers.
+
+Shapes: O offers, K distinct SKU kinds. Everything that cannot mean anything is refused here, so that
+no later step has to doubt its input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.offer import Offer, StockLevel, Tier
+from broker.domain.sku import Sku
+from broker.domain.workload import Batch, PlanRequest, Serving, Training
+
+UNLIMITED_NODES = 1_000_000
+MAX_HORIZON_DAYS = 400
+MAX_USD_PER_NODE_HOUR = 1_000_000
+TIERS = tuple(Tier)
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfferTable:
+    """Offers as arrays [O]; ``sku_of`` points into ``skus`` (one for each kind of node, whoever sells it)."""
+
+    offers: tuple[Offer, ...]
+    skus: tuple[Sku, ...]
+    sku_of: Ints
+    price_usd: Floats
+    upfront_usd: Floats
+    min_s: Ints
+    increment_s: Ints
+    stock_nodes: Ints
+    joined_nodes: Ints
+    gpus_per_node: Ints
+    tier_of: Ints
+    zone_of: Ints
+    interruptions_per_hour: Floats
+    is_window: Bools
+
+    def __len__(self) -> int:
+        return len(self.offers)
+
+    def billed_s(self, offers: Ints, held_s: Ints) -> Ints:
+        """Seconds charged for one node held ``held_s`` without a break."""
+        increment = self.increment_s[offers]
+        billed: Ints = -(-np.maximum(held_s, self.min_s[offers]) // increment) * increment
+        return billed
+
+    def node_cost_usd(self, offers: Ints, held_s: Ints) -> Floats:
+        """USD of one node held ``held_s`` without a break (float; not for ``listed`` windows)."""
+        hours = self.billed_s(offers, held_s) / 3600
+        cost: Floats = self.price_usd[offers] * hours + self.upfront_usd[offers]
+        return cost
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A request over a market. Instants are seconds from ``origin`` (the horizon's start)."""
+
+    request: PlanRequest
+    as_of: datetime
+    origin: datetime
+    t0_s: int
+    end_s: int
+    as_of_s: int
+    table: OfferTable
+    allowed: Bools = field(repr=False)
+    index_of: Mapping[str, int] = field(repr=False)
+
+    def seconds(self, instant: datetime) -> float:
+        """Seconds from the origin to ``instant``."""
+        return (instant - self.origin) / timedelta(seconds=1)
+
+    def instant(self, second: float) -> datetime:
+        """The instant at ``second``."""
+        return self.origin + timedelta(seconds=second)
+
+    def runs(self) -> tuple[Training | Batch, ...]:
+        """Workloads that end, in the request's order."""
+        return tuple(w for w in self.request.workloads if not isinstance(w, Serving))
+
+    def services(self) -> tuple[Serving, ...]:
+        """Workloads that last, in the request's order."""
+        return tuple(w for w in self.request.workloads if isinstance(w, Serving))
+
+    def followers(self, run: str) -> tuple[Serving, ...]:
+        """Services that start when ``run`` ends."""
+        return tuple(s for s in self.services() if s.starts_after == run)
+
+    def restricted(self, allowed: Bools) -> Problem:
+        """The same problem over fewer offers."""
+        return replace(self, allowed=self.allowed & allowed)
+
+
+def build_problem(request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> Problem:
+    """The problem of a request; raises InputError with every reason why it cannot mean anything."""
+    problems = (*_request_problems(request, as_of), *_offer_problems(offers))
+    if problems:
+        raise InputError("plan request", problems)
+    ordered = tuple(sorted(offers, key=lambda offer: offer.offer_id))
+    origin = request.horizon.start
+    as_of_s = math.ceil((as_of - origin) / timedelta(seconds=1))
+    return Problem(
+        request=request,
+        as_of=as_of,
+        origin=origin,
+        t0_s=max(0, as_of_s),
+        end_s=math.floor((request.horizon.end - origin) / timedelta(seconds=1)),
+        as_of_s=as_of_s,
+        table=_offer_table(ordered),
+        allowed=np.ones(len(ordered), dtype=np.bool_),
+        index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
+    )
+
+
+def _kind_of(sku: Sku) -> Sku:
+    """What of a SKU decides performance: the same node under another seller's name is the same kind."""
+    fabric = replace(sku.fabric, domain=None) if sku.fabric is not None else None
+    return replace(sku, name="", vcpus=None, disk_gb=None, fabric=fabric)
+
+
+def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
+    kinds: dict[Sku, int] = {}
+    skus: list[Sku] = []
+    zones: dict[tuple[str, str | None], int] = {}
+    sku_of = []
+    for offer in offers:
+        kind = _kind_of(offer.sku)
+        if kind not in kinds:
+            kinds[kind] = len(skus)
+            skus.append(offer.sku)
+        sku_of.append(kinds[kind])
+        zones.setdefault((offer.provider, offer.zone), len(zones))
+
+    def floats(values: Iterator[float]) -> Floats:
+        return np.fromiter(values, dtype=np.float64, count=len(offers))
+
+    def ints(values: Iterator[int]) -> Ints:
+        return np.fromiter(values, dtype=np.int64, count=len(offers))
+
+    return OfferTable(
+        offers=offers,
+        skus=tuple(skus),
+        sku_of=np.asarray(sku_of, dtype=np.int64),
+        price_usd=floats(float(o.price_usd_per_node_hour) for o in offers),
+        upfront_usd=floats(float(o.upfront_usd or 0) for o in offers),
+        min_s=ints(math.ceil(round(o.min_hours * 3_600_000_000) / 1_000_000) for o in offers),
+        increment_s=ints(max(1, o.billing_increment_s) for o in offers),
+        stock_nodes=ints(_stock_nodes(o) for o in offers),
+        joined_nodes=ints(o.max_nodes_in_one_run for o in offers),
+        gpus_per_node=ints(o.sku.gpus_per_node for o in offers),
+        tier_of=ints(TIERS.index(o.tier) for o in offers),
+        zone_of=ints(zones[(o.provider, o.zone)] for o in offers),
+        interruptions_per_hour=floats(
+            (o.interruptions_per_hour or 0.0) if o.tier is Tier.SPOT else 0.0 for o in offers
+        ),
+        is_window=np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers)),
+    )
+
+
+def _stock_nodes(offer: Offer) -> int:
+    if offer.stock.level is StockLevel.NONE:
+        return 0
+    return UNLIMITED_NODES if offer.stock.nodes is None else min(offer.stock.nodes, UNLIMITED_NODES)
+
+
+def _offer_problems(offers: Sequence[Offer]) -> Iterator[FieldProblem]:
+    for offer_id, count in sorted(Counter(offer.offer_id for offer in offers).items()):
+        if count > 1:
+            yield FieldProblem("/offers", f"offer_id {offer_id!r} {count} times", "each offer once")
+    for index, offer in enumerate(offers):
+        price = offer.price_usd_per_node_hour
+        if not 0 <= price <= MAX_USD_PER_NODE_HOUR:
+            where = f"/offers/{index}/price_usd_per_node_hour"
+            yield FieldProblem(where, str(price), f"0 to {MAX_USD_PER_NODE_HOUR} USD")
+        if offer.sku.gpus_per_node < 1:
+            yield FieldProblem(f"/offers/{index}/gpus_per_node", str(offer.sku.gpus_per_node), "at least 1")
+
+
+def _request_problems(request: PlanRequest, as_of: datetime) -> Iterator[FieldProblem]:
+    if request.horizon.hours > 24 * MAX_HORIZON_DAYS:
+        yield FieldProblem("/horizon", f"{request.horizon.hours:g} h", f"at most {MAX_HORIZON_DAYS} days")
+    if as_of >= request.horizon.end:
+        yield FieldProblem("/horizon", f"ends {request.horizon.end.isoformat()}", f"after {as_of.isoformat()}")
+    for name, count in Counter(w.name for w in request.workloads).items():
+        if count > 1:
+            yield FieldProblem("/workloads", f"name {name!r} {count} times", "each name once")
+    runs = {w.name for w in request.workloads if isinstance(w, Training)}
+    for index, workload in enumerate(request.workloads):
+        yield from _workload_problems(f"/workloads/{index}", workload, runs)
+
+
+def _workload_problems(
+    where: str, workload: Training | Serving | Batch, runs: set[str]
+) -> Iterator[FieldProblem]:
+    if isinstance(workload, Serving):
+        if workload.starts_after is not None and workload.starts_after not in runs:
+            yield FieldProblem(f"{where}/starts/after", repr(workload.starts_after), "a training workload")
+        return
+    if workload.deadline <= workload.earliest_start:
+        yield FieldProblem(
+            f"{where}/deadline", workload.deadline.isoformat(), f"after {workload.earliest_start.isoformat()}"
+        )
+    amount = workload.tokens if isinstance(workload, Training) else workload.requests
+    if not (math.isfinite(amount) and amount > 0):
+        yield FieldProblem(where, f"{amount:g}", "a positive amount of work")

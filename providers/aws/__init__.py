@@ -1,0 +1,122 @@
+"""Amazon Web Services: EC2 GPU instances on demand, on spot, and in Capacity Blocks.
+
+Sold: ``on_demand`` (bulk price list, unsigned CSV, USD per instance-hour), ``spot`` (signed XML, one
+price a zone) and ``window`` (Capacity Blocks: fixed windows for a fee paid up front). Not said: stock
+(the create call is the probe), spot interruptions, and nearly everything about the machine, which is
+why ``config/providers/aws.toml`` holds the instance types; GPU types it does not know are rejected.
+
+Environment: ``BROKER_AWS_ACCESS_KEY_ID``, ``BROKER_AWS_SECRET_ACCESS_KEY``, and with a temporary key
+``BROKER_AWS_SESSION_TOKEN``; ``BROKER_AWS_REGIONS`` (comma-separated); ``BROKER_AWS_IMAGE_ID`` (what a
+spot instance boots: an AMI id, or ``resolve:ssm:`` and the name of a public parameter);
+``BROKER_AWS_PRICE_LIST_MAX_AGE_S`` (how long a region's price list, hundreds of megabytes, counts as
+current); ``BROKER_AWS_BASE_URL`` takes the place of all of AWS's hosts. Without keys only on-demand prices
+can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from broker.domain.errors import PayloadUnreadable
+from broker.domain.offer import OfferBatch
+from broker.ports import Idempotency
+from providers.aws.adapter import AwsAdapter, AwsOptions, utc_now
+from providers.aws.blocks import ACTION as BLOCK_ACTION
+from providers.aws.blocks import parse_blocks
+from providers.aws.ec2 import REAL_ROOT, Ec2, classify
+from providers.aws.nodes import PROVIDER
+from providers.aws.prices import parse_price_list
+from providers.aws.signing import AwsKeys
+from providers.aws.spot import ACTION as SPOT_ACTION
+from providers.aws.spot import parse_spot
+from providers.aws.xml import Node, parse_xml
+from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
+from providers.payload import join_batches
+from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
+
+__all__ = ["SPEC", "build", "parse"]
+
+POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.05}, concurrency=6)
+"""EC2 throttles per action and region, at rates it does not publish; 20 calls a second stay well below."""
+DEFAULT_IMAGE = (
+    "resolve:ssm:/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+)
+
+
+def build(settings: ProviderSettings, http_factory: HttpFactory) -> AwsAdapter:
+    """The adapter of one account."""
+    http = http_factory(
+        PROVIDER, settings.base_url, classify, settings.tuned(POLICY), secrets=settings.secrets
+    )
+    keys = AwsKeys(
+        settings.secret("access_key_id"),
+        settings.secret("secret_access_key"),
+        settings.secret("session_token") or None,
+    )
+    max_age_s = 0.0 if is_loopback(settings.base_url) else float(settings.options["price_list_max_age_s"])
+    options = AwsOptions(
+        base_url=settings.base_url,
+        regions=tuple(name.strip() for name in settings.options["regions"].split(",") if name.strip()),
+        image_id=settings.options["image_id"],
+        price_list_max_age_s=max_age_s,
+        keyless=settings.keyless,
+    )
+    return AwsAdapter(http, Ec2(http, settings.base_url, keys, utc_now), options)
+
+
+def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+    """Recorded answers, told apart by content: price lists (CSV), spot histories, block searches (XML)."""
+    pages: dict[str, list[Node]] = {f"{SPOT_ACTION}Response": [], f"{BLOCK_ACTION}Response": []}
+    for name, raw in payloads:
+        if _is_xml(raw):
+            root = parse_xml(raw)
+            if root.name not in pages:
+                raise PayloadUnreadable(PROVIDER, f"{name} is a {root.name}, which sells nothing")
+            pages[root.name].append(root)
+    lists = [
+        parse_price_list(raw.decode("utf-8", "replace").splitlines(), observed_at)
+        for _, raw in payloads
+        if not _is_xml(raw)
+    ]
+    spot, blocks = pages.values()
+    return join_batches((*lists, parse_spot(spot, observed_at), parse_blocks(blocks, observed_at)))
+
+
+def _is_xml(raw: bytes) -> bool:
+    return raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+
+
+SPEC = ProviderSpec(
+    name=PROVIDER,
+    title="Amazon Web Services",
+    base_url=REAL_ROOT,
+    credentials={
+        "access_key_id": "id of an IAM access key",
+        "secret_access_key": "its secret",
+    },
+    optional_credentials={"session_token": "token of a temporary access key"},
+    options={
+        "regions": "us-east-1,us-east-2,us-west-2",
+        "image_id": DEFAULT_IMAGE,
+        "price_list_max_age_s": "21600",
+    },
+    capabilities=frozenset(
+        {
+            Capability.OFFERS,
+            Capability.SPOT,
+            Capability.WINDOWS,
+            Capability.AVAILABILITY,
+            Capability.RESERVE,
+            Capability.FIND_LEASE,
+            Capability.LIST_LEASES,
+            Capability.RELEASE,
+            Capability.MULTI_NODE,
+        }
+    ),
+    idempotency=Idempotency.TAG,
+    adapter=AwsAdapter,
+    build=build,
+    parse=parse,
+    keyless=True,
+)

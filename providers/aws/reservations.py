@@ -1,0 +1,177 @@
+"""What EC2 holds for us: capacity reservations (blocks among them) and instances, as leases.
+
+EC2 is eventually consistent: a new reservation may be missing from lists, or ``pending``, for minutes.
+A state that is not known here becomes UNKNOWN, never FAILED.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker.domain.errors import PayloadUnreadable
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.window import Window
+from providers.aws.query import TAG_KEY, Params, listed, tagged, time_text
+from providers.aws.xml import PROVIDER, Node
+from providers.payload import RowRejected
+
+PLATFORM = "Linux/UNIX"
+_LONGEST_CLIENT_TOKEN = 64
+CAPACITY_BLOCK = "capacity-block"
+
+RESERVATION_STATES = {
+    "pending": LeaseState.PROVISIONING,
+    "assessing": LeaseState.PROVISIONING,
+    "payment-pending": LeaseState.PROVISIONING,
+    "scheduled": LeaseState.SCHEDULED,
+    "delayed": LeaseState.SCHEDULED,
+    "active": LeaseState.ACTIVE,
+    "cancelling": LeaseState.ENDING,
+    "expired": LeaseState.ENDED,
+    "cancelled": LeaseState.ENDED,
+    "failed": LeaseState.FAILED,
+    "payment-failed": LeaseState.FAILED,
+    "unsupported": LeaseState.FAILED,
+}
+INSTANCE_STATES = {
+    "pending": LeaseState.PROVISIONING,
+    "running": LeaseState.ACTIVE,
+    "shutting-down": LeaseState.ENDING,
+    "stopping": LeaseState.ENDING,
+    "terminated": LeaseState.ENDED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReservation:
+    """A capacity reservation as a lease; a block cannot be cancelled."""
+
+    lease: Lease
+    is_block: bool
+
+
+def parse_reservations(pages: Iterable[Node], region: str) -> tuple[CapacityReservation, ...]:
+    """Every item of DescribeCapacityReservations' pages; PayloadUnreadable for one without an id."""
+    return tuple(
+        parse_reservation(item, region) for page in pages for item in page.items("capacityReservationSet")
+    )
+
+
+def parse_reservation(item: Node, region: str) -> CapacityReservation:
+    """One capacity reservation; PayloadUnreadable when it cannot be told which one or how large."""
+    try:
+        reference, state = item.need("capacityReservationId"), item.need("state")
+        nodes = _nodes(item.need("totalInstanceCount"))
+    except RowRejected as error:
+        raise PayloadUnreadable(PROVIDER, f"capacity reservation: {error}") from error
+    kind = item.text("reservationType") or "default"
+    lease = Lease(
+        provider=PROVIDER,
+        reference=reference,
+        state=RESERVATION_STATES.get(state, LeaseState.UNKNOWN),
+        tag=item.tag(TAG_KEY),
+        nodes=nodes,
+        sku=item.text("instanceType") or "",
+        region=region,
+        window=_window(item),
+        detail=f"{kind} {state}",
+    )
+    return CapacityReservation(lease, kind == CAPACITY_BLOCK)
+
+
+def parse_instances(pages: Iterable[Node], region: str) -> tuple[Lease, ...]:
+    """Every instance of DescribeInstances' pages."""
+    return tuple(
+        parse_instance(item, region)
+        for page in pages
+        for reservation in page.items("reservationSet")
+        for item in reservation.items("instancesSet")
+    )
+
+
+def parse_instance(item: Node, region: str) -> Lease:
+    """One instance; its tag, or else the client token of its launch, says whose it is."""
+    try:
+        reference, state = item.need("instanceId"), item.need("instanceState", "name")
+    except RowRejected as error:
+        raise PayloadUnreadable(PROVIDER, f"instance: {error}") from error
+    return Lease(
+        provider=PROVIDER,
+        reference=reference,
+        state=INSTANCE_STATES.get(state, LeaseState.UNKNOWN),
+        tag=item.tag(TAG_KEY) or item.text("clientToken"),
+        nodes=1,
+        sku=item.text("instanceType") or "",
+        region=region,
+        detail=f"{item.text('instanceLifecycle') or 'on-demand'} {state}",
+    )
+
+
+def on_demand_params(order: Order, zone: str) -> Params:
+    """CreateCapacityReservation in one zone: billed as on demand from now until its end."""
+    end = (
+        {"EndDateType": "limited", "EndDate": time_text(order.window.end)}
+        if order.window is not None
+        else {"EndDateType": "unlimited"}
+    )
+    return {
+        "ClientToken": client_token(order.tag, zone),
+        "InstanceType": order.offer.sku.name,
+        "InstancePlatform": PLATFORM,
+        "InstanceCount": str(order.nodes),
+        "AvailabilityZone": zone,
+        "InstanceMatchCriteria": "targeted",
+        **end,
+        **tagged("capacity-reservation", order.tag),
+    }
+
+
+def spot_params(order: Order, image_id: str) -> Params:
+    """RunInstances of one spot instance that is not started again once interrupted."""
+    return {
+        "ImageId": image_id,
+        "InstanceType": order.offer.sku.name,
+        "MinCount": "1",
+        "MaxCount": "1",
+        "ClientToken": client_token(order.tag),
+        "InstanceMarketOptions.MarketType": "spot",
+        "InstanceMarketOptions.SpotOptions.SpotInstanceType": "one-time",
+        **({"Placement.AvailabilityZone": order.offer.zone} if order.offer.zone else {}),
+        **tagged("instance", order.tag),
+    }
+
+
+def block_params(offering_id: str, tag: str) -> Params:
+    """PurchaseCapacityBlock; there is no client token, the tag alone tells one purchase from another."""
+    return {
+        "CapacityBlockOfferingId": offering_id,
+        "InstancePlatform": PLATFORM,
+        **tagged("capacity-reservation", tag),
+    }
+
+
+def reservation_filter(reference: str) -> Params:
+    """DescribeCapacityReservations of one id."""
+    return listed("CapacityReservationId", [reference])
+
+
+def client_token(tag: str, zone: str = "") -> str:
+    """A token that is the same for the same order; one zone each, for another zone is another request."""
+    token = f"{tag}-{zone}" if zone else tag
+    return token if len(token) <= _LONGEST_CLIENT_TOKEN else hashlib.sha256(token.encode()).hexdigest()
+
+
+def _nodes(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise RowRejected(f"totalInstanceCount {text[:20]!r} is not a count")
+    return int(text[:9])
+
+
+def _window(item: Node) -> Window | None:
+    try:
+        start, end = item.instant("startDate"), item.instant("endDate")
+    except RowRejected:
+        return None
+    return Window(start, end) if start < end else None

@@ -1,0 +1,83 @@
+"""Spot prices from DescribeSpotPriceHistory: one row per instance type and Availability Zone.
+
+Units: decimal string, USD per instance-hour. Asked for the present instant the answer holds the
+price in force; it says nothing of stock or of how often instances are interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from providers.aws.nodes import (
+    BILLING_INCREMENT_S,
+    LEAST_BILLED_HOURS,
+    PROVIDER,
+    compliance,
+    country_of,
+    parse_usd,
+    region_of,
+    sku_of,
+)
+from providers.aws.query import Params, listed, time_text
+from providers.aws.xml import Node
+from providers.payload import RowRejected
+
+ACTION = "DescribeSpotPriceHistory"
+PLATFORM = "Linux/UNIX"
+
+
+def spot_query(instance_types: Iterable[str], at: datetime) -> Params:
+    """Parameters that ask for the prices in force at ``at``."""
+    return {
+        "StartTime": time_text(at),
+        "EndTime": time_text(at),
+        **listed("InstanceType", instance_types),
+        **listed("ProductDescription", [PLATFORM]),
+    }
+
+
+def parse_spot(pages: Iterable[Node], observed_at: datetime) -> OfferBatch:
+    """Offers of all pages of an answer; of several rows of one type and zone the newest counts."""
+    newest: dict[str, tuple[datetime, Offer]] = {}
+    rejected: list[RejectedRow] = []
+    for page in pages:
+        for item in page.items("spotPriceHistorySet"):
+            try:
+                at, offer = _offer(item, observed_at)
+            except RowRejected as error:
+                row = f"{item.text('instanceType')} {item.text('availabilityZone')}"
+                rejected.append(RejectedRow(row, str(error)))
+                continue
+            before = newest.get(offer.offer_id)
+            if before is None or before[0] < at:
+                newest[offer.offer_id] = (at, offer)
+    return OfferBatch(tuple(newest[key][1] for key in sorted(newest)), tuple(rejected))
+
+
+def _offer(item: Node, observed_at: datetime) -> tuple[datetime, Offer]:
+    instance_type, zone = item.need("instanceType"), item.need("availabilityZone")
+    platform = item.text("productDescription")
+    if platform not in (PLATFORM, f"{PLATFORM} (Amazon VPC)", None):
+        raise RowRejected(f"price of {platform}, not of {PLATFORM}")
+    sku, region = sku_of(instance_type), region_of(zone)
+    usd_per_hour: Decimal = parse_usd(item.need("spotPrice"), None)
+    offer = Offer(
+        offer_id=f"aws/spot/{zone}/{instance_type}",
+        provider=PROVIDER,
+        sku=sku,
+        region=region,
+        zone=zone,
+        tier=Tier.SPOT,
+        price_usd_per_node_hour=usd_per_hour,
+        observed_at=observed_at,
+        source=ACTION,
+        native=NativePrice(usd_per_hour, "USD", "instance-hour"),
+        country=country_of(region),
+        min_hours=LEAST_BILLED_HOURS,
+        billing_increment_s=BILLING_INCREMENT_S,
+        compliance=compliance(),
+    )
+    return item.instant("timestamp"), offer

@@ -1,0 +1,427 @@
+"""The one user of httpx: one client per provider, and what every call to a provider has in common.
+
+A call is *repeatable* (reads, and releases: doing it twice changes nothing more) or not (orders).
+Repeatable calls are tried again with backoff and end in ``ProviderUnavailable``. An order is sent at
+most once: when it may have reached the provider and the answer was lost, the call ends in
+``OutcomeUnknown``; when it surely did not (no connection), in ``ProviderUnavailable``.
+
+What an error answer means is each adapter's own knowledge: its ``Classify`` function reads status and
+body. Known secrets are struck out of error bodies before anything reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import structlog
+from pydantic import BaseModel
+
+from broker.domain.errors import (
+    CredentialsRejected,
+    LeaseNotFound,
+    OrderRejected,
+    OutcomeUnknown,
+    PayloadUnreadable,
+    ProviderError,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+)
+from providers.payload import decode_json, decode_model
+
+log = structlog.get_logger(__name__)
+
+REQUEST_ID_HEADERS = ("x-request-id", "x-amzn-requestid", "x-amz-request-id", "request-id", "cf-ray")
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_MESSAGE_CHARACTERS = 300
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Operation(StrEnum):
+    """Classes of calls: pace and breaker are kept for each."""
+
+    OFFERS = "offers"
+    LEASES = "leases"
+    ORDER = "order"
+    RELEASE = "release"
+    TOKEN = "token"  # noqa: S105  a word, not a secret
+
+
+@dataclass(frozen=True, slots=True)
+class HttpPolicy:
+    """How patient, how fast and how large.
+
+    ``interval_s``: least seconds between two calls of an operation; ``any_interval_s``: between any
+    two calls. ``total_s`` bounds one attempt including its body. ``attempts`` counts the first try.
+    """
+
+    connect_s: float = 5.0
+    read_s: float = 20.0
+    total_s: float = 60.0
+    max_bytes: int = 32 * 1024 * 1024
+    concurrency: int = 8
+    interval_s: Mapping[Operation, float] = field(default_factory=dict)
+    any_interval_s: float = 0.0
+    attempts: int = 3
+    backoff_s: float = 0.25
+    longest_wait_s: float = 10.0
+    breaker_failures: int = 5
+    breaker_open_s: float = 20.0
+
+    def with_interval(self, seconds: float) -> HttpPolicy:
+        """The policy with every pace that it has set to ``seconds``."""
+        paced = dict.fromkeys(self.interval_s, seconds)
+        return replace(self, interval_s=paced, any_interval_s=min(self.any_interval_s, seconds))
+
+    def with_timeout(self, seconds: float) -> HttpPolicy:
+        """The policy with ``seconds`` for connecting, for each read and in all."""
+        return replace(self, connect_s=min(self.connect_s, seconds), read_s=seconds, total_s=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer with its body read in full. ``headers`` have lower-case names."""
+
+    provider: str
+    operation: Operation
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    repeatable: bool
+
+    @property
+    def request_id(self) -> str | None:
+        """The provider's id of the call, when it gives one."""
+        return next((self.headers[name] for name in REQUEST_ID_HEADERS if name in self.headers), None)
+
+    @property
+    def text(self) -> str:
+        """The body as text; undecodable bytes are replaced."""
+        return self.body.decode("utf-8", "replace")
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """The wait that the provider asks for, in seconds from now."""
+        return _retry_after_s(self.headers.get("retry-after", ""), self.headers.get("date", ""))
+
+    def json(self) -> Any:
+        """The body as JSON with exact decimals; raises what ``unreadable`` gives."""
+        try:
+            return decode_json(self.provider, self.body)
+        except PayloadUnreadable as error:
+            raise self.unreadable(str(error)) from error
+
+    def json_or_none(self) -> Any:
+        """The body as JSON, or None when it is something else (an HTML page of a proxy)."""
+        try:
+            return decode_json(self.provider, self.body)
+        except PayloadUnreadable:
+            return None
+
+    def read(self, model: type[Model]) -> Model:
+        """The body as ``model``; raises what ``unreadable`` gives."""
+        try:
+            return decode_model(self.provider, self.body, model)
+        except PayloadUnreadable as error:
+            raise self.unreadable(str(error)) from error
+
+    def unreadable(self, message: str) -> ProviderError:
+        """The error for an answer that makes no sense: after an order nobody knows what happened."""
+        kind = PayloadUnreadable if self.repeatable else OutcomeUnknown
+        return kind(self.provider, message, request_id=self.request_id)
+
+
+def _retry_after_s(value: str, date: str) -> float | None:
+    """``Retry-After`` in its two forms; the HTTP date is taken against the answer's own ``Date``."""
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(value))
+    with contextlib.suppress(ValueError, TypeError):
+        wait = parsedate_to_datetime(value) - parsedate_to_datetime(date)
+        return max(0.0, wait.total_seconds())
+    return None
+
+
+Classify = Callable[[Reply], ProviderError]
+
+
+def classify_by_status(reply: Reply, message: str = "") -> ProviderError:
+    """The fallback of every ``Classify``: what the status alone says."""
+    text = (message or reply.text)[:_MESSAGE_CHARACTERS].strip() or f"HTTP {reply.status}"
+    if reply.status == 429:
+        return RateLimited(reply.provider, text, reply.retry_after_s)
+    if reply.status >= 500 or reply.status == 408:
+        return ProviderUnavailable(reply.provider, f"HTTP {reply.status}: {text}")
+    if reply.status == 402:
+        return QuotaExceeded(reply.provider, text)
+    if reply.status in {401, 403}:
+        return CredentialsRejected(reply.provider, text)
+    if reply.operation is Operation.OFFERS:
+        return PayloadUnreadable(reply.provider, f"HTTP {reply.status}: {text}")
+    if reply.status in {404, 410} and reply.operation is not Operation.ORDER:
+        return LeaseNotFound(reply.provider, text)
+    return OrderRejected(reply.provider, text)
+
+
+class HttpFactory(Protocol):
+    """Makes the client of one provider. ``ProviderHttp`` itself is the one for production."""
+
+    def __call__(
+        self,
+        provider: str,
+        base_url: str,
+        classify: Classify,
+        policy: HttpPolicy,
+        *,
+        headers: Mapping[str, str] | None = None,
+        secrets: tuple[str, ...] = (),
+    ) -> ProviderHttp:
+        """A client whose relative paths start at ``base_url`` (a host root, or a sandbox prefix)."""
+        ...
+
+
+class _Pace:
+    """Hands out start times at least an interval apart."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._free_at = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Takes the next start time; the seconds until it."""
+        start = max(now, self._free_at)
+        self._free_at = start + self._interval_s
+        return start - now
+
+
+class _Breaker:
+    """Open for a while after too many failed calls in a row; then one call may try."""
+
+    def __init__(self, failures: int, open_s: float) -> None:
+        self._failures, self._open_s = failures, open_s
+        self._failed = 0
+        self._opened_at: float | None = None
+
+    def refuses(self, now: float) -> bool:
+        """Whether a call should not be sent at ``now``; a call let through holds the next ones back."""
+        if self._opened_at is None:
+            return False
+        if now - self._opened_at < self._open_s:
+            return True
+        self._opened_at = now
+        return False
+
+    def note(self, failed: bool, now: float) -> None:
+        """Counts the outcome of a call."""
+        self._failed = self._failed + 1 if failed else 0
+        self._opened_at = now if self._failed >= self._failures else None
+
+
+def is_loopback(url: str) -> bool:
+    """Whether ``url`` names this machine: then no pace is kept and no proxy is used."""
+    host = urlsplit(url).hostname or ""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+class ProviderHttp:
+    """One provider's client. Lives in one event loop; ``aclose`` ends it."""
+
+    def __init__(
+        self,
+        provider: str,
+        base_url: str,
+        classify: Classify,
+        policy: HttpPolicy | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        secrets: tuple[str, ...] = (),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._policy = policy or HttpPolicy()
+        self._provider, self._base_url, self._classify = provider, base_url.rstrip("/"), classify
+        self._secrets = {secret for secret in secrets if secret}
+        self._sleep, self._monotonic, self._jitter = sleep, monotonic, jitter
+        self._slots = asyncio.Semaphore(self._policy.concurrency)
+        self._pace = {operation: _Pace(self._policy.interval_s.get(operation, 0)) for operation in Operation}
+        self._any_pace = _Pace(self._policy.any_interval_s)
+        self._breakers = {operation: self._new_breaker() for operation in Operation}
+        self._client = httpx.AsyncClient(
+            headers=dict(headers or {}),
+            timeout=httpx.Timeout(self._policy.read_s, connect=self._policy.connect_s),
+            trust_env=not is_loopback(base_url),
+            follow_redirects=False,
+        )
+        self.last_request_id: str | None = None
+
+    def _new_breaker(self) -> _Breaker:
+        return _Breaker(self._policy.breaker_failures, self._policy.breaker_open_s)
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._client.aclose()
+
+    def add_secret(self, secret: str) -> None:
+        """A secret learnt at run time (a token) that must not appear in errors."""
+        self._secrets.add(secret)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        operation: Operation,
+        repeatable: bool | None = None,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_bytes: int | None = None,
+        total_s: float | None = None,
+    ) -> Reply:
+        """One call; ``path`` is relative to the base URL, or an absolute URL.
+
+        ``repeatable`` defaults to True for GET and HEAD alone. Raises the typed error of every answer
+        from 300 on, and of every fault of the transport.
+        """
+        safe = method in {"GET", "HEAD"} if repeatable is None else repeatable
+        url = path if path.startswith(("http://", "https://")) else f"{self._base_url}{path}"
+        built = self._client.build_request(
+            method, url, params=params, json=json, content=content, headers=dict(headers or {})
+        )
+        limits = (max_bytes or self._policy.max_bytes, total_s or self._policy.total_s)
+        breaker = self._breakers[operation]
+        if breaker.refuses(self._monotonic()):
+            raise ProviderUnavailable(self._provider, "too many failed calls in a row, the next one waits")
+        try:
+            reply = await self._with_retries(built, operation, safe, limits)
+        except ProviderError as error:
+            breaker.note(isinstance(error, ProviderUnavailable | OutcomeUnknown), self._monotonic())
+            raise
+        breaker.note(False, self._monotonic())
+        return reply
+
+    def error(self, reply: Reply) -> ProviderError:
+        """The typed error of an answer, also of one that hides it behind a status of 200."""
+        cleaned = replace(reply, body=self._redacted(reply.body))
+        error = self._classify(cleaned)
+        if isinstance(error, ProviderUnavailable) and not reply.repeatable:
+            error = OutcomeUnknown(self._provider, f"no clear answer to an order (HTTP {reply.status})")
+        error.request_id = error.request_id or reply.request_id
+        return error
+
+    async def read_lines(
+        self,
+        path: str,
+        *,
+        operation: Operation = Operation.OFFERS,
+        params: Mapping[str, Any] | None = None,
+        max_bytes: int | None = None,
+        total_s: float | None = None,
+    ) -> AsyncIterator[str]:
+        """The lines of a large text file as they come, for files that should not lie in memory whole."""
+        url = path if path.startswith(("http://", "https://")) else f"{self._base_url}{path}"
+        left = max_bytes or self._policy.max_bytes
+        try:
+            async with (
+                self._slots,
+                asyncio.timeout(total_s or self._policy.total_s),
+                self._client.stream("GET", url, params=params) as response,
+            ):
+                if response.status_code >= 300:
+                    raise self.error(await self._reply(response, operation, True, left))
+                async for line in response.aiter_lines():
+                    left -= len(line)
+                    if left < 0:
+                        raise PayloadUnreadable(self._provider, "the answer is larger than allowed")
+                    yield line
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise self._fault(error, repeatable=True) from None
+
+    async def _with_retries(
+        self, request: httpx.Request, operation: Operation, safe: bool, limits: tuple[int, float]
+    ) -> Reply:
+        attempt = 1
+        while True:
+            await self._keep_pace(operation)
+            try:
+                return await self._attempt(request, operation, safe, limits)
+            except (ProviderUnavailable, RateLimited) as error:
+                wait_s = self._wait_s(error, attempt)
+                if not safe or attempt >= self._policy.attempts or wait_s > self._policy.longest_wait_s:
+                    raise
+                log.info("provider_retry", provider=self._provider, operation=operation, wait_s=wait_s)
+            await self._sleep(wait_s)
+            attempt += 1
+
+    async def _keep_pace(self, operation: Operation) -> None:
+        now = self._monotonic()
+        wait_s = max(self._pace[operation].wait_s(now), self._any_pace.wait_s(now))
+        if wait_s > 0:
+            await self._sleep(wait_s)
+
+    async def _attempt(
+        self, request: httpx.Request, operation: Operation, safe: bool, limits: tuple[int, float]
+    ) -> Reply:
+        max_bytes, total_s = limits
+        try:
+            async with self._slots, asyncio.timeout(total_s):
+                response = await self._client.send(request, stream=True)
+                try:
+                    reply = await self._reply(response, operation, safe, max_bytes)
+                finally:
+                    await response.aclose()
+        except (httpx.HTTPError, TimeoutError) as error:
+            # The cause is cut: httpx puts the URL, and so query strings, into its messages.
+            raise self._fault(error, repeatable=safe) from None
+        self.last_request_id = reply.request_id
+        if reply.status >= 300:
+            raise self.error(reply)
+        return reply
+
+    async def _reply(
+        self, response: httpx.Response, operation: Operation, safe: bool, max_bytes: int
+    ) -> Reply:
+        reply = Reply(
+            provider=self._provider,
+            operation=operation,
+            status=response.status_code,
+            headers={name.lower(): value for name, value in response.headers.items()},
+            body=b"",
+            repeatable=safe,
+        )
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > max_bytes:
+                raise reply.unreadable(f"the answer is larger than {max_bytes} bytes")
+        return replace(reply, body=bytes(body))
+
+    def _fault(self, error: Exception, *, repeatable: bool) -> ProviderError:
+        kind = type(error).__name__
+        if repeatable or isinstance(error, _UNSENT):
+            return ProviderUnavailable(self._provider, f"no answer ({kind})")
+        return OutcomeUnknown(self._provider, f"the order was sent and its answer was lost ({kind})")
+
+    def _wait_s(self, error: ProviderError, attempt: int) -> float:
+        """The provider's own wish, else exponential backoff with up to half as much again in jitter."""
+        wish = error.retry_after_s if isinstance(error, RateLimited) else None
+        if wish is not None:
+            return wish
+        return self._policy.backoff_s * float(2 ** (attempt - 1)) * (1 + 0.5 * self._jitter())
+
+    def _redacted(self, body: bytes) -> bytes:
+        for secret in self._secrets:
+            body = body.replace(secret.encode(), b"***")
+        return body

@@ -1,0 +1,333 @@
+"""Lambda Cloud: on-demand virtual machines.
+
+Sold: whole machines by the hour. On the wire: integer US cents per machine and hour, memory and disk in
+GiB, the GPU as text ("H100 (80 GB SXM5)"). Not said: how much is in stock (only which regions have some
+now, so a sold-out type names no region), the link between GPUs, the CPU's architecture, and any network
+between machines (clusters are not orderable here), hence no fabric.
+Billing by the minute is not in the API; 60 s is the documented habit.
+
+Environment: ``BROKER_LAMBDA_API_KEY``; ``BROKER_LAMBDA_SSH_KEY`` (name of the key pair, default
+``broker``), ``BROKER_LAMBDA_IMAGE_FAMILY`` (default: Lambda's own).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.domain.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    ProviderError,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.sku import Form, Sku
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import (
+    Amount,
+    GpuCount,
+    Name,
+    PayloadModel,
+    RowRejected,
+    as_dict,
+    canonical_gpu,
+    collect,
+    decode_json,
+    gb_of_gib,
+    join_batches,
+    nominal_memory_gb,
+    require_gpus,
+    require_price,
+)
+from providers.spec import (
+    Capability,
+    NamedPayload,
+    ProviderSettings,
+    ProviderSpec,
+    refuse_unless_single,
+)
+
+NAME = "lambda"
+BASE_URL = "https://cloud.lambda.ai"
+BILLING_INCREMENT_S = 60
+LONGEST_NAME = 64
+POLICY = HttpPolicy(interval_s={Operation.ORDER: 12.0}, any_interval_s=1.0)
+
+
+class _Region(PayloadModel):
+    name: Name
+
+
+class _Specs(PayloadModel):
+    gpus: GpuCount
+    vcpus: Amount | None = None
+    memory_gib: Amount | None = None
+    storage_gib: Amount | None = None
+
+
+class _InstanceType(PayloadModel):
+    name: Name
+    gpu_description: str = ""
+    price_cents_per_hour: Decimal | None = None
+    specs: _Specs
+
+
+class _TypeRow(PayloadModel):
+    instance_type: _InstanceType
+    regions_with_capacity_available: tuple[_Region, ...]
+
+
+def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
+    """Offers of ``GET /api/v1/instance-types``: one per type and region that has capacity now."""
+    facts = load_provider_facts(NAME)
+    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
+    rows = as_dict(NAME, envelope.get("data"), "data")
+    return collect(rows.items(), lambda row: _offers_of(row, facts, observed_at))
+
+
+def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer]:
+    read = _TypeRow.model_validate(row)
+    kind = read.instance_type
+    sku = _sku(kind, facts)
+    cents = require_price(kind.price_cents_per_hour, "price_cents_per_hour")
+    if not read.regions_with_capacity_available:
+        raise RowRejected("sold out everywhere")
+    for region in read.regions_with_capacity_available:
+        yield Offer(
+            offer_id=f"{NAME}/{region.name}/{kind.name}/{Tier.ON_DEMAND}",
+            provider=NAME,
+            sku=sku,
+            region=region.name,
+            country=facts.country_of(region.name),
+            tier=Tier.ON_DEMAND,
+            price_usd_per_node_hour=cents / 100,
+            observed_at=observed_at,
+            source="GET /api/v1/instance-types",
+            native=NativePrice(cents, "USD", "cents per instance-hour"),
+            billing_increment_s=BILLING_INCREMENT_S,
+            stock=Stock(StockLevel.UNKNOWN),
+            compliance=facts.compliance,
+            reference={"region_name": region.name, "instance_type_name": kind.name},
+        )
+
+
+def _sku(kind: _InstanceType, facts: ProviderFacts) -> Sku:
+    count = require_gpus(kind.specs.gpus)
+    gpu = canonical_gpu(facts, kind.gpu_description, _stated_memory_gb(kind.gpu_description))
+    return Sku(
+        name=kind.name,
+        gpu=gpu,
+        gpus_per_node=count,
+        gpu_memory_gb=nominal_memory_gb(gpu),
+        vcpus=kind.specs.vcpus,
+        memory_gb=gb_of_gib(kind.specs.memory_gib),
+        disk_gb=gb_of_gib(kind.specs.storage_gib),
+        form=Form.VM,
+        intra_node=infer_intra_node(gpu, count),
+    )
+
+
+def _stated_memory_gb(description: str) -> float | None:
+    found = re.search(r"\((\d{1,4}) GB", description)
+    return float(found.group(1)) if found else None
+
+
+def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+    """Recorded answers of ``instance-types``."""
+    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
+
+
+_ERRORS: Mapping[str, type[ProviderError]] = {
+    "instance-operations/launch/insufficient-capacity": InsufficientCapacity,
+    "instance-operations/launch/file-system-in-wrong-region": OrderRejected,
+    "global/quota-exceeded": QuotaExceeded,
+    "global/invalid-parameters": OrderRejected,
+    "global/invalid-api-key": CredentialsRejected,
+    "global/account-inactive": CredentialsRejected,
+    "global/invalid-address": CredentialsRejected,
+}
+
+
+def classify(reply: Reply) -> ProviderError:
+    """Capacity, quota and bad requests are all HTTP 400: the body's ``code`` tells them apart."""
+    body = reply.json_or_none()
+    error = body.get("error") if isinstance(body, dict) else None
+    if reply.status == 429 or not isinstance(error, dict):
+        return classify_by_status(reply)
+    code, message = str(error.get("code", "")), str(error.get("message", ""))
+    text = f"{code}: {message}"
+    if code in _ERRORS:
+        return _ERRORS[code](NAME, text)
+    if code == "global/object-does-not-exist":
+        return OrderRejected(NAME, text) if reply.operation is Operation.ORDER else LeaseNotFound(NAME, text)
+    if code.startswith("provider/"):
+        return ProviderUnavailable(NAME, text)
+    return classify_by_status(reply, text)
+
+
+class _InstanceKind(PayloadModel):
+    name: str = ""
+
+
+class _Instance(PayloadModel):
+    id: Name
+    status: str = ""
+    name: str | None = None
+    region: _Region | None = None
+    instance_type: _InstanceKind | None = None
+
+
+class _InstanceAnswer(PayloadModel):
+    data: _Instance
+
+
+class _InstancesAnswer(PayloadModel):
+    data: tuple[_Instance, ...]
+
+
+class _Launched(PayloadModel):
+    instance_ids: tuple[Name, ...]
+
+
+class _LaunchAnswer(PayloadModel):
+    data: _Launched
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "booting": LeaseState.PROVISIONING,
+    "active": LeaseState.ACTIVE,
+    "unhealthy": LeaseState.ACTIVE,
+    "terminating": LeaseState.ENDING,
+    "terminated": LeaseState.ENDED,
+    "preempted": LeaseState.ENDED,
+}
+
+
+def _lease(instance: _Instance) -> Lease:
+    return Lease(
+        provider=NAME,
+        reference=instance.id,
+        state=_STATES.get(instance.status, LeaseState.UNKNOWN),
+        tag=instance.name,
+        sku=instance.instance_type.name if instance.instance_type else "",
+        region=instance.region.name if instance.region else "",
+        detail=instance.status,
+    )
+
+
+class LambdaCloud:
+    """Client of the parts of the API that sell and hold machines."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"Authorization": f"Bearer {settings.secret('api_key')}"},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Types with capacity, by region."""
+        reply = await self._http.request("GET", "/api/v1/instance-types", operation=Operation.OFFERS)
+        return parse_offers(reply.body, observed_at)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a launch makes one machine."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Launches one machine named by the tag."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        reply = await self._http.request(
+            "POST",
+            "/api/v1/instance-operations/launch",
+            operation=Operation.ORDER,
+            json=self._launch_body(order),
+        )
+        ids = reply.read(_LaunchAnswer).data.instance_ids
+        if not ids:
+            raise reply.unreadable("a launch without an instance id")
+        return Lease(
+            provider=NAME,
+            reference=ids[0],
+            state=LeaseState.PROVISIONING,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    def _launch_body(self, order: Order) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "region_name": order.offer.reference["region_name"],
+            "instance_type_name": order.offer.reference["instance_type_name"],
+            "ssh_key_names": [self._settings.options["ssh_key"]],
+            "name": order.tag,
+        }
+        family = self._settings.options["image_family"]
+        return {**body, "image": {"family": family}} if family else body
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One machine."""
+        reply = await self._http.request("GET", f"/api/v1/instances/{reference}", operation=Operation.LEASES)
+        return _lease(reply.read(_InstanceAnswer).data)
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every machine of the account; the list has one page."""
+        reply = await self._http.request("GET", "/api/v1/instances", operation=Operation.LEASES)
+        return tuple(_lease(instance) for instance in reply.read(_InstancesAnswer).data)
+
+    async def release(self, lease: Lease) -> None:
+        """Terminates; an unknown machine is a success."""
+        try:
+            await self._http.request(
+                "POST",
+                "/api/v1/instance-operations/terminate",
+                operation=Operation.RELEASE,
+                repeatable=True,
+                json={"instance_ids": [lease.reference]},
+            )
+        except LeaseNotFound:
+            return
+
+
+SPEC = ProviderSpec(
+    name=NAME,
+    title="Lambda Cloud",
+    base_url=BASE_URL,
+    credentials={"api_key": "an API key of the Cloud dashboard"},
+    options={"ssh_key": "broker", "image_family": ""},
+    capabilities=frozenset(
+        {
+            Capability.OFFERS,
+            Capability.AVAILABILITY,
+            Capability.RESERVE,
+            Capability.FIND_LEASE,
+            Capability.LIST_LEASES,
+            Capability.RELEASE,
+        }
+    ),
+    idempotency=Idempotency.TAG,
+    adapter=LambdaCloud,
+    build=LambdaCloud,
+    parse=parse,
+)

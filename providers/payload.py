@@ -1,0 +1,185 @@
+"""From a provider's bytes to rows, and from rows to a batch: nothing is dropped without a word.
+
+``PayloadUnreadable`` is for a payload as a whole; a row that cannot be sold raises ``RowRejected``
+(or fails its model) and is listed with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Annotated, Any, Never, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from broker.catalogue import ProviderFacts, load_gpus
+from broker.domain.errors import PayloadUnreadable
+from broker.domain.offer import Offer, OfferBatch, RejectedRow
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MOST_USD_PER_HOUR = Decimal(100_000)
+LEAST_USD_PER_HOUR = Decimal("0.000001")
+GB_PER_GIB = 2**30 / 1e9
+MEMORY_TOLERANCE = 0.12
+"""Share by which a payload may differ from a card's nominal memory (Verda prints 268 for B300's 288)."""
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+GpuCount = Annotated[int, Field(ge=0, le=1024)]
+Amount = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class PayloadModel(BaseModel):
+    """Base of the private models: only the fields that are read, frozen, the rest ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class RowRejected(Exception):
+    """This row cannot become an offer; the text says why."""
+
+
+def _no_constant(text: str) -> Never:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _exact(text: str) -> Decimal:
+    number = Decimal(text)
+    if len(text) > 64 or abs(number.adjusted()) > 64:
+        raise ValueError("a number is out of every scale")
+    return number
+
+
+def decode_json(provider: str, raw: bytes) -> Any:
+    """JSON with exact decimals; PayloadUnreadable for anything else, NaN included."""
+    try:
+        return json.loads(raw, parse_float=_exact, parse_constant=_no_constant)
+    except (ValueError, RecursionError, ArithmeticError) as error:
+        raise PayloadUnreadable(provider, f"not JSON: {_short(str(error))}") from None
+
+
+def decode_model(provider: str, raw: bytes, model: type[Model]) -> Model:
+    """JSON as ``model``; PayloadUnreadable names the first wrong field."""
+    return as_payload(provider, decode_json(provider, raw), model)
+
+
+def as_payload(provider: str, value: object, model: type[Model]) -> Model:
+    """A decoded value as ``model``; PayloadUnreadable names the first wrong field."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise PayloadUnreadable(provider, first_problem(error)) from None
+
+
+def as_list(provider: str, value: object, name: str) -> list[Any]:
+    """A decoded value that must be a list."""
+    if not isinstance(value, list):
+        raise PayloadUnreadable(provider, f"{name} is not a list")
+    return value
+
+
+def as_dict(provider: str, value: object, name: str) -> dict[str, Any]:
+    """A decoded value that must be an object."""
+    if not isinstance(value, dict):
+        raise PayloadUnreadable(provider, f"{name} is not an object")
+    return value
+
+
+def first_problem(error: ValidationError) -> str:
+    """``field: what is wrong`` of the first failure, without the input itself."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "row"
+    return _short(f"{place}: {first['msg']}")
+
+
+def _short(text: str) -> str:
+    return text[:200].encode("utf-8", "replace").decode()
+
+
+def collect(
+    rows: Iterable[tuple[str, Any]], build: Callable[[Any], Iterable[Offer | RejectedRow]]
+) -> OfferBatch:
+    """Builds every (name, row); what fails, and what repeats an offer id, is rejected by name."""
+    offers: dict[str, Offer] = {}
+    rejected: list[RejectedRow] = []
+    for name, row in rows:
+        try:
+            built = tuple(build(row))
+        except RowRejected as error:
+            rejected.append(RejectedRow(_short(name), _short(str(error))))
+            continue
+        except ValidationError as error:
+            rejected.append(RejectedRow(_short(name), first_problem(error)))
+            continue
+        for item in built:
+            if isinstance(item, RejectedRow):
+                rejected.append(item)
+            elif item.offer_id in offers:
+                rejected.append(RejectedRow(_short(name), f"second row of offer {item.offer_id}"))
+            else:
+                offers[item.offer_id] = item
+    return OfferBatch(tuple(offers.values()), tuple(rejected))
+
+
+def join_batches(batches: Iterable[OfferBatch]) -> OfferBatch:
+    """Several batches as one; the first of two offers with one id stays, the second is rejected."""
+    taken = tuple(batches)
+    every = collect((((o.offer_id, o)) for batch in taken for o in batch.offers), lambda offer: (offer,))
+    return OfferBatch(every.offers, (*(r for batch in taken for r in batch.rejected), *every.rejected))
+
+
+def require_price(value: Decimal | None, name: str = "price") -> Decimal:
+    """A price that can be paid: present, above zero, finite and not absurd."""
+    if value is None:
+        raise RowRejected(f"{name} is null")
+    if not value.is_finite() or value < 0 or value > MOST_USD_PER_HOUR:
+        raise RowRejected(f"{name} is not a usable amount")
+    if value < LEAST_USD_PER_HOUR:
+        raise RowRejected(f"{name} is zero")
+    return value
+
+
+def require_gpus(count: int | None) -> int:
+    """A node with at least one GPU."""
+    if not count:
+        raise RowRejected("no GPU")
+    return count
+
+
+def canonical_gpu(facts: ProviderFacts, word: str, memory_gb: float | None = None) -> str:
+    """The canonical name of a provider's GPU word, checked against the memory that it states.
+
+    A word sold in several sizes stands in ``silicon`` as ``<word> <GB>GB``. RowRejected when the word
+    is unknown, or when the memory differs by more than ``MEMORY_TOLERANCE`` from the card's.
+    """
+    known = [facts.silicon[word]] if word in facts.silicon else _by_size(facts, word)
+    if not known:
+        raise RowRejected(f"unknown GPU {_short(word)!r}")
+    if memory_gb is None:
+        return known[0]
+    gpus = load_gpus()
+    for gpu in known:
+        nominal = gpus[gpu].memory_gb
+        if abs(memory_gb - nominal) <= MEMORY_TOLERANCE * nominal:
+            return gpu
+    raise RowRejected(f"unknown GPU {_short(word)!r} with {memory_gb:.4g} GB of memory")
+
+
+def _by_size(facts: ProviderFacts, word: str) -> list[str]:
+    return [gpu for key, gpu in facts.silicon.items() if key.startswith(f"{word} ") and key.endswith("GB")]
+
+
+def gb_of_gib(gib: float | None) -> float | None:
+    """GB (10⁹ bytes) of GiB (2³⁰ bytes), to one decimal."""
+    return None if gib is None else round(gib * GB_PER_GIB, 1)
+
+
+def slug(text: str) -> str:
+    """A name as part of an offer id: no spaces, no slashes."""
+    return "-".join(text.replace("/", " ").split())
+
+
+def nominal_memory_gb(gpu: str) -> float:
+    """Memory of one card as ``config/gpus.csv`` names it."""
+    return load_gpus()[gpu].memory_gb

@@ -1,0 +1,55 @@
+"""The one list of providers, and which of them an environment configures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from broker.domain.errors import NotFound
+from providers import aws, lambda_cloud, runpod, vast, verda
+from providers.http import HttpFactory, ProviderHttp
+from providers.spec import ProviderAdapter, ProviderSettings, ProviderSpec, settings_from_environment
+
+SPECS: Mapping[str, ProviderSpec] = MappingProxyType(
+    {
+        spec.name: spec
+        for spec in (
+            lambda_cloud.SPEC,
+            runpod.SPEC,
+            vast.SPEC,
+            verda.SPEC,
+            aws.SPEC,
+        )
+    }
+)
+"""Every provider by its key."""
+
+
+def find_spec(name: str) -> ProviderSpec:
+    """The spec of a provider key; NotFound names the known keys."""
+    if name not in SPECS:
+        raise NotFound("provider", name, f"known: {', '.join(SPECS)}")
+    return SPECS[name]
+
+
+def configured(
+    environ: Mapping[str, str], sandbox_url: str | None = None, *, keyless: bool = False
+) -> Mapping[str, ProviderSettings]:
+    """Settings of every provider that ``environ`` configures, by key.
+
+    ``sandbox_url`` stands in where ``BROKER_SANDBOX_URL`` is not set; ``keyless`` adds the providers
+    whose feeds are open.
+    """
+    sandbox = environ.get("BROKER_SANDBOX_URL") or sandbox_url
+    found = {
+        name: settings_from_environment(spec, environ, sandbox, keyless=keyless)
+        for name, spec in SPECS.items()
+    }
+    return {name: settings for name, settings in found.items() if settings is not None}
+
+
+def build_adapters(
+    settings: Mapping[str, ProviderSettings], http_factory: HttpFactory = ProviderHttp
+) -> Mapping[str, ProviderAdapter]:
+    """An adapter for each provider of ``settings``; the caller closes them."""
+    return {name: find_spec(name).build(each, http_factory) for name, each in settings.items()}

@@ -1,0 +1,234 @@
+"""The sandbox as one ASGI application: dispatch, faults, one transaction a call.
+
+Written on bare ASGI, because faults need what frameworks hide: to hang until the client gives up, and
+to break the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import structlog
+
+from broker.domain.errors import Conflict
+from providers.sandbox.aws_ec2 import AwsEc2
+from providers.sandbox.clock import SandboxClock
+from providers.sandbox.control import Control
+from providers.sandbox.faults import Fault, FaultKind, Faults
+from providers.sandbox.lambda_cloud import LambdaCloud
+from providers.sandbox.ledger import Ledger
+from providers.sandbox.market import Market
+from providers.sandbox.runpod import RunPod
+from providers.sandbox.sfcompute import SFCompute
+from providers.sandbox.store import Store
+from providers.sandbox.vast import Vast
+from providers.sandbox.verda import Verda
+from providers.sandbox.wire import (
+    MAXIMUM_BODY_BYTES,
+    Call,
+    Durations,
+    ProviderWire,
+    Refusal,
+    Reply,
+    World,
+    json_reply,
+)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PROTOCOLS: tuple[type[ProviderWire], ...] = (LambdaCloud, RunPod, Vast, Verda, AwsEc2, SFCompute)
+RESET_EXTENSION = "sandbox.reset"
+"""Scope extension under which a server gives a function that breaks the connection."""
+
+_log = structlog.get_logger(__name__)
+
+
+def create_sandbox(
+    seed: int,
+    state_dir: Path | None = None,
+    clock_start: datetime | None = None,
+    durations: Durations | None = None,
+) -> Sandbox:
+    """The sandbox market as an ASGI application.
+
+    ``state_dir`` keeps ledger, clock, faults and market changes over restarts (None: memory).
+    ``clock_start``: what the clock shows at first (aware; default: wall time). ``durations``: of
+    asynchronous steps. Raises Conflict when ``state_dir`` was made with another seed.
+    """
+    return Sandbox(open_world(seed, state_dir, clock_start, durations or Durations()))
+
+
+def open_world(seed: int, state_dir: Path | None, clock_start: datetime | None, durations: Durations) -> World:
+    """Opens (or makes) the state."""
+    store = Store(state_dir)
+    with store.transaction():
+        kept = store.setting("seed")
+        if kept is not None and int(kept) != seed:
+            raise Conflict(f"the sandbox state in {state_dir} was made with seed {kept}, not {seed}")
+        store.keep_setting("seed", str(seed))
+        clock = SandboxClock(store, clock_start)
+        nonce = store.setting("nonce") or secrets.token_hex(8)
+        store.keep_setting("nonce", nonce)
+        opened = store.setting("opened_at") or clock.now().astimezone(UTC).isoformat()
+        store.keep_setting("opened_at", opened)
+    ledger = Ledger(store)
+    return World(
+        seed=seed,
+        nonce=nonce,
+        store=store,
+        clock=clock,
+        ledger=ledger,
+        market=Market(store, ledger),
+        faults=Faults(store),
+        durations=durations,
+        opened_at=datetime.fromisoformat(opened),
+    )
+
+
+class Sandbox:
+    """The ASGI application; ``world`` is its state, for tests in the same process."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._protocols = {protocol.name: protocol(world) for protocol in PROTOCOLS}
+        self._control = Control(world, self._protocols)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one connection event of the server."""
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _read_body(receive)
+        name, call = _call(scope, body)
+        protocol = self._protocols.get(name)
+        if protocol is not None:
+            reply = await self._provider_reply(protocol, call, receive)
+        elif name == "_sandbox":
+            reply = self._in_transaction(self._control.answer, call)
+        else:
+            known = ", ".join(sorted(self._protocols))
+            reply = json_reply({"error": f"no provider {name!r} here; known: {known}"}, 404)
+        if reply is None:
+            await _break(scope)
+        else:
+            await _send(reply, send)
+
+    async def _provider_reply(self, protocol: ProviderWire, call: Call, receive: Receive) -> Reply | None:
+        """The reply with any fault applied; None: the connection ends without an answer."""
+        operation = protocol.operation(call)
+        with self.world.store.transaction():
+            self.world.store.count_call(protocol.name, operation)
+            fault = self.world.faults.take(protocol.name, operation, self.world.clock.now())
+        if fault is None:
+            return self._in_transaction(protocol.answer, call)
+        _log.info("sandbox fault", provider=protocol.name, operation=operation, kind=fault.kind.value)
+        return await self._faulty_reply(protocol, call, fault, receive)
+
+    async def _faulty_reply(
+        self, protocol: ProviderWire, call: Call, fault: Fault, receive: Receive
+    ) -> Reply | None:
+        match fault.kind:
+            case FaultKind.TIMEOUT_BEFORE | FaultKind.TIMEOUT_AFTER:
+                if fault.kind is FaultKind.TIMEOUT_AFTER:
+                    self._in_transaction(protocol.answer, call)
+                await _hang(fault.delay_s, receive)
+                return None
+            case FaultKind.CONNECTION_RESET:
+                if fault.after_effect:
+                    self._in_transaction(protocol.answer, call)
+                return None
+            case FaultKind.SLOW:
+                await asyncio.sleep(fault.delay_s)
+                return self._in_transaction(protocol.answer, call)
+            case FaultKind.MALFORMED:
+                return self._in_transaction(protocol.answer, call).broken()
+            case FaultKind.ASYNC_OUT_OF_CAPACITY:
+                return self._in_transaction(protocol.answer, _losing_capacity(call))
+            case _:
+                return protocol.refusal(fault.kind)
+
+    def _in_transaction(self, answer: Callable[[Call], Reply], call: Call) -> Reply:
+        try:
+            with self.world.store.transaction():
+                return answer(call)
+        except Refusal as refusal:
+            return refusal.reply
+
+
+def _losing_capacity(call: Call) -> Call:
+    return Call(
+        call.method, call.path, call.query, call.headers, call.body, call.parts, loses_capacity=True
+    )
+
+
+def _call(scope: Scope, body: bytes) -> tuple[str, Call]:
+    """The provider's name and the call, from an ASGI scope."""
+    _, _, rest = scope["path"].partition("/")
+    name, slash, tail = rest.partition("/")
+    query = parse_qsl(scope.get("query_string", b"").decode(), keep_blank_values=True)
+    headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
+    return name, Call(scope["method"], slash + tail, dict(query), headers, body)
+
+
+async def _read_body(receive: Receive) -> bytes:
+    body = b""
+    while len(body) <= MAXIMUM_BODY_BYTES:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    return body
+
+
+async def _send(reply: Reply, send: Send) -> None:
+    headers = {"content-type": reply.media_type, **reply.headers}
+    if reply.chunks is None:
+        headers["content-length"] = str(len(reply.body))
+    raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": reply.status, "headers": raw})
+    if reply.chunks is not None:
+        for chunk in reply.chunks():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"" if reply.chunks else reply.body})
+
+
+async def _hang(seconds: float, receive: Receive) -> None:
+    """Waits until the client is gone, at most ``seconds``."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while (await receive())["type"] != "http.disconnect":
+                continue
+
+
+async def _break(scope: Scope) -> None:
+    """Ends the connection without an answer; a plain ConnectionResetError where no server can do it."""
+    reset = (scope.get("extensions") or {}).get(RESET_EXTENSION)
+    if reset is None:
+        raise ConnectionResetError("the sandbox broke the connection")
+    reset()
+    await asyncio.sleep(0.01)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await send({"type": "lifespan.shutdown.complete"})
+            return

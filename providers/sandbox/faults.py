@@ -1,0 +1,151 @@
+"""Faults that a tester orders: which calls they hit, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal
+
+from providers.sandbox.store import Store
+
+HANG_S = 65.0
+"""How long a call hangs at most when a timeout fault names no ``seconds``."""
+
+Operation = Literal["list", "create", "get", "delete"]
+_DOCUMENT = "fault"
+
+
+class FaultKind(StrEnum):
+    """What goes wrong.
+
+    ``timeout_before``/``timeout_after``: no answer, the effect not done / done. ``connection_reset``:
+    the connection breaks, by default before the effect. ``malformed``: the effect is done, half of
+    the answer's body arrives. ``out_of_capacity``: refused in the provider's own form.
+    ``async_out_of_capacity``: accepted, and found to have no capacity afterwards.
+    """
+
+    TIMEOUT_BEFORE = "timeout_before"
+    TIMEOUT_AFTER = "timeout_after"
+    HTTP_500 = "http_500"
+    RATE_LIMITED = "rate_limited"
+    OUT_OF_CAPACITY = "out_of_capacity"
+    ASYNC_OUT_OF_CAPACITY = "async_out_of_capacity"
+    SLOW = "slow"
+    MALFORMED = "malformed"
+    CONNECTION_RESET = "connection_reset"
+
+
+DELAYING = frozenset({FaultKind.TIMEOUT_BEFORE, FaultKind.TIMEOUT_AFTER, FaultKind.SLOW})
+"""Kinds whose ``seconds`` say how long one call takes; of all others, how long the fault is armed."""
+
+CREATE_ONLY = frozenset({FaultKind.OUT_OF_CAPACITY, FaultKind.ASYNC_OUT_OF_CAPACITY})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One ordered fault. ``count`` None: every call while armed. ``until`` None: until used up."""
+
+    fault_id: str
+    provider: str
+    operation: Operation
+    kind: FaultKind
+    count: int | None
+    seconds: float | None
+    until: datetime | None
+    after_effect: bool = False
+
+    @property
+    def delay_s(self) -> float:
+        """How long one hit call waits."""
+        return HANG_S if self.seconds is None else min(self.seconds, HANG_S)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the control endpoint shows it."""
+        return {
+            "fault_id": self.fault_id,
+            "provider": self.provider,
+            "operation": self.operation,
+            "kind": self.kind.value,
+            "count": self.count,
+            "seconds": self.seconds,
+            "until": None if self.until is None else self.until.isoformat(),
+            "after_effect": self.after_effect,
+        }
+
+
+class Faults:
+    """Faults that are armed, in the order they were ordered."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def arm(
+        self,
+        provider: str,
+        operation: Operation,
+        kind: FaultKind,
+        *,
+        count: int | None,
+        seconds: float | None,
+        after_effect: bool,
+        now: datetime,
+    ) -> Fault:
+        """Arms a fault; without a count it hits one call, or all calls of ``seconds`` where that is a span."""
+        spans = kind not in DELAYING and seconds is not None
+        fault = Fault(
+            fault_id=f"fault-{self._store.next_number('fault')}",
+            provider=provider,
+            operation=operation,
+            kind=kind,
+            count=count if count is not None or spans else 1,
+            seconds=seconds,
+            until=now + timedelta(seconds=seconds) if spans and seconds is not None else None,
+            after_effect=after_effect,
+        )
+        self._store.put_document(_DOCUMENT, fault.fault_id, fault.to_json())
+        return fault
+
+    def armed(self) -> list[Fault]:
+        """Faults that wait for a call."""
+        return [_from_json(body) for body in self._store.documents(_DOCUMENT).values()]
+
+    def take(self, provider: str, operation: str, now: datetime) -> Fault | None:
+        """The fault that hits this call, if one does; its count goes down."""
+        for fault in self.armed():
+            if fault.until is not None and fault.until <= now:
+                self._store.drop_document(_DOCUMENT, fault.fault_id)
+            elif (fault.provider, fault.operation) == (provider, operation):
+                self._use(fault)
+                return fault
+        return None
+
+    def clear(self) -> int:
+        """Disarms all faults and says how many there were."""
+        armed = self.armed()
+        for fault in armed:
+            self._store.drop_document(_DOCUMENT, fault.fault_id)
+        return len(armed)
+
+    def _use(self, fault: Fault) -> None:
+        if fault.count is None:
+            return
+        if fault.count <= 1:
+            self._store.drop_document(_DOCUMENT, fault.fault_id)
+        else:
+            body = {**fault.to_json(), "count": fault.count - 1}
+            self._store.put_document(_DOCUMENT, fault.fault_id, body)
+
+
+def _from_json(body: dict[str, Any]) -> Fault:
+    until = body["until"]
+    return Fault(
+        fault_id=body["fault_id"],
+        provider=body["provider"],
+        operation=body["operation"],
+        kind=FaultKind(body["kind"]),
+        count=body["count"],
+        seconds=body["seconds"],
+        until=None if until is None else datetime.fromisoformat(until),
+        after_effect=body["after_effect"],
+    )

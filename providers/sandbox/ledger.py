@@ -1,0 +1,208 @@
+"""The ledger: what was really bought, held and given back, and what it cost.
+
+An entry's whole life follows from its instants; nothing runs in the background.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from broker.domain.money import MICRO, ZERO, format_usd
+from providers.sandbox.store import Store
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def zulu(instant: datetime) -> str:
+    """ISO 8601 in UTC with ``Z`` and whole seconds."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def zulu_ms(instant: datetime) -> str:
+    """ISO 8601 in UTC with ``Z`` and milliseconds."""
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """How a provider bills: USD per hour for the whole entry, in whole increments, plus a part upfront."""
+
+    usd_per_hour: Decimal = ZERO
+    increment_s: int = 1
+    minimum_s: int = 0
+    upfront_usd: Decimal = ZERO
+
+    def billed_usd(self, held: timedelta) -> Decimal:
+        """What ``held`` costs so far, to the millionth of a dollar (an increment begun is owed whole)."""
+        micros = max(held // _MICROSECOND, self.minimum_s * 1_000_000)
+        increments = -(-micros // (self.increment_s * 1_000_000))
+        running = self.usd_per_hour * increments * self.increment_s / 3600
+        return (self.upfront_usd + running).quantize(MICRO, rounding=ROUND_HALF_EVEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing bought: ``nodes`` of ``sku``, from ``starts_at`` until the first of its ends.
+
+    ``units`` is what it takes from the stock under ``stock_key``. ``released_at``: given back.
+    ``ends_at``: ends by itself. ``failed_at``: never came up, nothing is owed. ``refund_usd``:
+    resold. ``detail`` is the provider protocol's own memory.
+    """
+
+    provider: str
+    instance_id: str
+    tag: str
+    sku: str
+    region: str
+    zone: str
+    tier: str
+    nodes: int
+    units: int
+    stock_key: str
+    created_at: datetime
+    starts_at: datetime
+    tariff: Tariff
+    ends_at: datetime | None = None
+    released_at: datetime | None = None
+    failed_at: datetime | None = None
+    refund_usd: Decimal = ZERO
+    detail: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def over_at(self) -> datetime | None:
+        """When it holds nothing any more, as far as is known."""
+        ends = [end for end in (self.ends_at, self.released_at, self.failed_at) if end is not None]
+        return min(ends, default=None)
+
+    def is_live(self, now: datetime) -> bool:
+        """Whether it is still held or yet to start."""
+        return self.over_at is None or self.over_at > now
+
+    def failed(self, now: datetime) -> bool:
+        """Whether it turned out that there was no capacity."""
+        return self.failed_at is not None and self.failed_at <= now
+
+    def billed_usd(self, now: datetime) -> Decimal:
+        """What is owed by ``now``."""
+        if self.failed_at is not None:
+            return ZERO
+        until = min(now, self.over_at or now)
+        held = max(until - self.starts_at, timedelta(0))
+        started = now >= self.starts_at
+        running = self.tariff if started else replace(self.tariff, usd_per_hour=ZERO)
+        return running.billed_usd(held) - self.refund_usd
+
+    def with_detail(self, **changes: Any) -> Entry:
+        """The entry with some of its protocol memory changed."""
+        return replace(self, detail={**self.detail, **changes})
+
+
+class Ledger:
+    """Reads and writes entries."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def write(self, entry: Entry) -> Entry:
+        """Stores the entry (new, or the next state of one)."""
+        over_at = entry.over_at
+        self._store.put_row(
+            entry.provider,
+            entry.instance_id,
+            entry.stock_key,
+            None if over_at is None else _to_us(over_at),
+            _to_json(entry),
+        )
+        return entry
+
+    def find(self, provider: str, instance_id: str) -> Entry | None:
+        """One entry."""
+        row = self._store.row(provider, instance_id)
+        return None if row is None else _from_json(row)
+
+    def entries(self, provider: str | None = None) -> list[Entry]:
+        """Every entry, oldest first."""
+        return [_from_json(row) for row in self._store.rows(provider)]
+
+    def live(self, provider: str | None, now: datetime) -> list[Entry]:
+        """Entries that hold something now or will."""
+        return [_from_json(row) for row in self._store.rows(provider, _to_us(now))]
+
+    def held_units(self, provider: str | None, now: datetime) -> Counter[str]:
+        """Units taken from each stock."""
+        held: Counter[str] = Counter()
+        for entry in self.live(provider, now):
+            held[entry.stock_key] += entry.units
+        return held
+
+
+def ledger_row(entry: Entry, now: datetime) -> dict[str, Any]:
+    """An entry as ``GET /_sandbox/ledger`` shows it."""
+    over_at = entry.over_at
+    return {
+        "provider": entry.provider,
+        "instance_id": entry.instance_id,
+        "tag": entry.tag,
+        "sku": entry.sku,
+        "region": entry.region,
+        "zone": entry.zone or None,
+        "tier": entry.tier,
+        "nodes": entry.nodes,
+        "created_at": zulu(entry.created_at),
+        "starts_at": zulu(entry.starts_at),
+        "ends_at": None if entry.ends_at is None else zulu(entry.ends_at),
+        "released_at": zulu(over_at) if over_at is not None and over_at <= now else None,
+        "failed": entry.failed(now),
+        "billed_usd": format_usd(entry.billed_usd(now)),
+        "also_known_as": list(entry.detail.get("also_known_as", [])),
+    }
+
+
+_INSTANTS = ("created_at", "starts_at", "ends_at", "released_at", "failed_at")
+_PLAIN = ("provider", "instance_id", "tag", "sku", "region", "zone", "tier", "nodes", "units", "stock_key")
+
+
+def _to_us(instant: datetime) -> int:
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def _to_json(entry: Entry) -> dict[str, Any]:
+    body: dict[str, Any] = {name: getattr(entry, name) for name in _PLAIN}
+    for name in _INSTANTS:
+        instant = getattr(entry, name)
+        body[name] = None if instant is None else instant.isoformat()
+    tariff = entry.tariff
+    body["tariff"] = [
+        str(tariff.usd_per_hour),
+        tariff.increment_s,
+        tariff.minimum_s,
+        str(tariff.upfront_usd),
+    ]
+    body["refund_usd"] = str(entry.refund_usd)
+    body["detail"] = dict(entry.detail)
+    return body
+
+
+def _from_json(body: dict[str, Any]) -> Entry:
+    usd_per_hour, increment_s, minimum_s, upfront_usd = body["tariff"]
+    return Entry(
+        **{name: body[name] for name in _PLAIN},
+        created_at=datetime.fromisoformat(body["created_at"]),
+        starts_at=datetime.fromisoformat(body["starts_at"]),
+        ends_at=_instant(body["ends_at"]),
+        released_at=_instant(body["released_at"]),
+        failed_at=_instant(body["failed_at"]),
+        tariff=Tariff(Decimal(usd_per_hour), increment_s, minimum_s, Decimal(upfront_usd)),
+        refund_usd=Decimal(body["refund_usd"]),
+        detail=body["detail"],
+    )
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

@@ -1,0 +1,222 @@
+"""What the sandbox sells: real, dated prices with stock drawn by seed.
+
+The one reader of ``fixtures/market/real_prices.csv``. Prices are recorded, never live: each cell says
+when and where its price was seen, and rows that no recording backs say ``illustrative``.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from broker.domain.money import format_usd
+from providers.sandbox.ledger import Ledger
+from providers.sandbox.store import Store
+
+PRICES = Path(__file__).parents[2] / "fixtures" / "market" / "real_prices.csv"
+ILLUSTRATIVE = "illustrative, not recorded"
+WINDOW = "window"
+_PRICE, _STOCK = "market_price", "market_stock"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One recorded price: USD per node-hour, and the day (or year) it was seen; "" = unknown."""
+
+    provider: str
+    sku: str
+    gpu: str
+    gpus: int
+    gpu_memory_gb: int
+    vcpus: float | None
+    memory_gb: float | None
+    region: str
+    zone: str
+    tier: str
+    usd_per_node_hour: Decimal
+    stock: str
+    recorded_on: str
+    source: str
+
+
+@cache
+def recorded_prices(provider: str) -> tuple[Recorded, ...]:
+    """A provider's newest recorded row per (sku, region, zone, tier), in the order of the file."""
+    newest: dict[tuple[str, str, str, str], Recorded] = {}
+    with PRICES.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["provider"] != provider:
+                continue
+            found = _recorded(row)
+            key = (found.sku, found.region, found.zone, found.tier)
+            if key not in newest or found.recorded_on > newest[key].recorded_on:
+                newest[key] = found
+    return tuple(newest.values())
+
+
+def _recorded(row: Mapping[str, str]) -> Recorded:
+    return Recorded(
+        provider=row["provider"],
+        sku=row["sku"],
+        gpu=row["gpu"],
+        gpus=int(row["gpus_per_node"]),
+        gpu_memory_gb=int(row["gpu_memory_gb"] or 0),
+        vcpus=float(row["vcpus"]) if row["vcpus"] else None,
+        memory_gb=float(row["memory_gb"]) if row["memory_gb"] else None,
+        region=row["region"],
+        zone=row["zone"],
+        tier=row["tier"],
+        usd_per_node_hour=Decimal(row["price_usd_per_node_hour"]),
+        stock=row["stock"],
+        recorded_on=row["recorded_on"],
+        source=row["source"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One kind of unit in one place: what has a price and a stock of its own.
+
+    ``unit``: what price and capacity count ("node", or "gpu" where the provider prices GPUs).
+    ``price_key``: cells that the provider's API can only price together share it.
+    ``usd_per_hour`` None: the provider lists it without a price. ``aliases``: other names by which
+    the control endpoint finds it.
+    """
+
+    provider: str
+    sku: str
+    region: str
+    zone: str
+    tier: str
+    gpu: str
+    gpus: int
+    usd_per_hour: Decimal | None
+    capacity: int
+    recorded_on: str
+    source: str
+    price_key: str
+    unit: str = "node"
+    gpu_memory_gb: int = 0
+    vcpus: float | None = None
+    memory_gb: float | None = None
+    aliases: frozenset[str] = frozenset()
+    labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def key(self) -> str:
+        """Names the cell in the ledger and in overrides."""
+        return "|".join((self.provider, self.sku, self.region, self.zone, self.tier))
+
+    def matches(self, provider: str, sku: str, region: str | None, tier: str | None) -> bool:
+        """Whether a control request means this cell."""
+        return (
+            self.provider == provider
+            and sku in ({self.sku, self.gpu} | self.aliases)
+            and (region is None or region in {self.region, self.zone})
+            and (tier is None or tier == self.tier)
+        )
+
+
+def draw(seed: int, *parts: object) -> float:
+    """A number in [0, 1) that depends on ``seed`` and ``parts`` alone."""
+    text = "|".join([str(seed), *map(str, parts)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / 2**56
+
+
+def draw_count(low: int, high: int, seed: int, *parts: object) -> int:
+    """A whole number in [low, high]."""
+    return low + int(draw(seed, *parts) * (high - low + 1))
+
+
+class Market:
+    """Cells of all providers with what the control endpoint changed about them."""
+
+    def __init__(self, store: Store, ledger: Ledger) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._cells: dict[str, Cell] = {}
+
+    def add(self, cells: Iterable[Cell]) -> tuple[Cell, ...]:
+        """Puts cells on sale; two cells of one key are a mistake of the caller."""
+        added = tuple(cells)
+        for cell in added:
+            if cell.key in self._cells:
+                raise ValueError(f"two cells are called {cell.key}")
+            self._cells[cell.key] = cell
+        return added
+
+    def cells(self, provider: str | None = None) -> list[Cell]:
+        """Cells on sale."""
+        return [cell for cell in self._cells.values() if provider is None or cell.provider == provider]
+
+    def price(self, cell: Cell) -> Decimal | None:
+        """USD per unit and hour in force."""
+        change = self._store.document(_PRICE, cell.price_key)
+        if change is None:
+            return cell.usd_per_hour
+        if change.get("usd") is not None:
+            return Decimal(change["usd"])
+        return None if cell.usd_per_hour is None else cell.usd_per_hour * Decimal(change["factor"])
+
+    def capacity(self, cell: Cell) -> int:
+        """Units that exist, free or held (of a window cell: units on each day)."""
+        change = self._store.document(_STOCK, cell.key)
+        return cell.capacity if change is None else int(change["capacity"])
+
+    def capacity_was_set(self, cell: Cell) -> bool:
+        """Whether the control endpoint set the stock of ``cell``."""
+        return self._store.document(_STOCK, cell.key) is not None
+
+    def free(self, cell: Cell, now: datetime) -> int:
+        """Units that can be bought now."""
+        held = self._ledger.held_units(cell.provider, now)[cell.key]
+        return max(0, self.capacity(cell) - held)
+
+    def free_by_key(self, provider: str, now: datetime) -> dict[str, int]:
+        """Units that can be bought now, by cell key."""
+        held = self._ledger.held_units(provider, now)
+        return {cell.key: max(0, self.capacity(cell) - held[cell.key]) for cell in self.cells(provider)}
+
+    def find(self, provider: str, sku: str, region: str | None, tier: str | None) -> list[Cell]:
+        """Cells that a control request means."""
+        return [cell for cell in self.cells(provider) if cell.matches(provider, sku, region, tier)]
+
+    def set_price(self, cells: Sequence[Cell], usd: Decimal | None, factor: Decimal | None) -> None:
+        """Sets the price in force, or a factor on the recorded price (factors do not pile up)."""
+        change = {"usd": None if usd is None else str(usd), "factor": None if factor is None else str(factor)}
+        for price_key in {cell.price_key for cell in cells}:
+            self._store.put_document(_PRICE, price_key, change)
+
+    def set_stock(self, cells: Sequence[Cell], free: int, now: datetime) -> None:
+        """Makes ``free`` units of each cell buyable now; of a window cell, sets the units of every day."""
+        for cell in cells:
+            held = 0 if cell.tier == WINDOW else self._ledger.held_units(cell.provider, now)[cell.key]
+            self._store.put_document(_STOCK, cell.key, {"capacity": free + held})
+
+
+def market_row(market: Market, cell: Cell, free: int) -> dict[str, Any]:
+    """A cell as ``GET /_sandbox/market`` shows it."""
+    price = market.price(cell)
+    return {
+        "provider": cell.provider,
+        "sku": cell.sku,
+        "region": cell.region,
+        "zone": cell.zone or None,
+        "tier": cell.tier,
+        "gpu": cell.gpu,
+        "gpus_per_node": cell.gpus,
+        "unit": cell.unit,
+        "usd_per_unit_hour": None if price is None else format_usd(price),
+        "recorded_usd_per_unit_hour": None if cell.usd_per_hour is None else format_usd(cell.usd_per_hour),
+        "recorded_on": cell.recorded_on or None,
+        "source": cell.source,
+        "capacity": market.capacity(cell),
+        "free": free,
+    }

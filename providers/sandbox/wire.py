@@ -1,0 +1,223 @@
+"""What every provider protocol of the sandbox is made of: calls, replies, routes, and the shared world."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl
+
+from providers.sandbox.clock import SandboxClock
+from providers.sandbox.faults import FaultKind, Faults
+from providers.sandbox.ledger import Ledger
+from providers.sandbox.market import Market
+from providers.sandbox.store import Store
+
+MAXIMUM_BODY_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """How long asynchronous steps take, in seconds of the sandbox clock."""
+
+    boot_s: float = 2.0
+    terminate_s: float = 1.0
+    payment_s: float = 2.0
+    fill_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all protocols share. ``nonce``: made once per state, keeps ids of two sandboxes apart."""
+
+    seed: int
+    nonce: str
+    store: Store
+    clock: SandboxClock
+    ledger: Ledger
+    market: Market
+    faults: Faults
+    durations: Durations
+    opened_at: datetime
+
+    def new_id(self, kind: str, length: int) -> str:
+        """A new lower-case hexadecimal id (at most 64 digits)."""
+        number = self.store.next_number(kind)
+        return hashlib.sha256(f"{self.nonce}|{kind}|{number}".encode()).hexdigest()[:length]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. ``path`` is the part after ``/{provider}``; header names are lower case.
+
+    ``loses_capacity``: a fault makes this create fail afterwards.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    parts: Mapping[str, str] = field(default_factory=dict)
+    loses_capacity: bool = False
+
+    def json(self) -> Any:
+        """The body as JSON; ValueError when it is not."""
+        return json.loads(self.body or b"null")
+
+    def json_object(self) -> dict[str, Any]:
+        """The body as a JSON object; ValueError when it is not."""
+        found = self.json()
+        if not isinstance(found, dict):
+            raise ValueError("the body must be a JSON object")
+        return found
+
+    def form(self) -> dict[str, str]:
+        """The body as an HTML form."""
+        return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
+
+    def key(self, *, basic: bool = False, query: str | None = None) -> str | None:
+        """The caller's key from a bearer header, basic user name, or query parameter; None without one."""
+        scheme, _, value = self.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and value.strip():
+            return value.strip()
+        if basic and scheme.lower() == "basic":
+            return _basic_user(value)
+        return self.query.get(query) or None if query is not None else None
+
+
+def _basic_user(value: str) -> str | None:
+    try:
+        user = base64.b64decode(value, validate=True).decode().partition(":")[0]
+    except ValueError:
+        return None
+    return user or None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One response; ``chunks`` (when given) follow ``body`` piece by piece, without a length."""
+
+    status: int
+    body: bytes
+    media_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    chunks: Callable[[], Iterator[bytes]] | None = None
+
+    def with_headers(self, headers: Mapping[str, str]) -> Reply:
+        """The reply with more headers."""
+        return replace(self, headers={**self.headers, **headers})
+
+    def broken(self) -> Reply:
+        """The reply with half of its body missing."""
+        first = next(self.chunks()) if self.chunks is not None else b""
+        whole = self.body + first
+        return replace(self, body=whole[: len(whole) // 2], chunks=None)
+
+
+class Refusal(Exception):  # noqa: N818  an answer, not a fault of the sandbox
+    """An error answer in the provider's own form; what was written so far is undone."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        super().__init__(f"answered {reply.status}")
+
+
+def json_reply(payload: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    """A JSON answer."""
+    return Reply(status, json.dumps(payload).encode(), headers=headers or {})
+
+
+def text_reply(text: str, status: int = 200) -> Reply:
+    """A plain text answer."""
+    return Reply(status, text.encode(), "text/plain; charset=utf-8")
+
+
+Handler = Callable[[Call], Reply]
+Classifier = Callable[[Call], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path of a provider, ``{name}`` standing for one segment; a slash at the end is optional.
+
+    ``operation``: ``list`` (the market), ``create``, ``get`` (what is held), ``delete``, ``other``,
+    or a function of the call where the body decides. ``public``: needs no key.
+    """
+
+    method: str
+    path: str
+    operation: str | Classifier
+    handler: Handler
+    public: bool = False
+
+    def parts(self, call: Call) -> dict[str, str] | None:
+        """Values of the named segments when the route is meant, else None."""
+        if call.method != self.method:
+            return None
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(self.path.rstrip("/")))
+        found = re.fullmatch(pattern + "/?", call.path)
+        return None if found is None else found.groupdict()
+
+
+class ProviderWire:
+    """One provider's protocol. Subclasses give ``name``, ``routes`` and their own error bodies."""
+
+    name: ClassVar[str]
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.routes: tuple[Route, ...] = tuple(self.make_routes())
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths that this provider serves."""
+        raise NotImplementedError
+
+    def authorise(self, call: Call) -> None:
+        """Raises Refusal with the provider's own body when no key came."""
+        raise NotImplementedError
+
+    def unknown_path(self) -> Reply:
+        """The provider's answer to a path that it does not have."""
+        raise NotImplementedError
+
+    def refusal(self, kind: FaultKind) -> Reply:
+        """The provider's own form of ``http_500``, ``rate_limited`` and ``out_of_capacity``."""
+        raise NotImplementedError
+
+    def malformed_body(self, reason: str) -> Reply:
+        """The provider's answer to a body that cannot be read."""
+        raise NotImplementedError
+
+    def operation(self, call: Call) -> str:
+        """What the call is counted as, and which faults hit it."""
+        for route in self.routes:
+            if route.parts(call) is not None:
+                return route.operation if isinstance(route.operation, str) else route.operation(call)
+        return "other"
+
+    def answer(self, call: Call) -> Reply:
+        """The provider's answer; Refusal for its errors."""
+        for route in self.routes:
+            parts = route.parts(call)
+            if parts is not None:
+                if not route.public:
+                    self.authorise(call)
+                return self._handled(route, replace(call, parts=parts))
+        return self.unknown_path()
+
+    def _handled(self, route: Route, call: Call) -> Reply:
+        try:
+            return route.handler(call)
+        except (ValueError, UnicodeDecodeError) as error:
+            raise Refusal(self.malformed_body(str(error))) from error
+
+    @property
+    def now(self) -> datetime:
+        """The sandbox's time."""
+        return self.world.clock.now()

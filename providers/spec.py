@@ -1,0 +1,209 @@
+"""What an adapter is, and what its file must give: one ``SPEC``.
+
+An adapter file holds, in this order: a docstring (what is sold, units on the wire, what the answer does
+not say) · private payload models · ``parse_offers`` (pure: the same bytes give the same offers) · a thin
+client that fulfils ``broker.ports.OfferSource`` and ``Reserver`` · ``SPEC``.
+
+The contract, which ``tests/contract`` checks for every entry of the registry:
+
+- every row of a payload becomes offers or a ``RejectedRow`` with a reason; a payload that is not what
+  the provider documents raises ``PayloadUnreadable``, and nothing else ever escapes a parser;
+- ``offer_id`` is ``<provider>/…``, stable from poll to poll, unique within a batch;
+- prices are per node and hour, the native price stays beside them; nothing is guessed;
+- capabilities are equal to what the class implements and its recorded payloads show;
+- one call buys one lease, and the order's tag comes back from ``list_leases``;
+- no credential appears in any error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+from broker.domain.errors import FieldProblem, InputError, OrderRejected
+from broker.domain.offer import OfferBatch
+from broker.domain.reservation import Order
+from broker.ports import Idempotency, OfferSource, Reserver
+from providers.http import HttpFactory, HttpPolicy, is_loopback
+
+NamedPayload = tuple[str, bytes]
+"""A recorded answer: file name and content."""
+
+
+class Capability(StrEnum):
+    """What an adapter can do; absent means that it cannot."""
+
+    OFFERS = "offers"
+    AVAILABILITY = "availability"
+    SPOT = "spot"
+    WINDOWS = "windows"
+    RESERVE = "reserve"
+    FIND_LEASE = "find_lease"
+    LIST_LEASES = "list_leases"
+    RELEASE = "release"
+    MULTI_NODE = "multi_node"
+
+
+METHOD_OF: Mapping[Capability, str] = MappingProxyType(
+    {
+        Capability.OFFERS: "list_offers",
+        Capability.RESERVE: "reserve",
+        Capability.FIND_LEASE: "find_lease",
+        Capability.LIST_LEASES: "list_leases",
+        Capability.RELEASE: "release",
+    }
+)
+"""The capabilities that are a method; the others show in offers (tier, stock, fabric, nodes per order)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Text that never shows itself."""
+
+    value: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return "***"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """Where a provider is reached and as whom.
+
+    ``credentials`` and ``options`` carry the names of the spec. ``min_interval_s`` None: the pace that
+    the provider documents; ``timeout_s`` None: the adapter's own patience. ``keyless``: no credentials,
+    the open feeds alone. ``sandbox``: the market server, where any credential is accepted.
+    """
+
+    provider: str
+    base_url: str
+    credentials: Mapping[str, Secret]
+    options: Mapping[str, str]
+    min_interval_s: float | None = None
+    timeout_s: float | None = None
+    tag_prefix: str = "broker"
+    keyless: bool = False
+    sandbox: bool = False
+
+    def secret(self, name: str) -> str:
+        """The credential ``name``; empty when there is none."""
+        found = self.credentials.get(name)
+        return found.value if found is not None else ""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """All credentials, for striking them out of errors."""
+        return tuple(secret.value for secret in self.credentials.values())
+
+    def tuned(self, policy: HttpPolicy) -> HttpPolicy:
+        """``policy`` with the pace and time limit that are set; on this machine no pace is kept."""
+        if self.timeout_s is not None:
+            policy = policy.with_timeout(self.timeout_s)
+        if self.min_interval_s is not None:
+            return policy.with_interval(self.min_interval_s)
+        return policy.with_interval(0.0) if is_loopback(self.base_url) else policy
+
+
+class ProviderAdapter(OfferSource, Reserver, Protocol):
+    """What ``build`` gives: a source of offers that can be bought from."""
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        ...
+
+
+def refuse_unless_single(order: Order, provider: str, longest_tag: int) -> None:
+    """For providers that sell one node a call: OrderRejected for more, or for a tag they would cut."""
+    if order.nodes != 1:
+        raise OrderRejected(provider, f"one node a call, {order.nodes} were ordered")
+    if len(order.tag) > longest_tag:
+        raise OrderRejected(provider, f"tag of {len(order.tag)} characters, {longest_tag} are kept")
+
+
+Build = Callable[[ProviderSettings, HttpFactory], ProviderAdapter]
+Parse = Callable[[Sequence[NamedPayload], datetime], OfferBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSpec:
+    """One provider.
+
+    ``name``: the key, also the path under a sandbox. ``base_url``: the real host root. ``credentials``:
+    names whose variables are ``BROKER_<KEY>_<NAME>`` in upper case, with what each is; all are needed,
+    ``optional_credentials`` are not. ``options``: the same for settings that are no secret, with their
+    defaults. Every provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``.
+    ``keyless``: ``list_offers`` works without credentials. ``adapter``: the class that ``build`` makes.
+    """
+
+    name: str
+    title: str
+    base_url: str
+    credentials: Mapping[str, str]
+    capabilities: frozenset[Capability]
+    idempotency: Idempotency
+    adapter: type[ProviderAdapter]
+    build: Build
+    parse: Parse
+    keyless: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    optional_credentials: Mapping[str, str] = field(default_factory=dict)
+
+    def variable(self, name: str) -> str:
+        """The environment variable of a credential or option."""
+        return f"BROKER_{self.name.upper()}_{name.upper()}"
+
+
+def settings_from_environment(
+    spec: ProviderSpec, environ: Mapping[str, str], sandbox_url: str | None, *, keyless: bool = False
+) -> ProviderSettings | None:
+    """Settings of ``spec``, or None when the provider is not configured.
+
+    Credentials (or a base URL) of its own come first; without them the sandbox is used where one is
+    named; without that, and only when ``keyless`` is wished and possible, the open feeds.
+    """
+    own_url = environ.get(spec.variable("base_url"), "").strip()
+    credentials = _credentials(spec, environ)
+    configured = credentials is not None or bool(own_url)
+    sandbox = not configured and bool(sandbox_url)
+    open_feeds = not configured and not sandbox and keyless and spec.keyless
+    if not (configured or sandbox or open_feeds):
+        return None
+    stand_in = {} if open_feeds else dict.fromkeys(spec.credentials, Secret("sandbox"))
+    home = f"{sandbox_url.rstrip('/')}/{spec.name}" if sandbox and sandbox_url else spec.base_url
+    return ProviderSettings(
+        provider=spec.name,
+        base_url=(own_url or home).rstrip("/"),
+        credentials=stand_in if credentials is None else credentials,
+        options={name: environ.get(spec.variable(name)) or value for name, value in spec.options.items()},
+        min_interval_s=_seconds(spec.variable("min_interval_s"), environ),
+        timeout_s=_seconds(spec.variable("timeout_s"), environ),
+        keyless=open_feeds,
+        sandbox=sandbox,
+    )
+
+
+def _credentials(spec: ProviderSpec, environ: Mapping[str, str]) -> Mapping[str, Secret] | None:
+    """Credentials of its own, or None when one that is needed is missing."""
+    names = (*spec.credentials, *spec.optional_credentials)
+    found = {name: Secret(environ.get(spec.variable(name), "").strip()) for name in names}
+    if not spec.credentials or not all(found[name].value for name in spec.credentials):
+        return None
+    return {name: secret for name, secret in found.items() if secret.value}
+
+
+def _seconds(variable: str, environ: Mapping[str, str]) -> float | None:
+    text = environ.get(variable, "").strip()
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        problem = FieldProblem(variable, repr(text), "seconds, zero or more")
+        raise InputError("environment", (problem,))
+    return seconds

