@@ -26,7 +26,7 @@ from broker.domain.holding_orders import ends_by_itself
 from broker.domain.reconciling import DEAD, let_go, replanned, settled_state, without
 from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
-from broker.ports import Clock, Reserver, UnitOfWorkFactory
+from broker.ports import Clock, Idempotency, Reserver, UnitOfWorkFactory
 
 REFUSALS = (InsufficientCapacity, QuotaExceeded, OrderRejected, CredentialsRejected, RateLimited)
 HOPELESS = (OrderRejected, CredentialsRejected)
@@ -71,10 +71,15 @@ class Leasing:
         for ordinal in [unit.ordinal for unit in reservation.units if unit.state is UnitState.PLANNED]:
             reservation = await self._claim(reservation, ordinal, actor)
             outcome = await self.ask(reservation, ordinal, actor, leases)
+            if outcome.reservation.state is ReservationState.UNKNOWN and self._is_safe_again(reservation):
+                outcome = await self.ask(outcome.reservation, ordinal, actor, leases)
             reservation = outcome.reservation
             if outcome.error is not None or reservation.state is not ReservationState.PENDING:
                 return outcome
         return Outcome(reservation)
+
+    def _is_safe_again(self, reservation: Reservation) -> bool:
+        return self.reserver(reservation.offer.provider).idempotency is Idempotency.TOKEN
 
     async def _claim(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
         unit = reservation.units[ordinal]
@@ -329,7 +334,8 @@ def _progressed(row: Reservation, leases: Sequence[Lease], clock: Clock) -> Rese
     if row.state is ReservationState.RELEASING:
         return row
     if any(unit.state is not UnitState.HELD for unit in row.units):
-        return row
+        in_doubt = any(unit.state is UnitState.ORDERING for unit in row.units)
+        return row if in_doubt else row.moved_to(ReservationState.PENDING)
     return _in_state(row, settled_state(row, leases, clock.now()), clock)
 
 

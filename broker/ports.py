@@ -122,6 +122,13 @@ class Planner(Protocol):
         ...
 
 
+PlanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions], Plan]
+"""A planner's ``plan`` as a module-level function, which another process can be sent."""
+
+RequestReader = Callable[[str], PlanRequest]
+"""Reads a stored workloads document again; raises InputError."""
+
+
 class Executor(Protocol):
     """Where heavy calls run; ``concurrent.futures`` and Dask executors fit."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from broker.domain.errors import NotFound
-from providers import aws, lambda_cloud, runpod, vast, verda
+from providers import aws, lambda_cloud, runpod, sfcompute, vast, verda
 from providers.http import HttpFactory, ProviderHttp
 from providers.spec import ProviderAdapter, ProviderSettings, ProviderSpec, settings_from_environment
 
@@ -19,6 +19,7 @@ SPECS: Mapping[str, ProviderSpec] = MappingProxyType(
             vast.SPEC,
             verda.SPEC,
             aws.SPEC,
+            sfcompute.SPEC,
         )
     }
 )

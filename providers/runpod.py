@@ -190,7 +190,7 @@ def parse_offers(payload: bytes, asked_count: int | None, observed_at: datetime)
     counts = COUNTS if asked_count is None else (asked_count,)
     asked = asked_count or 1
     named = ((f"{_row_name(row)} x{count}", (row, count)) for count in counts for row in rows)
-    return collect(named, lambda item: _catalogue_offers(*item, asked, observed_at))
+    return collect(named, lambda item: _catalogue_offers(item[0], item[1], asked, observed_at))
 
 
 def _row_name(row: Any) -> str:

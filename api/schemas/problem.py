@@ -68,14 +68,16 @@ class NotFoundOnServer(NotFound):
     """A server's 404, in the server's own words."""
 
     def __init__(self, message: str) -> None:
-        BrokerError.__init__(self, message)
+        super().__init__("object", message)
+        self.args = (message,)
 
 
 class ProviderFailure(ProviderError):
     """A provider's failure as a server tells it; the message names the provider already."""
 
     def __init__(self, message: str) -> None:
-        BrokerError.__init__(self, message)
+        super().__init__("provider", message)
+        self.args = (message,)
 
 
 def _bad_input(problem: Problem) -> BrokerError:

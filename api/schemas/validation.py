@@ -25,10 +25,8 @@ _PHRASES: Mapping[str, str] = {
     "string_too_long": "text of at most {max_length} characters",
     "literal_error": "{expected}",
     "enum": "{expected}",
-    "union_tag_invalid": "one of {expected_tags}",
     "value_error": "{error}",
     "missing": "this field",
-    "union_tag_not_found": "the field kind: training, serving or batch",
     "int_from_float": "a whole number",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -90,6 +88,9 @@ def _problem(
     if details["type"] == "extra_forbidden":
         name = str(location[-1])
         return document.problem(pointer, f"unknown field {name!r}", _expected_fields(name, location, forms))
+    if details["type"].startswith("union_tag"):
+        pointer = f"{pointer}/kind"
+        return document.problem(pointer, describe(document.value_at(pointer)), "training, serving or batch")
     found = "nothing" if details["type"] == "missing" else describe(details["input"])
     return document.problem(pointer, found, _expected(details))
 

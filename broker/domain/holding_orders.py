@@ -143,12 +143,17 @@ class Drift:
         )
 
 
+def placement_cost_usd(placement: Placement, offer: Offer) -> Decimal:
+    """What ``placement`` costs at the prices of ``offer``, in whole cents."""
+    return to_cents(holding_cost_usd(offer, placement.segments))
+
+
 def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tuple[Drift, ...]:
     """Placements that cost more than ``tolerance`` (a share) above plan at the prices of ``offers``."""
     found = []
     for placement in plan.placements:
         offer = offers.get(placement.offer_id)
-        cost = None if offer is None else to_cents(holding_cost_usd(offer, placement.segments))
+        cost = None if offer is None else placement_cost_usd(placement, offer)
         if cost is None or cost > placement.cost_usd * (1 + Decimal(str(tolerance))):
             found.append(Drift(placement.workload, placement.offer_id, placement.cost_usd, cost))
     return tuple(found)

@@ -127,7 +127,7 @@ class OffersService:
             return await uow.offers.find_rejected(provider)
 
     async def find_feeds(self) -> tuple[FeedHealth, ...]:
-        """Health of every feed ever polled, and of configured ones that never were; stale ones say since when."""
+        """Health of every feed, polled yet or not; stale ones say since when."""
         async with self._uow_factory() as uow:
             feeds = {feed.provider: feed for feed in await uow.offers.find_feeds()}
         for name in self._sources:

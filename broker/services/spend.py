@@ -60,7 +60,8 @@ class SpendService:
     ) -> tuple[Charge, ...]:
         """Every charge that begins in ``window``, oldest first.
 
-        A current plan counts as planned until it is reserved; from then on its reservations do.
+        A current plan counts as planned until it is reserved; from then on its reservations do. A
+        workload that an older plan still holds is not counted a second time.
         """
         require_scope(caller, Scope.SPEND_READ)
         wanted = team_filter(caller, team)
@@ -75,9 +76,11 @@ class SpendService:
             by_plan[reservation.plan_id].append(reservation)
         for plan_id, group in by_plan.items():
             charges.extend(reservation_charges(group, kinds.get(plan_id, {}), now))
+        held = {(r.team, r.workload) for r in reservations if _holds(r)}
         for record in records:
             if record.plan is not None and not _is_taken_up(by_plan[record.plan_id]):
-                charges.extend(plan_charges(record.plan, record.team, record.plan_id))
+                planned = plan_charges(record.plan, record.team, record.plan_id)
+                charges.extend(c for c in planned if (c.team, c.workload) not in held)
         chosen = (c for c in charges if window is None or window.contains(c.window.start))
         return tuple(sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku)))
 
@@ -86,9 +89,13 @@ def _sum(charges: Iterable[Charge]) -> Decimal:
     return sum((charge.usd for charge in charges), ZERO)
 
 
+def _holds(reservation: Reservation) -> bool:
+    return reservation.is_open and reservation.state is not ReservationState.RELEASING
+
+
 def _is_taken_up(reservations: list[Reservation]) -> bool:
     """Whether a plan is held or was: an attempt of which nothing stayed leaves it a plan."""
-    if any(r.is_open and r.state is not ReservationState.RELEASING for r in reservations):
+    if any(_holds(r) for r in reservations):
         return True
     return bool(reservations) and all(r.state is not ReservationState.FAILED for r in reservations)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, String, TypeDecorator
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, String, Text, TypeDecorator
 from sqlalchemy.dialects.postgresql import JSONB
 
 from broker.domain.window import require_utc
@@ -25,6 +25,25 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def storable(text: str) -> str:
+    """``text`` with what no database keeps (NUL, half a surrogate pair) replaced; may come from outside."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    whole = text.encode("utf-8", "replace").decode()
+    return whole.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+class Prose(TypeDecorator[str]):
+    """Free text that may quote an outsider."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Replaces what the database would refuse."""
+        return None if value is None else storable(value)
 
 
 Identifier = String().with_variant(String(collation="C"), "postgresql")

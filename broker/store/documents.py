@@ -17,6 +17,8 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from broker.store.columns import storable
+
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]
 
@@ -51,7 +53,8 @@ def _encode_mapping(value: Mapping[str, object]) -> dict[str, Any]:
 
 _ENCODERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
     ((Enum,), lambda value: value.value),
-    ((NoneType, bool, int, str), _same),
+    ((NoneType, bool, int), _same),
+    ((str,), storable),
     ((float,), _encode_float),
     ((Decimal,), str),
     ((datetime, time), lambda value: value.isoformat()),

@@ -79,8 +79,8 @@ def create_store(url: str, *, exclusive: bool = True) -> Store:
         if not path.is_file():
             raise NotFound("database", str(path), "start the broker or poll once first")
         return Store(_sqlite_engine(parsed, read_only=True), read_only=True)
-    _make_folder(path)
-    return Store(_sqlite_engine(parsed, read_only=False), FileLock(path))
+    lock = _take_file(path)
+    return Store(_sqlite_engine(parsed, read_only=False), lock)
 
 
 def _parse_url(text: str) -> URL:
@@ -102,9 +102,10 @@ def _bad_url(shown: str) -> InputError:
     return InputError("settings", (FieldProblem("/database_url", repr(shown), expected),))
 
 
-def _make_folder(path: Path) -> None:
+def _take_file(path: Path) -> FileLock:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(path)
     except OSError as error:
         found = f"{str(path)!r} ({error.strerror})"
         problem = FieldProblem("/database_url", found, "a file in a folder that can be written")

@@ -17,7 +17,7 @@ from broker.domain.window import Window
 from broker.store.documents import from_document, to_document
 from broker.store.price_history import PriceState, offer_is_available, points_of_change
 from broker.store.tables import FeedRow, OfferChangeRow, OfferRow, PricePointRow, RoundRow
-from broker.store.writes import Values, insert_many, table_of, upsert_many
+from broker.store.writes import Values, insert_many, insert_or_keep, table_of, upsert_many
 
 
 class SqlOfferRepository:
@@ -114,7 +114,8 @@ class SqlOfferRepository:
         return await self._session.scalar(select(func.max(OfferRow.observed_at)))
 
     async def _record_health(self, round_: PollRound, offer_count: int | None) -> None:
-        await upsert_many(self._session, FeedRow, [{"provider": round_.provider, "offers": 0, "rejected": 0}])
+        unheard_of = {"provider": round_.provider, "offers": 0, "rejected": 0}
+        await insert_or_keep(self._session, FeedRow, unheard_of)
         values: dict[str, object] = {"seconds": round_.seconds}
         if offer_count is not None:
             values |= {"last_success_at": round_.started_at, "stale_since": None}
@@ -122,7 +123,7 @@ class SqlOfferRepository:
         else:
             values["stale_since"] = func.coalesce(FeedRow.stale_since, round_.started_at)
         if offer_count is None or round_.error is not None:
-            values |= {"last_error_at": round_.started_at, "last_error": _storable(round_.error or "")}
+            values |= {"last_error_at": round_.started_at, "last_error": round_.error or ""}
         feed = table_of(FeedRow)
         await self._session.execute(update(feed).where(feed.c.provider == round_.provider).values(values))
 
@@ -161,11 +162,6 @@ class SqlOfferRepository:
         return {offer_id: PriceState(price, nodes, available) for offer_id, price, nodes, available in rows}
 
 
-def _storable(text: str) -> str:
-    """``text`` from outside without the NUL characters that PostgreSQL cannot keep."""
-    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-
-
 def _offer_values(offer: Offer, round_id: int) -> Values:
     per_gpu_usd = offer.price_usd_per_node_hour / max(1, offer.sku.gpus_per_node)
     return {
@@ -186,7 +182,7 @@ def _offer_values(offer: Offer, round_id: int) -> Values:
 
 
 def _round_values(round_: PollRound) -> Values:
-    rejected = [{"row": _storable(r.row), "reason": _storable(r.reason)} for r in round_.rejected]
+    rejected = to_document(round_.rejected)
     return {
         "provider": round_.provider,
         "started_at": round_.started_at,
@@ -194,7 +190,7 @@ def _round_values(round_: PollRound) -> Values:
         "offers": round_.offers,
         "rejected": len(rejected),
         "rejected_rows": rejected or None,
-        "error": None if round_.error is None else _storable(round_.error),
+        "error": round_.error,
     }
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, Text
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from broker.store.columns import Document, Identifier, Serial, UtcDateTime
+from broker.store.columns import Document, Identifier, Prose, Serial, UtcDateTime
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -53,7 +53,7 @@ class FeedRow(Row):
     provider: Mapped[str] = mapped_column(Identifier, primary_key=True)
     last_success_at: Mapped[datetime | None]
     last_error_at: Mapped[datetime | None]
-    last_error: Mapped[str | None] = mapped_column(Text)
+    last_error: Mapped[str | None] = mapped_column(Prose)
     stale_since: Mapped[datetime | None]
     offers: Mapped[int]
     rejected: Mapped[int]
@@ -73,7 +73,7 @@ class RoundRow(Row):
     offers: Mapped[int]
     rejected: Mapped[int]
     rejected_rows: Mapped[list[Any] | None]
-    error: Mapped[str | None] = mapped_column(Text)
+    error: Mapped[str | None] = mapped_column(Prose)
     changes: Mapped[list[OfferChangeRow]] = relationship(
         lazy="raise", viewonly=True, order_by="OfferChangeRow.change_id"
     )
@@ -142,14 +142,14 @@ class PlanRow(Row):
     team: Mapped[str] = mapped_column(Identifier)
     state: Mapped[str]
     workloads_key: Mapped[str]
-    document: Mapped[str] = mapped_column(Text)
+    document: Mapped[str] = mapped_column(Prose)
     options: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]
     requested_by: Mapped[str]
     status: Mapped[str | None]
     cost_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     plan: Mapped[dict[str, Any] | None]
-    problem: Mapped[str | None] = mapped_column(Text)
+    problem: Mapped[str | None] = mapped_column(Prose)
     needs_approval: Mapped[bool]
     approved_by: Mapped[str | None]
     approved_at: Mapped[datetime | None]
@@ -179,7 +179,7 @@ class ReservationRow(Row):
     created_at: Mapped[datetime]
     workload: Mapped[str | None]
     plan_id: Mapped[str | None] = mapped_column(Identifier, index=True)
-    reason: Mapped[str] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(Prose)
     requested_by: Mapped[str]
     active_at: Mapped[datetime | None]
     released_at: Mapped[datetime | None]
@@ -226,7 +226,7 @@ class ReoptimizationRow(Row):
     after_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     new_plan_id: Mapped[str | None] = mapped_column(Identifier)
     moves: Mapped[list[Any]]
-    reason: Mapped[str] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(Prose)
 
 
 class ApiKeyRow(Row):
@@ -254,8 +254,8 @@ class RememberedAnswerRow(Row):
     body_sha256: Mapped[str]
     created_at: Mapped[datetime]
     status: Mapped[int | None]
-    body: Mapped[str | None] = mapped_column(Text)
-    headers: Mapped[str | None] = mapped_column(Text)
+    body: Mapped[str | None] = mapped_column(Prose)
+    headers: Mapped[str | None] = mapped_column(Prose)
 
 
 class AuditRow(Row):
@@ -271,5 +271,5 @@ class AuditRow(Row):
     object_kind: Mapped[str]
     object_id: Mapped[str] = mapped_column(Identifier, index=True)
     team: Mapped[str] = mapped_column(Identifier)
-    detail: Mapped[str] = mapped_column(Text)
+    detail: Mapped[str] = mapped_column(Prose)
     provider_request_id: Mapped[str | None]

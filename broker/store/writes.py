@@ -43,7 +43,8 @@ async def insert_or_keep(session: AsyncSession, row: type[Row], values: Values) 
     Atomic: where another transaction is inserting the same key, this one waits for its outcome.
     """
     statement = _insert(session, row).values(**values).on_conflict_do_nothing()
-    return _row_count(await session.execute(statement)) == 1
+    inserted = await session.execute(statement.returning(*table_of(row).primary_key))
+    return inserted.first() is not None
 
 
 async def upsert_many(session: AsyncSession, row: type[Row], many: Sequence[Values]) -> None:

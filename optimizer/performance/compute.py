@@ -61,7 +61,9 @@ def layer_forward(
     )
 
 
-def head_forward(shapes: Shapes, sequence_length: Array, layouts: Layouts, hw: Hardware, cal: Calibration) -> Array:
+def head_forward(
+    shapes: Shapes, sequence_length: Array, layouts: Layouts, hw: Hardware, cal: Calibration
+) -> Array:
     """Output head and loss on the last stage, always in 16 bit: 2·tokens·h·V/t FLOPs, logits in FP32."""
     tokens = rank_tokens(layouts, sequence_length)
     rate = np.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
@@ -95,7 +97,9 @@ def _slice_rows(shapes: Shapes, tokens: Array, layouts: Layouts) -> Array:
     routed = tokens * layouts.ep * shapes.active_experts / np.maximum(shapes.experts, 1.0)
     routed = routed / np.where(layouts.ep >= layouts.tp, layouts.tp, 1.0)
     share = _expert_share(shapes)
-    return np.where(shapes.experts > 0, 1.0 / ((1 - share) / tokens + share / np.maximum(routed, 1.0)), tokens)
+    return np.where(
+        shapes.experts > 0, 1.0 / ((1 - share) / tokens + share / np.maximum(routed, 1.0)), tokens
+    )
 
 
 def _attention(

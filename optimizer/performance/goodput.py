@@ -27,7 +27,9 @@ def checkpoint_bytes(params: Array, calibration: Calibration) -> Array:
     return calibration.goodput.checkpoint_bytes_per_param * params
 
 
-def failures_per_hour(nodes: Array, gpus_per_node: Array, interruptions: Array, calibration: Calibration) -> Array:
+def failures_per_hour(
+    nodes: Array, gpus_per_node: Array, interruptions: Array, calibration: Calibration
+) -> Array:
     """Failures of a run: hardware by nodes of eight, a floor for software and people, spot by node."""
     goodput = calibration.goodput
     per_node = goodput.failures_per_node_hour * gpus_per_node / 8.0 + interruptions
@@ -54,7 +56,9 @@ def saving(
     goodput = calibration.goodput
     size = checkpoint_bytes(params, calibration)
     rate = np.minimum(goodput.storage_bytes_per_s_per_node * nodes, goodput.storage_bytes_per_s_most)
-    blocking = goodput.snapshot_fixed_s + size / (nodes * gpus_per_node * goodput.snapshot_bytes_per_s_per_gpu)
+    blocking = goodput.snapshot_fixed_s + size / (
+        nodes * gpus_per_node * goodput.snapshot_bytes_per_s_per_gpu
+    )
     least = np.maximum(size / rate, goodput.interval_least_s)
     wanted = daly_interval_s(blocking, 3600.0 / failures) if every_minutes is None else every_minutes * 60.0
     restart = goodput.detect_and_reschedule_s + goodput.warm_up_s + size / rate

@@ -114,7 +114,12 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
 
 def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     compute = calibration.compute
-    peaks = {"bf16": spec.bf16_tflops, "fp16": spec.fp16_tflops, "fp8": spec.fp8_tflops, "fp4": spec.fp4_tflops}
+    peaks = {
+        "bf16": spec.bf16_tflops,
+        "fp16": spec.fp16_tflops,
+        "fp8": spec.fp8_tflops,
+        "fp4": spec.fp4_tflops,
+    }
     best = {"bf16": spec.matmul_best_bf16_tflops, "fp8": spec.matmul_best_fp8_tflops}
     best["fp16"] = best["bf16"]
     share_16 = compute.gemm_share_bf16.get(spec.arch, min(compute.gemm_share_bf16.values()))
@@ -159,7 +164,11 @@ def _fabric(sku: Sku, calibration: Calibration) -> dict[str, float]:
         return {"fabric_bytes_per_s": 0.0, "fabric_start_s": 0.0, "fabric_hop_s": 0.0, "nodes_most": 1.0}
     kind = fabric.kind.value
     return {
-        "fabric_bytes_per_s": fabric.gbit_s_per_node / 8 * 1e9 / sku.gpus_per_node * network.fabric_share[kind],
+        "fabric_bytes_per_s": fabric.gbit_s_per_node
+        / 8
+        * 1e9
+        / sku.gpus_per_node
+        * network.fabric_share[kind],
         "fabric_start_s": network.fabric_start_s[kind],
         "fabric_hop_s": network.fabric_hop_s[kind],
         "nodes_most": float(fabric.max_nodes),

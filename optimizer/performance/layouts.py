@@ -74,9 +74,7 @@ def layouts_of(parallelism: Parallelism) -> Layouts:
     ways = (0.0,) if parallelism.pp > 1 else (0.0, 1.0)
     recompute = float(RECOMPUTE.index(parallelism.recompute))
     p = parallelism
-    return stack_layouts(
-        (p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, zero3, 0.0) for zero3 in ways
-    )
+    return stack_layouts((p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, zero3, 0.0) for zero3 in ways)
 
 
 @lru_cache(maxsize=256)
@@ -88,7 +86,9 @@ def enumerate_layouts(
     Pipelines of up to ``stages_most`` stages, micro-batches of 1 to 8 sequences, recompute none or
     full; parameter sharding is an alternative to pipelines, context groups to long sequences.
     """
-    tensor = [t for t in _powers(min(gpus_per_node, TENSOR_MOST)) if gpus_per_node % t == 0 and heads % t == 0]
+    tensor = [
+        t for t in _powers(min(gpus_per_node, TENSOR_MOST)) if gpus_per_node % t == 0 and heads % t == 0
+    ]
     stages = _powers(min(PIPELINE_MOST, layers, stages_most))
     context = (1, 2, 4, 8) if sequence_length > LONG_CONTEXT else (1,)
     expert = [e for e in EXPERT_RANKS if experts % e == 0] if experts else [1]

@@ -46,7 +46,9 @@ def all_reduce_s(size: Array, ranks: Array, inner: Array, hw: Hardware, network:
     return both
 
 
-def crossing_s(size: Array, crosses: Array | np.ndarray[tuple[int, ...], np.dtype[np.bool_]], hw: Hardware) -> Array:
+def crossing_s(
+    size: Array, crosses: Array | np.ndarray[tuple[int, ...], np.dtype[np.bool_]], hw: Hardware
+) -> Array:
     """Time of ``size`` bytes per GPU over the fabric where a group crosses nodes; inf without a fabric."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(crosses, size / hw.fabric_bytes_per_s, 0.0)

@@ -32,7 +32,7 @@ class Column:
     """One way to place ``workload``; ``end_s`` is when a run ends (0 for services).
 
     ``after_s``: the column of a service that fits only when the run that it follows ends then.
-    ``budget_cents``: what counts against the budget (the cost, less for the ghosts of a relaxation).
+    ``budget_cents``: what counts against the budget where that is not the cost (ghosts of a relaxation).
     """
 
     workload: str
@@ -41,6 +41,12 @@ class Column:
     penalty_cents: int = 0
     end_s: float = 0.0
     after_s: float | None = None
+    budget_cents: int | None = None
+
+    @property
+    def counted_cents(self) -> int:
+        """What counts against the budget."""
+        return self.cost_cents if self.budget_cents is None else self.budget_cents
 
     @property
     def total_cents(self) -> int:

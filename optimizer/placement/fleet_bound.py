@@ -29,9 +29,9 @@ class FleetBound:
     to_go_usd: Floats
     longest_cold_s: float
 
-    def from_start(self, start_s: float) -> float:
-        """Least cost of serving from ``start_s``; hours before the first fleet can be ready count nothing."""
-        hour = math.ceil((start_s + self.longest_cold_s) / HOUR_S - 1e-9)
+    def from_due(self, due_s: float) -> float:
+        """Least cost when traffic is due from ``due_s``; a first part of an hour counts nothing."""
+        hour = math.ceil(due_s / HOUR_S - 1e-9)
         return float(self.to_go_usd[min(max(0, hour), len(self.to_go_usd) - 1)])
 
 
@@ -47,8 +47,9 @@ def bound_fleet(problem: Problem, case: FleetCase, surcharge_usd_per_hour: Float
     step = max(float(case.demand.max()) + spare_rate, 1e-12) / GRID
     cover = _net_cover(case, hourly, step)
     needs = np.minimum(np.floor(case.demand / step * (1 - 1e-9)), GRID).astype(np.int64)
-    rise = _start_cover(problem, case, step)
-    to_go = _shortest_path(cover, rise, needs, _hour_lengths(problem, hours))
+    starting = _start_costs(problem, case)
+    rise = _start_cover(case, starting, step)
+    to_go = _shortest_path(cover, rise, float(starting.min()), needs, _hour_lengths(problem, hours))
     return FleetBound(to_go, float(units.cold_s.max()))
 
 
@@ -99,43 +100,65 @@ def _cover_of(
 
 
 def _useful(units: Units, keep: Ints, hourly: Floats, step: float, zones: int) -> Ints:
-    """Positions in ``keep`` that some cheapest cover may need: within a kind the cheapest, until they
-    could serve everything alone from enough zones. The same rate for less money in as many zones."""
-    found: list[int] = []
+    """Positions in ``keep`` that some cheapest cover may need.
+
+    Within a kind the cheapest, until they could serve everything alone from enough zones; and no kind
+    that another such kind beats in rate and price even with its dearest kept unit.
+    """
+    kinds: list[tuple[int, float, float, list[int]]] = []
     for kind in np.unique(units.kind[keep]):
         inside = np.flatnonzero(units.kind[keep] == kind)
         inside = inside[np.argsort(hourly[keep[inside]], kind="stable")]
-        enough = GRID // max(1, int(_steps(units.requests_per_s[keep[inside[:1]]], step)[0])) + 2 + zones
-        total, seen = 0, set()
-        for position in inside:
-            found.append(int(position))
-            total += int(units.most[keep[position]])
-            seen.add(int(units.zone[keep[position]]))
-            if total >= enough and len(seen) >= zones:
-                break
-    return np.array(sorted(found), dtype=np.int64)
+        size = int(_steps(units.requests_per_s[keep[inside[:1]]], step)[0])
+        chosen, alone = _enough(units, keep, inside, GRID // max(1, size) + 2 + zones, zones)
+        dearest = float(hourly[keep[chosen[-1]]]) if alone else np.inf
+        kinds.append((size, float(hourly[keep[chosen[0]]]), dearest, chosen))
+    kept = [row for index, row in enumerate(kinds) if not _beaten(index, kinds)]
+    return np.array(sorted(position for row in kept for position in row[3]), dtype=np.int64)
 
 
-def _start_cover(problem: Problem, case: FleetCase, step: float) -> Floats:
-    """Least cost of starting units that bring a rise: their cold start is paid before it serves.
+def _enough(units: Units, keep: Ints, inside: Ints, enough: int, zones: int) -> tuple[list[int], bool]:
+    chosen: list[int] = []
+    seen: set[int] = set()
+    total = 0
+    for position in inside:
+        chosen.append(int(position))
+        total += int(units.most[keep[position]])
+        seen.add(int(units.zone[keep[position]]))
+        if total >= enough and len(seen) >= zones:
+            return chosen, True
+    return chosen, False
 
-    With two spares or more a smaller largest replica can raise the net rate for nothing, so nothing is
-    counted then.
-    """
+
+def _beaten(index: int, kinds: list[tuple[int, float, float, list[int]]]) -> bool:
+    size, cheapest = kinds[index][:2]
+    for other, (rate, _, dearest, _) in enumerate(kinds):
+        if other != index and rate >= size and dearest <= cheapest:
+            same = rate == size and kinds[index][2] <= kinds[other][1]
+            if not same or other < index:
+                return True
+    return False
+
+
+def _start_costs(problem: Problem, case: FleetCase) -> Floats:
+    """USD to start each unit [U]: its cold start rounded up to billing increments; 0 with two spares
+    or more, when a smaller largest replica can raise the net rate for nothing."""
     units = case.units
     if case.spare > 1:
-        return np.zeros(GRID + 1)
+        return np.zeros(len(units))
     increment = problem.table.increment_s[units.offer]
-    whole = np.where(HOUR_S % increment == 0, increment, 1)
-    lead_s = np.ceil(units.cold_s / whole) * whole
-    lead_s = np.where(whole == 1, units.cold_s, lead_s)
+    rounded = np.ceil(units.cold_s / increment) * increment
+    lead_s = np.where(HOUR_S % increment == 0, rounded, units.cold_s)
     upfront = units.nodes * problem.table.upfront_usd[units.offer]
-    cost = units.usd_per_hour * lead_s / HOUR_S + upfront
-    ratio = cost / np.maximum(units.requests_per_s, 1e-12)
-    order = np.argsort(ratio, kind="stable")
-    linear = np.arange(GRID + 1) * step * float(ratio[order[0]])
-    whole_units = _whole_start_cover(_steps(units.requests_per_s, step), cost)
-    rise: Floats = np.maximum(linear * (1 - 1e-9), whole_units)
+    cost: Floats = units.usd_per_hour * lead_s / HOUR_S + upfront
+    return cost
+
+
+def _start_cover(case: FleetCase, cost: Floats, step: float) -> Floats:
+    """Least cost of starting units that bring a rise of each number of steps."""
+    rates = case.units.requests_per_s
+    linear = np.arange(GRID + 1) * step * float((cost / np.maximum(rates, 1e-12)).min())
+    rise: Floats = np.maximum(linear * (1 - 1e-9), _whole_start_cover(_steps(rates, step), cost))
     rise[0] = 0.0
     return rise
 
@@ -155,10 +178,12 @@ def _whole_start_cover(steps: Ints, cost: Floats) -> Floats:
     return found
 
 
-def _shortest_path(cover: Floats, rise: Floats, needs: Ints, lengths: Floats) -> Floats:
+def _shortest_path(cover: Floats, rise: Floats, single: float, needs: Ints, lengths: Floats) -> Floats:
     """Backwards over hours; state = step of g. Entering the path is free, rising inside it is not."""
     value, low, high = _steps_of(cover)
-    jump = rise[np.maximum(0, low[None, :] - high[:, None])]
+    # A rate is known to one step only, so a rise counts one step less; but any rise starts some unit.
+    jump = np.where(low[None, :] > high[:, None], single, 0.0)
+    jump = np.maximum(jump, rise[np.maximum(0, low[None, :] - high[:, None] - 1)])
     to_go = np.zeros(len(needs) + 1)
     state = np.zeros(len(value))
     for hour in range(len(needs) - 1, -1, -1):

@@ -167,8 +167,9 @@ class AwsAdapter:
         search = blocks.BlockSearch(
             order.offer.region, order.offer.sku.name, order.nodes, whole_days * int(blocks.STEP_HOURS)
         )
+        starts_after = segment.start if blocks.starts_on_anchor(segment) else None
         pages = await self._ec2.every_page(
-            search.region, blocks.ACTION, search.query(segment.start, segment.end), Operation.LEASES
+            search.region, blocks.ACTION, search.query(starts_after, segment.end), Operation.LEASES
         )
         fitting = [
             found

@@ -55,13 +55,13 @@ class BlockSearch:
     def __str__(self) -> str:
         return f"{self.region} {self.count} x {self.instance_type} for {self.duration_hours} h"
 
-    def query(self, starts_after: datetime, ends_before: datetime) -> Params:
-        """Parameters of the search between two instants."""
+    def query(self, starts_after: datetime | None, ends_before: datetime) -> Params:
+        """Parameters of the search between two instants; ``starts_after`` None: from now on."""
         return {
             "InstanceType": self.instance_type,
             "InstanceCount": str(self.count),
             "CapacityDurationHours": str(self.duration_hours),
-            "StartDateRange": time_text(starts_after),
+            **({"StartDateRange": time_text(starts_after)} if starts_after is not None else {}),
             "EndDateRange": time_text(ends_before),
         }
 

@@ -1,0 +1,142 @@
+"""The one place of wiring: engines, store and use cases become a product."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+
+import structlog
+
+from api.background import Background, Readiness
+from api.clocks import SystemClock
+from api.events import PlanEvents
+from api.planning_call import build_estimator, build_planner, plan_call
+from api.schemas.workloads import read_workloads
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.workload import PlanRequest
+from broker.ports import Clock
+from broker.services.accounts import AccountsService
+from broker.services.offers import OffersService
+from broker.services.planning import PlanningRules, PlanningService
+from broker.services.reconcile import ReconcileService
+from broker.services.reoptimize import ReoptimizeService
+from broker.services.reservations import ReservationsService, ReservingRules
+from broker.services.spend import SpendService
+from broker.settings import Settings
+from broker.store.engine import Store, create_store
+from providers.http import ProviderHttp
+from providers.market_clock import MarketClock
+from providers.registry import build_adapters, configured
+from providers.spec import ProviderAdapter
+
+__all__ = ["Product", "build_estimator", "build_planner", "build_product"]
+
+log = structlog.get_logger()
+
+STALE_AFTER_POLLS = 5
+LEAST_STALE_AFTER = timedelta(minutes=2)
+
+
+class LoggedNotifier:
+    """Writes events to the log."""
+
+    async def notify(self, event: str, team: str, body: dict[str, object]) -> None:
+        """One line for one event."""
+        log.info("event", name=event, team=team, **body)
+
+
+@dataclass
+class Product:
+    """Everything that the faces use, joined once. ``close`` it when done."""
+
+    settings: Settings
+    store: Store
+    clock: Clock
+    adapters: Mapping[str, ProviderAdapter]
+    executor: Executor
+    events: PlanEvents
+    accounts: AccountsService
+    offers: OffersService
+    planning: PlanningService
+    reservations: ReservationsService
+    reconcile: ReconcileService
+    reoptimize: ReoptimizeService
+    spend: SpendService
+    background: Background = field(default_factory=Background)
+    readiness: Readiness = field(default_factory=Readiness)
+
+    async def close(self) -> None:
+        """Ends tasks, connections and worker processes, and gives the database back."""
+        await self.background.stop()
+        for adapter in self.adapters.values():
+            await adapter.aclose()
+        if isinstance(self.clock, MarketClock):
+            await self.clock.aclose()
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        await self.store.close()
+
+
+def build_executor(wish: str) -> Executor:
+    """Where plans are made: a process of its own by default, so that the server keeps answering."""
+    if wish == "thread":
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="planner")
+    if wish == "process":
+        return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"))
+    problem = FieldProblem("/solver_executor", repr(wish), "process or thread (Dask is not built in yet)")
+    raise InputError("settings", (problem,))
+
+
+def build_product(
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    sandbox_url: str | None = None,
+    live: bool = False,
+    exclusive: bool = True,
+) -> Product:
+    """The product of ``settings``, on the providers that ``environ`` configures.
+
+    ``sandbox_url`` serves providers without credentials when no setting names a sandbox; ``live`` adds
+    open feeds. Raises InputError, and Conflict when another process has the SQLite file.
+    """
+    sandbox = settings.sandbox_url or (None if live else sandbox_url)
+    adapters = build_adapters(configured(environ, sandbox, keyless=live))
+    clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
+    store = create_store(settings.database_url, exclusive=exclusive)
+    executor = build_executor(settings.solver_executor)
+    units, events, notifier = store.unit_of_work, PlanEvents(), LoggedNotifier()
+    stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
+
+    def read_request(document: str) -> PlanRequest:
+        return read_workloads(document, source="stored plan", base=None, now=clock.now())
+
+    limit = settings.approval_limit_usd
+    rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after)
+    return Product(
+        settings=settings,
+        store=store,
+        clock=clock,
+        adapters=adapters,
+        executor=executor,
+        events=events,
+        accounts=AccountsService(units, clock),
+        offers=OffersService(units, adapters, clock, stale_after=stale_after),
+        planning=PlanningService(
+            units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
+        ),
+        reservations=ReservationsService(
+            units,
+            adapters,
+            clock,
+            notifier,
+            rules=ReservingRules(price_tolerance=settings.price_tolerance),
+            read_request=read_request,
+        ),
+        reconcile=ReconcileService(units, adapters, clock, notifier),
+        reoptimize=ReoptimizeService(units, plan_call, executor, clock, notifier, read_request=read_request),
+        spend=SpendService(units, clock),
+    )

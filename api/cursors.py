@@ -1,0 +1,40 @@
+"""Cursors over lists that are held in memory: opaque, stable while the order is."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import TypeVar
+
+from broker.domain.errors import FieldProblem, InputError
+
+Item = TypeVar("Item")
+SortKey = tuple[Decimal, str]
+
+
+def page_of(
+    items: Sequence[Item], key: Callable[[Item], SortKey], limit: int, cursor: str | None
+) -> tuple[Sequence[Item], str | None]:
+    """At most ``limit`` items after ``cursor`` by ascending ``key``, and the next cursor."""
+    ordered = sorted(items, key=key)
+    if cursor is not None:
+        after = _decode(cursor)
+        ordered = [item for item in ordered if key(item) > after]
+    page = ordered[:limit]
+    return page, _encode(key(page[-1])) if len(ordered) > limit else None
+
+
+def _encode(key: SortKey) -> str:
+    return base64.urlsafe_b64encode(json.dumps([str(key[0]), key[1]]).encode()).decode()
+
+
+def _decode(cursor: str) -> SortKey:
+    try:
+        number, name = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        return Decimal(number), str(name)
+    except (binascii.Error, ValueError, TypeError, ArithmeticError) as error:
+        problem = FieldProblem("/cursor", repr(cursor), "the next_cursor of an earlier page")
+        raise InputError("request", (problem,)) from error

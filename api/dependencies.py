@@ -1,0 +1,100 @@
+"""What routes ask for: the wired product, the caller, and an answer that is given once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from fastapi import Depends, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from broker.domain.access import require_scope
+from broker.domain.account import Caller, Scope
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.window import Window, require_utc
+from broker.services.accounts import Answer
+
+if TYPE_CHECKING:
+    from api.bootstrap import Product
+
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+LONGEST_KEY = 255
+SESSION_COOKIE = "broker_session"
+MOST_ITEMS = 200
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+
+
+def product_of(request: Request) -> Product:
+    """The product that this application was wired with."""
+    return cast("Product", request.app.state.product)
+
+
+async def caller_of(request: Request) -> Caller:
+    """Who asks, by bearer key, or by the pages' session where nothing is changed; NotAuthenticated."""
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    secret = key.strip() if scheme.lower() == "bearer" else None
+    if secret is None and request.method in SAFE_METHODS:
+        secret = request.cookies.get(SESSION_COOKIE)
+    return await product_of(request).accounts.verify(secret)
+
+
+def needs(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency: the caller, who must have ``scope``."""
+
+    async def allowed(request: Request) -> Caller:
+        caller = await caller_of(request)
+        require_scope(caller, scope)
+        return caller
+
+    return allowed
+
+
+AnyCaller = Annotated[Caller, Depends(caller_of)]
+PlanReader = Annotated[Caller, Depends(needs(Scope.PLANS_READ))]
+PlanWriter = Annotated[Caller, Depends(needs(Scope.PLANS_WRITE))]
+ReservationWriter = Annotated[Caller, Depends(needs(Scope.RESERVATIONS_WRITE))]
+SpendReader = Annotated[Caller, Depends(needs(Scope.SPEND_READ))]
+Approver = Annotated[Caller, Depends(needs(Scope.SPEND_APPROVE))]
+Administrator = Annotated[Caller, Depends(needs(Scope.ADMIN))]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
+Cursor = Annotated[str | None, Query(max_length=512)]
+
+
+def json_answer(status: int, document: Any, headers: Mapping[str, str] | None = None) -> Answer:
+    """An answer with a JSON body."""
+    return Answer(status, json.dumps(document), json.dumps(dict(headers or {})))
+
+
+async def answer_once(request: Request, caller: Caller, act: Callable[[], Awaitable[Answer]]) -> Response:
+    """``act``'s answer; under an ``Idempotency-Key`` that came before, the first answer again."""
+    key = request.headers.get(IDEMPOTENCY_HEADER)
+    if key is not None and not 0 < len(key) <= LONGEST_KEY:
+        problem = FieldProblem(f"/headers/{IDEMPOTENCY_HEADER}", f"{len(key)} characters", "1 to 255")
+        raise InputError("request", (problem,))
+    route = f"{request.method} {request.url.path}"
+    answer = await product_of(request).accounts.once(caller, key, route, await request.body(), act)
+    headers = json.loads(answer.headers)
+    if answer.replayed:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(answer.body, answer.status, headers, media_type="application/json")
+
+
+def listing(items: list[dict[str, Any]], next_cursor: str | None) -> JSONResponse:
+    """The form of every list."""
+    return JSONResponse({"items": items, "next_cursor": next_cursor})
+
+
+def window_between(start: datetime | None, end: datetime | None) -> Window | None:
+    """``[start, end)`` of two query parameters; None when neither is given; InputError."""
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        missing = "/from" if start is None else "/to"
+        raise InputError("request", (FieldProblem(missing, "nothing", "both from and to, or neither"),))
+    try:
+        return Window(require_utc(start, "from"), require_utc(end, "to"))
+    except ValueError as error:
+        problem = FieldProblem("/from", str(error), "times with a zone, from before to")
+        raise InputError("request", (problem,)) from error

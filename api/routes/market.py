@@ -1,0 +1,99 @@
+"""Offers, their price history, and the health of feeds."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+
+from api.cursors import page_of
+from api.dependencies import AnyCaller, Cursor, Limit, listing, product_of, window_between
+from api.schemas.offer import offer_to_document
+from api.schemas.provider import feed_to_document
+from api.schemas.times import format_time
+from broker.domain.money import format_usd
+from broker.domain.offer import Offer
+from broker.domain.window import Window
+from broker.services.offers import OfferFilter
+from providers.registry import SPECS
+
+router = APIRouter(prefix="/v1", tags=["market"])
+HISTORY = timedelta(days=30)
+
+
+def price_per_gpu(offer: Offer) -> tuple[Decimal, str]:
+    """Orders offers: USD per GPU-hour, then id."""
+    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node, offer.offer_id
+
+
+@router.get("/offers")
+async def list_offers(
+    request: Request,
+    caller: AnyCaller,
+    gpu: str | None = None,
+    provider: str | None = None,
+    region: str | None = None,
+    tier: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Offers now, cheapest per GPU-hour first."""
+    wanted = OfferFilter(provider=provider, gpu=gpu, region=region, tier=tier)
+    offers = await product_of(request).offers.find_offers(wanted)
+    page, next_cursor = page_of(offers, price_per_gpu, limit, cursor)
+    return listing([offer_to_document(offer) for offer in page], next_cursor)
+
+
+@router.get("/offers/{offer_id:path}/prices")
+async def list_prices(
+    request: Request,
+    caller: AnyCaller,
+    offer_id: str,
+    since: Annotated[datetime | None, Query(alias="from")] = None,
+    until: Annotated[datetime | None, Query(alias="to")] = None,
+) -> JSONResponse:
+    """Price changes of one offer, led by the price in force at the start; 30 days when no time is given."""
+    product = product_of(request)
+    now = product.clock.now()
+    window = window_between(since, until) or Window(now - HISTORY, now)
+    points = await product.offers.find_prices(offer_id, window)
+    items = [
+        {
+            "at": format_time(point.at),
+            "price_usd_per_node_hour": format_usd(point.price_usd_per_node_hour),
+            "stock_nodes": point.stock_nodes,
+            "available": point.available,
+        }
+        for point in points
+    ]
+    return listing(items, None)
+
+
+@router.get("/offers/{offer_id:path}")
+async def show_offer(request: Request, caller: AnyCaller, offer_id: str) -> JSONResponse:
+    """One offer that is on sale now."""
+    return JSONResponse(offer_to_document(await product_of(request).offers.find_offer(offer_id)))
+
+
+@router.get("/providers")
+async def list_providers(request: Request, caller: AnyCaller) -> JSONResponse:
+    """Every configured provider: capabilities, health and freshness of its feed, rejected rows."""
+    offers = product_of(request).offers
+    items = []
+    for feed in await offers.find_feeds():
+        spec = SPECS.get(feed.provider)
+        latest = await offers.find_rejected(feed.provider)
+        rows = latest.rejected if latest else ()
+        items.append(
+            {
+                **feed_to_document(feed),
+                "title": spec.title if spec else feed.provider,
+                "capabilities": sorted(spec.capabilities) if spec else [],
+                "idempotency": spec.idempotency if spec else None,
+                "rejected_rows": [{"row": row.row, "reason": row.reason} for row in rows],
+            }
+        )
+    return listing(items, None)

@@ -1,0 +1,60 @@
+"""Health, readiness, metrics, and the audit trail."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from api.dependencies import AnyCaller, Cursor, Limit, listing, product_of
+from api.schemas.times import format_time
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/healthz", include_in_schema=False)
+async def healthz() -> PlainTextResponse:
+    """The process runs."""
+    return PlainTextResponse("ok\n")
+
+
+@router.get("/readyz", include_in_schema=False)
+async def readyz(request: Request) -> JSONResponse:
+    """200 once the schema is current, a first poll has ended and the reconciler has made a pass."""
+    state = product_of(request).readiness.as_document()
+    return JSONResponse(state, 200 if all(state.values()) else 503)
+
+
+@router.get("/metrics", include_in_schema=False)
+async def metrics() -> Response:
+    """Figures in the Prometheus text form."""
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/v1/audit")
+async def list_audit(
+    request: Request,
+    caller: AnyCaller,
+    object_id: str | None = None,
+    team: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Who did what, newest first."""
+    page = await product_of(request).accounts.find_audit(
+        caller, limit, cursor, object_id=object_id, team=team
+    )
+    items = [
+        {
+            "at": format_time(entry.at),
+            "actor": entry.actor,
+            "action": entry.action,
+            "object_kind": entry.object_kind,
+            "object_id": entry.object_id,
+            "team": entry.team,
+            "detail": entry.detail,
+            "provider_request_id": entry.provider_request_id,
+        }
+        for entry in page.items
+    ]
+    return listing(items, page.next_cursor)

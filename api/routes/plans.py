@@ -1,0 +1,152 @@
+"""Plans: ask for one, follow it, read it, approve it, reserve it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from api.dependencies import (
+    Approver,
+    Cursor,
+    Limit,
+    PlanReader,
+    PlanWriter,
+    ReservationWriter,
+    answer_once,
+    json_answer,
+    listing,
+    product_of,
+)
+from api.schemas.plan import PlanForm, plan_to_document
+from api.schemas.reservation import ReservationsForm, reservation_to_document
+from api.schemas.times import format_time
+from api.schemas.workload_writer import to_document
+from api.schemas.workloads import read_workloads
+from broker.domain.errors import FieldProblem, InputError
+from broker.ports import PlanOptions, PlanRecord, PlanState
+from broker.services.accounts import Answer
+
+router = APIRouter(prefix="/v1/plans", tags=["plans"])
+LARGEST_DOCUMENT_BYTES = 8 * 1024 * 1024
+
+
+def record_to_document(record: PlanRecord) -> dict[str, Any]:
+    """A plan as the API shows it: the whole plan once there is one, else where it stands."""
+    body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
+    if record.plan is not None:
+        body = plan_to_document(record.plan)
+    return {
+        **body,
+        "team": record.team,
+        "created_at": format_time(record.created_at),
+        "state": str(record.state),
+        "problem": record.problem,
+        "needs_approval": record.needs_approval,
+        "approved_by": record.approved_by,
+        "approved_at": format_time(record.approved_at) if record.approved_at else None,
+        "supersedes": record.supersedes,
+    }
+
+
+def record_to_summary(record: PlanRecord) -> dict[str, Any]:
+    """A plan as a list shows it: without placements and spend lines."""
+    whole = record_to_document(record)
+    return {name: value for name, value in whole.items() if name not in {"placements", "spend"}}
+
+
+async def _text(request: Request) -> str:
+    body = await request.body()
+    if len(body) > LARGEST_DOCUMENT_BYTES:
+        problem = FieldProblem("", f"{len(body)} bytes", f"at most {LARGEST_DOCUMENT_BYTES}")
+        raise InputError("request", (problem,))
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise InputError("request", (FieldProblem("", str(error), "UTF-8 text"),)) from error
+
+
+@router.post("", status_code=202, responses={202: {"description": "Planning; follow Location"}})
+async def request_plan(
+    request: Request,
+    caller: PlanWriter,
+    time_limit_s: Annotated[float | None, Query(gt=0, le=3600)] = None,
+    gap: Annotated[float, Query(ge=0, lt=1)] = 0.01,
+    seed: Annotated[int, Query(ge=0, le=2**31 - 1)] = 1,
+) -> Response:
+    """Asks for a plan with a workloads document (JSON or YAML)."""
+    product = product_of(request)
+    text = await _text(request)
+
+    async def act() -> Answer:
+        wish = read_workloads(text, source="request", base=None, now=product.clock.now())
+        options = PlanOptions(time_limit_s or product.settings.plan_time_limit_s, gap, seed)
+        # Stored with absolute times, so that a run after a crash asks the same question.
+        document = json.dumps(to_document(wish))
+        record = await product.planning.request_plan(caller, document, wish, options)
+        product.background.start(product.planning.run(record.plan_id))
+        body = {"plan_id": record.plan_id, "status": str(record.state)}
+        return json_answer(202, body, {"Location": f"/v1/plans/{record.plan_id}"})
+
+    return await answer_once(request, caller, act)
+
+
+@router.get("")
+async def list_plans(
+    request: Request,
+    caller: PlanReader,
+    team: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Plans, newest first, without their placements."""
+    page = await product_of(request).planning.find_plans(caller, limit, cursor, team=team)
+    return listing([record_to_summary(record) for record in page.items], page.next_cursor)
+
+
+@router.get("/{plan_id}", responses={200: {"model": PlanForm}})
+async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> JSONResponse:
+    """One plan, or where it stands."""
+    return JSONResponse(record_to_document(await product_of(request).planning.find_plan(caller, plan_id)))
+
+
+@router.get("/{plan_id}/events")
+async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> StreamingResponse:
+    """Progress as server-sent events; the last one has state ``done`` or ``failed``."""
+    product = product_of(request)
+    record = await product.planning.find_plan(caller, plan_id)
+
+    async def lines() -> AsyncIterator[str]:
+        if record.state in {PlanState.QUEUED, PlanState.RUNNING}:
+            async for event in product.events.listen(plan_id):
+                yield f"event: progress\ndata: {json.dumps(event)}\n\n"
+            return
+        yield f"event: progress\ndata: {json.dumps({'state': str(record.state)})}\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+@router.post("/{plan_id}/approve", responses={200: {"model": PlanForm}})
+async def approve_plan(request: Request, caller: Approver, plan_id: str) -> Response:
+    """Finance's word on exactly this plan."""
+
+    async def act() -> Answer:
+        record = await product_of(request).planning.approve(caller, plan_id)
+        return json_answer(200, record_to_summary(record))
+
+    return await answer_once(request, caller, act)
+
+
+@router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})
+async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: str) -> Response:
+    """Reserves all of a plan, or leaves nothing held."""
+
+    async def act() -> Answer:
+        reservations = await product_of(request).reservations.reserve_plan(caller, plan_id)
+        body = {"reservations": [reservation_to_document(row) for row in reservations]}
+        return json_answer(202, body, {"Location": f"/v1/reservations?plan_id={plan_id}"})
+
+    return await answer_once(request, caller, act)

@@ -1,0 +1,67 @@
+"""Reservations: one offer held, seen, and given back."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from api.dependencies import (
+    Cursor,
+    Limit,
+    PlanReader,
+    ReservationWriter,
+    answer_once,
+    json_answer,
+    listing,
+    product_of,
+)
+from api.schemas.reservation import ReservationForm, ReservationRequest, reservation_to_document
+from broker.services.accounts import Answer
+
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
+
+
+@router.post("", status_code=202, responses={202: {"model": ReservationForm}})
+async def reserve_offer(request: Request, caller: ReservationWriter, wish: ReservationRequest) -> Response:
+    """Holds nodes of one offer, now or from a later time."""
+
+    async def act() -> Answer:
+        reservation = await product_of(request).reservations.reserve_offer(
+            caller, wish.offer_id, wish.nodes, wish.start, wish.end, wish.workload
+        )
+        location = f"/v1/reservations/{reservation.reservation_id}"
+        return json_answer(202, reservation_to_document(reservation), {"Location": location})
+
+    return await answer_once(request, caller, act)
+
+
+@router.get("")
+async def list_reservations(
+    request: Request,
+    caller: PlanReader,
+    plan_id: str | None = None,
+    team: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Reservations, newest first."""
+    page = await product_of(request).reservations.find_reservations(
+        caller, limit, cursor, plan_id=plan_id, team=team
+    )
+    return listing([reservation_to_document(row) for row in page.items], page.next_cursor)
+
+
+@router.get("/{reservation_id}", responses={200: {"model": ReservationForm}})
+async def show_reservation(request: Request, caller: PlanReader, reservation_id: str) -> JSONResponse:
+    """One reservation."""
+    reservation = await product_of(request).reservations.find_reservation(caller, reservation_id)
+    return JSONResponse(reservation_to_document(reservation))
+
+
+@router.delete("/{reservation_id}", status_code=202, responses={202: {"model": ReservationForm}})
+async def release_reservation(
+    request: Request, caller: ReservationWriter, reservation_id: str
+) -> JSONResponse:
+    """Releases; a second time is no error. ``releasing`` until the provider shows it gone."""
+    reservation = await product_of(request).reservations.release(caller, reservation_id)
+    return JSONResponse(reservation_to_document(reservation), 202)

@@ -1,0 +1,222 @@
+"""Planning: requests for plans, their runs, and finance's word on them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+
+from broker.domain.access import require_scope, require_sight, team_filter
+from broker.domain.account import AuditEntry, Caller, Scope
+from broker.domain.errors import BrokerError, Conflict, NotPermitted
+from broker.domain.freshness import fresh_offers
+from broker.domain.identity import ENTROPY_BYTES, make_id
+from broker.domain.money import format_usd
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+from broker.ports import (
+    Clock,
+    EventStream,
+    Executor,
+    Notifier,
+    Page,
+    PlanCall,
+    PlanOptions,
+    PlanRecord,
+    PlanState,
+    RequestReader,
+    UnitOfWorkFactory,
+)
+
+log = logging.getLogger(__name__)
+
+PAGE = 200
+UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningRules:
+    """``approval_limit_usd`` None: no plan needs finance's word.
+
+    Offers that nobody confirmed within ``max_offer_age`` are left out.
+    """
+
+    approval_limit_usd: Decimal | None = None
+    max_offer_age: timedelta = timedelta(minutes=10)
+
+    def needs_approval(self, cost_usd: Decimal) -> bool:
+        """Whether a plan of that cost waits for finance."""
+        return self.approval_limit_usd is not None and cost_usd > self.approval_limit_usd
+
+
+class PlanningService:
+    """Use cases of plans.
+
+    ``plan_call`` is a module-level function, as ``executor`` may run it in another process.
+    ``read_request`` reads a stored document again, for a run that a crash cut off.
+    """
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        plan_call: PlanCall,
+        executor: Executor,
+        clock: Clock,
+        notifier: Notifier,
+        events: EventStream,
+        *,
+        read_request: RequestReader,
+        rules: PlanningRules | None = None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._plan_call = plan_call
+        self._executor = executor
+        self._clock = clock
+        self._notifier = notifier
+        self._events = events
+        self._read_request = read_request
+        self._rules = rules or PlanningRules()
+        self._random_bytes = random_bytes
+
+    async def request_plan(
+        self, caller: Caller, document: str, request: PlanRequest, options: PlanOptions
+    ) -> PlanRecord:
+        """Stores a wish for a plan as ``queued``; ``run`` makes it."""
+        require_scope(caller, Scope.PLANS_WRITE)
+        if not caller.sees(request.team):
+            raise NotPermitted(f"key {caller.key_id} of team {caller.team} cannot plan for {request.team}")
+        now = self._clock.now()
+        record = PlanRecord(
+            plan_id=make_id("plan", now, self._random_bytes(ENTROPY_BYTES)),
+            team=request.team,
+            state=PlanState.QUEUED,
+            document=document,
+            options=options,
+            created_at=now,
+            requested_by=caller.key_id,
+        )
+        async with self._uow_factory() as uow:
+            await uow.plans.add(record)
+            await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
+            await uow.commit()
+        self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
+        return record
+
+    async def run(self, plan_id: str) -> PlanRecord:
+        """Plans now, and stores the plan or the problem; a plan that is done already stays as it is."""
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+        if record.state not in UNFINISHED:
+            return record
+        record = await self._store(replace(record, state=PlanState.RUNNING), "plan.run")
+        self._events.publish(plan_id, {"state": PlanState.RUNNING.value})
+        plan, problem = await self._attempt(record)
+        if plan is None:
+            record = replace(record, state=PlanState.FAILED, problem=problem)
+        else:
+            plan = replace(plan, plan_id=plan_id, created_at=record.created_at, team=record.team)
+            needed = self._rules.needs_approval(plan.cost_usd)
+            record = replace(record, state=PlanState.DONE, plan=plan, needs_approval=needed)
+        record = await self._store(record, f"plan.{record.state}")
+        await self._tell(record)
+        return record
+
+    async def _attempt(self, record: PlanRecord) -> tuple[Plan | None, str | None]:
+        try:
+            request = self._read_request(record.document)
+            offers = await self._usable_offers()
+            future = self._executor.submit(
+                self._plan_call, request, offers, self._clock.now(), record.options
+            )
+            return await asyncio.wrap_future(future), None
+        except BrokerError as error:
+            return None, str(error)
+        except Exception as error:  # the planner's own fault: the record must say so, not stay "running"
+            log.exception("plan %s failed unexpectedly", record.plan_id)
+            return None, f"unexpected {type(error).__name__}: {error}"
+
+    async def _usable_offers(self) -> tuple[Offer, ...]:
+        async with self._uow_factory() as uow:
+            offers = await uow.offers.find_current()
+            feeds = await uow.offers.find_feeds()
+        return fresh_offers(offers, feeds, self._clock.now(), self._rules.max_offer_age)
+
+    async def _tell(self, record: PlanRecord) -> None:
+        event: dict[str, object] = {"state": record.state.value}
+        if record.plan is not None:
+            event |= {"status": record.plan.status.value, "cost_usd": format_usd(record.plan.cost_usd)}
+        if record.problem is not None:
+            event["problem"] = record.problem
+        self._events.publish(record.plan_id, event)
+        await self._notifier.notify(f"plan.{record.state}", record.team, {"plan_id": record.plan_id, **event})
+
+    async def recover(self) -> tuple[PlanRecord, ...]:
+        """Runs again what a crash left queued or running, oldest first."""
+        unfinished: list[PlanRecord] = []
+        cursor: str | None = None
+        while True:
+            async with self._uow_factory() as uow:
+                page = await uow.plans.find_page(None, PAGE, cursor)
+            unfinished.extend(record for record in page.items if record.state in UNFINISHED)
+            cursor = page.next_cursor
+            if cursor is None:
+                return tuple([await self.run(record.plan_id) for record in reversed(unfinished)])
+
+    async def approve(self, caller: Caller, plan_id: str) -> PlanRecord:
+        """Finance's word on exactly this plan; a second one changes nothing."""
+        require_scope(caller, Scope.SPEND_APPROVE)
+        record = await self.find_plan(caller, plan_id)
+        if record.plan is None:
+            raise Conflict(f"plan {plan_id} is {record.state}: there is nothing to approve yet")
+        if record.approved_by is not None:
+            return record
+        approved = replace(record, approved_by=caller.key_id, approved_at=self._clock.now())
+        detail = f"seen: cost {format_usd(record.plan.cost_usd)} USD"
+        approved = await self._store(approved, "plan.approve", caller.key_id, detail)
+        await self._notifier.notify("plan.approved", record.team, {"plan_id": plan_id})
+        return approved
+
+    async def find_plan(self, caller: Caller, plan_id: str) -> PlanRecord:
+        """One plan; NotFound for another team's."""
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+        require_sight(caller, record.team, "plan", plan_id)
+        return record
+
+    async def find_plans(
+        self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
+    ) -> Page[PlanRecord]:
+        """Plans, newest first; only the caller's team unless an administrator asks."""
+        async with self._uow_factory() as uow:
+            return await uow.plans.find_page(team_filter(caller, team), limit, cursor)
+
+    async def find_current_plans(self, caller: Caller, *, team: str | None = None) -> tuple[PlanRecord, ...]:
+        """Each team's newest plan for each set of workloads that nothing took the place of."""
+        async with self._uow_factory() as uow:
+            return await uow.plans.find_current(team_filter(caller, team))
+
+    async def _store(
+        self, record: PlanRecord, action: str, actor: str = "planner", detail: str = ""
+    ) -> PlanRecord:
+        async with self._uow_factory() as uow:
+            stored = await uow.plans.update(record)
+            await uow.accounts.add_audit(self._entry(stored, action, actor, detail or record.problem or ""))
+            await uow.commit()
+        return stored
+
+    def _entry(self, record: PlanRecord, action: str, actor: str, detail: str = "") -> AuditEntry:
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=actor,
+            action=action,
+            object_kind="plan",
+            object_id=record.plan_id,
+            team=record.team,
+            detail=detail,
+        )

@@ -1,0 +1,290 @@
+"""Reconciling: passes that bring our rows and the providers' ledgers together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.domain.account import AuditEntry
+from broker.domain.errors import BrokerError, ConcurrentChange, LeaseNotFound, ProviderError, RateLimited
+from broker.domain.holding_orders import bought_later
+from broker.domain.reconciling import (
+    Abandon,
+    Action,
+    Adopt,
+    BeginRelease,
+    Buy,
+    Lost,
+    MoveTo,
+    Release,
+    Resend,
+    Retry,
+    Sight,
+    Wait,
+    decide,
+    find_strays,
+    is_behind,
+    quiet_since,
+)
+from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
+from broker.leasing import HOPELESS, Leasing, Outcome
+from broker.ports import Clock, Notifier, Reserver, UnitOfWorkFactory
+
+log = logging.getLogger(__name__)
+
+ACTOR = "reconciler"
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileRules:
+    """``settle``: how long an unanswered order may be in flight or not yet listed; longer than any call.
+
+    ``stray_grace``: how long a lease that nobody asked for is watched before it is released, at most
+    ``max_strays`` a pass; ``report_only`` releases none.
+    """
+
+    settle: timedelta = timedelta(minutes=2)
+    stray_grace: timedelta = timedelta(minutes=15)
+    max_strays: int = 3
+    report_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileReport:
+    """One pass: what was done to which reservation, strays seen and released, what failed.
+
+    ``alarm``: more strays were due than one pass may release.
+    """
+
+    started_at: datetime
+    actions: tuple[tuple[str, str], ...] = ()
+    strays: tuple[Lease, ...] = ()
+    released: tuple[Lease, ...] = ()
+    alarm: bool = False
+    errors: tuple[str, ...] = ()
+
+
+class ReconcileService:
+    """Finishes what crashes left, follows the providers' states, and cleans up after both.
+
+    ``reservers`` by provider key. One pass at a time.
+    """
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        reservers: Mapping[str, Reserver],
+        clock: Clock,
+        notifier: Notifier,
+        *,
+        rules: ReconcileRules | None = None,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._reservers = reservers
+        self._clock = clock
+        self._notifier = notifier
+        self._rules = rules or ReconcileRules()
+        self._leasing = Leasing(uow_factory, reservers, clock)
+        self._stray_since: dict[tuple[str, str], datetime] = {}
+        self._passing = asyncio.Lock()
+
+    async def run_once(self) -> ReconcileReport:
+        """One pass: lists every provider, then takes one action for each open reservation.
+
+        A provider that cannot be listed is left alone in this pass, and named in ``errors``.
+        """
+        async with self._passing:
+            report = ReconcileReport(self._clock.now())
+            clouds, errors = await self._list_clouds()
+            async with self._uow_factory() as uow:
+                rows = await uow.reservations.find_open()
+                install_id = await uow.accounts.install_id()
+            actions = []
+            for row in rows:
+                if row.offer.provider in clouds:
+                    try:
+                        name = await self._advance(row, clouds[row.offer.provider])
+                    except ConcurrentChange:
+                        name = "overtaken"
+                    except BrokerError as error:
+                        name = "failed"
+                        errors.append(f"{row.reservation_id}: {error}")
+                    if name != "Wait":
+                        actions.append((row.reservation_id, name))
+            report = replace(report, actions=tuple(actions), errors=tuple(errors))
+            return await self._sweep(report, clouds, install_id)
+
+    async def _list_clouds(self) -> tuple[dict[str, Sequence[Lease]], list[str]]:
+        names = list(self._reservers)
+        answers = await asyncio.gather(
+            *(self._reservers[name].list_leases() for name in names), return_exceptions=True
+        )
+        clouds: dict[str, Sequence[Lease]] = {}
+        errors: list[str] = []
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, ProviderError):
+                errors.append(str(answer))
+            elif isinstance(answer, Exception):
+                log.error("listing %s failed unexpectedly", name, exc_info=answer)
+                errors.append(f"{name}: unexpected {type(answer).__name__}: {answer}")
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                clouds[name] = answer
+        return clouds, errors
+
+    async def _advance(self, row: Reservation, leases: Sequence[Lease]) -> str:
+        """Decides on one reservation as it stands now, and acts; the action's name."""
+        async with self._uow_factory() as uow:
+            row = await uow.reservations.find(row.reservation_id)
+            siblings = () if row.plan_id is None else await uow.reservations.find_open()
+        siblings = tuple(
+            r for r in siblings if r.plan_id == row.plan_id and r.reservation_id != row.reservation_id
+        )
+        sight = Sight(
+            now=self._clock.now(),
+            leases=[*leases, *await self._second_look(row, leases)],
+            idempotency=self._reservers[row.offer.provider].idempotency,
+            settle=self._rules.settle,
+            quiet_since=quiet_since(row, siblings),
+            behind=is_behind(row, siblings),
+        )
+        action = decide(row, sight)
+        await self._act(row, action, sight)
+        return type(action).__name__
+
+    async def _second_look(self, row: Reservation, leases: Sequence[Lease]) -> list[Lease]:
+        """Held leases that the list does not show, asked for one by one; what is gone stays out."""
+        listed = {lease.reference for lease in leases}
+        reserver = self._reservers[row.offer.provider]
+        found = []
+        for unit in row.units:
+            if unit.state is UnitState.HELD and unit.reference is not None and unit.reference not in listed:
+                try:
+                    found.append(await reserver.find_lease(unit.reference, row.offer.region))
+                except LeaseNotFound:
+                    continue
+        return found
+
+    async def _act(self, row: Reservation, action: Action, sight: Sight) -> None:
+        leasing = self._leasing
+        match action:
+            case Wait():
+                return
+            case Buy():
+                await self._follow_up(await leasing.buy(row, ACTOR))
+            case Resend(ordinal):
+                await self._follow_up(await leasing.ask(row, ordinal, ACTOR, list(sight.leases)))
+            case Adopt(ordinal, lease, extras):
+                adopted = await leasing.adopt(row, ordinal, lease, sight.leases, ACTOR)
+                for extra in extras:
+                    await leasing.end_lease(extra)
+                await self._tell(adopted)
+            case Retry(ordinal):
+                await leasing.retry(row, ordinal, ACTOR)
+            case Release(leases):
+                await leasing.ask_release(row, leases, ACTOR)
+            case _:
+                await self._conclude(row, action)
+
+    async def _conclude(self, row: Reservation, action: Action) -> None:
+        """Actions on our own rows, which others are told of."""
+        match action:
+            case Abandon(reason, whole_plan):
+                for left in await self._leasing.abandon(row, reason, ACTOR, whole_plan=whole_plan):
+                    await self._tell(left)
+            case Lost(ordinals, reason):
+                await self._tell(await self._leasing.lose(row, ordinals, reason, ACTOR))
+            case MoveTo(state):
+                await self._tell(await self._leasing.move(row, state, ACTOR))
+            case BeginRelease(reason):
+                leaving = await self._leasing.begin_release(row, reason, ACTOR)
+                await self._tell(await self._leasing.release_held(leaving, ACTOR))
+
+    async def _follow_up(self, outcome: Outcome) -> None:
+        """After an order: a refusal ends a first purchase with its plan, and delays a later one."""
+        row = outcome.reservation
+        if outcome.refused and row.is_open and row.state is not ReservationState.RELEASING:
+            if bought_later(row.offer, row.start, row.created_at):
+                await self._refused_later(outcome)
+            elif not isinstance(outcome.error, RateLimited):
+                for left in await self._leasing.abandon(row, str(outcome.error), ACTOR, whole_plan=True):
+                    await self._tell(left)
+            return
+        await self._tell(row)
+
+    async def _refused_later(self, outcome: Outcome) -> None:
+        row, reason = outcome.reservation, str(outcome.error)
+        held = any(unit.state is UnitState.HELD for unit in row.units)
+        if isinstance(outcome.error, HOPELESS):
+            for left in await self._leasing.abandon(row, reason, ACTOR, whole_plan=False):
+                await self._tell(left)
+        elif row.state is ReservationState.PENDING and not held:
+            await self._tell(await self._leasing.park(row, reason, ACTOR))
+
+    async def _sweep(
+        self, report: ReconcileReport, clouds: Mapping[str, Sequence[Lease]], install_id: str
+    ) -> ReconcileReport:
+        """Watches leases of ours that no open intent is for, and releases those past their grace."""
+        async with self._uow_factory() as uow:
+            rows = await uow.reservations.find_open()
+        by_provider: defaultdict[str, list[Reservation]] = defaultdict(list)
+        for row in rows:
+            by_provider[row.offer.provider].append(row)
+        strays = [
+            lease
+            for provider, leases in clouds.items()
+            for lease in find_strays(leases, by_provider[provider], install_id)
+        ]
+        due = self._past_grace(strays, clouds)
+        released = []
+        if not self._rules.report_only:
+            for lease in due[: self._rules.max_strays]:
+                await self._audit_stray(lease)
+                await self._leasing.end_lease(lease)
+                released.append(lease)
+        alarm = len(due) > self._rules.max_strays
+        if alarm:
+            log.error("%d leases carry our tag and nobody asked for them", len(due))
+        return replace(report, strays=tuple(strays), released=tuple(released), alarm=alarm)
+
+    def _past_grace(self, strays: Sequence[Lease], clouds: Mapping[str, object]) -> list[Lease]:
+        now = self._clock.now()
+        seen = {(lease.provider, lease.reference) for lease in strays}
+        self._stray_since = {
+            key: since for key, since in self._stray_since.items() if key in seen or key[0] not in clouds
+        }
+        for key in seen:
+            self._stray_since.setdefault(key, now)
+        return [
+            lease
+            for lease in strays
+            if now - self._stray_since[lease.provider, lease.reference] >= self._rules.stray_grace
+        ]
+
+    async def _audit_stray(self, lease: Lease) -> None:
+        entry = AuditEntry(
+            at=self._clock.now(),
+            actor=ACTOR,
+            action="lease.release_stray",
+            object_kind="lease",
+            object_id=f"{lease.provider}/{lease.reference}",
+            team="admin",
+            detail=f"tag {lease.tag}: no open intent is for it",
+        )
+        async with self._uow_factory() as uow:
+            await uow.accounts.add_audit(entry)
+            await uow.commit()
+
+    async def _tell(self, row: Reservation) -> None:
+        body: dict[str, object] = {
+            "reservation_id": row.reservation_id,
+            "state": row.state.value,
+            "plan_id": row.plan_id,
+            "reason": row.reason,
+        }
+        await self._notifier.notify("reservation.changed", row.team, body)

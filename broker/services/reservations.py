@@ -1,0 +1,349 @@
+"""Reservations: from a plan or an offer to capacity that is held, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker.domain.access import require_scope, require_sight, team_filter
+from broker.domain.account import AuditEntry, Caller, Scope
+from broker.domain.charging import owed_usd
+from broker.domain.errors import (
+    ApprovalRequired,
+    Conflict,
+    InputError,
+    NotFound,
+    OverBudget,
+    ProviderError,
+    StalePlan,
+)
+from broker.domain.holding_orders import (
+    Intent,
+    find_drifts,
+    free_nodes,
+    intents_of,
+    opening_state,
+    placement_cost_usd,
+    units_of,
+)
+from broker.domain.identity import ENTROPY_BYTES, make_id
+from broker.domain.money import ZERO, format_usd
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.window_orders import default_window, find_order_problems
+from broker.domain.workload import PlanRequest
+from broker.leasing import Leasing, Outcome
+from broker.ports import (
+    Clock,
+    Notifier,
+    Page,
+    PlanRecord,
+    PlanState,
+    Reserver,
+    UnitOfWork,
+    UnitOfWorkFactory,
+)
+
+RECENT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ReservingRules:
+    """``price_tolerance``: share by which a placement may have become dearer.
+
+    ``start_patience``: how late a planned run may begin, its length unchanged.
+    """
+
+    price_tolerance: float = 0.02
+    start_patience: timedelta = timedelta(hours=1)
+
+
+class ReservationsService:
+    """Use cases of reservations. ``reservers`` by provider key.
+
+    ``read_request`` reads a plan's stored document, for its budget; None leaves the budget to the planner.
+    """
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        reservers: Mapping[str, Reserver],
+        clock: Clock,
+        notifier: Notifier,
+        *,
+        rules: ReservingRules | None = None,
+        read_request: Callable[[str], PlanRequest] | None = None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._reservers = reservers
+        self._clock = clock
+        self._notifier = notifier
+        self._rules = rules or ReservingRules()
+        self._read_request = read_request
+        self._random_bytes = random_bytes
+        self._leasing = Leasing(uow_factory, reservers, clock)
+        self._intending = asyncio.Lock()
+
+    async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
+        """All of a plan, or nothing left held.
+
+        What starts later and is not a window is stored as ``scheduled``. An order whose answer is lost
+        stops the buying; the reconciler finishes it, in the same order. Raises StalePlan,
+        ApprovalRequired, OverBudget, Conflict before anything is bought, and the provider's error
+        after everything was given back, with what that cost.
+        """
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        async with self._intending:
+            reservations = await self._intend_plan(caller, plan_id)
+        for reservation in reservations:
+            if reservation.state is not ReservationState.PENDING:
+                continue
+            outcome = await self._leasing.buy(reservation, caller.key_id)
+            if outcome.refused:
+                await self._compensate(outcome, caller.key_id)
+            if outcome.error is not None or not outcome.reservation.is_open:
+                break
+        held = await self._reload(reservations)
+        await self._tell("plan.reserved", held)
+        return held
+
+    async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
+        """Checks everything and stores every intent, in one transaction."""
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+            require_sight(caller, record.team, "plan", plan_id)
+            plan = await self._approved(uow, record)
+            offers = await self._current_offers(uow, plan)
+            self._check_prices(plan, offers)
+            self._check_budget(record, plan, offers)
+            now = self._clock.now()
+            intents = intents_of(plan, offers, now, self._rules.start_patience)
+            drafts = await self._draft(uow, intents, record.team, caller, plan_id)
+            await uow.plans.update(await _taken_up(uow, record))
+            await uow.commit()
+        return drafts
+
+    async def _approved(self, uow: UnitOfWork, record: PlanRecord) -> Plan:
+        if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
+            raise Conflict(f"plan {record.plan_id} is {record.state}: it cannot be reserved")
+        if not record.plan.placements:
+            raise Conflict(f"plan {record.plan_id} places nothing: there is nothing to reserve")
+        if record.needs_approval and record.approved_by is None:
+            raise ApprovalRequired(
+                f"plan {record.plan_id} costs {format_usd(record.plan.cost_usd)} USD, over the limit: "
+                f"POST /v1/plans/{record.plan_id}/approve with a key that has {Scope.SPEND_APPROVE}"
+            )
+        if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
+            raise Conflict(f"plan {record.plan_id} is reserved already")
+        return record.plan
+
+    async def _current_offers(self, uow: UnitOfWork, plan: Plan) -> dict[str, Offer]:
+        offers = {}
+        for offer_id in {placement.offer_id for placement in plan.placements}:
+            try:
+                offers[offer_id] = await uow.offers.find_offer(offer_id)
+            except NotFound:
+                continue
+        return offers
+
+    def _check_prices(self, plan: Plan, offers: Mapping[str, Offer]) -> None:
+        drifts = find_drifts(plan, offers, self._rules.price_tolerance)
+        if drifts:
+            tolerance = f"more than {self._rules.price_tolerance:.1%}"
+            words = "; ".join(str(drift) for drift in drifts)
+            raise StalePlan(f"plan {plan.plan_id}: {words} ({tolerance} dearer is too much); plan again")
+
+    def _check_budget(self, record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
+        if self._read_request is None:
+            return
+        budget = self._read_request(record.document).budget_usd
+        cost = sum((placement_cost_usd(p, offers[p.offer_id]) for p in plan.placements), ZERO)
+        if budget is not None and cost > budget:
+            raise OverBudget(
+                f"plan {record.plan_id} costs {format_usd(cost)} USD now, "
+                f"the budget is {format_usd(budget)} USD"
+            )
+
+    async def _draft(
+        self,
+        uow: UnitOfWork,
+        intents: Iterable[Intent],
+        team: str,
+        caller: Caller,
+        plan_id: str | None,
+    ) -> tuple[Reservation, ...]:
+        """Stores an intent with its tags for each wish, if stock is left for it."""
+        install_id = await uow.accounts.install_id()
+        known = list(await uow.reservations.find_open())
+        drafts = []
+        for intent in intents:
+            _require_stock(intent, known)
+            draft = self._reservation(intent, install_id, team, caller, plan_id)
+            await uow.reservations.add(draft)
+            await uow.accounts.add_audit(self._entry(draft, caller))
+            known.append(draft)
+            drafts.append(draft)
+        return tuple(drafts)
+
+    def _reservation(
+        self, intent: Intent, install_id: str, team: str, caller: Caller, plan_id: str | None
+    ) -> Reservation:
+        now = self._clock.now()
+        reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
+        reserver = self._leasing.reserver(intent.offer.provider)
+        per_order = reserver.nodes_per_order(intent.offer)
+        return Reservation(
+            reservation_id=reservation_id,
+            team=team,
+            state=opening_state(intent, now),
+            offer=intent.offer,
+            nodes=intent.nodes,
+            start=intent.start,
+            end=intent.end,
+            units=units_of(install_id, reservation_id, intent.nodes, per_order),
+            created_at=now,
+            workload=intent.workload,
+            plan_id=plan_id,
+            requested_by=caller.key_id,
+        )
+
+    def _entry(self, reservation: Reservation, caller: Caller) -> AuditEntry:
+        tags = ", ".join(unit.tag for unit in reservation.units)
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=caller.key_id,
+            action="reservation.intend",
+            object_kind="reservation",
+            object_id=reservation.reservation_id,
+            team=reservation.team,
+            detail=f"{reservation.state}: {reservation.nodes} × {reservation.offer.offer_id}, tags {tags}",
+        )
+
+    async def _compensate(self, outcome: Outcome, actor: str) -> None:
+        """Gives everything back, and raises the provider's error with what it cost."""
+        error = outcome.error
+        assert error is not None
+        left = await self._leasing.abandon(outcome.reservation, str(error), actor, whole_plan=True)
+        cost = format_usd(owed_usd(left, self._clock.now()))
+        open_ = [row.reservation_id for row in left if row.is_open]
+        said = str(error).removeprefix(f"{error.provider}: ")
+        words = f"{said}; everything is given back, it cost {cost} USD"
+        if open_:
+            words += f" (still being released: {', '.join(open_)})"
+        await self._tell("reservation.failed", left)
+        raise _same_kind(error, words) from error
+
+    async def reserve_offer(
+        self,
+        caller: Caller,
+        offer_id: str,
+        nodes: int,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        workload: str | None = None,
+    ) -> Reservation:
+        """``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
+
+        Raises InputError that names the field, NotFound, Conflict when others hold the stock, and
+        the provider's error; then nothing is held.
+        """
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        async with self._intending, self._uow_factory() as uow:
+            offer = await uow.offers.find_offer(offer_id)
+            now = self._clock.now()
+            begin, until = default_window(offer, start, end, now)
+            intent = Intent(offer, nodes, begin, until, workload)
+            problems = find_order_problems(intent, now, self._rules.start_patience)
+            if problems:
+                raise InputError("reservation", problems)
+            wish = replace(intent, start=max(begin, now)) if offer.window is None else intent
+            (reservation,) = await self._draft(uow, (wish,), caller.team, caller, None)
+            await uow.commit()
+        if reservation.state is ReservationState.SCHEDULED:
+            return reservation
+        outcome = await self._leasing.buy(reservation, caller.key_id)
+        if outcome.refused:
+            await self._compensate(outcome, caller.key_id)
+        await self._tell("reservation.changed", (outcome.reservation,))
+        return outcome.reservation
+
+    async def release(self, caller: Caller, reservation_id: str) -> Reservation:
+        """Ends a reservation; a second time is no error. What was never bought ends at once."""
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        reservation = await self.find_reservation(caller, reservation_id)
+        if not reservation.is_open or reservation.state is ReservationState.RELEASING:
+            return reservation
+        leaving = await self._leasing.begin_release(
+            reservation, f"released by {caller.key_id}", caller.key_id
+        )
+        left = await self._leasing.release_held(leaving, caller.key_id)
+        await self._tell("reservation.changed", (left,))
+        return left
+
+    async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
+        """One reservation; NotFound for another team's."""
+        async with self._uow_factory() as uow:
+            reservation = await uow.reservations.find(reservation_id)
+        require_sight(caller, reservation.team, "reservation", reservation_id)
+        return reservation
+
+    async def find_reservations(
+        self,
+        caller: Caller,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        plan_id: str | None = None,
+        team: str | None = None,
+    ) -> Page[Reservation]:
+        """Reservations, newest first; only the caller's team unless an administrator asks."""
+        async with self._uow_factory() as uow:
+            return await uow.reservations.find_page(team_filter(caller, team), limit, cursor, plan_id)
+
+    async def _reload(self, reservations: Sequence[Reservation]) -> tuple[Reservation, ...]:
+        async with self._uow_factory() as uow:
+            return tuple([await uow.reservations.find(row.reservation_id) for row in reservations])
+
+    async def _tell(self, event: str, reservations: Iterable[Reservation]) -> None:
+        for row in reservations:
+            body: dict[str, object] = {
+                "reservation_id": row.reservation_id,
+                "state": row.state.value,
+                "plan_id": row.plan_id,
+                "reason": row.reason,
+            }
+            await self._notifier.notify(event, row.team, body)
+
+
+async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:
+    """``record`` as what counts from now on; a proposal takes the place of the plan it was made for."""
+    if record.state is not PlanState.PROPOSED:
+        return record
+    page = await uow.reoptimizations.find_page(record.team, RECENT, None)
+    old = next((look.plan_id for look in page.items if look.new_plan_id == record.plan_id), None)
+    if old is not None and any(other.plan_id == old for other in await uow.reservations.find_open()):
+        raise Conflict(
+            f"plan {old}, whose place {record.plan_id} takes, still holds reservations: release them"
+        )
+    return replace(record, state=PlanState.DONE, supersedes=old)
+
+
+def _require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
+    free = free_nodes(intent, known)
+    if free is not None and intent.nodes > free:
+        raise Conflict(
+            f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {max(0, free)} left "
+            f"of the {intent.offer.stock.nodes} that the provider has"
+        )
+
+
+def _same_kind(error: ProviderError, words: str) -> ProviderError:
+    """An error of the same meaning with other words."""
+    same = type(error)(error.provider, words)
+    same.request_id = error.request_id
+    return same

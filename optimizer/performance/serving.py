@@ -1,0 +1,193 @@
+"""One replica of a served model: what fits, how long a decode step and a prefill take.
+
+Arguments broadcast; bytes are per GPU unless said otherwise, times are seconds. A replica is
+tp × pp × dp GPUs; dp ranks (attention data parallelism) share the experts but not the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimizer.performance.arrays import Array, as_array, smooth_max
+from optimizer.performance.calibration import Calibration, ServingRates
+from optimizer.performance.hardware import GIB, Hardware
+from optimizer.performance.shapes import Shapes, seen_context
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Number formats of a served model: of dense weights, experts and cache, and of the products."""
+
+    dense: str
+    experts: str
+    kv_bytes: Array
+    products: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Degrees of one model copy, one entry a case."""
+
+    tp: Array
+    pp: Array
+    dp: Array
+
+    @property
+    def gpus(self) -> Array:
+        """GPUs of the copy."""
+        return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStep:
+    """One decode step by part; ``total`` is the time between tokens without prefills."""
+
+    total: Array
+    weights: Array
+    cache: Array
+    compute: Array
+    links: Array
+    overhead: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """First tokens of one prompt: ``latency`` on an idle replica, ``work`` it takes from decoding."""
+
+    latency: Array
+    work: Array
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """Everything that prefill and decode need of a model on a replica on its hardware."""
+
+    shapes: Shapes
+    number_format: Format
+    replica: Replica
+    hw: Hardware
+    calibration: Calibration
+
+    @property
+    def rates(self) -> ServingRates:
+        """The serving constants."""
+        return self.calibration.serving
+
+    @property
+    def product_peak(self) -> Array:
+        """Dense rate of the products' format, FLOP/s; formats without units of their own widen to 16 bit."""
+        wide = np.maximum(self.hw.peak["bf16"], self.hw.peak["fp16"])
+        if self.number_format.products in {"bf16", "fp16"}:
+            return wide
+        own = self.hw.peak[self.number_format.products]
+        return np.where(own > 0, own, wide)
+
+
+def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
+    """Dense and routed-expert weights of the whole model, bytes; embeddings stay in 16 bit."""
+    shapes, table = served.shapes, served.rates.weight_bytes
+    dense, experts = table[served.number_format.dense], table[served.number_format.experts]
+    embedding = shapes.embedding_params * max(dense, served.rates.embedding_bytes)
+    inner = (shapes.dense_params - shapes.embedding_params) * dense
+    return embedding + inner, shapes.expert_params * experts
+
+
+def weight_bytes_per_gpu(served: ServedModel) -> Array:
+    """Weights of one GPU: dense over tp·pp, experts over all."""
+    dense, experts = weight_bytes(served)
+    return dense / (served.replica.tp * served.replica.pp) + experts / served.replica.gpus
+
+
+def cache_bytes_per_token(served: ServedModel) -> Array:
+    """Bytes that a cached token takes on each GPU of its tensor group.
+
+    Heads share out up to the count of key-value heads; a latent cache (MLA) is copied to every rank.
+    """
+    shared = np.minimum(served.replica.tp, served.shapes.cache_groups)
+    return served.shapes.kv_elements * served.number_format.kv_bytes / (served.replica.pp * shared)
+
+
+def cache_tokens(served: ServedModel) -> Array:
+    """Tokens that the replica can cache; 0 or less where the weights leave no room.
+
+    (share·memory − workspace − weights) / bytes per token, as vLLM counts blocks [blis].
+    """
+    room = served.rates.memory_share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
+    return (room - weight_bytes_per_gpu(served)) / cache_bytes_per_token(served) * served.replica.dp
+
+
+def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) -> Array:
+    """Sequences that the cache holds at their mean length, input + output/2, seen through windows."""
+    held = seen_context(served.shapes, input_tokens + output_tokens / 2.0)
+    fits_one = cache_tokens(served) >= seen_context(served.shapes, input_tokens + output_tokens)
+    return np.where(fits_one, np.maximum(cache_tokens(served) / held, 1.0), 0.0)
+
+
+def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep:
+    """A step of ``batch`` sequences at mean ``context`` tokens.
+
+    Roofline of bytes and products (p-norm), then launches and all-reduces. Pipelined replicas pass
+    pp batches in turn, so that a sequence meets the whole model at batch/pp.
+    """
+    shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
+    here = np.maximum(batch / replica.pp, 1.0)
+    mine = np.maximum(here / replica.dp, 1.0)
+    weights = _weight_read_s(served, here)
+    cached = seen_context(shapes, context) * cache_bytes_per_token(served) * replica.pp
+    cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
+    share = np.where(shapes.experts > 0, rates.decode_share_moe, rates.decode_share)
+    flops = 2.0 * shapes.active_matrix_params * np.maximum(here / replica.dp, 1.0 / replica.dp) / replica.tp
+    compute = flops / (served.product_peak * share * _quantised(served))
+    links = _reduce_s(served, mine)
+    overhead = shapes.layers * rates.layer_s + shapes.moe_layers * rates.moe_layer_s + rates.step_s
+    overhead = overhead + (replica.pp - 1.0) * rates.pipeline_hop_s
+    slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
+    busy = smooth_max(weights + cache, compute, rates.roofline_norm)
+    return DecodeStep((busy + links + overhead) * slow, weights, cache, compute, links, overhead)
+
+
+def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
+    """First pass over ``input_tokens``: 2·N·n + 2·n²·width·L FLOPs (causal), or the weights' read time."""
+    shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
+    linear = 2.0 * input_tokens * shapes.layers * shapes.layer_params + 2.0 * shapes.head_params
+    seen = seen_context(shapes, input_tokens)
+    quadratic = 2.0 * input_tokens * seen * shapes.attention_width * shapes.layers
+    wide = np.maximum(hw.peak["bf16"], hw.peak["fp16"])
+    compute = linear / (served.product_peak * rates.prefill_share * _quantised(served))
+    compute = (compute + quadratic / (wide * rates.prefill_share)) / replica.tp
+    read = _weight_read_s(served, input_tokens)
+    links = _reduce_s(served, input_tokens)
+    slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
+    launch = shapes.layers * rates.layer_s + shapes.moe_layers * rates.moe_layer_s + rates.step_s
+    latency = (smooth_max(compute, read, rates.roofline_norm) + links + launch) * slow
+    return Prefill(latency=latency, work=(compute + links) * slow / (replica.pp * replica.dp))
+
+
+def experts_touched(shapes: Shapes, tokens: Array) -> Array:
+    """Experts a layer that ``tokens`` tokens reach: E·(1 − (1 − k/E)^n), even routing."""
+    experts = np.maximum(shapes.experts, 1.0)
+    missed = np.power(1.0 - np.minimum(shapes.active_experts / experts, 1.0), tokens)
+    return experts * (1.0 - missed)
+
+
+def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
+    dense, experts = weight_bytes(served)
+    lookup = served.shapes.embedding_params - served.shapes.head_params
+    read = (dense - lookup * served.rates.embedding_bytes) / served.replica.tp
+    touched = experts_touched(served.shapes, tokens) / np.maximum(served.shapes.experts, 1.0)
+    read = read + experts * touched / (served.replica.tp * served.replica.dp)
+    return read / (served.hw.hbm_bytes_per_s * served.rates.hbm_share_weights)
+
+
+def _reduce_s(served: ServedModel, tokens: Array) -> Array:
+    """Two all-reduces a layer of tokens·h·2 bytes over tp ranks; none for one."""
+    tp, hw, rates = served.replica.tp, served.hw, served.rates
+    size = 2.0 * tokens * served.shapes.hidden
+    moved = 2.0 * (tp - 1.0) / tp * size / (hw.link_raw_bytes_per_s * rates.reduce_share)
+    return 2.0 * served.shapes.layers * (hw.reduce_start_s * np.log2(tp) + moved)
+
+
+def _quantised(served: ServedModel) -> Array:
+    return as_array(served.rates.quantised_compute.get(served.number_format.dense, 1.0))

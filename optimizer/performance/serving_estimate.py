@@ -1,0 +1,230 @@
+"""The most that a replica serves, and one configuration's estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.model_shape import GpuSpec
+from broker.domain.sku import Sku
+from broker.domain.workload import Batch, Precision, Serving
+from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.coldstart import cold_start_s
+from optimizer.performance.hardware import Hardware, build_hardware, kind_of
+from optimizer.performance.intervals import provenance_of, serving_relative, with_interval
+from optimizer.performance.queueing import (
+    Lengths,
+    Load,
+    Objective,
+    batch_limit,
+    harness,
+    load_at_rate,
+    most_under,
+)
+from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, weight_bytes
+from optimizer.performance.shapes import build_shape
+
+TENSOR = (1, 2, 4, 8)
+PIPELINE = (1, 2, 4)
+DEGREES = tuple((tp, pp) for pp in PIPELINE for tp in TENSOR)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingConfig:
+    """A way to serve one replica: ``gpus_per_replica`` = ``tp`` × ``pp``."""
+
+    precision: Precision
+    gpus_per_replica: int
+    tp: int
+    pp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """The most a replica serves, one entry a case; ``requests_per_s`` 0 where memory or latency forbid."""
+
+    requests_per_s: Array
+    cold_start_s: Array
+    cache_tokens: Array
+    batch_most: Array
+    load: Load
+
+
+def lengths_of(workload: Serving | Batch) -> Lengths:
+    """Tokens in and out of a mean request."""
+    source = workload.traffic if isinstance(workload, Serving) else workload
+    return Lengths(as_array(source.input_tokens), as_array(max(source.output_tokens, 1)))
+
+
+def objective_of(workload: Serving | Batch) -> Objective:
+    """The latency objective in seconds; none for batch work."""
+    if isinstance(workload, Batch):
+        return Objective(as_array(np.inf), as_array(np.inf))
+    return Objective(as_array(workload.slo.ttft_p95_ms / 1e3), as_array(workload.slo.itl_p95_ms / 1e3))
+
+
+def format_of(precision: Precision, calibration: Calibration) -> Format:
+    """Weights in ``precision``, cache in 16 bit; INT4 weights widen to 16 bit in the products."""
+    products = Precision.BF16 if precision is Precision.INT4 else precision
+    return Format(precision.value, precision.value, as_array(calibration.serving.kv_bytes), products.value)
+
+
+def has_format(spec: GpuSpec | None, precision: Precision) -> bool:
+    """Whether the GPU computes in ``precision``; INT4 needs some 16-bit format only."""
+    if spec is None:
+        return False
+    peaks = {
+        Precision.BF16: spec.bf16_tflops,
+        Precision.FP16: spec.fp16_tflops,
+        Precision.FP8: spec.fp8_tflops,
+        Precision.INT4: spec.bf16_tflops or spec.fp16_tflops,
+    }
+    return bool(peaks[precision])
+
+
+def allowed_degrees(sku: Sku, tp: int, pp: int) -> bool:
+    """Tensor groups tile a node; pipelines join whole nodes (or eights of a larger one) by the fabric."""
+    node = sku.gpus_per_node
+    if node % tp:
+        return False
+    if pp == 1:
+        return True
+    if tp != min(node, max(TENSOR)):
+        return False
+    gpus = tp * pp
+    if gpus <= node:
+        return node % gpus == 0
+    nodes = -(-gpus // node)
+    return sku.fabric is not None and nodes <= sku.fabric.max_nodes
+
+
+def measurement_for(workload: Serving | Batch, gpu: str, gpus: int) -> float | None:
+    """The user's own requests/s of a replica of ``gpus`` GPUs of that kind; None without one."""
+    output = float(lengths_of(workload).output_tokens)
+    for measured in workload.measured:
+        if measured.gpu == gpu and measured.gpus == gpus:
+            if measured.requests_per_s:
+                return measured.requests_per_s
+            if measured.tokens_per_s:
+                return measured.tokens_per_s / output
+    return None
+
+
+class ServingCore:
+    """Serving physics bound to a GPU table and constants."""
+
+    def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
+        self.gpus, self.calibration = gpus, calibration
+
+    def most(
+        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
+    ) -> tuple[Most, Mask]:
+        """The most each case serves within the objective, and which cases fit in memory."""
+        served = self._served(workload, precision, replica, hw)
+        batch = isinstance(workload, Batch)
+        rates = self.calibration.serving
+        limit = batch_limit(
+            served, lengths_of(workload), rates.offline_batch_most if batch else rates.batch_most
+        )
+        load, possible = most_under(
+            served,
+            lengths_of(workload),
+            objective_of(workload),
+            limit,
+            rates.batch_load_most if batch else rates.load_most,
+            harness(self.calibration.queueing),
+        )
+        dense, experts = weight_bytes(served)
+        start = cold_start_s(dense + experts, replica.gpus, self.calibration.coldstart)
+        rate = np.where(possible, load.requests_per_s, 0.0)
+        return Most(rate, start, cache_tokens(served), limit, load), limit >= 1.0
+
+    def _served(
+        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
+    ) -> ServedModel:
+        shapes = build_shape(workload.model)
+        return ServedModel(shapes, format_of(precision, self.calibration), replica, hw, self.calibration)
+
+    def estimate(
+        self,
+        workload: Serving | Batch,
+        sku: Sku,
+        precision: Precision,
+        layout: Parallelism,
+        usd_per_replica_hour: float,
+    ) -> Estimate | None:
+        """The metrics of the contract for one replica; None when it does not fit."""
+        tp, pp = layout.tp, layout.pp
+        allowed = precision in workload.precisions and has_format(self.gpus.get(sku.gpu), precision)
+        if not allowed or not allowed_degrees(sku, tp, pp):
+            return None
+        hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
+        replica = Replica(as_array([tp]), as_array([pp]), as_array([layout.dp]))
+        most, _ = self.most(workload, precision, replica, hw)
+        measured = measurement_for(workload, sku.gpu, tp * pp)
+        rate = measured if measured is not None else float(most.requests_per_s[0])
+        if rate <= 0:
+            return None
+        load = most.load
+        if measured is not None:
+            load = self._measured_load(workload, precision, replica, hw, most, measured)
+        value = self._metrics(workload, most, load, rate, hw, usd_per_replica_hour)
+        known = bool(hw.calibrated[0])
+        relative = serving_relative(known, measured is not None, self.calibration.intervals)
+        return with_interval(value, relative, provenance_of(measured is not None, known))
+
+    def _measured_load(
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        replica: Replica,
+        hw: Hardware,
+        most: Most,
+        rate: float,
+    ) -> Load:
+        """Latencies of the model at the measured rate, as far as the model thinks it can follow."""
+        served = self._served(workload, precision, replica, hw)
+        start = harness(self.calibration.queueing)
+        limit = np.maximum(most.batch_most, 1.0)
+        return load_at_rate(served, lengths_of(workload), as_array([rate]), limit, start)[0]
+
+    def _metrics(
+        self, workload: Serving | Batch, most: Most, load: Load, rate: float, hw: Hardware, usd: float
+    ) -> dict[str, float]:
+        tokens_per_s = rate * float(lengths_of(workload).output_tokens)
+        objective = objective_of(workload)
+        return {
+            "requests_per_s_per_replica": rate,
+            "ttft_p95_ms": 1e3 * float(np.minimum(load.ttft_p95_s[0], objective.ttft_p95_s)),
+            "itl_p95_ms": 1e3 * float(np.minimum(load.itl_p95_s[0], objective.itl_p95_s)),
+            "tokens_per_s": tokens_per_s,
+            "memory_gb_per_gpu": self.calibration.serving.memory_share * float(hw.memory_bytes[0]) / 1e9,
+            "kv_tokens": max(float(np.floor(most.cache_tokens[0])), 0.0),
+            "usd_per_million_tokens": usd / (3600.0 * tokens_per_s) * 1e6,
+            "cold_start_s": float(most.cold_start_s[0]),
+        }
+
+    def bottleneck(self, workload: Serving | Batch, sku: Sku, precision: Precision, replica: Replica) -> str:
+        """What keeps the rate from being higher: memory, first tokens, or the longest part of a step."""
+        hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
+        most, _ = self.most(workload, precision, replica, hw)
+        load, rates = most.load, self.calibration.serving
+        share = rates.batch_load_most if isinstance(workload, Batch) else rates.load_most
+        ran_out = float(load.batch[0]) >= float(most.batch_most[0]) * share * 0.999
+        if ran_out and float(most.batch_most[0]) < rates.batch_most:
+            return "cache memory"
+        if float(load.ttft_p95_s[0]) >= 0.999 * float(objective_of(workload).ttft_p95_s):
+            return "time to first token"
+        part = load.step
+        parts = {
+            "HBM bandwidth": part.weights + part.cache,
+            "compute": part.compute,
+            "tensor-parallel links": part.links,
+            "launch overhead": part.overhead,
+            "prefill interference": load.itl_mean_s - part.total,
+        }
+        return max(parts, key=lambda name: float(parts[name].flat[0]))

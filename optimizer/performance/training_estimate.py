@@ -1,0 +1,167 @@
+"""From a step to held hours: goodput, headroom, start-up, the user's own measurements; one cell's estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.model_shape import GpuSpec
+from broker.domain.sku import Sku
+from broker.domain.workload import Measurement, Precision, Training
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.calibration import Calibration, Software
+from optimizer.performance.compute import model_flops_per_token
+from optimizer.performance.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
+from optimizer.performance.hardware import Hardware, build_hardware, kind_of
+from optimizer.performance.intervals import provenance_of, training_relative, with_interval
+from optimizer.performance.layouts import layouts_of
+from optimizer.performance.shapes import Shapes, build_shape
+from optimizer.performance.training import Run, Step, step
+
+TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run on one SKU at one node count in one layout: its step (arrays of one) and true step time."""
+
+    workload: Training
+    shapes: Shapes
+    hw: Hardware
+    nodes: int
+    step: Step
+    step_s: float
+    measured: bool
+
+
+def run_of(workload: Training) -> Run:
+    """Whole sequences a step, at least one."""
+    sequences = max(1, round(workload.global_batch_tokens / workload.sequence_length))
+    length, count = as_array(workload.sequence_length), as_array(sequences)
+    return Run(length, count, workload.precision.value)
+
+
+def step_tokens(workload: Training) -> float:
+    """Tokens of one optimizer step."""
+    run = run_of(workload)
+    return float(run.sequences * run.sequence_length)
+
+
+def measurement_for(workload: Training, gpu: str, gpus: int) -> Measurement | None:
+    """The user's figure on that GPU, the nearest in GPU count; None without one."""
+    known = [m for m in workload.measured if m.gpu == gpu and m.tokens_per_s]
+    return min(known, key=lambda m: (abs(np.log(gpus / m.gpus)), m.gpus), default=None)
+
+
+def held_hours(
+    workload: Training,
+    step_s: Array,
+    nodes: Array,
+    gpus_per_node: Array,
+    interruptions: Array,
+    calibration: Calibration,
+) -> Array:
+    """Hours that nodes are held: tokens·(1 + headroom)/(tokens/s·goodput), and the start-up."""
+    goodput = _goodput(workload, nodes, gpus_per_node, interruptions, calibration)[0]
+    rate = step_tokens(workload) / step_s * goodput
+    with np.errstate(divide="ignore"):
+        running = workload.tokens * (1.0 + workload.headroom) / rate
+    return (running + calibration.goodput.startup_s) / 3600.0
+
+
+def _goodput(
+    workload: Training, nodes: Array, gpus_per_node: Array, interruptions: Array, calibration: Calibration
+) -> tuple[Array, Array]:
+    """Useful share of held time, and the share that saves block."""
+    failures = failures_per_hour(nodes, gpus_per_node, interruptions, calibration)
+    plan = saving(
+        as_array(workload.model.total_params),
+        nodes,
+        gpus_per_node,
+        workload.checkpoint_every_minutes,
+        failures,
+        calibration,
+    )
+    return goodput_share(plan, failures), checkpoint_share(plan)
+
+
+class TrainingCore:
+    """Training physics bound to a GPU table and constants."""
+
+    def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
+        self.gpus, self.calibration = gpus, calibration
+
+    @property
+    def software(self) -> Software:
+        """The class of stack that plans assume."""
+        return self.calibration.software[self.calibration.default_software]
+
+    def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
+        """The best way to run ``layout``; None when GPU, format, fabric, batch or memory forbid it."""
+        spec = self.gpus.get(sku.gpu)
+        if spec is None or workload.precision not in TRAINABLE:
+            return None
+        hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
+        gpus = nodes * sku.gpus_per_node
+        degrees = layout.tp * layout.pp * layout.cp * layout.dp
+        if nodes > hw.nodes_most[0] or degrees != gpus or hw.peak[workload.precision.value][0] <= 0:
+            return None
+        shapes, layouts = build_shape(workload.model), layouts_of(layout)
+        found = step(shapes, run_of(workload), layouts, as_array(gpus), hw, self.software, self.calibration)
+        measured = measurement_for(workload, sku.gpu, gpus)
+        trusted = measured is not None and gpus >= measured.gpus
+        times = np.where(found.divides & (found.fits | trusted), found.total, np.inf)
+        best = int(np.argmin(times))
+        chosen = _pick(found, best)
+        if measured is not None and (trusted or np.isfinite(times[best])):
+            rate = (measured.tokens_per_s or 0.0) / measured.gpus * gpus
+            return Case(workload, shapes, hw, nodes, chosen, step_tokens(workload) / rate, measured=True)
+        if not np.isfinite(times[best]):
+            return None
+        return Case(workload, shapes, hw, nodes, chosen, float(times[best]), measured=False)
+
+    def estimate(self, case: Case, interruptions_per_hour: float) -> Estimate:
+        """The metrics of the contract for one case."""
+        workload, calibration = case.workload, self.calibration
+        nodes, rate = as_array(case.nodes), as_array(interruptions_per_hour)
+        per_node = case.hw.gpus_per_node[0]
+        goodput, blocked = _goodput(workload, nodes, per_node, rate, calibration)
+        tokens_per_s = step_tokens(workload) / case.step_s
+        peak = float(case.hw.peak[workload.precision.value][0])
+        flops = float(model_flops_per_token(case.shapes, as_array(workload.sequence_length)))
+        value = {
+            "step_s": case.step_s,
+            "mfu": tokens_per_s * flops / (peak * case.nodes * float(per_node)),
+            "tokens_per_s": tokens_per_s,
+            "hours": float(held_hours(workload, as_array(case.step_s), nodes, per_node, rate, calibration)),
+            "memory_gb_per_gpu": (float(case.step.peak_bytes[0]) + calibration.memory.buffer_bytes) / 1e9,
+            "communication_share": float(case.step.communication[0] / case.step.total[0]),
+            "checkpoint_share": float(blocked),
+            "goodput": float(goodput),
+        }
+        known = bool(case.hw.calibrated[0])
+        relative = training_relative(workload.model.is_moe, known, case.measured, calibration.intervals)
+        return with_interval(value, relative, provenance_of(case.measured, known))
+
+
+def bottleneck_of(case: Case) -> str:
+    """The part that takes most of the step."""
+    parts = {
+        "compute": case.step.compute,
+        "HBM bandwidth": case.step.memory_bound,
+        "tensor-parallel links": case.step.tensor,
+        "expert dispatch": case.step.expert,
+        "pipeline hand-over": case.step.pipeline,
+        "fabric" if case.nodes > 1 else "links inside the node": case.step.data,
+        "pipeline bubble": case.step.bubble,
+    }
+    return max(parts, key=lambda name: float(parts[name].flat[0]))
+
+
+def _pick(found: Step, index: int) -> Step:
+    """One layout of a step as arrays of one."""
+    size = found.total.shape
+    return Step(*(np.broadcast_to(getattr(found, name), size)[index : index + 1] for name in Step.__slots__))

@@ -1,0 +1,247 @@
+"""Ladders: a fleet as an ordered list of units, of which a demand needs a first part.
+
+A ladder of kinds (first ``m`` of one, then another) says how many rungs each hour needs; each rung
+then takes the offer of its kind on which its own hours are cheapest, and is held or released as is
+cheapest. Rungs at the bottom are always on, so committed capacity carries the base by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.placement.columns import Column, Piece, Span, price_cents
+from optimizer.placement.holding import ServiceTime, held_stretches, ready_intervals, service_time
+from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.units import HOUR_S, FleetCase
+
+MAX_RUNGS = 512
+KINDS_ALONE = 12
+KINDS_MIXED = 5
+BASES = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """``base_count`` rungs of kind ``base``, then rungs of kind ``top``."""
+
+    base: int
+    base_count: int
+    top: int
+
+    def kind(self, rung: int) -> int:
+        """Kind of a rung."""
+        return self.base if rung < self.base_count else self.top
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltLadder:
+    """A ladder with the unit of each rung, and its price by rate of use (before exact billing)."""
+
+    ladder: Ladder
+    rungs: tuple[int, ...]
+    estimate_usd: float
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What is still free while a ladder is built: nodes by offer, zones in use."""
+
+    free_nodes: dict[int, int]
+    zones: set[int]
+
+
+def free_nodes(problem: Problem, case: FleetCase) -> dict[int, int]:
+    """Nodes in stock of each offer that can serve."""
+    return {int(o): int(problem.table.stock_nodes[o]) for o in np.unique(case.units.offer)}
+
+
+def best_ladders(
+    problem: Problem, case: FleetCase, free: dict[int, int], after_s: float | None, count: int
+) -> list[BuiltLadder]:
+    """The ``count`` cheapest ladders by estimate: each kind alone, then the best kinds mixed."""
+    if not len(case.units):
+        return []
+    time = time_of(problem, case, after_s)
+    kinds = _kinds_by_price(case)[:KINDS_ALONE]
+    alone = _built(problem, case, free, time, [Ladder(kind, 0, kind) for kind in kinds])
+    alone.sort(key=_rank)
+    order = [built.ladder.top for built in alone] + [k for k in kinds if k not in {b.ladder.top for b in alone}]
+    leading = order[:KINDS_MIXED]
+    # With two spares or more a larger replica that is held on can lower the net rate: kinds stay apart.
+    mixable = leading if case.spare <= 1 else []
+    mixed = [Ladder(a, m, b) for a in mixable for b in mixable if a != b for m in BASES]
+    found = alone + _built(problem, case, free, time, mixed)
+    found.sort(key=_rank)
+    return _distinct(found)[:count]
+
+
+def _rank(built: BuiltLadder) -> tuple[float, int, int, int]:
+    return built.estimate_usd, built.ladder.top, built.ladder.base, built.ladder.base_count
+
+
+def _distinct(found: Sequence[BuiltLadder]) -> list[BuiltLadder]:
+    seen: set[tuple[int, ...]] = set()
+    kept = []
+    for built in found:
+        if built.rungs not in seen:
+            seen.add(built.rungs)
+            kept.append(built)
+    return kept
+
+
+def time_of(problem: Problem, case: FleetCase, after_s: float | None) -> ServiceTime:
+    """When the service runs."""
+    starts_at = case.service.starts_at
+    return service_time(problem, None if starts_at is None else problem.seconds(starts_at), after_s)
+
+
+def _kinds_by_price(case: FleetCase) -> list[int]:
+    """Kinds by their cheapest price for the peak: whole units, spares and zones counted."""
+    units = case.units
+    peak = float(case.demand.max(initial=0.0))
+    priced = []
+    for kind in np.unique(units.kind):
+        inside = np.flatnonzero(units.kind == kind)
+        rate, largest = float(units.requests_per_s[inside[0]]), float(units.largest[inside[0]])
+        whole = max(case.zones, int(np.ceil((peak + case.spare * largest) / rate * (1 - 1e-9))))
+        priced.append((whole * float(units.usd_per_hour[inside].min()), int(kind)))
+    return [kind for _, kind in sorted(priced)]
+
+
+def _built(
+    problem: Problem, case: FleetCase, free: dict[int, int], time: ServiceTime, ladders: Sequence[Ladder]
+) -> list[BuiltLadder]:
+    by_kind = {kind: _by_price(case, kind) for kind in {k for ladder in ladders for k in (ladder.base, ladder.top)}}
+    built = (_build(problem, case, free, time, ladder, by_kind) for ladder in ladders)
+    return [b for b in built if b is not None]
+
+
+def _by_price(case: FleetCase, kind: int) -> Ints:
+    inside = np.flatnonzero(case.units.kind == kind)
+    order: Ints = inside[np.lexsort((case.units.offer[inside], case.units.usd_per_hour[inside]))]
+    return order
+
+
+def _build(
+    problem: Problem,
+    case: FleetCase,
+    free: dict[int, int],
+    time: ServiceTime,
+    ladder: Ladder,
+    by_kind: dict[int, Ints],
+) -> BuiltLadder | None:
+    """Rung by rung from the base until the peak is met; None when stock or zones run out."""
+    demand = case.demand[time.first_hour :]
+    shelf = _Shelf(dict(free), set())
+    rungs: list[int] = []
+    total = largest = estimate = 0.0
+    needed = np.ones(len(demand), dtype=np.bool_)
+    while needed.any():
+        unit = _pick(problem, case, shelf, by_kind[ladder.kind(len(rungs))], needed, case.zones)
+        if unit is None or len(rungs) >= MAX_RUNGS:
+            return None
+        estimate += _use_cost(problem, case, np.array([unit]), needed)[0]
+        rungs.append(unit)
+        total += float(case.units.requests_per_s[unit])
+        largest = max(largest, float(case.units.largest[unit]))
+        short = total - case.spare * largest < demand * (1 - 1e-12)
+        needed = short | (len(shelf.zones) < case.zones) | (len(rungs) < max(1, case.zones))
+    return BuiltLadder(ladder, tuple(rungs), estimate)
+
+
+def _pick(
+    problem: Problem, case: FleetCase, shelf: _Shelf, choices: Ints, needed: NDArray[np.bool_], zones: int
+) -> int | None:
+    """The free unit of a kind on which these hours are cheapest; in a new zone while zones are missing."""
+    units = case.units
+    left = np.array([shelf.free_nodes.get(int(o), 0) for o in units.offer[choices]])
+    free = choices[left >= units.nodes[choices]]
+    if len(shelf.zones) < zones:
+        free = free[[int(z) not in shelf.zones for z in units.zone[free]]]
+    if not len(free):
+        return None
+    unit = int(free[int(np.argmin(_use_cost(problem, case, free, needed)))])
+    shelf.free_nodes[int(units.offer[unit])] -= int(units.nodes[unit])
+    shelf.zones.add(int(units.zone[unit]))
+    return unit
+
+
+def _use_cost(problem: Problem, case: FleetCase, units: Ints, needed: NDArray[np.bool_]) -> Floats:
+    """Roughly what a unit costs over its hours: the cheaper of follow-the-curve and held throughout."""
+    table, offers = problem.table, case.units.offer[units]
+    used = np.flatnonzero(needed)
+    starts = int(np.count_nonzero(np.diff(needed.astype(np.int8)) == 1)) + int(needed[0])
+    lead = np.ceil(case.units.cold_s[units] / table.increment_s[offers]) * table.increment_s[offers]
+    each = (len(used) * HOUR_S + (starts - 1) * lead) / max(1, starts)
+    followed = starts * table.node_cost_usd(offers, each.astype(np.int64))
+    span = np.full(len(units), (int(used[-1]) - int(used[0]) + 1) * HOUR_S, dtype=np.int64)
+    cost: Floats = case.units.nodes[units] * np.minimum(followed, table.node_cost_usd(offers, span))
+    return cost
+
+
+def build_service_column(
+    problem: Problem, case: FleetCase, built: BuiltLadder, after_s: float | None
+) -> Column | None:
+    """The ladder as an exact column; None when no time is left to serve."""
+    time = time_of(problem, case, after_s)
+    if time.start_s >= time.end_s:
+        return None
+    pieces = tuple(_pieces(problem, case, built, time))
+    return Column(case.service.name, pieces, sum(p.cost_cents for p in pieces), after_s=after_s)
+
+
+def rungs_needed(case: FleetCase, rungs: Sequence[int], demand: Floats) -> Ints:
+    """How many first rungs each demand [H] needs."""
+    units = case.units
+    chosen = np.asarray(rungs, dtype=np.int64)
+    net = np.cumsum(units.requests_per_s[chosen]) - case.spare * np.maximum.accumulate(units.largest[chosen])
+    zones = [len({int(z) for z in units.zone[chosen[: i + 1]]}) for i in range(len(chosen))]
+    usable = np.where(np.array(zones) >= case.zones, net, -np.inf)
+    meets = usable[None, :] >= demand[:, None] * (1 - 1e-12)
+    found: Ints = np.where(meets.any(axis=1), meets.argmax(axis=1) + 1, len(chosen)).astype(np.int64)
+    return found
+
+
+def _pieces(problem: Problem, case: FleetCase, built: BuiltLadder, time: ServiceTime) -> Iterator[Piece]:
+    units = case.units
+    needed = rungs_needed(case, built.rungs, case.demand[time.first_hour :])
+    held: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for rung, unit in enumerate(built.rungs):
+        ready = ready_intervals(time, needed > rung)
+        if not ready:
+            continue
+        offer, config = int(units.offer[unit]), int(units.config[unit])
+        stretches = held_stretches(problem.table, offer, float(units.cold_s[unit]), time, ready)
+        held[offer, config].extend((a, b, int(units.nodes[unit])) for a, b in stretches)
+    for (offer, config), stretches in sorted(held.items()):
+        spans = stacked(stretches)
+        yield Piece(offer, config, spans, price_cents(problem, offer, spans))
+
+
+def stacked(stretches: Sequence[Span]) -> tuple[Span, ...]:
+    """Holdings of single units as one step function."""
+    change: defaultdict[int, int] = defaultdict(int)
+    for start, end, nodes in stretches:
+        change[start] += nodes
+        change[end] -= nodes
+    spans: list[Span] = []
+    level, since = 0, 0
+    for at in sorted(change):
+        if not change[at]:
+            continue
+        if level:
+            spans.append((since, at, level))
+        level, since = level + change[at], at
+    return tuple(spans)
+
+
+def without_offers(case: FleetCase, offers: frozenset[int]) -> FleetCase:
+    """The case over fewer offers."""
+    mask = np.array([int(o) not in offers for o in case.units.offer], dtype=np.bool_)
+    kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
+    return replace(case, units=replace(case.units, **kept))

@@ -1,0 +1,188 @@
+"""The master: one column for each workload, or left out; stock, budget and order shared. CP-SAT.
+
+Costs are integer cents, which the plan's own amounts are, so the objective is the plan's
+cost + penalty exactly. Leaving out what must be placed costs more than everything else together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ortools.sat.python import cp_model
+
+from broker.domain.workload import Serving
+from optimizer.placement.columns import Column, in_cents
+from optimizer.placement.problem import Problem
+from optimizer.placement.stock import StockRow, contended_rows
+
+Watcher = Callable[[float, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop: seconds, relative gap; ``seed`` makes one worker's search reproducible."""
+
+    seconds: float
+    gap: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A column for each placed workload; ``objective_cents`` is cost + penalty of the model solved.
+
+    ``required_missing``: workloads that must be placed and are not. ``bound_cents`` holds for the model.
+    """
+
+    columns: Mapping[str, Column]
+    left_out: frozenset[str]
+    required_missing: frozenset[str]
+    objective_cents: int
+    bound_cents: float
+    proven: bool
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Better is smaller: first what must be placed, then money."""
+        return len(self.required_missing), self.objective_cents
+
+
+@dataclass(slots=True)
+class MasterModel:
+    """The CP-SAT model with its variables."""
+
+    problem: Problem
+    columns: Sequence[Column]
+    model: cp_model.CpModel = field(default_factory=cp_model.CpModel)
+    take: list[cp_model.IntVar] = field(default_factory=list)
+    leave: dict[str, cp_model.IntVar] = field(default_factory=dict)
+    by_workload: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+def build_master(problem: Problem, columns: Sequence[Column]) -> MasterModel:
+    """Variables, then one rule after the other, then the objective."""
+    master = MasterModel(problem, columns)
+    for index, column in enumerate(columns):
+        master.take.append(master.model.new_bool_var(f"take{index}"))
+        master.by_workload[column.workload].append(index)
+    for workload in problem.request.workloads:
+        master.leave[workload.name] = master.model.new_bool_var(f"leave[{workload.name}]")
+    constrain_choice(master)
+    constrain_order(master)
+    constrain_stock(master, contended_rows(problem, columns))
+    constrain_budget(master)
+    minimise_total(master)
+    return master
+
+
+def constrain_choice(master: MasterModel) -> None:
+    """One column or left out; a service whose run is left out asks for nothing."""
+    for workload in master.problem.request.workloads:
+        taken = sum(master.take[i] for i in master.by_workload[workload.name])
+        follows = workload.starts_after if isinstance(workload, Serving) else None
+        asked = 1 if follows is None else 1 - master.leave[follows]
+        master.model.add(taken + master.leave[workload.name] == asked)
+
+
+def constrain_order(master: MasterModel) -> None:
+    """A service's column fits only the end of its run for which it was made."""
+    for workload in master.problem.services():
+        if workload.starts_after is None:
+            continue
+        ends: defaultdict[float, list[int]] = defaultdict(list)
+        for index in master.by_workload[workload.name]:
+            after = master.columns[index].after_s
+            ends[-1.0 if after is None else after].append(index)
+        for end, mine in ends.items():
+            runs = [i for i in master.by_workload[workload.starts_after] if master.columns[i].end_s == end]
+            master.model.add(sum(master.take[i] for i in mine) <= sum(master.take[i] for i in runs))
+
+
+def constrain_stock(master: MasterModel, rows: Sequence[StockRow]) -> None:
+    """Nodes held of an offer never exceed what it has."""
+    for row in rows:
+        taken = [master.take[index] for index in row.columns]
+        master.model.add(cp_model.LinearExpr.weighted_sum(taken, list(row.nodes)) <= row.limit)
+
+
+def constrain_budget(master: MasterModel) -> None:
+    """The plan's cost stays within the budget."""
+    budget = master.problem.request.budget_usd
+    if budget is not None and master.take:
+        costs = [column.counted_cents for column in master.columns]
+        master.model.add(cp_model.LinearExpr.weighted_sum(master.take, costs) <= in_cents(budget))
+
+
+def minimise_total(master: MasterModel) -> None:
+    """Cost, lateness and what leaving out costs."""
+    leave = leave_cents(master.problem, master.columns)
+    variables = [*master.take, *(master.leave[name] for name in leave)]
+    costs = [*(column.total_cents for column in master.columns), *leave.values()]
+    master.model.minimize(cp_model.LinearExpr.weighted_sum(variables, costs))
+
+
+def leave_cents(problem: Problem, columns: Sequence[Column]) -> dict[str, int]:
+    """What leaving out each workload costs; for what must be placed, more than everything else."""
+    dearest: defaultdict[str, int] = defaultdict(int)
+    for column in columns:
+        dearest[column.workload] = max(dearest[column.workload], column.total_cents)
+    priced = {
+        w.name: in_cents(w.unplaced_usd) for w in problem.request.workloads if w.unplaced_usd is not None
+    }
+    everything = sum(dearest.values()) + sum(priced.values()) + 1
+    return {w.name: priced.get(w.name, everything) for w in problem.request.workloads}
+
+
+class _Watching(cp_model.CpSolverSolutionCallback):
+    def __init__(self, watcher: Watcher) -> None:
+        super().__init__()
+        self._watcher = watcher
+
+    def on_solution_callback(self) -> None:
+        self._watcher(self.objective_value, self.best_objective_bound)
+
+
+def solve_master(
+    problem: Problem,
+    columns: Sequence[Column],
+    limits: Limits,
+    hint: Mapping[str, Column] | None = None,
+    watcher: Watcher | None = None,
+) -> Choice | None:
+    """The best choice found in time; None when the time ended before any."""
+    master = build_master(problem, columns)
+    _hint(master, hint)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = limits.seed
+    solver.parameters.max_time_in_seconds = max(0.05, limits.seconds)
+    solver.parameters.relative_gap_limit = limits.gap
+    status = solver.solve(master.model, _Watching(watcher) if watcher else None)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    chosen = {c.workload: c for i, c in enumerate(columns) if solver.boolean_value(master.take[i])}
+    left = frozenset(name for name, variable in master.leave.items() if solver.boolean_value(variable))
+    proven = status == cp_model.OPTIMAL
+    return choice_of(problem, chosen, left, solver.best_objective_bound, proven)
+
+
+def choice_of(
+    problem: Problem, chosen: Mapping[str, Column], left: frozenset[str], bound_cents: float, proven: bool
+) -> Choice:
+    """The choice with its money counted from the columns."""
+    priced = {
+        w.name: in_cents(w.unplaced_usd) for w in problem.request.workloads if w.unplaced_usd is not None
+    }
+    total = sum(column.total_cents for column in chosen.values())
+    total += sum(priced.get(name, 0) for name in left)
+    return Choice(chosen, left, left - frozenset(priced), total, bound_cents, proven)
+
+
+def _hint(master: MasterModel, hint: Mapping[str, Column] | None) -> None:
+    if hint is None:
+        return
+    wanted = set(hint.values())
+    for index, column in enumerate(master.columns):
+        master.model.add_hint(master.take[index], column in wanted)

@@ -1,0 +1,181 @@
+"""Which run candidates become columns, and what the others are worth at least (the certificate)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from optimizer.placement.candidates import Candidates, floor_cents
+from optimizer.placement.columns import Column
+from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints
+from optimizer.placement.runs import RunCandidates, build_run_column
+from optimizer.placement.stock import contended_rows
+
+KEEP_OFFERS = 32
+KEEP_CHEAPEST = 16
+KEEP_FASTEST = 4
+KEEP_LEADING = 20
+KEEP_AT_WINDOW = 40
+MAX_STARTS = 24
+START_ROUNDS = 3
+
+
+@dataclass(slots=True)
+class RunPool:
+    """Columns of one run. ``kept`` are the candidates that have them; ``truncated`` offers have starts
+    that were left out, so their candidates stay in the certificate."""
+
+    found: RunCandidates
+    total_usd: Floats
+    kept: dict[int, Column] = field(default_factory=dict)
+    later: dict[tuple[int, int], Column] = field(default_factory=dict)
+    truncated: set[int] = field(default_factory=set)
+
+    @property
+    def columns(self) -> list[Column]:
+        """All columns of the run."""
+        return [*self.kept.values(), *self.later.values()]
+
+    def rest_usd(self) -> float | None:
+        """The least that any candidate without a column costs, with what follows it; None: there is none."""
+        rest = np.ones(len(self.found), dtype=np.bool_)
+        rest[list(self.kept)] = False
+        if self.truncated:
+            rest |= np.isin(self.found.offer, list(self.truncated))
+        return float(self.total_usd[rest].min()) if rest.any() else None
+
+
+def build_run_pools(candidates: Candidates) -> dict[str, RunPool]:
+    """Columns of every run at its first starts, then later ones where stock is contended."""
+    pools = {name: _first_columns(candidates, found) for name, found in candidates.runs.items()}
+    _add_window_rows(candidates, pools)
+    _add_later_starts(candidates, pools)
+    return pools
+
+
+def _first_columns(candidates: Candidates, found: RunCandidates) -> RunPool:
+    total = found.total_usd + candidates.least_followers_usd(found.run.name, found.end_s)
+    pool = RunPool(found, total)
+    leads = bool(candidates.problem.followers(found.run.name))
+    for index in _chosen(found, total, leads):
+        _keep(candidates, pool, index)
+    return pool
+
+
+def _keep(candidates: Candidates, pool: RunPool, index: int) -> None:
+    if index not in pool.kept:
+        column = build_run_column(candidates.problem, candidates.estimates, pool.found, index)
+        if column is not None:
+            pool.kept[index] = column
+
+
+def _chosen(found: RunCandidates, total: Floats, leads: bool) -> list[int]:
+    """The cheapest of each of the cheapest offers, the cheapest of all, and the fastest."""
+    order = np.lexsort((found.nodes, found.end_s, total))
+    _, first = np.unique(found.offer[order], return_index=True)
+    best_by_offer = order[np.sort(first)]
+    fastest = np.lexsort((total, found.end_s))[:KEEP_FASTEST]
+    parts = (order[:KEEP_CHEAPEST], best_by_offer[:KEEP_OFFERS], fastest)
+    chosen = list(dict.fromkeys(int(i) for part in parts for i in part))
+    return chosen[:KEEP_LEADING] if leads else chosen
+
+
+def _contended(candidates: Candidates, pools: Mapping[str, RunPool]) -> set[int]:
+    columns = [column for pool in pools.values() for column in pool.columns]
+    return {row.offer for row in contended_rows(candidates.problem, columns)}
+
+
+def _add_window_rows(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
+    """More starts and sizes on windows that more than one run wants."""
+    table = candidates.problem.table
+    for offer in sorted(_contended(candidates, pools)):
+        if table.is_window[offer]:
+            for pool in pools.values():
+                inside = np.flatnonzero(pool.found.offer == offer)
+                order = inside[np.lexsort((pool.found.start_s[inside], pool.total_usd[inside]))]
+                for index in order[:KEEP_AT_WINDOW]:
+                    _keep(candidates, pool, int(index))
+
+
+def _add_later_starts(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
+    """On a contended offer a run may also begin when another's holding ends.
+
+    Costs do not fall with time, so nothing is lost by starting either at once or at such an end. A run
+    that a service waits for is not delayed for the sake of a shorter service.
+    """
+    problem = candidates.problem
+    free = {name: pool for name, pool in pools.items() if not problem.followers(name)}
+    for offer in sorted(_contended(candidates, pools)):
+        if not problem.table.is_window[offer] and problem.table.stock_nodes[offer] < UNLIMITED_NODES:
+            for _ in range(START_ROUNDS):
+                if not _one_round(candidates, pools, free, offer):
+                    break
+            else:
+                _mark_truncated(candidates, pools, free, offer)
+
+
+def _one_round(
+    candidates: Candidates, pools: Mapping[str, RunPool], free: Mapping[str, RunPool], offer: int
+) -> bool:
+    ends = _ends_by_run(pools, offer)
+    added = False
+    for name, pool in free.items():
+        others = sorted({end for other, found in ends.items() if other != name for end in found})
+        for index in [i for i in pool.kept if pool.found.offer[i] == offer]:
+            added |= _start_at(candidates, pool, index, others)
+    return added
+
+
+def _start_at(candidates: Candidates, pool: RunPool, index: int, starts: Sequence[int]) -> bool:
+    own, added = int(pool.found.start_s[index]), False
+    mine = sum(1 for at, _ in pool.later if at == index)
+    for start in starts:
+        if start <= own or (index, start) in pool.later:
+            continue
+        column = build_run_column(candidates.problem, candidates.estimates, pool.found, index, start)
+        if column is None:
+            break
+        if mine >= MAX_STARTS:
+            pool.truncated.add(int(pool.found.offer[index]))
+            break
+        pool.later[index, start] = column
+        added, mine = True, mine + 1
+    return added
+
+
+def _mark_truncated(
+    candidates: Candidates, pools: Mapping[str, RunPool], free: Mapping[str, RunPool], offer: int
+) -> None:
+    if _one_round(candidates, pools, free, offer):
+        for pool in free.values():
+            pool.truncated.add(offer)
+
+
+def _ends_by_run(pools: Mapping[str, RunPool], offer: int) -> Mapping[str, set[int]]:
+    ends: defaultdict[str, set[int]] = defaultdict(set)
+    for name, pool in pools.items():
+        for column in pool.columns:
+            for piece in column.pieces:
+                if piece.offer == offer:
+                    ends[name] |= {b for _, b, _ in piece.spans}
+    return ends
+
+
+def ghost_of(candidates: Candidates, pool: RunPool) -> Column | None:
+    """A column that stands for every candidate without one: it costs the least of them and holds nothing.
+
+    Its end is later than any start of a service, so what follows costs nothing beside it; the least of
+    that is in the ghost's own cost.
+    """
+    rest = pool.rest_usd()
+    if rest is None or not np.isfinite(rest):
+        return None
+    cents = floor_cents(rest, placements=1 + 8 * len(candidates.problem.followers(pool.found.run.name)))
+    rest_mask: Ints = np.flatnonzero(pool.total_usd <= rest)
+    least = float(pool.found.cost_usd.min()) if len(rest_mask) else 0.0
+    return Column(
+        pool.found.run.name, (), cents, end_s=-1.0, budget_cents=min(cents, floor_cents(least))
+    )

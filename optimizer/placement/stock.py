@@ -1,0 +1,132 @@
+"""Stock over time: which offers are shared beyond what they hold, and when.
+
+Rows exist only where the columns of different workloads together could take more than there is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from optimizer.placement.columns import Column, Piece, Span
+from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem
+from optimizer.placement.windows import free_nodes_steps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StockRow:
+    """Σ nodes[i] × column[i] ≤ limit, at one or more stretches of time of one offer."""
+
+    offer: int
+    columns: tuple[int, ...]
+    nodes: tuple[int, ...]
+    limit: int
+
+
+def contended_rows(problem: Problem, columns: Sequence[Column]) -> list[StockRow]:
+    """Every row that the columns could break, each once."""
+    users: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
+    for index, column in enumerate(columns):
+        for piece in column.pieces:
+            users[piece.offer].append((index, piece))
+    rows = []
+    for offer, pieces in sorted(users.items()):
+        names = {columns[index].workload for index, _ in pieces}
+        doubled = len({index for index, _ in pieces}) < len(pieces)
+        if _is_limited(problem, offer) and (len(names) > 1 or doubled):
+            rows.extend(_rows_of(problem, offer, pieces, columns))
+    return rows
+
+
+def _is_limited(problem: Problem, offer: int) -> bool:
+    return problem.table.stock_nodes[offer] < UNLIMITED_NODES or bool(free_nodes_steps(problem, offer))
+
+
+def _rows_of(
+    problem: Problem, offer: int, pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]
+) -> Iterator[StockRow]:
+    indices = sorted({index for index, _ in pieces})
+    position = {index: at for at, index in enumerate(indices)}
+    steps = free_nodes_steps(problem, offer)
+    edges = {edge for _, piece in pieces for a, b, _ in piece.spans for edge in (a, b)}
+    edges |= {edge for a, b, _ in steps for edge in (a, b)}
+    times = np.array(sorted(edges), dtype=np.int64)
+    held = np.zeros((len(times), len(indices)), dtype=np.int64)
+    for index, piece in pieces:
+        _add_spans(held[:, position[index]], times, piece.spans)
+    limits = limits_at(problem, offer, times)
+    groups = np.array(_group_numbers([columns[index].workload for index in indices]))
+    most = np.zeros(len(times), dtype=np.int64)
+    for group in np.unique(groups):
+        most += held[:, groups == group].max(axis=1)
+    over = most > limits
+    unique = np.unique(np.column_stack((limits[over], held[over])), axis=0)
+    for row in unique:
+        used = np.flatnonzero(row[1:])
+        chosen = tuple(indices[int(at)] for at in used)
+        yield StockRow(offer, chosen, tuple(int(row[1 + at]) for at in used), int(row[0]))
+
+
+def _group_numbers(names: Sequence[str]) -> list[int]:
+    numbers = {name: number for number, name in enumerate(sorted(set(names)))}
+    return [numbers[name] for name in names]
+
+
+def _add_spans(held: Ints, times: Ints, spans: Iterable[Span]) -> None:
+    for start, end, nodes in spans:
+        first, last = np.searchsorted(times, (start, end))
+        held[first:last] += nodes
+
+
+def limits_at(problem: Problem, offer: int, times: Ints) -> Ints:
+    """Nodes that may be held from each instant on, until the next."""
+    limits = np.full(len(times), problem.table.stock_nodes[offer], dtype=np.int64)
+    for start, end, nodes in free_nodes_steps(problem, offer):
+        inside = (times >= start) & (times < end)
+        limits[inside] = np.minimum(limits[inside], nodes)
+    return limits
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What a growing set of columns already takes."""
+
+    problem: Problem
+    taken: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, column: Column) -> None:
+        """Takes what ``column`` holds."""
+        for piece in column.pieces:
+            self.taken[piece.offer].extend(piece.spans)
+
+    def fits(self, column: Column) -> bool:
+        """Whether ``column`` still fits beside what is taken."""
+        wanted: defaultdict[int, list[Span]] = defaultdict(list)
+        for piece in column.pieces:
+            wanted[piece.offer].extend(piece.spans)
+        return all(self._fits(offer, spans) for offer, spans in wanted.items())
+
+    def _fits(self, offer: int, spans: list[Span]) -> bool:
+        taken = self.taken.get(offer, [])
+        if not _is_limited(self.problem, offer):
+            return True
+        times = np.array(sorted({edge for a, b, _ in (*taken, *spans) for edge in (a, b)}), dtype=np.int64)
+        held, mine = np.zeros(len(times), dtype=np.int64), np.zeros(len(times), dtype=np.int64)
+        _add_spans(held, times, taken)
+        _add_spans(mine, times, spans)
+        used = mine > 0
+        return bool(((held + mine)[used] <= limits_at(self.problem, offer, times)[used]).all())
+
+    def free_nodes(self, offer: int, start_s: int) -> int:
+        """Nodes free at every instant from ``start_s`` on."""
+        taken = [(max(a, start_s), b, n) for a, b, n in self.taken.get(offer, []) if b > start_s]
+        limit = int(self.problem.table.stock_nodes[offer])
+        if not taken:
+            return limit
+        times = np.array(sorted({edge for a, b, _ in taken for edge in (a, b)}), dtype=np.int64)
+        held = np.zeros(len(times), dtype=np.int64)
+        _add_spans(held, times, taken)
+        return max(0, limit - int(held.max()))

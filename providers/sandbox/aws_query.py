@@ -1,0 +1,198 @@
+"""EC2's query protocol (2016-11-15): signed form in, XML out.
+
+Lists are ``Name.1``, filters ``Filter.1.Name`` and ``Filter.1.Value.1``. The signature's form is
+checked and its credential scope read (that is where the region comes from); its value is not, the
+sandbox knows no secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from xml.sax.saxutils import escape
+
+from providers.sandbox.wire import Call, Refusal, Reply
+
+NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+OWNER_ID = "123456789012"
+_AUTHORIZATION = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,\s]+)/(?P<day>\d{8})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)"
+    r"/aws4_request,\s*SignedHeaders=(?P<signed>[a-z0-9;-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Call:
+    """One action with its parameters, in one region."""
+
+    action: str
+    region: str
+    params: Mapping[str, str]
+    loses_capacity: bool = False
+
+    def required(self, name: str) -> str:
+        """A parameter; MissingParameter without it."""
+        value = self.params.get(name, "")
+        if not value:
+            raise ec2_error(
+                "MissingParameter", f"The request must contain the parameter {name[0].lower()}{name[1:]}"
+            )
+        return value
+
+    def integer(self, name: str, low: int, high: int, default: int | None = None) -> int:
+        """A whole number in [low, high]; InvalidParameterValue for others, MissingParameter without it."""
+        if default is not None and name not in self.params:
+            return default
+        text = self.required(name)
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise ec2_error(
+                "InvalidParameterValue", f"Value ({text}) for parameter {name} must be {low} to {high}."
+            )
+        return int(text)
+
+    def instant(self, name: str) -> datetime | None:
+        """A time, or None; a time without a zone counts as UTC."""
+        text = self.params.get(name, "")
+        if not text:
+            return None
+        try:
+            found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        except ValueError as error:
+            raise ec2_error(
+                "InvalidParameterValue", f"Value ({text}) for parameter {name} is invalid."
+            ) from error
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+    def values(self, prefix: str) -> list[str]:
+        """Values of a list, in order."""
+        found = []
+        while (value := self.params.get(f"{prefix}.{len(found) + 1}")) is not None:
+            found.append(value)
+        return found
+
+    def filters(self) -> dict[str, list[str]]:
+        """Filters by name."""
+        found: dict[str, list[str]] = {}
+        number = 1
+        while (name := self.params.get(f"Filter.{number}.Name")) is not None:
+            found[name] = self.values(f"Filter.{number}.Value")
+            number += 1
+        return found
+
+    def tags(self, resource_type: str) -> list[dict[str, str]]:
+        """Tags that the call puts on what it makes."""
+        found: list[dict[str, str]] = []
+        number = 1
+        while (kind := self.params.get(f"TagSpecification.{number}.ResourceType")) is not None:
+            if kind == resource_type:
+                found.extend(self._tags(f"TagSpecification.{number}.Tag"))
+            number += 1
+        return found
+
+    def _tags(self, prefix: str) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = []
+        while (key := self.params.get(f"{prefix}.{len(found) + 1}.Key")) is not None:
+            found.append({"key": key, "value": self.params.get(f"{prefix}.{len(found) + 1}.Value", "")})
+        return found
+
+    def page(self, rows: Sequence[Any], default: int = 1000) -> tuple[list[Any], str]:
+        """A page of ``rows`` and the token of the next one ("" at the end, as EC2 often sends it)."""
+        size = self.integer("MaxResults", 1, 1000, default)
+        token = self.params.get("NextToken") or "0"
+        if not token.isdecimal():
+            raise ec2_error("InvalidNextToken", "The token is not valid.")
+        start = int(token)
+        following = start + size
+        return list(rows[start:following]), str(following) if following < len(rows) else ""
+
+
+def ec2_call(call: Call, scope_region: str) -> Ec2Call:
+    """The action of a form body (POST) or of the query (GET)."""
+    params = call.form() if call.method == "POST" else dict(call.query)
+    return Ec2Call(params.get("Action", ""), scope_region, params, call.loses_capacity)
+
+
+def signed_region(call: Call) -> str:
+    """Region of the credential scope; AuthFailure when the call is not signed for EC2."""
+    found = _AUTHORIZATION.fullmatch(call.headers.get("authorization", ""))
+    if found is None or "host" not in found["signed"].split(";"):
+        raise ec2_error(
+            "AuthFailure", "AWS was not able to validate the provided access credentials", status=401
+        )
+    if found["service"] != "ec2":
+        raise ec2_error(
+            "SignatureDoesNotMatch",
+            f"Credential should be scoped to correct service: 'ec2', found '{found['service']}'.",
+            status=403,
+        )
+    return found["region"]
+
+
+def ec2_reply(action: str, request_id: str, payload: Mapping[str, Any]) -> Reply:
+    """``<ActionResponse>`` with ``requestId`` first."""
+    inner = render({"requestId": request_id, **payload})
+    return _xml(200, f'<{action}Response xmlns="{NAMESPACE}">{inner}</{action}Response>')
+
+
+def ec2_error(code: str, message: str, *, status: int = 400) -> Refusal:
+    """EC2's error body, as an exception."""
+    return Refusal(ec2_error_reply(code, message, status=status))
+
+
+def ec2_error_reply(code: str, message: str, *, status: int = 400) -> Reply:
+    """EC2's error body."""
+    body = render({"Errors": [], "RequestID": "00000000-0000-4000-8000-000000000000"})
+    error = f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
+    return _xml(status, f"<Response>{body.replace('<Errors/>', f'<Errors>{error}</Errors>')}</Response>")
+
+
+def render(payload: Mapping[str, Any]) -> str:
+    """A mapping as XML elements: lists become ``<item>``s, None is left out, booleans are lower case."""
+    return "".join(_element(name, value) for name, value in payload.items() if value is not None)
+
+
+def _element(name: str, value: Any) -> str:
+    inner = _inner(value)
+    return f"<{name}>{inner}</{name}>" if inner else f"<{name}/>"
+
+
+def _inner(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return render(value)
+    if isinstance(value, list):
+        return "".join(_element("item", item) for item in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return escape(str(value))
+
+
+def passes(filters: Mapping[str, Sequence[str]], facts: Mapping[str, str], tags: Sequence[Any]) -> bool:
+    """Whether a thing passes every filter: any of its values, by fact name, ``tag:key`` or ``tag-key``."""
+    return all(_passes(name, values, facts, tags) for name, values in filters.items())
+
+
+def _passes(name: str, values: Sequence[str], facts: Mapping[str, str], tags: Sequence[Any]) -> bool:
+    if name.startswith("tag:"):
+        return any(tag["key"] == name[4:] and _any_match(tag["value"], values) for tag in tags)
+    if name == "tag-key":
+        return any(_any_match(tag["key"], values) for tag in tags)
+    if name not in facts:
+        raise ec2_error("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return _any_match(facts[name], values)
+
+
+def _any_match(found: str, patterns: Sequence[str]) -> bool:
+    return any(_matches(found, pattern) for pattern in patterns)
+
+
+def _matches(found: str, pattern: str) -> bool:
+    regex = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.fullmatch(regex, found) is not None
+
+
+def _xml(status: int, text: str) -> Reply:
+    body = f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'
+    return Reply(status, body.encode(), "text/xml;charset=UTF-8")

@@ -1,0 +1,233 @@
+"""EC2 On-Demand Capacity Reservations: create (idempotent by client token), describe, cancel.
+
+Billed per second at the on-demand price, used or not. Source: EC2 API model 2016-11-15.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.aws_blocks import reservation_row, reservation_state
+from providers.sandbox.aws_market import find_cell
+from providers.sandbox.aws_query import Ec2Call, ec2_error, passes
+from providers.sandbox.ledger import Entry, Tariff, zulu_ms
+from providers.sandbox.market import Cell
+from providers.sandbox.wire import World
+
+MINIMUM_BILLED_S = 60
+_TOKEN = "aws_client_token"  # noqa: S105  a kind of document
+_VISIBLE_AFTER_END = timedelta(hours=24)
+
+
+class CapacityReservations:
+    """The reservation actions of one account; blocks are shown here too."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.actions = {
+            "CreateCapacityReservation": self._create,
+            "DescribeCapacityReservations": self._describe,
+            "CancelCapacityReservation": self._cancel,
+        }
+
+    def _create(self, call: Ec2Call) -> dict[str, Any]:
+        earlier = repeated(self._world, call)
+        if earlier is not None:
+            entry = self._find(earlier)
+            return {"capacityReservation": self._row(entry)}
+        count = call.integer("InstanceCount", 1, 1000)
+        platform = call.required("InstancePlatform")
+        cell = self._cell(call)
+        if self._world.market.free(cell, self._world.clock.now()) < count:
+            raise no_capacity(cell)
+        entry = self._world.ledger.write(self._new(call, cell, count, platform))
+        remember(self._world, call, entry.instance_id)
+        return {"capacityReservation": self._row(entry)}
+
+    def _cell(self, call: Ec2Call) -> Cell:
+        instance_type = call.required("InstanceType")
+        zone = call.params.get("AvailabilityZone") or call.params.get("AvailabilityZoneId")
+        if not zone:
+            raise ec2_error(
+                "MissingParameter", "The request must contain availabilityZone or availabilityZoneId"
+            )
+        if call.instant("StartDate") is not None and instance_type.startswith("p"):
+            raise ec2_error("Unsupported", f"Future-dated reservations are not supported for {instance_type}.")
+        cell = find_cell(self._world, instance_type, zone, "on_demand")
+        if cell is None or cell.region != call.region:
+            raise ec2_error(
+                "Unsupported",
+                f"Your requested instance type ({instance_type}) is not supported in your requested"
+                f" Availability Zone ({zone}).",
+            )
+        return cell
+
+    def _new(self, call: Ec2Call, cell: Cell, count: int, platform: str) -> Entry:
+        world, now = self._world, self._world.clock.now()
+        tags = call.tags("capacity-reservation")
+        fails_at = now + timedelta(seconds=world.durations.boot_s) if call.loses_capacity else None
+        return Entry(
+            provider="aws",
+            instance_id="cr-" + world.new_id("aws-cr", 17),
+            tag=tags[0]["value"] if tags else call.params.get("ClientToken", ""),
+            sku=cell.sku,
+            region=cell.region,
+            zone=cell.zone,
+            tier="on_demand",
+            nodes=count,
+            units=count,
+            stock_key=cell.key,
+            created_at=now,
+            starts_at=now,
+            ends_at=self._end(call),
+            failed_at=fails_at,
+            tariff=Tariff((world.market.price(cell) or Decimal(0)) * count, 1, MINIMUM_BILLED_S),
+            detail={
+                "kind": "reservation",
+                "tags": tags,
+                "platform": platform,
+                "zone_id": cell.labels["zone_id"],
+                "match": call.params.get("InstanceMatchCriteria", "open"),
+            },
+        )
+
+    def _end(self, call: Ec2Call) -> Any:
+        end = call.instant("EndDate")
+        kind = call.params.get("EndDateType", "unlimited" if end is None else "limited")
+        if (kind == "limited") != (end is not None):
+            raise ec2_error(
+                "InvalidParameterCombination", "EndDate goes with EndDateType 'limited', and only with it."
+            )
+        if end is not None and end <= self._world.clock.now():
+            raise ec2_error("InvalidParameterValue", "EndDate must be in the future.")
+        return end
+
+    def _describe(self, call: Ec2Call) -> dict[str, Any]:
+        wanted, filters = call.values("CapacityReservationId"), call.filters()
+        entries = {entry.instance_id: entry for entry in self._visible(call.region)}
+        for reservation_id in wanted:
+            if reservation_id not in entries:
+                raise _not_found(reservation_id)
+        rows = [
+            row
+            for entry in entries.values()
+            if (not wanted or entry.instance_id in wanted)
+            and passes(filters, _facts(row := self._row(entry)), entry.detail["tags"])
+        ]
+        page, token = call.page(rows)
+        return {"capacityReservationSet": page, "nextToken": token}
+
+    def _visible(self, region: str) -> list[Entry]:
+        now = self._world.clock.now()
+        return [
+            entry
+            for entry in self._world.ledger.live("aws", now - _VISIBLE_AFTER_END)
+            if entry.region == region and entry.detail["kind"] in {"block", "reservation"}
+        ]
+
+    def _cancel(self, call: Ec2Call) -> dict[str, Any]:
+        entry = self._find(call.required("CapacityReservationId"), call.region)
+        now = self._world.clock.now()
+        state = reservation_state(self._world, entry, now)
+        if entry.detail["kind"] == "block":
+            raise ec2_error(
+                "Unsupported", f"The Capacity Reservation '{entry.instance_id}' is a Capacity Block and"
+                " cannot be cancelled.",
+            )  # fmt: skip
+        if state not in {"active", "pending"}:
+            raise ec2_error(
+                "InvalidCapacityReservationState",
+                f"The Capacity Reservation '{entry.instance_id}' is in the {state} state.",
+            )
+        self._leave_instances_on_demand(entry)
+        self._world.ledger.write(replace(entry, released_at=now))
+        return {"return": True}
+
+    def _leave_instances_on_demand(self, reservation: Entry) -> None:
+        """Instances inside a cancelled reservation go on, now billed by themselves."""
+        now = self._world.clock.now()
+        for entry in launched_into(self._world, reservation.instance_id):
+            hourly = reservation.tariff.usd_per_hour / reservation.nodes
+            self._world.ledger.write(
+                replace(entry, units=1, starts_at=now, tariff=Tariff(hourly, 1)).with_detail(reservation="")
+            )
+
+    def _find(self, reservation_id: str, region: str | None = None) -> Entry:
+        entry = self._world.ledger.find("aws", reservation_id)
+        if entry is None or (region is not None and entry.region != region):
+            raise _not_found(reservation_id)
+        return entry
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        inside = len(launched_into(self._world, entry.instance_id))
+        return reservation_row(self._world, entry, entry.nodes - inside)
+
+
+def _not_found(reservation_id: str) -> Exception:
+    return ec2_error(
+        "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{reservation_id}' is not found."
+    )
+
+
+def _facts(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "instance-type": row["instanceType"],
+        "owner-id": row["ownerId"],
+        "instance-platform": row["instancePlatform"],
+        "availability-zone": row["availabilityZone"],
+        "availability-zone-id": row["availabilityZoneId"],
+        "tenancy": row["tenancy"],
+        "state": row["state"],
+        "start-date": row["startDate"],
+        "end-date": row["endDate"] or "",
+        "end-date-type": row["endDateType"],
+        "instance-match-criteria": row["instanceMatchCriteria"],
+        "reservation-type": row["reservationType"],
+    }
+
+
+def launched_into(world: World, reservation_id: str) -> list[Entry]:
+    """Live instances inside a reservation."""
+    live = world.ledger.live("aws", world.clock.now())
+    return [entry for entry in live if entry.detail.get("reservation") == reservation_id]
+
+
+def no_capacity(cell: Cell) -> Exception:
+    """EC2's words for no capacity in a zone."""
+    return ec2_error(
+        "InsufficientInstanceCapacity",
+        f"We currently do not have sufficient {cell.sku} capacity in the Availability Zone you requested"
+        f" ({cell.zone}). Our system will be working on provisioning additional capacity.",
+    )
+
+
+def repeated(world: World, call: Ec2Call) -> str | None:
+    """Id that the same client token made before; IdempotentParameterMismatch for another wish."""
+    token = call.params.get("ClientToken")
+    kept = world.store.document(_TOKEN, f"{call.region}|{call.action}|{token}") if token else None
+    if kept is None:
+        return None
+    if kept["wish"] != _wish(call):
+        raise ec2_error(
+            "IdempotentParameterMismatch", "The client token was used with different parameters before."
+        )
+    return str(kept["id"])
+
+
+def remember(world: World, call: Ec2Call, made_id: str) -> None:
+    """Ties what was made to the call's client token, if it has one."""
+    token = call.params.get("ClientToken")
+    if token:
+        name = f"{call.region}|{call.action}|{token}"
+        world.store.put_document(
+            _TOKEN, name, {"wish": _wish(call), "id": made_id, "at": zulu_ms(world.clock.now())}
+        )
+
+
+def _wish(call: Ec2Call) -> str:
+    return hashlib.sha256(json.dumps(dict(call.params), sort_keys=True).encode()).hexdigest()

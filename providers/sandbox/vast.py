@@ -1,0 +1,485 @@
+"""Vast.ai's API v0, under ``/vast/api/v0``.
+
+An offer is one slice of one machine, and renting it takes its GPUs: slices of a machine overlap, so an
+offer disappears when another took too many. Prices are USD per hour of the whole offer; ``dph_total``
+adds the disk that the search asked for. ``type: bid`` lists interruptible prices. Billed per second.
+Sources: vast-ai/docs OpenAPI files and its page on rate limits and errors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from providers.sandbox.faults import FaultKind
+from providers.sandbox.ledger import Entry, Tariff
+from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, recorded_prices
+from providers.sandbox.wire import (
+    Call,
+    ProviderWire,
+    Refusal,
+    Reply,
+    Route,
+    World,
+    json_reply,
+    text_reply,
+)
+
+_GPU_RAM_MIB = {
+    16: 16384,
+    24: 24564,
+    32: 32607,
+    40: 40960,
+    48: 46068,
+    80: 81559,
+    94: 95830,
+    96: 97887,
+    141: 143771,
+    180: 183359,
+    288: 275040,
+}
+_NAMES = {"A100-PCIe": "A100 PCIE", "A100-SXM": "A100 SXM4", "H100-SXM": "H100 SXM", "B200-SXM": "B200"}
+_HOURS_PER_MONTH = 720
+_STORAGE_USD_PER_GB_MONTH = Decimal("0.15")
+_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "eq": lambda found, wanted: found == wanted,
+    "neq": lambda found, wanted: found != wanted,
+    "gt": lambda found, wanted: found is not None and found > wanted,
+    "gte": lambda found, wanted: found is not None and found >= wanted,
+    "lt": lambda found, wanted: found is not None and found < wanted,
+    "lte": lambda found, wanted: found is not None and found <= wanted,
+    "in": lambda found, wanted: found in wanted,
+    "notin": lambda found, wanted: found not in wanted,
+}
+_NOT_FILTERS = frozenset({"order", "type", "limit", "allocated_storage", "select_cols", "q", "offset"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Odd:
+    name: str
+    gpus: int
+    geolocation: str
+    usd: str
+    cpu_cores: int | None = 16
+    rented: bool = False
+    verified: bool = True
+
+
+_ODD_OFFERS = (
+    _Odd("", 0, "Sweden, SE", "0.05"),
+    _Odd("Q9000 XT", 2, "Ontario, CA", "0.75"),
+    _Odd("RTX 4090", 1, "Quebec, CA", "0"),
+    _Odd("RTX 4090", 4, "Spain, ES", "1.52", rented=True),
+    _Odd("RTX 4090", 1, "Poland, PL", "0.35", cpu_cores=None, verified=False),
+)
+"""A CPU-only machine, an unknown GPU, a price of zero, a rented machine, one without a core count."""
+
+
+def vast_cells(seed: int) -> list[Cell]:
+    """A cell per recorded offer; offers of one GPU and place lie on one machine."""
+    rows = recorded_prices("vast")
+    bids = {_offer_name(row.sku): row for row in rows if row.tier == "spot"}
+    on_demand = [row for row in rows if row.tier == "on_demand"]
+    machines: dict[tuple[str, str], int] = {}
+    for row in on_demand:
+        if not row.sku.startswith("offer"):
+            place = (row.gpu, row.region)
+            machines[place] = max(machines.get(place, 0), row.gpus)
+    cells = [_cell(seed, row, machines, bids.get(_offer_name(row.sku))) for row in on_demand]
+    return cells + [_odd_cell(odd, number) for number, odd in enumerate(_ODD_OFFERS)]
+
+
+def _offer_name(sku: str) -> str:
+    return sku.removesuffix(" (min_bid)")
+
+
+def _cell(seed: int, row: Recorded, machines: Mapping[tuple[str, str], int], bid: Recorded | None) -> Cell:
+    alone = row.sku.startswith("offer")
+    machine_gpus = row.gpus if alone else machines[row.gpu, row.region]
+    machine = f"{row.sku}|{row.region}" if alone else f"{row.gpu}|{row.region}"
+    name = _gpu_name(row)
+    offer_id = int(row.sku.split()[1]) if alone else _number("offer", row.sku, row.region)
+    return Cell(
+        provider="vast",
+        sku=f"{row.gpus}x {name}",
+        region=_geolocation(row.region),
+        zone=str(offer_id),
+        tier="on_demand",
+        gpu=row.gpu,
+        gpus=row.gpus,
+        usd_per_hour=row.usd_per_node_hour,
+        capacity=1,
+        recorded_on=row.recorded_on,
+        source=row.source,
+        price_key=f"vast|{offer_id}",
+        gpu_memory_gb=row.gpu_memory_gb,
+        vcpus=row.vcpus,
+        memory_gb=row.memory_gb,
+        aliases=frozenset({name, str(offer_id)}),
+        labels={
+            "gpu_name": name,
+            "machine": _number("machine", machine),
+            "machine_gpus": machine_gpus,
+            "bid": None if bid is None else str(bid.usd_per_node_hour),
+            "datacenter": draw(seed, machine, "hosting") < 0.6,
+            "reliability": round(0.95 + 0.0499 * draw(seed, machine, "reliability"), 4),
+            "rented": False,
+            "verified": True,
+        },
+    )
+
+
+def _odd_cell(odd: _Odd, number: int) -> Cell:
+    offer_id = 90_000_000 + number
+    return Cell(
+        provider="vast",
+        sku=f"{odd.gpus}x {odd.name}",
+        region=odd.geolocation,
+        zone=str(offer_id),
+        tier="on_demand",
+        gpu=odd.name,
+        gpus=odd.gpus,
+        usd_per_hour=Decimal(odd.usd),
+        capacity=1,
+        recorded_on="",
+        source=ILLUSTRATIVE,
+        price_key=f"vast|{offer_id}",
+        gpu_memory_gb=24 if odd.gpus else 0,
+        vcpus=odd.cpu_cores,
+        memory_gb=64,
+        aliases=frozenset({str(offer_id)}),
+        labels={
+            "gpu_name": odd.name,
+            "machine": 990_000 + number,
+            "machine_gpus": odd.gpus,
+            "bid": None,
+            "datacenter": False,
+            "reliability": 0.97,
+            "rented": odd.rented,
+            "verified": odd.verified,
+        },
+    )
+
+
+def _gpu_name(row: Recorded) -> str:
+    """The wire's name: spaces, the form factor spelled as Vast does."""
+    catalogue = re.fullmatch(r"\d+x-(.+)-\d+-\d+", row.sku)
+    if catalogue:
+        return catalogue[1].replace("_", " ")
+    form = row.gpu.rsplit("-", 1)[0]
+    return _NAMES.get(form, form.replace("-", " ").removesuffix(" SXM"))
+
+
+def _geolocation(region: str) -> str:
+    """Place and country; the catalogue's continent is not on the wire."""
+    parts = region.split(", ")
+    return ", ".join(parts[:-1]) if parts[-1] in {"NA", "EU", "AS", "OC", "SA", "AF"} else region
+
+
+def _number(*parts: str) -> int:
+    digest = hashlib.sha256("|".join(parts).encode()).digest()
+    return 20_000_000 + int.from_bytes(digest[:4], "big") % 20_000_000
+
+
+class Vast(ProviderWire):
+    """Search, rent, list, destroy."""
+
+    name = "vast"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(vast_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        base = "/api/v0"
+        return (
+            Route("POST", f"{base}/bundles", "list", self._search, public=True),
+            Route("GET", f"{base}/bundles", "list", self._search_by_query, public=True),
+            Route("PUT", f"{base}/search/asks", "list", self._search_asks, public=True),
+            Route("PUT", f"{base}/asks/{{id}}", "create", self._rent),
+            Route("GET", f"{base}/instances", "get", self._instances),
+            Route("GET", "/api/v1/instances", "get", self._instances),
+            Route("GET", f"{base}/instances/{{id}}", "get", self._instance),
+            Route("DELETE", f"{base}/instances/{{id}}", "delete", self._destroy),
+            Route("GET", f"{base}/users/current", "other", self._user),
+        )
+
+    def authorise(self, call: Call) -> None:
+        """A bearer key or ``?api_key=``."""
+        if call.key(query="api_key") is None:
+            raise Refusal(_error(401, "auth_error", "This action requires login"))
+
+    def unknown_path(self) -> Reply:
+        """404 in the API's form."""
+        return _error(404, "not_found", "no such endpoint")
+
+    def malformed_body(self, reason: str) -> Reply:
+        """400 for a body that is no JSON object."""
+        return _error(400, "invalid_args", reason)
+
+    def refusal(self, kind: FaultKind) -> Reply:
+        """A rate limit is plain text."""
+        if kind is FaultKind.RATE_LIMITED:
+            return text_reply("API requests too frequent: endpoint threshold=3.0", 429)
+        if kind is FaultKind.OUT_OF_CAPACITY:
+            return _gone_ask("the offer")
+        return _error(500, "server_error", "internal server error")
+
+    def _search(self, call: Call) -> Reply:
+        return self._found(call.json_object() if call.body else {})
+
+    def _search_by_query(self, call: Call) -> Reply:
+        text = call.query.get("q")
+        return self._found({} if text is None else replace(call, body=text.encode()).json_object())
+
+    def _search_asks(self, call: Call) -> Reply:
+        wanted = call.json_object().get("q")
+        return self._found(wanted if isinstance(wanted, dict) else {})
+
+    def _found(self, wanted: dict[str, Any]) -> Reply:
+        kind = wanted.get("type", "on-demand")
+        if kind not in {"on-demand", "ondemand", "bid", "interruptible", "reserved"}:
+            raise Refusal(_error(400, "invalid_args", f"type: {kind}"))
+        storage_gb = Decimal(str(wanted.get("allocated_storage", 8)))
+        is_bid = kind in {"bid", "interruptible"}
+        taken = self._taken_gpus()
+        rows = [self._row(cell, taken, storage_gb, is_bid) for cell in self.world.market.cells(self.name)]
+        filters = {name: rule for name, rule in wanted.items() if name not in _NOT_FILTERS}
+        filters.setdefault("rentable", {"eq": True})
+        rows = [row for row in rows if all(_passes(row.get(n), rule) for n, rule in filters.items())]
+        return json_reply({"offers": _ordered(rows, wanted.get("order"))[: int(wanted.get("limit", 1000))]})
+
+    def _taken_gpus(self) -> dict[int, int]:
+        """GPUs in use by machine."""
+        taken: dict[int, int] = {}
+        for entry in self.world.ledger.live(self.name, self.now):
+            machine = int(entry.detail["machine"])
+            taken[machine] = taken.get(machine, 0) + int(entry.detail["gpus"])
+        return taken
+
+    def _rentable(self, cell: Cell, taken: Mapping[int, int]) -> bool:
+        left = cell.labels["machine_gpus"] - taken.get(cell.labels["machine"], 0)
+        free = self.world.market.free(cell, self.now) > 0
+        return free and left >= cell.gpus and not cell.labels["rented"]
+
+    def _bid(self, cell: Cell) -> Decimal:
+        """The recorded lowest bid, or the asking price where none was recorded."""
+        price = self.world.market.price(cell) or Decimal(0)
+        recorded = cell.labels["bid"]
+        if recorded is None or not cell.usd_per_hour:
+            return price
+        return Decimal(recorded) * price / cell.usd_per_hour
+
+    def _row(self, cell: Cell, taken: Mapping[int, int], storage_gb: Decimal, is_bid: bool) -> dict[str, Any]:
+        labels = cell.labels
+        price = self._bid(cell) if is_bid else self.world.market.price(cell) or Decimal(0)
+        disk_hour = storage_gb * _STORAGE_USD_PER_GB_MONTH / _HOURS_PER_MONTH
+        rentable = self._rentable(cell, taken)
+        ram_mib = _GPU_RAM_MIB.get(cell.gpu_memory_gb, cell.gpu_memory_gb * 1024)
+        nvlink = 478.3 if " SXM" in labels["gpu_name"] and cell.gpus > 1 else 0
+        share = cell.gpus / max(1, labels["machine_gpus"])
+        cores = None if cell.vcpus is None else int(cell.vcpus / (share or 1))
+        offer_id = int(cell.zone)
+        return {
+            "id": offer_id,
+            "ask_contract_id": offer_id,
+            "bundle_id": offer_id + 900_000_000,
+            "machine_id": labels["machine"],
+            "host_id": labels["machine"] % 60_000,
+            "cluster_id": None,
+            "gpu_name": labels["gpu_name"] or None,
+            "num_gpus": cell.gpus,
+            "gpu_frac": share,
+            "gpu_ram": ram_mib,
+            "gpu_total_ram": ram_mib * cell.gpus,
+            "gpu_arch": "nvidia",
+            "bw_nvlink": nvlink,
+            "pci_gen": 5,
+            "pcie_bw": 52.1,
+            "cpu_arch": "amd64",
+            "cpu_cores": cores,
+            "cpu_cores_effective": cell.vcpus,
+            "cpu_ram": int((cell.memory_gb or 0) * 1024 / (share or 1)),
+            "disk_space": 1200.0,
+            "storage_cost": float(_STORAGE_USD_PER_GB_MONTH),
+            "dph_base": float(price),
+            "dph_total": float(price + disk_hour),
+            "min_bid": float(self._bid(cell)),
+            "is_bid": is_bid,
+            "search": {
+                "gpuCostPerHour": float(price),
+                "diskHour": float(disk_hour),
+                "totalHour": float(price + disk_hour),
+            },
+            "geolocation": cell.region,
+            "hosting_type": 1 if labels["datacenter"] else 0,
+            "datacenter": labels["datacenter"],
+            "verification": "verified" if labels["verified"] else "unverified",
+            "verified": labels["verified"],
+            "reliability2": labels["reliability"],
+            "cuda_max_good": 12.8,
+            "rentable": rentable,
+            "rented": not rentable,
+            "inet_down": 1800.0,
+            "inet_up": 1700.0,
+            "inet_down_cost": 0.002,
+            "inet_up_cost": 0.004,
+            "static_ip": True,
+            "vms_enabled": False,
+            "duration": 2592000.0,
+            "end_date": int(self.world.opened_at.timestamp()) + 7776000,
+            "resource_type": "gpu" if cell.gpus else "cpu",
+        }
+
+    def _rent(self, call: Call) -> Reply:
+        body = call.json_object()
+        if not body.get("image") and not body.get("template_hash_id"):
+            raise Refusal(_error(400, "invalid_args", "image is required"))
+        cell = self._ask(call.parts["id"])
+        if not self._rentable(cell, self._taken_gpus()):
+            raise Refusal(_gone_ask(cell.zone))
+        bid = body.get("price")
+        price = self.world.market.price(cell) or Decimal(0) if bid is None else Decimal(str(bid))
+        contract = str(10_000_000 + int(self.world.new_id(self.name, 6), 16))
+        too_low = bid is not None and price < self._bid(cell)
+        entry = self._entry(call, cell, contract, body, price)
+        self.world.ledger.write(entry.with_detail(stopped=too_low))
+        if too_low:
+            return json_reply(
+                {
+                    "success": False,
+                    "error": "invalid_price",
+                    "msg": "bid is below min_bid; the instance is stopped",
+                    "new_contract": int(contract),
+                },
+                400,
+            )
+        key = self.world.new_id("vast-key", 40)
+        return json_reply({"success": True, "new_contract": int(contract), "instance_api_key": key})
+
+    def _ask(self, offer_id: str) -> Cell:
+        for cell in self.world.market.cells(self.name):
+            if cell.zone == offer_id:
+                return cell
+        raise Refusal(_error(404, "no_such_ask", f"error 404/3603: no_such_ask Instance type by id {offer_id}"))
+
+    def _entry(self, call: Call, cell: Cell, contract: str, body: dict[str, Any], price: Decimal) -> Entry:
+        now = self.now
+        storage_gb = Decimal(str(body.get("disk", 8)))
+        disk_hour = storage_gb * _STORAGE_USD_PER_GB_MONTH / _HOURS_PER_MONTH
+        fails_at = now + timedelta(seconds=self.world.durations.boot_s) if call.loses_capacity else None
+        return Entry(
+            provider=self.name,
+            instance_id=contract,
+            tag=str(body.get("label") or ""),
+            sku=cell.sku,
+            region=cell.region,
+            zone=cell.zone,
+            tier="on_demand" if body.get("price") is None else "spot",
+            nodes=1,
+            units=1,
+            stock_key=cell.key,
+            created_at=now,
+            starts_at=now,
+            failed_at=fails_at,
+            tariff=Tariff(price + disk_hour),
+            detail={
+                "machine": cell.labels["machine"],
+                "gpus": cell.gpus,
+                "gpu_name": cell.labels["gpu_name"],
+                "image": body.get("image"),
+                "is_bid": body.get("price") is not None,
+            },
+        )
+
+    def _instances(self, _: Call) -> Reply:
+        entries = self.world.ledger.entries(self.name)
+        rows = [self._instance_row(entry) for entry in entries if entry.released_at is None]
+        return json_reply({"success": True, "instances_found": len(rows), "instances": rows})
+
+    def _instance(self, call: Call) -> Reply:
+        return json_reply({"instances": self._instance_row(self._held(call.parts["id"]))})
+
+    def _held(self, contract: str) -> Entry:
+        entry = self.world.ledger.find(self.name, contract)
+        if entry is None or entry.released_at is not None:
+            raise Refusal(_error(404, "no_such_instance", f"Instance {contract} not found"))
+        return entry
+
+    def _destroy(self, call: Call) -> Reply:
+        entry = self._held(call.parts["id"])
+        self.world.ledger.write(replace(entry, released_at=self.now))
+        return json_reply({"success": True})
+
+    def _user(self, _: Call) -> Reply:
+        return json_reply({"id": 4242, "username": "sandbox", "credit": 1000.0, "can_pay": True})
+
+    def _status(self, entry: Entry) -> tuple[str | None, str]:
+        """``actual_status`` and a message: null, then loading, then running; exited for good when it failed."""
+        if entry.failed(self.now):
+            return "exited", "Error: host could not start the instance, no capacity"
+        if entry.detail["stopped"]:
+            return "exited", "outbid"
+        age_s = (self.now - entry.created_at).total_seconds()
+        if age_s < self.world.durations.boot_s / 2:
+            return None, ""
+        return ("loading", "loading image") if age_s < self.world.durations.boot_s else ("running", "success")
+
+    def _instance_row(self, entry: Entry) -> dict[str, Any]:
+        actual, message = self._status(entry)
+        stopped = entry.detail["stopped"]
+        return {
+            "id": int(entry.instance_id),
+            "label": entry.tag or None,
+            "machine_id": entry.detail["machine"],
+            "bundle_id": int(entry.zone) + 900_000_000,
+            "gpu_name": entry.detail["gpu_name"],
+            "num_gpus": entry.detail["gpus"],
+            "geolocation": entry.region,
+            "image_uuid": entry.detail["image"],
+            "is_bid": entry.detail["is_bid"],
+            "actual_status": actual,
+            "status_msg": message,
+            "intended_status": "stopped" if stopped else "running",
+            "cur_state": "running" if actual == "running" else "stopped",
+            "next_state": "stopped" if stopped else "running",
+            "dph_total": float(entry.tariff.usd_per_hour),
+            "start_date": entry.created_at.timestamp(),
+            "ssh_host": "ssh5.vast.ai",
+            "ssh_port": 12345,
+        }
+
+
+def _passes(found: Any, rule: Any) -> bool:
+    if not isinstance(rule, dict):
+        return bool(found == rule)
+    for operator, wanted in rule.items():
+        check = _OPERATORS.get(operator)
+        if check is None:
+            raise Refusal(_error(400, "invalid_args", f"unknown operator {operator}"))
+        if not check(found, wanted):
+            return False
+    return True
+
+
+def _ordered(rows: list[dict[str, Any]], order: Any) -> list[dict[str, Any]]:
+    if not isinstance(order, list):
+        return rows
+    for rule in reversed(order):
+        name, direction = rule if isinstance(rule, list) and len(rule) == 2 else (rule, "asc")
+        rows = sorted(rows, key=lambda row: (row.get(name) is None, row.get(name)), reverse=direction == "desc")
+    return rows
+
+
+def _error(status: int, code: str, message: str) -> Reply:
+    return json_reply({"success": False, "error": code, "msg": message}, status)
+
+
+def _gone_ask(offer: str) -> Reply:
+    return _error(410, "no_such_ask", f"error 404/3603: no_such_ask {offer} is no longer available.")

@@ -1,0 +1,431 @@
+"""Verda's API v1, under ``/verda/v1``.
+
+Prices are strings, USD per hour of the whole instance; GPU memory is the instance's total. Availability
+is a list of its own, by location. A create is answered with the bare id; when there is no capacity the
+instance says so afterwards (status ``no_capacity``). What is still provisioning cannot be deleted.
+Billed in slices of ten minutes. Sources: verda-cloud sdk-python and sdk-go, gpuhunt's recorded rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from providers.sandbox.faults import FaultKind
+from providers.sandbox.ledger import Entry, Tariff, zulu_ms
+from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.wire import (
+    Call,
+    ProviderWire,
+    Refusal,
+    Reply,
+    Route,
+    World,
+    json_reply,
+    text_reply,
+)
+
+TOKEN_LIFE_S = 3600
+BILLING_SLICE_S = 600
+_TOKEN = "sandbox-access-"  # noqa: S105  a prefix
+_NAMES = {
+    "A100-SXM-80GB": ("A100 SXM4 80GB", "A100"),
+    "B200-SXM-180GB": ("B200 SXM6 180GB", "B200"),
+    "B300-SXM-288GB": ("B300 SXM6 262GB", "B300"),
+    "H100-SXM-80GB": ("H100 SXM5 80GB", "H100"),
+    "H200-SXM-141GB": ("H200 SXM5 141GB", "H200"),
+    "RTX-6000-Ada": ("RTX 6000 Ada 48GB", "RTX 6000 Ada"),
+    "RTX-PRO-6000-Server": ("RTX PRO 6000 96GB", "RTX PRO 6000"),
+    "V100-SXM2-16GB": ("Tesla V100 16GB", "Tesla V100"),
+}
+_LOCATIONS = {"FIN-01": "Finland", "FIN-02": "Finland", "FIN-03": "Finland"}
+_RECORDED_SAMPLE = "gpuhunt tests/providers/test_verda.py"
+_ODD_TYPES = (
+    ("CPU.120V.480G", "AMD EPYC", "CPU Node", 0, 0, 120, 480, "3.00", "1.50", _RECORDED_SAMPLE),
+    ("2A6000.20V", "RTX A6000 48GB", "RTX A6000", 2, 48, 20, 120, "1.98", "0.70", _RECORDED_SAMPLE),
+    ("1Q9000.16V", "Q9000 XT 64GB", "Q9000 XT", 1, 64, 16, 128, "1.11", "0.40", ILLUSTRATIVE),
+    ("1L40S.20V", "L40S 48GB", "L40S", 1, 48, 20, 60, "0.00", "0.00", ILLUSTRATIVE),
+)
+"""Type, name, model, GPUs, GB per GPU, cores, GB, prices: no GPU, p2p text, an unknown GPU, a zero price."""
+
+
+def verda_cells(seed: int) -> Iterator[Cell]:
+    """Cells by (type, location, tier).
+
+    Sizes that were recorded only as spot get the on-demand price of the recorded one-GPU size times
+    their count, as all recorded sizes have it; their source says so.
+    """
+    rows = [row for row in recorded_prices("verda") if re.fullmatch(r"\d+[A-Z0-9]+(\.\d+S)?\.\d+[VM]", row.sku)]
+    singles = {row.gpu: row for row in rows if row.gpus == 1 and row.tier == "on_demand"}
+    on_demand = {(row.sku, row.region) for row in rows if row.tier == "on_demand"}
+    for row in rows:
+        yield _cell(seed, row)
+        if row.tier == "spot" and (row.sku, row.region) not in on_demand and row.gpu in singles:
+            yield _cell(seed, _multiplied(row, singles[row.gpu]))
+    for odd in _ODD_TYPES:
+        yield from _odd_cells(*odd)
+
+
+def _multiplied(row: Recorded, single: Recorded) -> Recorded:
+    return replace(
+        row,
+        tier="on_demand",
+        usd_per_node_hour=single.usd_per_node_hour * row.gpus,
+        recorded_on=single.recorded_on,
+        source=f"{row.gpus} x the price of {single.sku}; {single.source}",
+    )
+
+
+def _cell(seed: int, row: Recorded) -> Cell:
+    lot = (seed, row.sku, row.region, row.tier)
+    name, model = _NAMES[row.gpu]
+    return Cell(
+        provider="verda",
+        sku=row.sku,
+        region=row.region,
+        zone="",
+        tier=row.tier,
+        gpu=row.gpu,
+        gpus=row.gpus,
+        usd_per_hour=row.usd_per_node_hour,
+        capacity=0 if draw(*lot, "none") < 0.25 else draw_count(1, 10, *lot),
+        recorded_on=row.recorded_on,
+        source=row.source,
+        price_key=f"verda|{row.sku}|{row.tier}",
+        gpu_memory_gb=row.gpu_memory_gb,
+        vcpus=row.vcpus,
+        memory_gb=row.memory_gb,
+        labels={"name": name, "model": model, "p2p": "300 GB/s" if row.gpus > 1 else None},
+    )
+
+
+def _odd_cells(
+    sku: str,
+    name: str,
+    model: str,
+    gpus: int,
+    gpu_gb: int,
+    cores: int,
+    gb: int,
+    usd: str,
+    spot_usd: str,
+    source: str,
+) -> Iterator[Cell]:
+    for tier, price in (("on_demand", usd), ("spot", spot_usd)):
+        yield Cell(
+            provider="verda",
+            sku=sku,
+            region="FIN-01",
+            zone="",
+            tier=tier,
+            gpu=model,
+            gpus=gpus,
+            usd_per_hour=Decimal(price),
+            capacity=2,
+            recorded_on="",
+            source=source,
+            price_key=f"verda|{sku}|{tier}",
+            gpu_memory_gb=gpu_gb,
+            vcpus=cores,
+            memory_gb=gb,
+            labels={"name": name, "model": model, "p2p": "50GB/s" if gpus > 1 else None},
+        )
+
+
+class Verda(ProviderWire):
+    """Tokens, catalogue, availability, instances."""
+
+    name = "verda"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.market.add(verda_cells(world.seed))
+
+    def make_routes(self) -> Iterable[Route]:
+        """The paths of the API that the sandbox serves."""
+        return (
+            Route("POST", "/v1/oauth2/token", "other", self._token, public=True),
+            Route("GET", "/v1/instance-types", "list", self._types),
+            Route("GET", "/v1/instance-availability", "list", self._availability),
+            Route("GET", "/v1/instance-availability/{type}", "list", self._type_availability),
+            Route("GET", "/v1/cluster-types", "list", self._no_clusters),
+            Route("GET", "/v1/cluster-availability", "list", self._no_clusters),
+            Route("GET", "/v1/clusters", "get", self._no_clusters),
+            Route("GET", "/v1/locations", "list", self._locations),
+            Route("GET", "/v1/sshkeys", "other", self._ssh_keys),
+            Route("GET", "/v1/ssh-keys", "other", self._ssh_keys),
+            Route("GET", "/v1/images", "other", self._images),
+            Route("POST", "/v1/instances", "create", self._create),
+            Route("GET", "/v1/instances", "get", self._instances),
+            Route("GET", "/v1/instances/{id}", "get", self._instance),
+            Route("PUT", "/v1/instances", "delete", self._act),
+        )
+
+    def authorise(self, call: Call) -> None:
+        """A bearer token; one of ours only until it expires."""
+        key = call.key()
+        if key is None or self._expired(key):
+            raise Refusal(_error(401, "unauthorized_request", "Access token is missing or invalid"))
+
+    def _expired(self, key: str) -> bool:
+        if not key.startswith(_TOKEN):
+            return False
+        until = key.removeprefix(_TOKEN).partition("-")[0]
+        return not until.isdecimal() or int(until) <= self.now.timestamp()
+
+    def unknown_path(self) -> Reply:
+        """404 in the API's form."""
+        return _error(404, "not_found", "Not Found")
+
+    def malformed_body(self, reason: str) -> Reply:
+        """400 for a body that is no JSON object."""
+        return _error(400, "invalid_request", reason)
+
+    def refusal(self, kind: FaultKind) -> Reply:
+        """Every error has a code and a message."""
+        if kind is FaultKind.RATE_LIMITED:
+            return _error(429, "too_many_requests", "Too many requests")
+        if kind is FaultKind.OUT_OF_CAPACITY:
+            return _error(
+                400, "invalid_request", "Not enough capacity: instance type is not available in this location"
+            )
+        return _error(500, "server_error", "Internal Server Error")
+
+    def _token(self, call: Call) -> Reply:
+        body = call.json_object()
+        grant = body.get("grant_type")
+        if grant == "client_credentials":
+            complete = bool(body.get("client_id")) and bool(body.get("client_secret"))
+        else:
+            complete = grant == "refresh_token" and bool(body.get("refresh_token"))
+        if not complete:
+            raise Refusal(_error(401, "unauthorized_request", "Invalid client id or client secret"))
+        until = int(self.now.timestamp()) + TOKEN_LIFE_S
+        token = {
+            "access_token": f"{_TOKEN}{until}-{self.world.new_id('verda-token', 16)}",
+            "refresh_token": f"sandbox-refresh-{self.world.new_id('verda-token', 16)}",
+            "scope": "cloud-api-v1",
+            "token_type": "Bearer",
+            "expires_in": TOKEN_LIFE_S,
+        }
+        return json_reply(token)
+
+    def _cells(self, tier: str | None = None) -> list[Cell]:
+        cells = self.world.market.cells(self.name)
+        return [cell for cell in cells if tier is None or cell.tier == tier]
+
+    def _types(self, call: Call) -> Reply:
+        if call.query.get("currency", "usd") != "usd":
+            raise Refusal(_error(400, "invalid_request", "the sandbox knows the currency usd only"))
+        spot = {cell.sku: cell for cell in self._cells("spot")}
+        on_demand = {cell.sku: cell for cell in self._cells("on_demand")}
+        return json_reply([self._type(cell, spot.get(sku)) for sku, cell in on_demand.items()])
+
+    def _type(self, cell: Cell, spot: Cell | None) -> dict[str, Any]:
+        count, labels = cell.gpus, cell.labels
+        total_gb = count * cell.gpu_memory_gb
+        cores, memory_gb = int(cell.vcpus or 0), int(cell.memory_gb or 0)
+        return {
+            "id": str(UUID(bytes=cell.key.encode().ljust(16, b"0")[-16:])),
+            "instance_type": cell.sku,
+            "model": labels["model"],
+            "name": labels["name"],
+            "display_name": None,
+            "manufacturer": "NVIDIA" if count else "AMD",
+            "cpu": {"description": f"{cores} CPU", "number_of_cores": cores},
+            "gpu": {"description": f"{count}x {labels['name']}" if count else "", "number_of_gpus": count},
+            "gpu_memory": {
+                "description": f"{total_gb}GB GPU RAM" if count else "",
+                "size_in_gigabytes": total_gb,
+            },
+            "memory": {"description": f"{memory_gb}GB RAM", "size_in_gigabytes": memory_gb},
+            "storage": {"description": "dynamic"},
+            "p2p": labels["p2p"],
+            "price_per_hour": self._price(cell),
+            "spot_price": None if spot is None else self._price(spot),
+            "currency": "usd",
+            "description": "Dedicated Hardware Instance",
+            "best_for": [],
+            "deploy_warning": None,
+            "supported_os": ["ubuntu-22.04", "ubuntu-24.04"],
+        }
+
+    def _price(self, cell: Cell) -> str:
+        price = self.world.market.price(cell) or Decimal(0)
+        return f"{price.normalize():f}" if -price.normalize().as_tuple().exponent > 2 else f"{price:.2f}"  # type: ignore[operator]
+
+    def _availability(self, call: Call) -> Reply:
+        wanted = call.query.get("location_code")
+        free = self.world.market.free_by_key(self.name, self.now)
+        rows = []
+        for location in _LOCATIONS:
+            if wanted in {None, location}:
+                cells = [cell for cell in self._cells(_tier(call)) if cell.region == location]
+                found = sorted(cell.sku for cell in cells if free[cell.key] > 0)
+                rows.append({"location_code": location, "availabilities": found})
+        return json_reply(rows)
+
+    def _type_availability(self, call: Call) -> Reply:
+        wanted = call.query.get("location_code")
+        free = self.world.market.free_by_key(self.name, self.now)
+        cells = [cell for cell in self._cells(_tier(call)) if cell.sku == call.parts["type"]]
+        return json_reply(any(free[cell.key] > 0 for cell in cells if wanted in {None, cell.region}))
+
+    def _no_clusters(self, _: Call) -> Reply:
+        return json_reply([])
+
+    def _locations(self, _: Call) -> Reply:
+        return json_reply(
+            [{"code": code, "name": code, "country_code": "FI"} for code in _LOCATIONS],
+        )
+
+    def _ssh_keys(self, _: Call) -> Reply:
+        return json_reply([{"id": "c0ffee00-0000-4000-8000-000000000000", "name": "sandbox", "key": "ssh-ed25519 A"}])
+
+    def _images(self, _: Call) -> Reply:
+        return json_reply([{"id": "ubuntu-24.04", "image_type": "ubuntu-24.04", "name": "Ubuntu 24.04"}])
+
+    def _create(self, call: Call) -> Reply:
+        body = call.json_object()
+        for name in ("instance_type", "image", "hostname", "description"):
+            if not body.get(name):
+                raise Refusal(_error(400, "invalid_request", f"{name} should not be empty"))
+        cell = self._wanted(body)
+        now = self.now
+        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
+        short = call.loses_capacity or self.world.market.free(cell, now) < 1
+        instance_id = str(UUID(hex=self.world.new_id(self.name, 32)))
+        self.world.ledger.write(
+            Entry(
+                provider=self.name,
+                instance_id=instance_id,
+                tag=str(body["hostname"]),
+                sku=cell.sku,
+                region=cell.region,
+                zone="",
+                tier=cell.tier,
+                nodes=1,
+                units=0 if short else 1,
+                stock_key=cell.key,
+                created_at=now,
+                starts_at=now,
+                failed_at=boots_at if short else None,
+                tariff=Tariff(Decimal(self._price(cell)), BILLING_SLICE_S),
+                detail={"request": body},
+            )
+        )
+        return text_reply(instance_id, 202)
+
+    def _wanted(self, body: dict[str, Any]) -> Cell:
+        location = body.get("location_code", "FIN-01")
+        tier = "spot" if body.get("is_spot") else "on_demand"
+        known = [cell for cell in self._cells() if cell.sku == body["instance_type"]]
+        if not known:
+            raise Refusal(_error(400, "invalid_request", "Invalid instance type"))
+        if location not in _LOCATIONS:
+            raise Refusal(_error(400, "invalid_request", "Invalid location code"))
+        for cell in known:
+            if (cell.region, cell.tier) == (location, tier):
+                return cell
+        raise Refusal(self.refusal(FaultKind.OUT_OF_CAPACITY))
+
+    def _instances(self, call: Call) -> Reply:
+        wanted = call.query.get("status")
+        rows = [self._row(entry) for entry in self.world.ledger.entries(self.name)]
+        shown = [row for row in rows if wanted == row["status"] or (not wanted and row["status"] != "discontinued")]
+        return json_reply(shown)
+
+    def _instance(self, call: Call) -> Reply:
+        entry = self.world.ledger.find(self.name, call.parts["id"])
+        if entry is None:
+            raise Refusal(_error(404, "not_found", "Instance not found"))
+        return json_reply(self._row(entry))
+
+    def _status(self, entry: Entry) -> str:
+        """ordered, provisioning, then running or no_capacity; deleting, then discontinued."""
+        durations, now = self.world.durations, self.now
+        if entry.released_at is not None:
+            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
+            return "deleting" if now < gone_at else "discontinued"
+        if entry.failed(now):
+            return "no_capacity"
+        age_s = (now - entry.created_at).total_seconds()
+        if age_s < durations.boot_s / 4:
+            return "ordered"
+        return "provisioning" if age_s < durations.boot_s else "running"
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        request = entry.detail["request"]
+        status = self._status(entry)
+        spot = entry.tier == "spot"
+        return {
+            "id": entry.instance_id,
+            "instance_type": entry.sku,
+            "image": request["image"],
+            "price_per_hour": str(entry.tariff.usd_per_hour),
+            "location": entry.region,
+            "hostname": request["hostname"],
+            "description": request["description"],
+            "ip": "198.51.100.20" if status == "running" else None,
+            "status": status,
+            "created_at": zulu_ms(entry.created_at),
+            "ssh_key_ids": request.get("ssh_key_ids", []),
+            "os_volume_id": None,
+            "is_spot": spot,
+            "contract": request.get("contract") or ("SPOT" if spot else "PAY_AS_YOU_GO"),
+            "pricing": request.get("pricing", "FIXED_PRICE"),
+            "volume_ids": [],
+        }
+
+    def _act(self, call: Call) -> Reply:
+        body = call.json_object()
+        ids = body.get("id")
+        wanted = [ids] if isinstance(ids, str) else ids
+        if not isinstance(wanted, list) or not wanted:
+            raise Refusal(_error(400, "invalid_request", "id should not be empty"))
+        if body.get("action") not in {"delete", "discontinue"}:
+            raise Refusal(_error(400, "invalid_request", "the sandbox knows the actions delete and discontinue"))
+        problems = [self._discontinue(str(instance_id)) for instance_id in wanted]
+        if not any(problems):
+            return Reply(204, b"")
+        if len(wanted) == 1:
+            raise Refusal(_error(400, "invalid_request", problems[0]))
+        results = [
+            _result(body["action"], instance_id, problem)
+            for instance_id, problem in zip(wanted, problems, strict=True)
+        ]
+        return json_reply(results, 207)
+
+    def _discontinue(self, instance_id: str) -> str:
+        """Ends an instance; a reason when it cannot be."""
+        entry = self.world.ledger.find(self.name, instance_id)
+        if entry is None:
+            return "Invalid instance id"
+        status = self._status(entry)
+        if status in {"ordered", "provisioning"}:
+            return "Can't discontinue a provisioning instance"
+        if status in {"deleting", "discontinued"}:
+            return "Can't discontinue a discontinued instance"
+        self.world.ledger.write(replace(entry, released_at=self.now))
+        return ""
+
+
+def _tier(call: Call) -> str:
+    asked = call.query.get("is_spot") or call.query.get("isSpot") or "false"
+    return "spot" if asked.lower() == "true" else "on_demand"
+
+
+def _result(action: str, instance_id: str, problem: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"action": action, "instanceId": instance_id, "status": "success"}
+    if problem:
+        row |= {"status": "error", "error": problem, "statusCode": 400}
+    return row
+
+
+def _error(status: int, code: str, message: str) -> Reply:
+    return json_reply({"code": code, "message": message}, status)

@@ -1,0 +1,85 @@
+"""SF Compute: blocks of 8-GPU nodes, bought on an order book.
+
+Sold: any number of nodes of one zone over whole hours, prepaid (``window`` offers of kind ``orderbook``);
+unwanted blocks are sold back at the market. On the wire: availability as rectangles over time in nodes
+and unix seconds; prices as TOTAL integer cents of a quoted block. Not said: the GPU's form, vCPU, memory
+and disk, the rate of the fabric (``config/providers/sfcompute.toml``), countries (regions are
+continents), and any price without a window.
+
+Environment: ``BROKER_SFCOMPUTE_API_KEY`` (``sf tokens create``), ``BROKER_SFCOMPUTE_BASE_URL``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import PurePath
+
+from broker.domain.errors import PayloadUnreadable
+from broker.domain.offer import OfferBatch
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation
+from providers.payload import join_batches
+from providers.sfcompute.adapter import SfCompute, classify
+from providers.sfcompute.offers import PROVIDER, QuoteAnswer, parse_offers, read_quote
+from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
+
+__all__ = ["SPEC", "build", "parse"]
+
+POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.2}, concurrency=4, read_s=90.0)
+"""No limits are published, 429 is; quotes are answers of a solver and slow."""
+
+
+def build(settings: ProviderSettings, http_factory: HttpFactory) -> SfCompute:
+    """The adapter of one account."""
+    http = http_factory(
+        PROVIDER,
+        settings.base_url,
+        classify,
+        settings.tuned(POLICY),
+        headers={"Authorization": f"Bearer {settings.secret('api_key')}"},
+        secrets=settings.secrets,
+    )
+    return SfCompute(http)
+
+
+def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+    """Recorded zones and quotes: files named ``quote-<zone>`` (a quote without one says no zone itself)."""
+    quotes: defaultdict[str, list[QuoteAnswer]] = defaultdict(list)
+    lists: list[bytes] = []
+    for name, raw in payloads:
+        stem = PurePath(name).name.partition(".")[0]
+        if not stem.startswith("quote-"):
+            lists.append(raw)
+            continue
+        answer = read_quote(raw)
+        zone = answer.quote.zone if answer.quote is not None and answer.quote.zone else None
+        quotes[zone or stem.split("-")[1]].append(answer)
+    if not lists:
+        raise PayloadUnreadable(PROVIDER, "no list of zones among the payloads")
+    return join_batches(parse_offers(raw, quotes, observed_at) for raw in lists)
+
+
+SPEC = ProviderSpec(
+    name=PROVIDER,
+    title="SF Compute",
+    base_url="https://api.sfcompute.com",
+    credentials={"api_key": "a token of `sf tokens create`"},
+    capabilities=frozenset(
+        {
+            Capability.OFFERS,
+            Capability.AVAILABILITY,
+            Capability.WINDOWS,
+            Capability.RESERVE,
+            Capability.FIND_LEASE,
+            Capability.LIST_LEASES,
+            Capability.RELEASE,
+            Capability.MULTI_NODE,
+        }
+    ),
+    idempotency=Idempotency.TOKEN,
+    adapter=SfCompute,
+    build=build,
+    parse=parse,
+)

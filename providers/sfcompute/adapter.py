@@ -1,0 +1,284 @@
+"""The SF Compute adapter: quotes as offers, orders as leases.
+
+``GET /v0/quote`` is the price source rather than the preview order book: it prices one zone, node count
+and window, in the unit (total cents of the block) that an order's limit is in, and it is no preview.
+
+``release`` cancels an order that is still open. A filled one cannot be cancelled: its contract is sold
+back at the market, for what buyers pay; while nobody buys, ReleaseRefused (try again later).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from broker.catalogue import load_provider_facts
+from broker.domain.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    PayloadUnreadable,
+    ProviderError,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.http import Operation, ProviderHttp, Reply, classify_by_status
+from providers.payload import RowRejected
+from providers.sfcompute import orders
+from providers.sfcompute.offers import (
+    PROVIDER,
+    QuoteAnswer,
+    QuoteRequest,
+    Zone,
+    free_segments,
+    instance_types,
+    parse_offers,
+    read_quote,
+    read_zones,
+    reference_windows,
+)
+
+PAGE = 100
+MOST_PAGES = 100
+QUOTE_SECONDS = 90.0
+"""The market's own clients wait up to 600 s for a quote; a poll does not."""
+FILL_WAITS_S = (0.3, 0.7, 1.5)
+GONE_STATES = frozenset({LeaseState.ENDED, LeaseState.FAILED})
+WRONG_TYPE_REASON = "no_matching_clusters"
+
+_BY_TYPE: dict[str, type[ProviderError]] = {
+    "authentication_error": CredentialsRejected,
+    "payment_required": QuotaExceeded,
+    "api_error": ProviderUnavailable,
+    "service_unavailable": ProviderUnavailable,
+    "request_timed_out": ProviderUnavailable,
+    "idempotency_error": ProviderUnavailable,
+    "internal_server": ProviderUnavailable,
+    "not_authenticated": CredentialsRejected,
+}
+"""``idempotency_error``: the key has been used with another body, so an order of ours may exist."""
+
+
+def classify(reply: Reply) -> ProviderError:
+    """The error of an answer, by its ``type``; with or without the ``error`` wrapper around it."""
+    decoded = reply.json_or_none()
+    body = decoded.get("error", decoded) if isinstance(decoded, dict) else None
+    if not isinstance(body, dict):
+        return classify_by_status(reply)
+    kind, message = str(body.get("type") or body.get("code") or ""), str(body.get("message") or "")
+    text = f"{kind}: {message}"[:300]
+    if reply.status == 429:
+        return RateLimited(PROVIDER, text, reply.retry_after_s)
+    if kind == "forbidden" and "credit" in message.lower():
+        return QuotaExceeded(PROVIDER, text)
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind](PROVIDER, text)
+    return classify_by_status(reply, text)
+
+
+class SfCompute:
+    """One account. ``now`` only tells which filled orders without a contract are over."""
+
+    provider = PROVIDER
+    idempotency = Idempotency.TOKEN
+
+    def __init__(
+        self,
+        http: ProviderHttp,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._http, self._now, self._sleep = http, now, sleep
+        self._facts = load_provider_facts(PROVIDER)
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """One offer a zone that has capacity and a price."""
+        reply = await self._http.request("GET", "/v0/zones", operation=Operation.OFFERS)
+        left = [int(self._facts.search["max_calls"])]
+        asked = await asyncio.gather(
+            *(self._quotes(row, observed_at, left) for _, row in read_zones(reply.body))
+        )
+        quotes = {name: answers for name, answers in asked if answers}
+        return parse_offers(reply.body, quotes, observed_at)
+
+    async def _quotes(
+        self, row: Any, observed_at: datetime, left: list[int]
+    ) -> tuple[str, tuple[QuoteAnswer, ...]]:
+        """Quotes of one zone; none for a zone that ``parse_offers`` will reject anyway."""
+        try:
+            zone = Zone.model_validate(row)
+            windows = reference_windows(self._facts.search, free_segments(zone, observed_at))
+            types = instance_types(self._facts, zone)
+        except (RowRejected, ValueError):
+            return "", ()
+        answers = [
+            await self._quote(QuoteRequest(zone.name, types[0], nodes, start, hours), types[1:], left)
+            for start, hours, nodes in windows
+        ]
+        return zone.name, tuple(answer for answer in answers if answer is not None)
+
+    async def _quote(
+        self, request: QuoteRequest, other_types: Sequence[str], left: list[int]
+    ) -> QuoteAnswer | None:
+        """A quote, asked again under the next instance type where the zone does not know the first."""
+        answer: QuoteAnswer | None = None
+        for instance_type in (request.instance_type, *other_types):
+            if left[0] <= 0:
+                return answer or QuoteAnswer(no_quote_reason="not asked: too many quotes")
+            left[0] -= 1
+            query = QuoteRequest(
+                request.zone, instance_type, request.nodes, request.start, request.hours
+            ).query()
+            reply = await self._http.request(
+                "GET", "/v0/quote", operation=Operation.OFFERS, params=query, total_s=QUOTE_SECONDS
+            )
+            answer = read_quote(reply.body)
+            if answer.quote is not None or answer.no_quote_reason != WRONG_TYPE_REASON:
+                return answer
+        return answer
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """Any number: an order is all or nothing, in one zone."""
+        return None
+
+    async def reserve(self, order: Order) -> Lease:
+        """Places an immediate-or-cancel order under the tag as key, and waits a little for its fate."""
+        reply = await self._http.request(
+            "POST",
+            "/v0/orders",
+            operation=Operation.ORDER,
+            json=orders.buy_body(order),
+            headers={"Idempotency-Key": order.tag},
+        )
+        created = reply.read(orders.CreatedOrder)
+        placed = await self._watch(created)
+        if placed is not None and placed.status == "rejected":
+            raise OrderRejected(PROVIDER, placed.rejected_reason or "the market rejected the order")
+        if placed is not None and placed.status in ("cancelled", "expired"):
+            raise InsufficientCapacity(PROVIDER, "nobody sells this block at the limit")
+        is_filled = placed is not None and placed.is_filled
+        return Lease(
+            provider=PROVIDER,
+            reference=created.id,
+            state=LeaseState.SCHEDULED if is_filled else LeaseState.PROVISIONING,
+            tag=order.tag,
+            nodes=order.nodes,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+            window=order.window,
+            billed_usd=placed.execution_price / 100 if placed and placed.execution_price else None,
+        )
+
+    async def _watch(self, created: orders.CreatedOrder) -> orders.PlacedOrder | None:
+        """The order once it is decided, or as last seen; None when it cannot be read now (it stands)."""
+        placed: orders.PlacedOrder | None = None
+        for wait_s in FILL_WAITS_S:
+            await self._sleep(wait_s)
+            try:
+                placed = await self._order(created.id)
+            except ProviderError:
+                return None
+            if placed.status not in ("pending", "open"):
+                return placed
+        return placed
+
+    async def _order(self, order_id: str) -> orders.PlacedOrder:
+        reply = await self._http.request("GET", f"/v0/orders/{order_id}", operation=Operation.LEASES)
+        return reply.read(orders.PlacedOrder)
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """An order (``ordr_…``), or a contract (``cont_…``) that was not bought with a known order."""
+        return (await self._holding(reference)).lease
+
+    async def _holding(self, reference: str) -> orders.Holding:
+        if reference.startswith("cont_"):
+            reply = await self._http.request("GET", f"/v0/contracts/{reference}", operation=Operation.LEASES)
+            contract = reply.read(orders.Contract)
+            return orders.Holding(orders.contract_lease(contract), contract)
+        placed = await self._order(reference)
+        if not placed.is_filled:
+            return orders.holdings([placed], [], self._now())[0]
+        for holding in await self._holdings():
+            if holding.lease.reference == reference:
+                return holding
+        return orders.holdings([placed], await self._contracts(), self._now())[0]
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every buy order with its contract, and every contract without one.
+
+        The API keeps no name on an order: ``tag`` is set only where its answer repeats the key.
+        """
+        return tuple(holding.lease for holding in await self._holdings())
+
+    async def _holdings(self) -> tuple[orders.Holding, ...]:
+        placed, contracts = await asyncio.gather(self._orders(), self._contracts())
+        return orders.holdings(placed, contracts, self._now())
+
+    async def _orders(self) -> tuple[orders.PlacedOrder, ...]:
+        found: list[orders.PlacedOrder] = []
+        for _ in range(MOST_PAGES):
+            reply = await self._http.request(
+                "GET",
+                "/v0/orders",
+                operation=Operation.LEASES,
+                params={"limit": PAGE, "offset": len(found)},
+            )
+            page = reply.read(orders.OrderList)
+            found += page.data
+            if not page.has_more or not page.data:
+                return tuple(found)
+        raise PayloadUnreadable(PROVIDER, f"more than {len(found)} orders")
+
+    async def _contracts(self) -> tuple[orders.Contract, ...]:
+        reply = await self._http.request("GET", "/v0/contracts", operation=Operation.LEASES)
+        return reply.read(orders.ContractList).data
+
+    async def release(self, lease: Lease) -> None:
+        """Cancels an open order, or sells its contract back."""
+        try:
+            holding = await self._holding(lease.reference)
+        except LeaseNotFound:
+            return
+        if holding.lease.state in GONE_STATES:
+            return
+        if holding.contract is not None:
+            await self._sell(holding.contract)
+        elif holding.lease.detail in ("order pending", "order open"):
+            await self._cancel(lease.reference)
+        else:
+            raise ReleaseRefused(PROVIDER, f"{holding.lease.detail}: nothing to sell yet", forever=False)
+
+    async def _cancel(self, order_id: str) -> None:
+        try:
+            await self._http.request("DELETE", f"/v0/orders/{order_id}", operation=Operation.RELEASE)
+        except LeaseNotFound:
+            return
+        except OrderRejected as error:
+            if "already cancelled" not in str(error).lower():
+                raise ReleaseRefused(PROVIDER, str(error), forever=False) from error
+
+    async def _sell(self, contract: orders.Contract) -> None:
+        """Both documented forms of a sell are tried; at most one can be accepted."""
+        try:
+            created = await self._place_sell(orders.sell_body(contract, names_contract=True))
+        except OrderRejected:
+            created = await self._place_sell(orders.sell_body(contract, names_contract=False))
+        placed = await self._watch(created)
+        if placed is None or not placed.is_filled:
+            raise ReleaseRefused(PROVIDER, "nobody buys the block back now", forever=False)
+
+    async def _place_sell(self, body: dict[str, Any]) -> orders.CreatedOrder:
+        reply = await self._http.request("POST", "/v0/orders", operation=Operation.RELEASE, json=body)
+        return reply.read(orders.CreatedOrder)

@@ -1,0 +1,306 @@
+"""Zones and quotes read as offers: pure.
+
+Zones give free capacity as rectangles over time, in nodes of 8 GPUs and unix seconds. A price exists
+only for a window: a quote's ``price`` is the TOTAL in US cents of all its nodes over all its hours.
+One zone is one offer; of several quotes the dearest per node-hour is its price, so that a plan does not
+count on less than the market asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from pydantic import Field
+
+from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
+from broker.domain.money import MICRO
+from broker.domain.offer import (
+    CancelRule,
+    NativePrice,
+    Offer,
+    OfferBatch,
+    Stock,
+    StockLevel,
+    Tier,
+    WindowKind,
+    WindowTerms,
+)
+from broker.domain.sku import Fabric, Form, Sku
+from broker.domain.window import Segment
+from providers.payload import (
+    Name,
+    PayloadModel,
+    RowRejected,
+    as_list,
+    canonical_gpu,
+    collect,
+    decode_json,
+    decode_model,
+    nominal_memory_gb,
+    require_price,
+    slug,
+)
+
+PROVIDER = "sfcompute"
+NOW = "NOW"
+MOST_NODES = 1024
+MOST_CENTS = 10**12
+LEAD_HOURS = 1 / 60
+"""An order must start in the future: the next minute, or a whole hour."""
+FORMS = {"VM": Form.VM, "K8s": Form.CONTAINER}
+"""Over Kubernetes one is handed pods to run containers in, whatever lies beneath."""
+HOUR = timedelta(hours=1)
+_LATEST = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+class _Rectangle(PayloadModel):
+    start_timestamp: int = Field(ge=0, le=4_000_000_000)
+    end_timestamp: int = Field(ge=0, le=4_000_000_000)
+    quantity: int = Field(ge=0, le=1_000_000)
+
+
+class Zone(PayloadModel):
+    """One availability zone."""
+
+    name: Name
+    region: Name
+    hardware_type: Name
+    interconnect_type: str | None = None
+    delivery_type: str | None = None
+    available_capacity: tuple[_Rectangle, ...] = ()
+
+
+class Quote(PayloadModel):
+    """What the market asks for one block. ``price``: cents for all of it."""
+
+    price: Decimal = Field(gt=0, le=MOST_CENTS)
+    quantity: int = Field(ge=1, le=MOST_NODES)
+    start_at: str
+    end_at: str
+    instance_type: Name
+    zone: str | None = None
+
+
+class QuoteAnswer(PayloadModel):
+    """A quote, or why there is none."""
+
+    quote: Quote | None = None
+    no_quote_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteRequest:
+    """What to ask the market for one zone."""
+
+    zone: str
+    instance_type: str
+    nodes: int
+    start: datetime
+    hours: int
+
+    def query(self) -> dict[str, str | int | float | bool]:
+        """Query of ``GET /v0/quote``."""
+        start = time_text(self.start)
+        return {
+            "side": "buy",
+            "instance_type": self.instance_type,
+            "quantity": self.nodes,
+            "min_start_date": start,
+            "max_start_date": start,
+            "duration": self.hours * 3600,
+            "cluster": self.zone,
+        }
+
+
+def time_text(at: datetime) -> str:
+    """ISO 8601 in UTC with milliseconds, as the API writes it."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.000Z"
+
+
+def next_hour(at: datetime) -> datetime:
+    """``at`` itself on a whole hour, else the next one."""
+    floor = at.replace(minute=0, second=0, microsecond=0)
+    return floor if floor == at else floor + HOUR
+
+
+def read_zones(payload: bytes) -> tuple[tuple[str, Any], ...]:
+    """Name and raw row of every zone; PayloadUnreadable when it is not a list of zones."""
+    decoded = decode_json(PROVIDER, payload)
+    rows = as_list(PROVIDER, decoded.get("data") if isinstance(decoded, dict) else decoded, "data")
+    return tuple((str(row.get("name") if isinstance(row, dict) else row)[:80], row) for row in rows)
+
+
+def read_quote(payload: bytes) -> QuoteAnswer:
+    """A quote's answer; PayloadUnreadable when it is something else."""
+    return decode_model(PROVIDER, payload, QuoteAnswer)
+
+
+def free_segments(zone: Zone, observed_at: datetime) -> tuple[Segment, ...]:
+    """Free capacity on whole hours from ``observed_at`` on; RowRejected when there is none."""
+    found = tuple(sorted(_segments(zone.available_capacity, observed_at + timedelta(hours=LEAD_HOURS))))
+    for before, after in pairwise(found):
+        if after.start < before.end:
+            raise RowRejected(f"capacity overlaps itself at {time_text(after.start)}")
+    if not found:
+        raise RowRejected("no capacity")
+    return found
+
+
+def _segments(rectangles: Iterable[_Rectangle], earliest: datetime) -> Iterator[Segment]:
+    for rectangle in rectangles:
+        start = next_hour(max(datetime.fromtimestamp(rectangle.start_timestamp, UTC), earliest))
+        end = datetime.fromtimestamp(rectangle.end_timestamp, UTC).replace(minute=0, second=0, microsecond=0)
+        if rectangle.quantity and start < end:
+            yield Segment(start, end, rectangle.quantity)
+
+
+def instance_types(facts: ProviderFacts, zone: Zone) -> Sequence[str]:
+    """Instance types that a zone may sell under, likeliest first; RowRejected when none is known."""
+    canonical_gpu(facts, zone.hardware_type)
+    known = facts.search["instance_types"].get(f"{zone.hardware_type} {zone.delivery_type}", ())
+    if not known:
+        raise RowRejected(f"no instance type of {zone.hardware_type} delivered as {zone.delivery_type}")
+    return tuple(known)
+
+
+def reference_windows(
+    search: Mapping[str, Any], segments: Sequence[Segment]
+) -> tuple[tuple[datetime, int, int], ...]:
+    """(start, hours, nodes) to ask prices for: each reference duration, cut to what is free at once."""
+    asked: dict[tuple[datetime, int, int], None] = {}
+    for hours in search["durations_hours"]:
+        fitting = [segment for segment in segments if segment.hours >= hours]
+        chosen = fitting[0] if fitting else max(segments, key=lambda segment: segment.hours)
+        nodes = min(int(search["nodes"]), chosen.nodes, MOST_NODES)
+        asked[(chosen.start, min(int(hours), int(chosen.hours)), nodes)] = None
+    return tuple(asked)
+
+
+def parse_offers(
+    zones: bytes, quotes: Mapping[str, Sequence[QuoteAnswer]], observed_at: datetime
+) -> OfferBatch:
+    """Offers of the zones that have both capacity and a quote; the others are rejected with the reason."""
+    facts = load_provider_facts(PROVIDER)
+
+    def build(row: Any) -> tuple[Offer]:
+        zone = Zone.model_validate(row)
+        segments = free_segments(zone, observed_at)
+        instance_types(facts, zone)
+        quote, price = _dearest(quotes.get(zone.name, ()), observed_at)
+        return (_offer(facts, zone, segments, quote, price, observed_at),)
+
+    return collect(read_zones(zones), build)
+
+
+def _dearest(answers: Sequence[QuoteAnswer], observed_at: datetime) -> tuple[Quote, Decimal]:
+    priced = [
+        (answer.quote, usd_per_node_hour(answer.quote, observed_at))
+        for answer in answers
+        if answer.quote is not None
+    ]
+    if not priced:
+        reasons = dict.fromkeys(answer.no_quote_reason or "no reason given" for answer in answers)
+        raise RowRejected(f"no quote: {', '.join(reasons) or 'not asked'}")
+    return max(priced, key=lambda pair: pair[1])
+
+
+def quote_window(quote: Quote, observed_at: datetime) -> tuple[datetime, datetime]:
+    """Start and end of a quote; "NOW" is the next minute. RowRejected when they make no window."""
+    try:
+        start = _instant(quote.start_at) if quote.start_at != NOW else _next_minute(observed_at)
+        end = _instant(quote.end_at)
+    except (ValueError, OverflowError):
+        raise RowRejected(f"quote from {quote.start_at[:40]!r} to {quote.end_at[:40]!r}") from None
+    if not start < end <= _LATEST:
+        raise RowRejected(f"quote ends {time_text(end)}, it starts {time_text(start)}")
+    return start, end
+
+
+def usd_per_node_hour(quote: Quote, observed_at: datetime) -> Decimal:
+    """Dollars per node-hour of a quote's total cents, to the micro-dollar."""
+    start, end = quote_window(quote, observed_at)
+    node_seconds = Decimal((end - start) // timedelta(seconds=1)) * quote.quantity
+    if node_seconds <= 0:
+        raise RowRejected("quote of no duration")
+    return require_price((quote.price * 36 / node_seconds).quantize(MICRO))
+
+
+def _instant(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise ValueError("no time zone")
+    return instant.astimezone(UTC)
+
+
+def _next_minute(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+
+def _sku(facts: ProviderFacts, zone: Zone, instance_type: str) -> Sku:
+    node = facts.nodes.get(instance_type, NodeFacts())
+    if node.gpu is None or node.gpus_per_node is None:
+        raise RowRejected(f"unknown instance type {instance_type!r}")
+    gpu = canonical_gpu(facts, zone.hardware_type)
+    if gpu != node.gpu:
+        raise RowRejected(f"instance type {instance_type!r} is not {zone.hardware_type}")
+    has_fabric = (zone.interconnect_type or "").lower() == "infiniband"
+    return Sku(
+        name=instance_type,
+        gpu=gpu,
+        gpus_per_node=node.gpus_per_node,
+        gpu_memory_gb=nominal_memory_gb(gpu),
+        vcpus=node.vcpus,
+        memory_gb=node.memory_gb,
+        disk_gb=node.disk_gb,
+        form=FORMS.get(zone.delivery_type or ""),
+        intra_node=infer_intra_node(gpu, node.gpus_per_node),
+        fabric=_fabric(node.fabric, zone.name) if has_fabric else None,
+    )
+
+
+def _fabric(fabric: Fabric | None, zone: str) -> Fabric | None:
+    if fabric is None:
+        return None
+    return Fabric(fabric.kind, fabric.gbit_s_per_node, fabric.max_nodes, zone)
+
+
+def _offer(
+    facts: ProviderFacts,
+    zone: Zone,
+    segments: tuple[Segment, ...],
+    quote: Quote,
+    price: Decimal,
+    observed_at: datetime,
+) -> Offer:
+    start, end = quote_window(quote, observed_at)
+    hours = round((end - start) / HOUR, 2)
+    return Offer(
+        offer_id=f"sfcompute/{slug(zone.name)}/{slug(quote.instance_type)}",
+        provider=PROVIDER,
+        sku=_sku(facts, zone, quote.instance_type),
+        region=zone.region,
+        zone=zone.name,
+        tier=Tier.WINDOW,
+        price_usd_per_node_hour=price,
+        observed_at=observed_at,
+        source="GET /v0/zones, GET /v0/quote",
+        native=NativePrice(quote.price, "USD", f"cents for {quote.quantity} nodes over {hours:g} h"),
+        country=facts.country_of(zone.region),
+        min_hours=1.0,
+        billing_increment_s=3600,
+        window=WindowTerms(
+            kind=WindowKind.ORDERBOOK,
+            segments=segments,
+            step_hours=1.0,
+            lead_hours=LEAD_HOURS,
+            cancel=CancelRule.RESELL,
+        ),
+        stock=Stock(StockLevel.UNKNOWN, max(segment.nodes for segment in segments)),
+        compliance=facts.compliance,
+        reference={"zone": zone.name, "instance_type": quote.instance_type},
+    )

@@ -1,0 +1,269 @@
+"""Orders and contracts read as leases, and leases and offers written as orders: pure.
+
+An order carries no name: its id is the lease's reference, and the order's tag travels as the
+``Idempotency-Key`` alone (an answer that repeats it is read). A filled order becomes a contract, which
+does not name its order: they are matched by instance type, nodes and window. A contract is a step
+function: quantities hold from each interval's start to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+from pydantic import AwareDatetime, Field
+
+from broker.domain.errors import OrderRejected
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.window import Window
+from providers.payload import Name, PayloadModel
+from providers.sfcompute.offers import NOW, PROVIDER, next_hour, time_text
+
+BUY, SELL = "buy", "sell"
+PRICE_TOLERANCE = Decimal("1.02")
+NOW_WITHIN = timedelta(minutes=15)
+"""A start that is no whole hour means "at once" only this close to when the offer was seen."""
+LEAST_PRICE_CENTS = 1
+
+ORDER_STATES = {
+    "pending": LeaseState.PROVISIONING,
+    "open": LeaseState.PROVISIONING,
+    "cancelled": LeaseState.FAILED,
+    "rejected": LeaseState.FAILED,
+    "expired": LeaseState.FAILED,
+}
+CONTRACT_STATES = {
+    "upcoming": LeaseState.SCHEDULED,
+    "active": LeaseState.ACTIVE,
+    "expired": LeaseState.ENDED,
+}
+
+
+class CreatedOrder(PayloadModel):
+    """Answer to a new order."""
+
+    id: Name
+    status: str = "pending"
+
+
+class PlacedOrder(PayloadModel):
+    """An order as the API shows it later. Prices are total cents."""
+
+    id: Name
+    side: str = BUY
+    status: str
+    instance_type: str | None = None
+    quantity: int = Field(default=1, ge=0)
+    start_at: AwareDatetime | None = None
+    end_at: AwareDatetime | None = None
+    execution_price: Decimal | None = None
+    rejected_reason: str | None = None
+    idempotency_key: str | None = None
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether it was bought (or sold)."""
+        return self.status == "filled"
+
+
+class Shape(PayloadModel):
+    """A step function: ``quantities[i]`` nodes from ``intervals[i]`` on."""
+
+    intervals: tuple[AwareDatetime, ...] = ()
+    quantities: tuple[int, ...] = ()
+
+
+class Contract(PayloadModel):
+    """What a filled order turned into."""
+
+    id: Name
+    state: str | None = None
+    status: str | None = None
+    instance_type: str | None = None
+    shape: Shape = Shape()
+    zone: str | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Most nodes at any time; 0 when all of it was sold."""
+        return max(self.shape.quantities, default=0)
+
+    @property
+    def window(self) -> Window | None:
+        """From the first to the last instant of the shape."""
+        times = self.shape.intervals
+        return Window(min(times), max(times)) if len(set(times)) > 1 else None
+
+
+class OrderList(PayloadModel):
+    """A page of orders."""
+
+    data: tuple[PlacedOrder, ...]
+    has_more: bool = False
+
+
+class ContractList(PayloadModel):
+    """A page of contracts; some kinds of contract are a bare id and say nothing."""
+
+    data: tuple[Contract, ...]
+    has_more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A lease and the contract behind it, when one is shown."""
+
+    lease: Lease
+    contract: Contract | None = None
+
+
+def holdings(
+    orders: Sequence[PlacedOrder], contracts: Sequence[Contract], now: datetime
+) -> tuple[Holding, ...]:
+    """Every buy order as a lease, then the contracts that no order of the list explains.
+
+    A filled buy without a contract was sold back when a filled sell of the same block is listed, has
+    ended when its time is over, and else waits for its contract to show.
+    """
+    free = [contract for contract in contracts if contract.nodes > 0]
+    sold = [_block(order) for order in orders if order.side == SELL and order.is_filled]
+    found = []
+    for order in orders:
+        if order.side == BUY:
+            contract = _take(free, order) if order.is_filled else None
+            found.append(Holding(_order_lease(order, contract, sold, now), contract))
+    found += [Holding(contract_lease(contract), contract) for contract in free]
+    return tuple(found)
+
+
+def contract_lease(contract: Contract) -> Lease:
+    """A contract that was not bought with an order that is known."""
+    return Lease(
+        provider=PROVIDER,
+        reference=contract.id,
+        state=_contract_state(contract),
+        nodes=contract.nodes,
+        sku=contract.instance_type or "",
+        window=contract.window,
+        detail=f"contract {contract.state or contract.status or 'of no state'} in {contract.zone}",
+    )
+
+
+def _take(free: list[Contract], order: PlacedOrder) -> Contract | None:
+    for contract in free:
+        window = contract.window
+        if (
+            window is not None
+            and contract.instance_type == order.instance_type
+            and contract.nodes == order.quantity
+            and window.end == order.end_at
+            and (order.start_at is None or abs(window.start - order.start_at) <= timedelta(minutes=1))
+        ):
+            free.remove(contract)
+            return contract
+    return None
+
+
+def _block(order: PlacedOrder) -> tuple[str | None, int, datetime | None]:
+    return order.instance_type, order.quantity, order.end_at
+
+
+def _order_lease(
+    order: PlacedOrder,
+    contract: Contract | None,
+    sold: list[tuple[str | None, int, datetime | None]],
+    now: datetime,
+) -> Lease:
+    state = ORDER_STATES.get(order.status, LeaseState.UNKNOWN)
+    detail = order.rejected_reason or f"order {order.status}"
+    if contract is not None:
+        state, detail = _contract_state(contract), f"contract {contract.id} {contract.state}"
+    elif order.is_filled and _block(order) in sold:
+        sold.remove(_block(order))
+        state, detail = LeaseState.ENDED, "sold back"
+    elif order.is_filled:
+        is_over = order.end_at is not None and order.end_at <= now
+        state = LeaseState.ENDED if is_over else LeaseState.PROVISIONING
+    return Lease(
+        provider=PROVIDER,
+        reference=order.id,
+        state=state,
+        tag=order.idempotency_key,
+        nodes=order.quantity,
+        sku=order.instance_type or "",
+        window=_window(order),
+        detail=detail,
+        billed_usd=order.execution_price / 100 if order.execution_price is not None else None,
+    )
+
+
+def _contract_state(contract: Contract) -> LeaseState:
+    return CONTRACT_STATES.get((contract.state or contract.status or "").lower(), LeaseState.UNKNOWN)
+
+
+def _window(order: PlacedOrder) -> Window | None:
+    if order.start_at is None or order.end_at is None or order.end_at <= order.start_at:
+        return None
+    return Window(order.start_at, order.end_at)
+
+
+def buy_body(order: Order) -> dict[str, Any]:
+    """The body of an immediate-or-cancel buy; the limit is the offer's price and a little tolerance.
+
+    Ends are rounded up to the hour. OrderRejected when the start is neither a whole hour nor now, or when
+    there is no end: every block has one.
+    """
+    if order.window is None:
+        raise OrderRejected(PROVIDER, "a block needs an end")
+    end = next_hour(order.window.end)
+    hours = Decimal((end - order.window.start) // timedelta(seconds=1)) / 3600
+    cents = order.offer.price_usd_per_node_hour * 100 * order.nodes * hours * PRICE_TOLERANCE
+    return {
+        "side": BUY,
+        "instance_type": order.offer.reference["instance_type"],
+        "quantity": order.nodes,
+        "start_at": _start(order.window.start, order.offer.observed_at),
+        "end_at": time_text(end),
+        "price": int(cents.to_integral_value(rounding=ROUND_CEILING)),
+        "flags": {"ioc": True, "market": False, "post_only": False, "prorate": False},
+        "cluster": order.offer.reference["zone"],
+    }
+
+
+def _start(start: datetime, observed_at: datetime) -> str:
+    """A whole hour that is still to come, or "NOW".
+
+    The clock is the observation's, not this machine's: a plan and its order follow soon after it, and
+    the same order gives the same body whenever it is repeated.
+    """
+    if start == next_hour(start) and start > observed_at:
+        return time_text(start)
+    if start <= observed_at + NOW_WITHIN:
+        return NOW
+    raise OrderRejected(PROVIDER, f"a block starts now or on a whole hour, not at {time_text(start)}")
+
+
+def sell_body(contract: Contract, *, names_contract: bool) -> dict[str, Any]:
+    """A market sell of all that is left of a contract, for whatever buyers pay.
+
+    The block is paid for either way, so any price recovers something. The API's two descriptions differ
+    in how a sell names its contract.
+    """
+    window = contract.window
+    if window is None:
+        raise OrderRejected(PROVIDER, f"contract {contract.id} has no window")
+    is_running = _contract_state(contract) is LeaseState.ACTIVE
+    name = {"contract_id": contract.id} if names_contract else {"colocate_with": [contract.id]}
+    return {
+        "side": SELL,
+        "instance_type": contract.instance_type,
+        "quantity": contract.nodes,
+        "start_at": NOW if is_running else time_text(window.start.astimezone(UTC)),
+        "end_at": time_text(window.end),
+        "price": LEAST_PRICE_CENTS,
+        "flags": {"ioc": True, "market": True, "post_only": False, "prorate": False},
+        **name,
+    }

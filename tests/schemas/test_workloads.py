@@ -1,0 +1,302 @@
+"""Workloads documents: what is read, and how each mistake is told."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.schemas.workload_writer import to_document
+from api.schemas.workloads import read_workloads
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.offer import Tier
+from broker.domain.window import Window
+from broker.domain.workload import Batch, PlanRequest, Precision, Serving, TrafficShape, Training
+
+NOW = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
+EXAMPLES = sorted((Path(__file__).parents[2] / "fixtures" / "examples").glob("*.yaml"))
+
+CONTRACT = """\
+team: research
+horizon: {start: 2026-11-23T00:00:00Z, days: 30}
+budget: {usd: 400000}                    # over the horizon; optional
+policy:                                  # optional; each also allowed on one workload
+  regions: ["us-*", "eu-*"]              # by region name; countries: [US, DE] by country
+  providers: {only: [], exclude: []}
+  tiers: [on_demand, committed, window, spot]
+  compliance: [soc2]
+workloads:
+  - name: pretrain-8b
+    kind: training
+    model: Llama-3.1-8B
+    tokens: 2.0e11
+    sequence_length: 8192
+    global_batch_tokens: 4.0e6
+    precision: bf16
+    gpus: {min: 64, max: 512}
+    earliest_start: 2026-11-24T00:00:00Z
+    deadline: 2026-12-20T00:00:00Z
+    late_usd_per_hour: 500
+    unplaced_usd: 90000
+    headroom: 0.1
+    checkpoint: {every_minutes: 60}
+    interruptible: false
+    dataset: {gb: 3000, provider: aws, region: us-east-1}
+  - name: chat-70b
+    kind: serving
+    model: Llama-3.1-70B
+    precisions: [bf16, fp8]
+    traffic: {peak_requests_per_s: 12, input_tokens: 1500, output_tokens: 300,
+              shape: diurnal, trough_share: 0.4, peak_hour_utc: 15}
+    slo: {ttft_p95_ms: 1000, itl_p95_ms: 60}
+    redundancy: {zones: 2, spare_replicas: 1}
+    starts: {after: pretrain-8b}
+  - name: summaries
+    kind: batch
+    model: Qwen3-32B
+    requests: 5.0e6
+    input_tokens: 4000
+    output_tokens: 200
+    earliest_start: 2026-11-25T00:00:00Z
+    deadline: 2026-11-28T00:00:00Z
+    measured: [{gpu: L4, gpus: 1, tokens_per_s: 1234}, {gpu: A10G-24GB, gpus: 1, requests_per_s: 2.1}]
+"""
+
+
+def read(text: str, base: Path | None = None) -> PlanRequest:
+    return read_workloads(text, source="w.yaml", base=base, now=NOW)
+
+
+def changed(**paths: Any) -> str:
+    """The contract's document with values set at ``a__0__b`` paths (``...``: the field is removed)."""
+    document = yaml.load(CONTRACT, Loader=yaml.BaseLoader)
+    for path, value in paths.items():
+        *way, last = path.split("__")
+        target = document
+        for step in way:
+            target = target[int(step)] if step.isdigit() else target[step]
+        key = int(last) if last.isdigit() else last
+        if value is ...:
+            del target[key]
+        else:
+            target[key] = value
+    return json.dumps(document)
+
+
+def problems(text: str, base: Path | None = None) -> tuple[FieldProblem, ...]:
+    with pytest.raises(InputError) as raised:
+        read(text, base)
+    return raised.value.problems
+
+
+def test_the_contracts_own_document_is_read() -> None:
+    request = read(CONTRACT)
+    assert request.team == "research"
+    assert request.horizon == Window(datetime(2026, 11, 23, tzinfo=UTC), datetime(2026, 12, 23, tzinfo=UTC))
+    assert request.budget_usd == Decimal(400000)
+    assert request.policy.regions == ("us-*", "eu-*")
+    assert request.policy.providers_only is None
+    assert request.policy.tiers == (Tier.ON_DEMAND, Tier.COMMITTED, Tier.WINDOW, Tier.SPOT)
+    run, service, batch = request.workloads
+    assert isinstance(run, Training)
+    assert (run.tokens, run.global_batch_tokens, run.gpus_min, run.gpus_max) == (2e11, 4e6, 64, 512)
+    assert run.late_usd_per_hour == Decimal(500)
+    assert run.dataset is not None
+    assert run.model.name == "Llama-3.1-8B"
+    assert isinstance(service, Serving)
+    assert service.precisions == (Precision.BF16, Precision.FP8)
+    assert service.starts_after == "pretrain-8b"
+    assert service.traffic.shape is TrafficShape.DIURNAL
+    assert isinstance(batch, Batch)
+    assert [(m.gpu, m.tokens_per_s, m.requests_per_s) for m in batch.measured] == [
+        ("L4", 1234.0, None),
+        ("A10G", None, 2.1),
+    ]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("now", [NOW, datetime(2031, 2, 28, 23, 59, tzinfo=UTC)])
+def test_examples_never_go_stale(example: Path, now: datetime) -> None:
+    request = read_workloads(example.read_text(), source=example.name, base=None, now=now)
+    assert request.horizon.start > now
+    assert all(w.deadline <= request.horizon.end for w in request.workloads if not isinstance(w, Serving))
+
+
+def test_the_shared_budget_example_has_many_teams() -> None:
+    path = next(path for path in EXAMPLES if path.stem == "shared-budget")
+    request = read_workloads(path.read_text(), source=path.name, base=None, now=NOW)
+    assert len({workload.team for workload in request.workloads}) >= 4
+    assert request.budget_usd is not None
+
+
+@pytest.mark.parametrize("text", [CONTRACT, *(path.read_text() for path in EXAMPLES)])
+def test_writing_and_reading_again_changes_nothing(text: str) -> None:
+    request = read(text)
+    assert read(json.dumps(to_document(request))) == request
+
+
+def test_json_and_quoted_numbers_are_read_alike() -> None:
+    assert read(changed()) == read(CONTRACT)
+
+
+def test_yaml_surprises_do_not_surprise() -> None:
+    request = read(
+        CONTRACT.replace("2.0e11", "2e11").replace('regions: ["us-*", "eu-*"]', "countries: [NO, de]")
+    )
+    assert request.policy.countries == ("NO", "DE")
+    assert isinstance(request.workloads[0], Training)
+    assert request.workloads[0].tokens == 2e11
+
+
+def test_anchors_and_merges_are_read() -> None:
+    text = """
+team: t
+horizon: {start: 2026-11-24, days: 7}
+workloads:
+  - &run {name: a, kind: training, model: Qwen3-8B, tokens: 1e9,
+          sequence_length: 4096, global_batch_tokens: 1e6, deadline: +3d}
+  - {<<: *run, name: b, deadline: +90h}
+"""
+    first, second = read(text).workloads
+    assert isinstance(first, Training)
+    assert isinstance(second, Training)
+    assert second.tokens == first.tokens
+    assert second.deadline - first.deadline == timedelta(hours=18)
+
+
+@pytest.mark.parametrize(
+    ("word", "start"),
+    [
+        ("now", datetime(2026, 11, 23, 10, tzinfo=UTC)),
+        ("today", datetime(2026, 11, 23, tzinfo=UTC)),
+        ("tomorrow", datetime(2026, 11, 24, tzinfo=UTC)),
+        ("next-monday", datetime(2026, 11, 30, tzinfo=UTC)),
+        ("2026-11-25", datetime(2026, 11, 25, tzinfo=UTC)),
+        ("2026-11-25T06:00:00+02:00", datetime(2026, 11, 25, 4, tzinfo=UTC)),
+    ],
+)
+def test_horizon_starts(word: str, start: datetime) -> None:
+    assert read(changed(horizon__start=word, workloads__2__deadline="+9d")).horizon.start == start
+
+
+def test_hourly_demand_of_a_week_or_of_the_horizon() -> None:
+    traffic = {"input_tokens": 10, "output_tokens": 10, "hourly": [1.0] * 167 + [5.0]}
+    service = read(changed(workloads__1__traffic=traffic)).workloads[1]
+    assert isinstance(service, Serving)
+    assert service.traffic.shape is TrafficShape.HOURLY
+    assert service.traffic.peak_requests_per_s == 5.0
+    traffic["hourly"] = [1.0] * 720
+    assert read(changed(workloads__1__traffic=traffic))
+
+
+MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"workloads__0__model": "Llama-3.1-8"}, "/workloads/0/model", "Llama-3.1-8", "Llama-3.1-8B"),
+    ({"workloads__0__model": "model.json"}, "/workloads/0/model", "model.json", "named model"),
+    ({"workloads__2__measured__0__gpu": "L5"}, "/workloads/2/measured/0/gpu", "L5", "L4"),
+    ({"workloads__2__measured__0": {"gpu": "L4"}}, "/workloads/2/measured/0", "gpu", "tokens_per_s"),
+    ({"workloads__0__deadline": "2026-11-23T00:00:00Z"}, "/workloads/0/deadline", "2026-11-23", "2026-11-24"),
+    ({"workloads__2__deadline": "+1d"}, "/workloads/2/deadline", "+1d", "2026-11-25"),
+    ({"workloads__0__tokens": -5}, "/workloads/0/tokens", "-5", "above 0"),
+    ({"workloads__0__tokens": True}, "/workloads/0/tokens", "true", "a number"),
+    ({"workloads__0__tokens": "many"}, "/workloads/0/tokens", "many", "a number"),
+    ({"workloads__0__tokens": "1e999"}, "/workloads/0/tokens", "1e999", "finite"),
+    ({"workloads__0__tokens": ...}, "/workloads/0/tokens", "nothing", "this field"),
+    ({"workloads__0__tokenz": 1}, "/workloads/0/tokenz", "tokenz", "'tokens'"),
+    ({"workloads__0__precision": "fp32"}, "/workloads/0/precision", "fp32", "bf16"),
+    ({"workloads__1__precisions": []}, "/workloads/1/precisions", "empty list", "at least 1"),
+    ({"workloads__1__precisions": ["fp7"]}, "/workloads/1/precisions/0", "fp7", "fp8"),
+    ({"workloads__1__name": "pretrain-8b"}, "/workloads/1/name", "pretrain-8b", "no other"),
+    ({"workloads__1__starts__after": "summaries"}, "/workloads/1/starts/after", "summaries", "pretrain-8b"),
+    ({"workloads__1__starts__after": "gone"}, "/workloads/1/starts/after", "gone", "pretrain-8b"),
+    ({"workloads__1__starts": {}}, "/workloads/1/starts", "empty object", "after"),
+    ({"workloads__1__starts": "+31d"}, "/workloads/1/starts", "+31d", "horizon ends"),
+    ({"workloads__1__starts": "soon"}, "/workloads/1/starts", "soon", "offset"),
+    ({"workloads__1__traffic__hourly": [1, 2]}, "/workloads/1/traffic/shape", "diurnal", "hourly"),
+    ({"workloads__1__traffic__shape": "hourly"}, "/workloads/1/traffic/hourly", "nothing", "168"),
+    ({"workloads__1__traffic__peak_requests_per_s": ...}, "/workloads/1/traffic/peak_requests_per_s", "", ""),
+    ({"workloads__1__traffic__trough_share": 1.5}, "/workloads/1/traffic/trough_share", "1.5", "at most 1"),
+    ({"workloads__0__gpus": {"min": 64, "max": 8}}, "/workloads/0/gpus/max", "8", "64"),
+    ({"workloads__0__global_batch_tokens": 1}, "/workloads/0/global_batch_tokens", "1", "8192"),
+    ({"workloads__0__policy": {"regions": []}}, "/workloads/0/policy/regions", "empty list", "at least 1"),
+    ({"policy__tiers": ["weekly"]}, "/policy/tiers/0", "weekly", "on_demand"),
+    ({"policy__countries": ["Germany"]}, "/policy/countries/0", "Germany", "[A-Za-z]{2}"),
+    ({"policy__regoins": ["x"]}, "/policy/regoins", "regoins", "'regions'"),
+    ({"budget__usd": "-1"}, "/budget/usd", "-1", "at least 0"),
+    ({"budget__usd": "lots"}, "/budget/usd", "lots", "USD"),
+    ({"horizon__start": "monday"}, "/horizon/start", "monday", "next-monday"),
+    ({"horizon__start": "2026-11-23T00:00:00"}, "/horizon/start", "2026-11-23T00:00:00", "zone"),
+    ({"horizon__start": "2025-01-01"}, "/horizon", "2025-01-31", "2026-11-23T09:30:00Z"),
+    ({"horizon__days": 0}, "/horizon/days", "0", "above 0"),
+    ({"workloads__0__kind": "mining"}, "/workloads/0/kind", "mining", "training"),
+    ({"workloads__0__kind": ...}, "/workloads/0/kind", "nothing", "training"),
+    ({"workloads": []}, "/workloads", "empty list", "at least 1"),
+    ({"workloads": {"a": 1}}, "/workloads", "object", "a list"),
+    ({"team": ...}, "/team", "nothing", "this field"),
+    ({"team": 5}, "/team", "5", "text"),
+]
+
+
+@pytest.mark.parametrize(("change", "pointer", "found", "expected"), MISTAKES, ids=lambda v: str(v)[:40])
+def test_each_mistake_names_field_found_and_expected(
+    change: dict[str, Any], pointer: str, found: str, expected: str
+) -> None:
+    told = problems(changed(**change))
+    hit = [problem for problem in told if problem.pointer == pointer]
+    assert hit, told
+    assert found in hit[0].found
+    assert expected in hit[0].expected
+
+
+def test_every_problem_is_told_at_once_with_its_line() -> None:
+    text = CONTRACT.replace("tokens: 2.0e11", "tokens: -1").replace("model: Qwen3-32B", "model: Qwen9")
+    (negative,) = problems(text)
+    assert (negative.line, negative.column) == (13, 13)
+    both = problems(
+        CONTRACT.replace("model: Llama-3.1-8B", "model: Nope").replace("model: Qwen3-32B", "model: Qwen9")
+    )
+    assert [problem.line for problem in both] == [12, CONTRACT.splitlines().index("    model: Qwen3-32B") + 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("team: a\nhorizon: {start: 2026-11-23\nworkloads: []\n", 3, 10),
+        ("team: a\n\tdays: 3\n", 2, 1),
+        ("team: 'open\n", 2, 1),
+        ("a: 1\na: 2\n", 2, 1),
+        ("team: !!python/object:os.system x\n", 1, 7),
+        ("team: *nowhere\n", 1, 7),
+    ],
+)
+def test_malformed_yaml_says_line_and_column(text: str, line: int, column: int) -> None:
+    first = problems(text)[0]
+    assert (first.line, first.column) == (line, column)
+
+
+@pytest.mark.parametrize("text", ["", "5", "[]", "just words", "\x00", "[" * 5000, "{" * 5000])
+def test_other_texts_are_refused_without_a_crash(text: str) -> None:
+    assert problems(text)
+
+
+def test_a_document_that_multiplies_itself_is_refused() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    assert "aliases" in problems("\n".join(lines))[0].found
+
+
+def test_model_paths_are_read_relative_to_the_document(tmp_path: Path) -> None:
+    config = {
+        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
+        "intermediate_size": 128,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    request = read(changed(workloads__0__model="config.json"), base=tmp_path)
+    assert request.workloads[0].model.layers == 2
+    (tmp_path / "config.json").write_text("{}")
+    (problem,) = problems(changed(workloads__0__model="config.json"), base=tmp_path)
+    assert "Hugging Face" in problem.expected

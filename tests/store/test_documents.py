@@ -1,0 +1,84 @@
+"""Documents come back as they went in, and outlive versions."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+
+from broker.domain.offer import Offer, Stock
+from broker.domain.plan import Plan
+from broker.store.documents import from_document, to_document
+from tests import strategies
+
+
+def through_json(value: object) -> object:
+    return json.loads(json.dumps(to_document(value), allow_nan=False))
+
+
+@given(strategies.offers)
+def test_an_offer_comes_back_exactly(offer: Offer) -> None:
+    back = from_document(Offer, through_json(offer))
+
+    assert back == offer
+    assert str(back.price_usd_per_node_hour) == str(offer.price_usd_per_node_hour)
+
+
+@settings(max_examples=20)
+@given(strategies.plans)
+def test_a_plan_comes_back_exactly(plan: Plan) -> None:
+    assert from_document(Plan, through_json(plan)) == plan
+
+
+def test_keys_of_a_newer_version_are_skipped_and_missing_ones_take_their_default() -> None:
+    assert from_document(Stock, {"nodes": 3, "colour": "blue"}) == Stock(nodes=3)
+
+
+def test_a_missing_field_without_a_default_is_an_error() -> None:
+    with pytest.raises(TypeError, match="offer_id"):
+        from_document(Offer, {"provider": "aws"})
+
+
+@dataclass(frozen=True)
+class Reading:
+    value: float
+    usd: Decimal = Decimal("0.10")
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 1e308, 5e-324, 0.1])
+def test_floats_without_a_json_number_come_back(value: float) -> None:
+    assert from_document(Reading, through_json(Reading(value))) == Reading(value)
+
+
+def test_nan_comes_back() -> None:
+    back = from_document(Reading, through_json(Reading(math.nan)))
+
+    assert math.isnan(back.value)
+
+
+def test_money_is_a_string() -> None:
+    assert to_document(Reading(1.0)) == {"value": 1.0, "usd": "0.10"}
+
+
+@dataclass(frozen=True)
+class Ambiguous:
+    value: int | str
+
+
+@pytest.mark.parametrize("kind", [Ambiguous, complex, list[int]])
+def test_types_that_cannot_be_told_apart_are_refused(kind: type) -> None:
+    with pytest.raises(TypeError, match="a document cannot"):
+        from_document(kind, {"value": 1})
+
+
+def test_values_that_documents_do_not_carry_are_refused() -> None:
+    with pytest.raises(TypeError, match="complex"):
+        to_document(1j)
+
+
+def test_text_that_no_database_keeps_is_replaced() -> None:
+    assert to_document({"a": "x\x00y", "b": "\ud800z", "c": "é"}) == {"a": "x\ufffdy", "b": "?z", "c": "é"}

@@ -1,0 +1,120 @@
+"""Opening a database: URLs, the one process of a SQLite file, settings of a connection."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from broker.domain.errors import Conflict, InputError, NotFound, StoreUnavailable
+from broker.store import create_store
+from tests.store.examples import plan_record
+
+HOLDER = """
+import sys, time
+from broker.store import create_store
+store = create_store(sys.argv[1])
+sys.stdout.write("held\\n")
+sys.stdout.flush()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "nonsense", "mysql://u:hunter2@h/d", "sqlite://", "sqlite:///:memory:", "postgresql+asyncpg://h/d"],
+)
+def test_a_url_that_cannot_be_used_is_named(url: str) -> None:
+    with pytest.raises(InputError, match=r"/database_url: found .*, expected sqlite:///") as caught:
+        create_store(url)
+
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_the_folder_of_a_file_is_made(tmp_path: Path) -> None:
+    store = create_store(f"sqlite:///{tmp_path / 'a' / 'b' / 'broker.db'}")
+    await store.migrate()
+    await store.close()
+
+    assert (tmp_path / "a" / "b" / "broker.db").is_file()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(InputError, match="a file in a folder that can be written"):
+        create_store(f"sqlite:///{tmp_path / 'file' / 'broker.db'}")
+
+
+async def test_every_connection_has_its_settings(tmp_path: Path) -> None:
+    store = create_store(f"sqlite:///{tmp_path / 'broker.db'}")
+    found = {}
+    for name in ("journal_mode", "foreign_keys", "busy_timeout", "synchronous"):
+        async with store._engine.connect() as connection:
+            found[name] = (await connection.execute(text(f"PRAGMA {name}"))).scalar_one()
+    await store.close()
+
+    assert found == {"journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 30_000, "synchronous": 1}
+
+
+async def test_one_process_has_the_file(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'broker.db'}"
+    first = create_store(url)
+
+    with pytest.raises(Conflict, match=f"in use by process {os.getpid()}"):
+        create_store(url)
+
+    await first.close()
+    second = create_store(url)
+    await second.close()
+    await second.close()
+
+
+async def test_a_killed_process_leaves_the_file_free(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'broker.db'}"
+    command = [sys.executable, "-c", HOLDER, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            with pytest.raises(Conflict, match=f"in use by process {holder.pid}.*BROKER_DATABASE_URL"):
+                create_store(url)
+        finally:
+            holder.send_signal(signal.SIGKILL)
+            holder.wait(10)
+
+    await create_store(url).close()
+
+
+async def test_others_may_read_beside_the_broker(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'broker.db'}"
+    broker = create_store(url)
+    await broker.migrate()
+    reader = create_store(url, exclusive=False)
+    async with broker.unit_of_work() as unit:
+        await unit.plans.add(plan_record("p"))
+        await unit.commit()
+
+        async with reader.unit_of_work() as reading:
+            assert (await reading.plans.find("p")).plan_id == "p"
+
+    assert await reader.revision_is_current()
+    with pytest.raises(StoreUnavailable, match="readonly"):
+        async with reader.unit_of_work() as writing:
+            await writing.plans.add(plan_record("q"))
+    with pytest.raises(Conflict, match="opened to be read"):
+        await reader.migrate()
+    await reader.close()
+    await broker.close()
+
+
+def test_a_missing_file_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="start the broker or poll once first"):
+        create_store(f"sqlite:///{tmp_path / 'broker.db'}", exclusive=False)
+
+    assert list(tmp_path.iterdir()) == []

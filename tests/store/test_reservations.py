@@ -1,0 +1,166 @@
+"""Stored reservations: units, guarded writes, what is open, and what finance sees."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from ulid import ULID
+
+from broker.domain.errors import ConcurrentChange, Conflict, NotFound
+from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
+from broker.domain.window import Window
+from broker.store import Store
+from broker.store.reservations import owed_span
+from tests import strategies
+from tests.store.examples import HOUR, NOON, offer, reservation
+
+
+async def add(store: Store, *reservations: Reservation) -> None:
+    async with store.unit_of_work() as unit:
+        for one in reservations:
+            await unit.reservations.add(one)
+        await unit.commit()
+
+
+@settings(max_examples=15)
+@given(strategies.reservations())
+async def test_any_reservation_comes_back_exactly(store: Store, drawn: Reservation) -> None:
+    stored = replace(drawn, reservation_id=str(ULID()))
+    await add(store, stored)
+
+    async with store.unit_of_work() as unit:
+        assert await unit.reservations.find(stored.reservation_id) == stored
+
+
+async def test_an_update_replaces_units_and_moves_the_version_on(store: Store) -> None:
+    await add(store, reservation("r"))
+    units = (Unit(0, "tag-2", 1, UnitState.GONE), Unit(1, "tag-3", 2, UnitState.HELD, "i-3", NOON))
+
+    async with store.unit_of_work() as unit:
+        before = await unit.reservations.find("r")
+        written = await unit.reservations.update(replace(before, units=units, nodes=3))
+        found = await unit.reservations.find("r")
+        await unit.commit()
+
+    assert written.version == 1
+    assert found == written
+    assert found.units == units
+
+
+async def test_of_two_updates_at_once_one_wins(store: Store) -> None:
+    await add(store, reservation("r"))
+
+    async def release(reason: str) -> str:
+        async with store.unit_of_work() as unit:
+            found = await unit.reservations.find("r")
+            await asyncio.sleep(0.02)
+            await unit.reservations.update(found.moved_to(ReservationState.RELEASING, reason))
+            await unit.commit()
+        return reason
+
+    outcomes = await asyncio.gather(release("team"), release("finance"), return_exceptions=True)
+
+    winners = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    async with store.unit_of_work() as unit:
+        found = await unit.reservations.find("r")
+    assert sum(isinstance(outcome, ConcurrentChange) for outcome in outcomes) == 1
+    assert [found.reason] == winners
+    assert len(found.units) == 1
+
+
+async def test_an_id_is_taken_once_and_an_unknown_one_not_found(store: Store) -> None:
+    await add(store, reservation("r"))
+
+    with pytest.raises(Conflict, match="reservation r exists already"):
+        await add(store, reservation("r"))
+    async with store.unit_of_work() as unit:
+        with pytest.raises(NotFound, match="reservation 's' not found"):
+            await unit.reservations.find("s")
+
+
+async def test_pages_by_team_and_plan_count_reservations_not_units(store: Store) -> None:
+    two_units = tuple(Unit(n, f"t{n}", 1, UnitState.HELD, f"i-{n}") for n in range(2))
+    mine = [replace(reservation(f"r{n}", plan_id="p"), units=two_units) for n in range(3)]
+    await add(store, *mine, reservation("other-plan"), reservation("theirs", team="ops", plan_id="p"))
+
+    async with store.unit_of_work() as unit:
+        first = await unit.reservations.find_page("research", 2, None, plan_id="p")
+        second = await unit.reservations.find_page("research", 2, first.next_cursor, plan_id="p")
+        everyone = await unit.reservations.find_page(None, 10, None)
+
+    assert first.items == (mine[2], mine[1])
+    assert second.items == (mine[0],)
+    assert second.next_cursor is None
+    assert len(everyone.items) == 5
+
+
+async def test_open_ones_come_oldest_first(store: Store) -> None:
+    everything = [
+        reservation(f"r{n}", state=state, created_at=NOON - n * HOUR)
+        for n, state in enumerate(ReservationState)
+    ]
+    await add(store, *everything)
+
+    async with store.unit_of_work() as unit:
+        found = await unit.reservations.find_open()
+
+    assert found == tuple(one for one in reversed(everything) if one.state in OPEN_STATES)
+
+
+async def test_what_was_never_held_is_nobodys_spend(store: Store) -> None:
+    failed = reservation("failed", state=ReservationState.FAILED, reference=None)
+    bought = reservation("bought", state=ReservationState.RELEASED)
+    await add(store, failed, bought, reservation("held", state=ReservationState.HELD, reference=None))
+
+    async with store.unit_of_work() as unit:
+        found = await unit.reservations.find_overlapping(None)
+
+    assert {one.reservation_id for one in found} == {"bought", "held"}
+
+
+@pytest.mark.parametrize(
+    ("first_hour", "last_hour", "touches"),
+    [(-2, 0, False), (-2, 1, True), (1, 2, True), (2, 3, False)],
+)
+async def test_windows_that_touch_do_not_overlap(
+    store: Store, first_hour: int, last_hour: int, touches: bool
+) -> None:
+    await add(store, reservation("r", state=ReservationState.RELEASED))
+
+    async with store.unit_of_work() as unit:
+        window = Window(NOON + first_hour * HOUR, NOON + last_hour * HOUR)
+        found = await unit.reservations.find_overlapping(window)
+
+    assert bool(found) is touches
+
+
+async def test_an_open_one_has_no_end_in_sight(store: Store) -> None:
+    await add(store, reservation("overrun"), reservation("endless", end=None))
+
+    async with store.unit_of_work() as unit:
+        found = await unit.reservations.find_overlapping(Window(NOON + 99 * HOUR, NOON + 100 * HOUR))
+
+    assert {one.reservation_id for one in found} == {"overrun", "endless"}
+
+
+def test_money_is_owed_to_the_end_of_the_minimum_term_and_increment() -> None:
+    released = replace(
+        reservation("r", state=ReservationState.RELEASED, end=None),
+        active_at=NOON + timedelta(minutes=10),
+        released_at=NOON + timedelta(minutes=40),
+    )
+    committed = replace(released, offer=replace(offer(), min_hours=720.0))
+
+    assert owed_span(released) == (NOON, NOON + timedelta(minutes=70))
+    assert owed_span(committed) == (NOON, NOON + timedelta(minutes=10, hours=720))
+
+
+async def test_a_reason_that_quotes_a_provider_can_be_stored(store: Store) -> None:
+    await add(store, replace(reservation("r"), reason="out of \x00 capacity"))
+
+    async with store.unit_of_work() as unit:
+        assert (await unit.reservations.find("r")).reason == "out of \ufffd capacity"
