@@ -48,6 +48,7 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
     (errors.OutcomeUnknown, Kind(503, "outcome-unknown", "The provider's answer was lost", True)),
     (errors.ProviderUnavailable, Kind(503, "provider-unavailable", "The provider does not answer", True)),
     (errors.ProviderError, Kind(502, "provider-refused", "The provider refused")),
+    (errors.StoreUnavailable, Kind(503, "store-unavailable", "The database does not answer", True)),
     (errors.StoreTooNew, Kind(503, "store-too-new", "The database belongs to a newer version")),
     (errors.BrokerError, Kind(500, "internal", "Something went wrong")),
 )

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -191,17 +192,15 @@ class HttpFactory(Protocol):
 
 
 class _Pace:
-    """Hands out start times at least an interval apart."""
+    """Start times at least an interval apart."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
-        self._free_at = 0.0
+        self.free_at = 0.0
 
-    def wait_s(self, now: float) -> float:
-        """Takes the next start time; the seconds until it."""
-        start = max(now, self._free_at)
-        self._free_at = start + self._interval_s
-        return start - now
+    def take(self, start: float) -> None:
+        """Marks a call that starts at ``start``."""
+        self.free_at = start + self._interval_s
 
 
 class _Breaker:
@@ -230,7 +229,9 @@ class _Breaker:
 def is_loopback(url: str) -> bool:
     """Whether ``url`` names this machine: then no pace is kept and no proxy is used."""
     host = urlsplit(url).hostname or ""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
+    with contextlib.suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 class ProviderHttp:
@@ -366,10 +367,13 @@ class ProviderHttp:
             attempt += 1
 
     async def _keep_pace(self, operation: Operation) -> None:
-        now = self._monotonic()
-        wait_s = max(self._pace[operation].wait_s(now), self._any_pace.wait_s(now))
-        if wait_s > 0:
-            await self._sleep(wait_s)
+        """Takes the next free start time before waiting for it, so that callers queue up."""
+        now, paces = self._monotonic(), (self._pace[operation], self._any_pace)
+        start = max(now, *(pace.free_at for pace in paces))
+        for pace in paces:
+            pace.take(start)
+        if start > now:
+            await self._sleep(start - now)
 
     async def _attempt(
         self, request: httpx.Request, operation: Operation, safe: bool, limits: tuple[int, float]

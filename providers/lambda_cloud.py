@@ -49,13 +49,7 @@ from providers.payload import (
     require_gpus,
     require_price,
 )
-from providers.spec import (
-    Capability,
-    NamedPayload,
-    ProviderSettings,
-    ProviderSpec,
-    refuse_unless_single,
-)
+from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"

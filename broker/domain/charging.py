@@ -59,7 +59,8 @@ def _stretches(reservation: Reservation, now: datetime) -> Iterator[_Stretch]:
     for unit in reservation.units:
         segment = _billed_segment(reservation, unit, now)
         if segment is not None:
-            owed = reservation.offer.window is not None and unit.reference is not None
+            bought = reservation.offer.window is not None and unit.reference is not None
+            owed = bought or unit.state is UnitState.GONE
             yield _Stretch(reservation, segment, holding_cost_usd(reservation.offer, (segment,)), owed)
 
 

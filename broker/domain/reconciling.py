@@ -86,7 +86,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Units that the provider no longer holds."""
+    """Units that the provider no longer holds, or that nobody can tell it does."""
 
     ordinals: tuple[int, ...]
     reason: str
@@ -178,10 +178,7 @@ def _decide_doubtful(reservation: Reservation, unit: Unit, sight: Sight) -> Acti
         return Wait()
     if sight.idempotency is Idempotency.TAG:
         return Retry(unit.ordinal)
-    return Abandon(
-        "the answer to the order was lost, and this provider cannot say what became of it",
-        whole_plan=is_first_purchase(reservation),
-    )
+    return Lost((unit.ordinal,), "the answer was lost, and this provider cannot say what became of the order")
 
 
 def _decide_settled(reservation: Reservation, sight: Sight) -> Action:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OfferFilter:
-    """Which offers to show; None: any. ``region`` is a shell-style pattern."""
+    """Which offers to show, by exact words; None: any."""
 
     provider: str | None = None
     gpu: str | None = None

@@ -30,7 +30,7 @@ from broker.domain.holding_orders import (
     units_of,
 )
 from broker.domain.identity import ENTROPY_BYTES, make_id
-from broker.domain.money import ZERO, format_usd
+from broker.domain.money import ZERO, format_usd, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
@@ -229,7 +229,7 @@ class ReservationsService:
         error = outcome.error
         assert error is not None
         left = await self._leasing.abandon(outcome.reservation, str(error), actor, whole_plan=True)
-        cost = format_usd(owed_usd(left, self._clock.now()))
+        cost = format_usd(to_cents(owed_usd(left, self._clock.now())))
         open_ = [row.reservation_id for row in left if row.is_open]
         said = str(error).removeprefix(f"{error.provider}: ")
         words = f"{said}; everything is given back, it cost {cost} USD"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
 
 GIB = float(2**30)
+NO_FABRIC_BYTES_PER_S = 1e3
 FORMATS = ("bf16", "fp16", "fp8", "fp4")
 
 
@@ -27,7 +29,7 @@ class Hardware:
 
     ``peak``: dense datasheet rate, ``gemm``: best measured matrix rate, FLOP/s by number format, 0
     where the GPU lacks it. ``link`` and ``fabric`` rates are bytes/s per GPU in one direction after
-    protocol losses (``link_raw``: before); ``fabric`` 0 and ``nodes_most`` 1 without a fabric.
+    protocol losses (``link_raw``: before). Without a fabric ``nodes_most`` is 1 and the rate next to none.
     ``link_domain``: ranks that the fast link joins. ``mesh`` 1: the link rate grows with the peers used.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
     """
@@ -62,7 +64,7 @@ class Hardware:
 
     def _each(self, change: Callable[[Array], Array]) -> Hardware:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        changed = {
+        changed: dict[str, Any] = {
             name: {key: change(array) for key, array in value.items()}
             if isinstance(value, Mapping)
             else change(value)
@@ -83,7 +85,7 @@ def build_hardware(skus: Sequence[Sku], gpus: Mapping[str, GpuSpec], calibration
     columns = {name: as_array([row[name] for row in rows]) for name in rows[0]}
     peak = {name: columns.pop(f"peak_{name}") for name in FORMATS}
     gemm = {name: columns.pop(f"gemm_{name}") for name in FORMATS}
-    return Hardware(peak=peak, gemm=gemm, **columns)  # type: ignore[arg-type]
+    return Hardware(peak=peak, gemm=gemm, **columns)
 
 
 def usable_memory_bytes(sku_gb: float, spec: GpuSpec, calibration: Calibration) -> float:
@@ -161,7 +163,12 @@ def implied_link(spec: GpuSpec, unknown_pcie_bytes_per_s: float) -> IntraNode:
 def _fabric(sku: Sku, calibration: Calibration) -> dict[str, float]:
     network, fabric = calibration.network, sku.fabric
     if fabric is None:
-        return {"fabric_bytes_per_s": 0.0, "fabric_start_s": 0.0, "fabric_hop_s": 0.0, "nodes_most": 1.0}
+        return {
+            "fabric_bytes_per_s": NO_FABRIC_BYTES_PER_S,
+            "fabric_start_s": 0.0,
+            "fabric_hop_s": 0.0,
+            "nodes_most": 1.0,
+        }
     kind = fabric.kind.value
     return {
         "fabric_bytes_per_s": fabric.gbit_s_per_node

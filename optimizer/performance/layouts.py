@@ -1,6 +1,7 @@
 """Parallel layouts as arrays, and the ones worth trying.
 
-L layouts. ``zero3``: parameters sharded over the data-parallel ranks (FSDP), else ZeRO-1.
+L layouts. ``sharding`` over the data-parallel ranks: 0 nothing, 1 the optimizer's states (ZeRO-1),
+3 parameters too (FSDP, ZeRO-3).
 ``interleave`` 0: chosen from the layers of a stage.
 """
 
@@ -18,6 +19,7 @@ from broker.domain.estimate import Parallelism
 from optimizer.performance.arrays import Array, as_array
 
 RECOMPUTE = ("none", "selective", "full")
+SHARDINGS = (1.0, 3.0)
 LONG_CONTEXT = 16384
 MICRO_BATCHES = (1, 2, 4, 8)
 TENSOR_MOST = 8
@@ -35,7 +37,7 @@ class Layouts:
     ep: Array
     micro_batch: Array
     recompute: Array
-    zero3: Array
+    sharding: Array
     interleave: Array
 
     @property
@@ -71,10 +73,12 @@ def stack_layouts(rows: Iterable[Row]) -> Layouts:
 
 def layouts_of(parallelism: Parallelism) -> Layouts:
     """Every way to run a given layout: what its words leave open is how states are sharded."""
-    ways = (0.0,) if parallelism.pp > 1 else (0.0, 1.0)
+    ways = SHARDINGS[:1] if parallelism.pp > 1 else SHARDINGS
     recompute = float(RECOMPUTE.index(parallelism.recompute))
     p = parallelism
-    return stack_layouts((p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, zero3, 0.0) for zero3 in ways)
+    return stack_layouts(
+        (p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, sharding, 0.0) for sharding in ways
+    )
 
 
 @lru_cache(maxsize=256)
@@ -94,9 +98,9 @@ def enumerate_layouts(
     expert = [e for e in EXPERT_RANKS if experts % e == 0] if experts else [1]
     micro = MICRO_BATCHES if sequence_length <= LONG_CONTEXT else MICRO_BATCHES[:2]
     rows: list[Row] = [
-        (t, p, c, e, b, r, zero3, 0.0)
-        for t, p, c, e, b, r, zero3 in product(tensor, stages, context, expert, micro, (0.0, 2.0), (0.0, 1.0))
-        if (p == 1 or not zero3) and (e == 1 or e >= t)
+        (t, p, c, e, b, r, s, 0.0)
+        for t, p, c, e, b, r, s in product(tensor, stages, context, expert, micro, (0.0, 2.0), SHARDINGS)
+        if (p == 1 or s < 3.0) and (e == 1 or e >= t)
     ]
     return stack_layouts(rows)
 

@@ -28,17 +28,21 @@ def expert_replicas(layouts: Layouts, dp: Array) -> Array:
     return np.maximum(layouts.tp * layouts.cp * dp / np.maximum(layouts.tp, layouts.ep), 1.0)
 
 
-def state_bytes(shapes: Shapes, layouts: Layouts, dp: Array, calibration: Calibration) -> Array:
+def state_bytes(
+    shapes: Shapes, layouts: Layouts, dp: Array, calibration: Calibration, adapters: bool = False
+) -> Array:
     """Weights, gradients and optimizer: 16-20 B a parameter, of which ZeRO-1 shares the optimizer's part
-    and parameter sharding everything (plus two gathered layers)."""
+    and parameter sharding everything (plus two gathered layers). Frozen weights take 2 B."""
     memory = calibration.memory
     dense, experts = rank_params(shapes, layouts)
     copies, expert_copies = dp * layouts.cp, expert_replicas(layouts, dp)
-    kept = memory.weight_grad_bytes_per_param * (dense + experts)
-    shared = memory.optimizer_bytes_per_param * (dense / copies + experts / expert_copies)
-    spread = memory.weight_grad_bytes_per_param * (dense / copies + experts / expert_copies)
-    gathered = 4.0 * (dense + experts) / shapes.layers
-    return shared + np.where(layouts.zero3 > 0, spread + gathered, kept)
+    whole, mine = dense + experts, dense / copies + experts / expert_copies
+    weight_grad = 2.0 if adapters else memory.weight_grad_bytes_per_param
+    states = 0.0 if adapters else memory.optimizer_bytes_per_param
+    kept = weight_grad * whole
+    spread = weight_grad * mine + 4.0 * whole / shapes.layers
+    optimizer = states * np.where(layouts.sharding >= 1.0, mine, whole)
+    return optimizer + np.where(layouts.sharding >= 3.0, spread, kept)
 
 
 def activation_bytes(
@@ -64,7 +68,8 @@ def activation_bytes(
     held = np.minimum(layouts.pp, micro_batches) * (1.0 + extra)
     logits = calibration.memory.logits_bytes * shapes.vocab * tokens / layouts.tp
     first = held * stage + np.where(layouts.pp > 1.0, 0.0, logits)
-    return np.maximum(first, stage + logits) + np.where(full, layer, 0.0)
+    kept: Array = np.maximum(first, stage + logits) + np.where(full, layer, 0.0)
+    return kept
 
 
 def _layer_bytes(

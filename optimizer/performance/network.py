@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.performance.arrays import Array
+from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.calibration import Network
 from optimizer.performance.hardware import Hardware
 
@@ -24,7 +24,7 @@ def mesh_factor(local: Array, hw: Hardware) -> Array:
 
 
 def reduce_scatter_s(size: Array, ranks: Array, inner: Array, hw: Hardware, network: Network) -> Array:
-    """Reduce-scatter, or all-gather, of ``size`` bytes over ``ranks``; 0 for one rank, inf with no fabric.
+    """Reduce-scatter, or all-gather, of ``size`` bytes over ``ranks``; 0 for one rank.
 
     Inside: (g−1)/g·P/B_link. Between k domains, all network cards at work: (k−1)/k·P/g/B_fabric. The
     time lies between the larger and the sum of both (``overlap_of_tiers``). NCCL's rings, [ml-eng].
@@ -42,16 +42,12 @@ def reduce_scatter_s(size: Array, ranks: Array, inner: Array, hw: Hardware, netw
 
 def all_reduce_s(size: Array, ranks: Array, inner: Array, hw: Hardware, network: Network) -> Array:
     """All-reduce of ``size`` bytes: a reduce-scatter and an all-gather, started once."""
-    both = reduce_scatter_s(2.0 * size, ranks, inner, hw, network)
-    return both
+    return reduce_scatter_s(2.0 * size, ranks, inner, hw, network)
 
 
-def crossing_s(
-    size: Array, crosses: Array | np.ndarray[tuple[int, ...], np.dtype[np.bool_]], hw: Hardware
-) -> Array:
-    """Time of ``size`` bytes per GPU over the fabric where a group crosses nodes; inf without a fabric."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(crosses, size / hw.fabric_bytes_per_s, 0.0)
+def crossing_s(size: Array, crosses: Mask, hw: Hardware) -> Array:
+    """Time of ``size`` bytes per GPU over the fabric where a group crosses nodes."""
+    return np.where(crosses, size / hw.fabric_bytes_per_s, 0.0)
 
 
 def neighbour_s(size: Array, stride: Array, hw: Hardware) -> Array:
@@ -68,4 +64,5 @@ def all_to_all_s(size: Array, ranks: Array, hw: Hardware, network: Network) -> A
     inside = (local - 1.0) / ranks * size / (hw.link_bytes_per_s * network.all_to_all_share)
     outside = (ranks - local) / ranks * size * network.all_to_all_fabric_factor / network.all_to_all_share
     start = np.where(ranks > 1.0, hw.link_start_s, 0.0) + np.where(crosses, hw.fabric_start_s, 0.0)
-    return inside + crossing_s(outside, crosses, hw) + start
+    total: Array = inside + crossing_s(outside, crosses, hw) + start
+    return total

@@ -48,6 +48,7 @@ class ServingTable:
         self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
         for w in range(len(workloads)):
             self._fill(w, kinds, rates, starts)
+        self._drop_needless_pipelines(rates)
         self.requests_per_s: Array = rates[:, self._kind, :]
         self.cold_start_s: Array = starts[:, self._kind, :]
         self.fits: Mask = self.requests_per_s > 0
@@ -96,6 +97,14 @@ class ServingTable:
             if measured is not None:
                 rates[w, k, c] = measured
                 self._fits_memory[w, k, c] = True
+
+    def _drop_needless_pipelines(self, rates: Array) -> None:
+        """A pipeline is a way for models larger than a node: not where one tensor group holds the model."""
+        single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == 1}
+        for place, config in enumerate(self.configs):
+            if config.pp > 1:
+                held = self._fits_memory[:, :, single[config.precision, config.tp]]
+                rates[:, :, place] = np.where(held, 0.0, rates[:, :, place])
 
     def layout(self, w: int, s: int, c: int) -> Parallelism:
         """The degrees of configuration ``c``, the same for every workload and SKU."""

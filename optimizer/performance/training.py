@@ -28,11 +28,15 @@ from optimizer.performance.shapes import Shapes
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a step is made of: tokens a sequence, sequences a step, the format of the products."""
+    """What a step is made of: tokens a sequence, sequences a step, the format of the products.
+
+    ``adapters``: only small adapters are trained (LoRA), so weights have no gradients and no states.
+    """
 
     sequence_length: Array
     sequences: Array
     number_format: str
+    adapters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +98,15 @@ def step(
     interleave = interleave_of(shapes, layouts, micro, calibration)
     average, fullest = _stages(shapes, run, layouts, hw, software, calibration)
     pipeline = _pipeline(shapes, run, layouts, dp, micro, interleave, hw, software)
-    data = _data(shapes, layouts, dp, micro, fullest.total, hw, software, calibration)
+    data = np.zeros_like(dp)
+    if not run.adapters:
+        data = _data(shapes, layouts, dp, micro, fullest.total, hw, software, calibration)
     bubble = (layouts.pp - 1.0) / interleave * average.total
     fixed = _optimizer(shapes, layouts, dp, hw, calibration)
     nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
     drag = 1.0 + calibration.compute.straggler_per_doubling * np.log2(nodes) + hw.vm_slowdown
     busy = micro * fullest.total
-    states = state_bytes(shapes, layouts, dp, calibration)
+    states = state_bytes(shapes, layouts, dp, calibration, run.adapters)
     kept = activation_bytes(shapes, run.sequence_length, layouts, micro, interleave, software, calibration)
     peak = peak_bytes(states, kept, calibration)
     return Step(
@@ -154,7 +160,7 @@ def _stages(
     forward = layer_forward(
         shapes, run.sequence_length, run.number_format, layouts, hw, software, calibration
     )
-    compute, small = _forward_backward(forward, layouts, software, calibration)
+    compute, small = _forward_backward(forward, run, layouts, software, calibration)
     host = software.host_s_per_layer * _host_factor(shapes, calibration)
     small = small + np.maximum(host - compute - small, 0.0)
     tensor = _tensor(shapes, run, layouts, hw, software, calibration)
@@ -172,13 +178,17 @@ def _stages(
 
 
 def _forward_backward(
-    forward: LayerTime, layouts: Layouts, software: Software, calibration: Calibration
+    forward: LayerTime, run: Run, layouts: Layouts, software: Software, calibration: Calibration
 ) -> tuple[Array, Array]:
-    """Compute and memory-bound time of a layer, backward twice the forward, plus what is recomputed."""
+    """Compute and memory-bound time of a layer, backward twice the forward, plus what is recomputed.
+
+    Adapters need gradients of inputs only: the backward pass then costs one forward.
+    """
+    passes = 2.0 if run.adapters else 3.0
     full = np.where(layouts.recompute >= 2.0, 1.0, 0.0)
     again = full if software.flash_attention else np.where(layouts.recompute >= 1.0, 1.0, 0.0)
     attention = forward.attention * (1.0 + calibration.compute.attention_backward_factor + again)
-    compute = software.slowdown * (forward.products * (3.0 + full) + attention)
+    compute = software.slowdown * (forward.products * (passes + full) + attention)
     return compute, software.slowdown * forward.elementwise * (3.0 + full)
 
 
@@ -190,7 +200,7 @@ def _host_factor(shapes: Shapes, calibration: Calibration) -> Array:
 def _tensor(
     shapes: Shapes, run: Run, layouts: Layouts, hw: Hardware, software: Software, calibration: Calibration
 ) -> Array:
-    """Visible tensor and context traffic of a layer: 4 all-reduces of b·S·h·2 bytes, 6 with full recompute."""
+    """Visible tensor and context traffic of a layer: 4 all-reduces of b·S·h·2 bytes, 6 if recomputed."""
     tokens = rank_tokens(layouts, run.sequence_length)
     again = np.where(layouts.recompute >= 2.0, 2.0, 0.0)
     one = np.ones_like(layouts.tp)
@@ -249,7 +259,8 @@ def _data(
     network = calibration.network
     dense, experts = rank_params(shapes, layouts)
     gradients, weights = network.gradient_bytes_per_param, network.parameter_bytes_per_param
-    per_param = np.where(layouts.zero3 > 0, gradients + 2.0 * weights, gradients + weights)
+    per_param = np.where(layouts.sharding >= 3.0, gradients + 2.0 * weights, gradients + weights)
+    per_param = np.where(layouts.sharding < 1.0, 2.0 * gradients, per_param)
     inner = layouts.tp * layouts.cp
     traffic = reduce_scatter_s(per_param * dense, dp * layouts.cp, layouts.tp, hw, network)
     if np.any(shapes.experts > 0):
@@ -259,10 +270,10 @@ def _data(
         )
     hidden = traffic - network.backward_overlap * busy_s
     at_end = np.maximum(software.dp_exposed * traffic, hidden)
-    if not np.any(layouts.zero3 > 0):
+    if not np.any(layouts.sharding >= 3.0):
         return at_end
     each = np.maximum(traffic - busy_s, 0.0) + network.zero3_serial * np.minimum(traffic, busy_s)
-    return np.where(layouts.zero3 > 0, micro * each, at_end)
+    return np.where(layouts.sharding >= 3.0, micro * each, at_end)
 
 
 def _optimizer(shapes: Shapes, layouts: Layouts, dp: Array, hw: Hardware, calibration: Calibration) -> Array:

@@ -1,4 +1,4 @@
-"""From a step to held hours: goodput, headroom, start-up, the user's own measurements; one cell's estimate."""
+"""From a step to held hours: goodput, headroom, start-up, the user's own figures; one estimate."""
 
 from __future__ import annotations
 

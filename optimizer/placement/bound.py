@@ -16,9 +16,9 @@ import numpy as np
 from optimizer.placement.candidates import Candidates, floor_cents
 from optimizer.placement.columns import Column
 from optimizer.placement.master import Limits, solve_master
-from optimizer.placement.run_pool import RunPool, ghost_of
+from optimizer.placement.run_pool import GHOST_END_S, RunPool, ghost_of
 
-NO_FOLLOW_UP_S = -1.0
+MOST_PLACEMENTS = 32
 
 
 def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -> int:
@@ -26,11 +26,16 @@ def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -
     total = 0
     for name, pool in pools.items():
         usd = float(pool.total_usd.min(initial=np.inf))
-        total += _or_left_out(candidates, name, usd, 1 + 8 * len(candidates.problem.followers(name)))
+        total += _or_left_out(
+            candidates, name, usd, 1 + MOST_PLACEMENTS * len(candidates.problem.followers(name))
+        )
     for service in candidates.problem.services():
         if service.starts_after is None:
             total += _or_left_out(
-                candidates, service.name, candidates.least_service_usd(service, None), _placements(candidates, service.name)
+                candidates,
+                service.name,
+                candidates.least_service_usd(service, None),
+                _placements(candidates, service.name),
             )
     return total
 
@@ -45,12 +50,10 @@ def _or_left_out(candidates: Candidates, name: str, usd: float, placements: int)
 def _placements(candidates: Candidates, service: str) -> int:
     """The most placements that rounding may have touched."""
     units = candidates.fleets[service].units
-    return int(min(8, len(np.unique(units.offer))))
+    return int(min(MOST_PLACEMENTS, len(np.unique(units.offer))))
 
 
-def relaxed_bound_cents(
-    candidates: Candidates, pools: Mapping[str, RunPool], limits: Limits
-) -> int | None:
+def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], limits: Limits) -> int | None:
     """What the solver proves about the relaxation; None when it proved nothing in time."""
     columns: list[Column] = []
     for pool in pools.values():
@@ -75,7 +78,7 @@ def _service_ghosts(candidates: Candidates, columns: list[Column]) -> list[Colum
                 ghosts.append(Column(service.name, (), floor_cents(usd, placements)))
             continue
         for end in sorted({c.end_s for c in columns if c.workload == service.starts_after}):
-            usd = 0.0 if end == NO_FOLLOW_UP_S else candidates.least_service_usd(service, end)
+            usd = 0.0 if end == GHOST_END_S else candidates.least_service_usd(service, end)
             if np.isfinite(usd):
                 ghosts.append(Column(service.name, (), floor_cents(usd, placements), after_s=end))
     return ghosts

@@ -17,7 +17,7 @@ from optimizer.placement.holding import due_s
 from optimizer.placement.ladders import time_of
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.runs import RunCandidates, build_run_candidates
-from optimizer.placement.units import FleetCase, build_fleet_case
+from optimizer.placement.units import FleetCase, build_fleet_case, hour_count
 from optimizer.placement.windows import build_window_rows
 
 
@@ -58,11 +58,14 @@ class Candidates:
         return found
 
 
-def build_candidates(problem: Problem, estimates: Estimates) -> Candidates:
-    """Gates, candidates and service bounds of every workload."""
+def build_candidates(problem: Problem, estimates: Estimates, *, bounded: bool = True) -> Candidates:
+    """Gates, candidates and service bounds of every workload; without ``bounded`` those are zero."""
     windows = build_window_rows(problem)
     runs = {run.name: build_run_candidates(problem, estimates, windows, run) for run in problem.runs()}
     fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}
+    if not bounded:
+        nothing = FleetBound(np.zeros(hour_count(problem) + 1), 0.0)
+        return Candidates(problem, estimates, runs, fleets, dict.fromkeys(fleets, nothing))
     bounds = {name: bound_fleet(problem, case) for name, case in fleets.items()}
     for name, case in fleets.items():
         if case.log.obstacle is None and not np.isfinite(bounds[name].to_go_usd).all():

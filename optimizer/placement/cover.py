@@ -50,7 +50,7 @@ def _parts(most: int, steps: int) -> Iterator[int]:
 
 
 def _shifted(cover: Floats, gain: int) -> Floats:
-    """cover of u − gain at u; rates above the grid count as its end."""
+    """Cover of u − gain at u; rates above the grid count as its end."""
     moved = np.full_like(cover, np.inf)
     if gain <= GRID:
         moved[:, gain:] = cover[:, : GRID + 1 - gain]

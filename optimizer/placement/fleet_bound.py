@@ -35,7 +35,9 @@ class FleetBound:
         return float(self.to_go_usd[min(max(0, hour), len(self.to_go_usd) - 1)])
 
 
-def bound_fleet(problem: Problem, case: FleetCase, surcharge_usd_per_hour: Floats | None = None) -> FleetBound:
+def bound_fleet(
+    problem: Problem, case: FleetCase, surcharge_usd_per_hour: Floats | None = None
+) -> FleetBound:
     """The bound of one service; ``surcharge`` [O] raises the price of a node-hour of each offer."""
     units, hours = case.units, len(case.demand)
     if not len(units):
@@ -64,7 +66,7 @@ def _steps(rate: Floats, step: float) -> Ints:
 
 
 def _net_cover(case: FleetCase, hourly: Floats, step: float) -> Floats:
-    """g over net rate: with spares, the least over what the largest replica in the fleet may be.
+    """The price g over net rate: with spares, the least over what the largest replica in the fleet may be.
 
     Replicas larger than some level need at least that level's spare; levels are thinned to the lower
     ends of at most ``MAX_RATES`` groups, which only lowers the cost.
@@ -84,16 +86,14 @@ def _rate_groups(rates: Floats) -> list[tuple[float, float]]:
     return [(float(group[0]), float(group[-1])) for group in groups]
 
 
-def _cover_of(
-    case: FleetCase, hourly: Floats, step: float, chosen: np.ndarray, spare_rate: float
-) -> Floats:
+def _cover_of(case: FleetCase, hourly: Floats, step: float, chosen: np.ndarray, spare_rate: float) -> Floats:
     keep = np.flatnonzero(chosen)
     keep = keep[_useful(case.units, keep, hourly, step, case.zones)]
     units = case.units
     gross = least_cover(
         _steps(units.requests_per_s[keep], step), hourly[keep], units.most[keep], units.zone[keep], case.zones
     )
-    shift = int(math.floor(spare_rate / step * (1 - 1e-9)))
+    shift = math.floor(spare_rate / step * (1 - 1e-9))
     at = np.minimum(np.arange(GRID + 1) + shift, GRID)
     net: Floats = gross[at]
     return net

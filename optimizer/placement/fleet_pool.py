@@ -21,7 +21,9 @@ LADDERS = 6
 LADDERS_AFTER = 2
 
 
-def first_fleets(candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]) -> list[Column]:
+def first_fleets(
+    candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
+) -> list[Column]:
     """Columns of all services: unlimited by others, and one beside ``chosen`` and each other."""
     ledger = Ledger(candidates.problem)
     for column in chosen.values():
@@ -81,18 +83,14 @@ def _dearest_first(candidates: Candidates) -> list[Serving]:
     return sorted(candidates.problem.services(), key=rank)
 
 
-def _ends(
-    candidates: Candidates, pools: Mapping[str, RunPool], service: Serving
-) -> list[float | None]:
+def _ends(candidates: Candidates, pools: Mapping[str, RunPool], service: Serving) -> list[float | None]:
     if service.starts_after is None:
         return [None]
     ends = {column.end_s for column in pools[service.starts_after].columns}
     return [end for end in sorted(ends) if end < candidates.problem.end_s]
 
 
-def _nominal(
-    service: Serving, chosen: Mapping[str, Column], ends: Sequence[float | None]
-) -> float | None:
+def _nominal(service: Serving, chosen: Mapping[str, Column], ends: Sequence[float | None]) -> float | None:
     if service.starts_after is None or not ends:
         return None
     run = chosen.get(service.starts_after)

@@ -28,7 +28,7 @@ FIT_GATES = (
 
 @dataclass(slots=True)
 class GateLog:
-    """What passed so far; ``dropped`` counts offers lost at each gate, ``obstacle`` is the last of them all."""
+    """What passed so far, offers lost at each gate, and the gate that lost the last of them."""
 
     passing: Bools
     dropped: dict[Obstacle, int] = field(default_factory=dict)
@@ -61,9 +61,7 @@ def open_gates(problem: Problem, workload: Workload) -> GateLog:
     return log
 
 
-def fit_gates(
-    problem: Problem, log: GateLog, obstacles: Sequence[Obstacle | None], fits_kind: Bools
-) -> bool:
+def fit_gates(problem: Problem, log: GateLog, obstacles: Sequence[Obstacle | None], fits_kind: Bools) -> bool:
     """The performance core's gates over kinds of node [K]; whether something is left."""
     reasons = list(obstacles)
     for gate in FIT_GATES:

@@ -30,7 +30,12 @@ def place_greedily(problem: Problem, columns: Sequence[Column]) -> dict[str, Col
     for workload in _order(problem, options):
         for column in options.get(workload.name, ()):
             affordable = most is None or spent + column.cost_cents <= most
-            if affordable and _worth(workload, column) and _follows(workload, column, chosen) and ledger.fits(column):
+            if (
+                affordable
+                and _worth(workload, column)
+                and _follows(workload, column, chosen)
+                and ledger.fits(column)
+            ):
                 ledger.add(column)
                 chosen[workload.name] = column
                 spent += column.cost_cents

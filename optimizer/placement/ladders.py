@@ -70,7 +70,9 @@ def best_ladders(
     kinds = _kinds_by_price(case)[:KINDS_ALONE]
     alone = _built(problem, case, free, time, [Ladder(kind, 0, kind) for kind in kinds])
     alone.sort(key=_rank)
-    order = [built.ladder.top for built in alone] + [k for k in kinds if k not in {b.ladder.top for b in alone}]
+    order = [built.ladder.top for built in alone] + [
+        k for k in kinds if k not in {b.ladder.top for b in alone}
+    ]
     leading = order[:KINDS_MIXED]
     # With two spares or more a larger replica that is held on can lower the net rate: kinds stay apart.
     mixable = leading if case.spare <= 1 else []
@@ -116,7 +118,9 @@ def _kinds_by_price(case: FleetCase) -> list[int]:
 def _built(
     problem: Problem, case: FleetCase, free: dict[int, int], time: ServiceTime, ladders: Sequence[Ladder]
 ) -> list[BuiltLadder]:
-    by_kind = {kind: _by_price(case, kind) for kind in {k for ladder in ladders for k in (ladder.base, ladder.top)}}
+    by_kind = {
+        kind: _by_price(case, kind) for kind in {k for ladder in ladders for k in (ladder.base, ladder.top)}
+    }
     built = (_build(problem, case, free, time, ladder, by_kind) for ladder in ladders)
     return [b for b in built if b is not None]
 
@@ -177,8 +181,8 @@ def _use_cost(problem: Problem, case: FleetCase, units: Ints, needed: NDArray[np
     used = np.flatnonzero(needed)
     starts = int(np.count_nonzero(np.diff(needed.astype(np.int8)) == 1)) + int(needed[0])
     lead = np.ceil(case.units.cold_s[units] / table.increment_s[offers]) * table.increment_s[offers]
-    each = (len(used) * HOUR_S + (starts - 1) * lead) / max(1, starts)
-    followed = starts * table.node_cost_usd(offers, each.astype(np.int64))
+    each: Ints = ((len(used) * HOUR_S + (starts - 1) * lead) // max(1, starts)).astype(np.int64)
+    followed = starts * table.node_cost_usd(offers, each)
     span = np.full(len(units), (int(used[-1]) - int(used[0]) + 1) * HOUR_S, dtype=np.int64)
     cost: Floats = case.units.nodes[units] * np.minimum(followed, table.node_cost_usd(offers, span))
     return cost
@@ -218,8 +222,8 @@ def _pieces(problem: Problem, case: FleetCase, built: BuiltLadder, time: Service
         offer, config = int(units.offer[unit]), int(units.config[unit])
         stretches = held_stretches(problem.table, offer, float(units.cold_s[unit]), time, ready)
         held[offer, config].extend((a, b, int(units.nodes[unit])) for a, b in stretches)
-    for (offer, config), stretches in sorted(held.items()):
-        spans = stacked(stretches)
+    for (offer, config), spread in sorted(held.items()):
+        spans = stacked(spread)
         yield Piece(offer, config, spans, price_cents(problem, offer, spans))
 
 

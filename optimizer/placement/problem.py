@@ -193,7 +193,9 @@ def _request_problems(request: PlanRequest, as_of: datetime) -> Iterator[FieldPr
     if request.horizon.hours > 24 * MAX_HORIZON_DAYS:
         yield FieldProblem("/horizon", f"{request.horizon.hours:g} h", f"at most {MAX_HORIZON_DAYS} days")
     if as_of >= request.horizon.end:
-        yield FieldProblem("/horizon", f"ends {request.horizon.end.isoformat()}", f"after {as_of.isoformat()}")
+        yield FieldProblem(
+            "/horizon", f"ends {request.horizon.end.isoformat()}", f"after {as_of.isoformat()}"
+        )
     for name, count in Counter(w.name for w in request.workloads).items():
         if count > 1:
             yield FieldProblem("/workloads", f"name {name!r} {count} times", "each name once")

@@ -10,7 +10,7 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates, floor_cents
 from optimizer.placement.columns import Column
-from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints
+from optimizer.placement.problem import UNLIMITED_NODES, Floats
 from optimizer.placement.runs import RunCandidates, build_run_column
 from optimizer.placement.stock import contended_rows
 
@@ -21,6 +21,7 @@ KEEP_LEADING = 20
 KEEP_AT_WINDOW = 40
 MAX_STARTS = 24
 START_ROUNDS = 3
+GHOST_END_S = -1.0
 
 
 @dataclass(slots=True)
@@ -173,9 +174,6 @@ def ghost_of(candidates: Candidates, pool: RunPool) -> Column | None:
     rest = pool.rest_usd()
     if rest is None or not np.isfinite(rest):
         return None
-    cents = floor_cents(rest, placements=1 + 8 * len(candidates.problem.followers(pool.found.run.name)))
-    rest_mask: Ints = np.flatnonzero(pool.total_usd <= rest)
-    least = float(pool.found.cost_usd.min()) if len(rest_mask) else 0.0
-    return Column(
-        pool.found.run.name, (), cents, end_s=-1.0, budget_cents=min(cents, floor_cents(least))
-    )
+    cents = floor_cents(rest, placements=1 + 32 * len(candidates.problem.followers(pool.found.run.name)))
+    least = floor_cents(float(pool.found.cost_usd.min()))
+    return Column(pool.found.run.name, (), cents, end_s=GHOST_END_S, budget_cents=min(cents, least))

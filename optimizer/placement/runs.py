@@ -91,7 +91,9 @@ def build_run_candidates(
     pairs = pairs.where(pairs.needed_s <= span_s)
     log.apply(Obstacle.DEADLINE, _offers_of(problem, pairs.offer))
     parts = (_free_starts(problem, run, pairs), *_window_starts(problem, windows, run, pairs))
-    offer, choice, nodes, start, until, end, cost, needed = (np.concatenate(c) for c in zip(*parts, strict=True))
+    offer, choice, nodes, start, until, end, cost, needed = (
+        np.concatenate(c) for c in zip(*parts, strict=True)
+    )
     log.apply(Obstacle.WINDOW, _offers_of(problem, offer))
     log.kept = len(offer)
     late = np.zeros(len(offer))
@@ -151,14 +153,16 @@ def _with_interruptions(problem: Problem, estimates: Estimates, run: Run, pairs:
     needed, row = pairs.needed_s.copy(), estimates.row_of[run.name]
     kinds = problem.table.sku_of[pairs.offer]
     touched = rates > 0
-    for kind, choice in sorted({(int(k), int(c)) for k, c in zip(kinds[touched], pairs.choice[touched], strict=True)}):
+    for kind, choice in sorted(
+        {(int(k), int(c)) for k, c in zip(kinds[touched], pairs.choice[touched], strict=True)}
+    ):
         mask = touched & (kinds == kind) & (pairs.choice == choice)
         needed[mask] = estimates.training.hours_at(row, kind, choice, rates[mask]) * 3600
     return _Pairs(pairs.offer, pairs.choice, pairs.nodes, needed)
 
 
 def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:
-    """Hours [K, N] of the fastest configuration and its index: more replicas on the same nodes cost nothing."""
+    """Hours [K, N] of the fastest configuration, and its index."""
     row, table = estimates.row_of[run.name], estimates.serving
     counts = np.asarray(BATCH_NODES, dtype=np.int64)
     best = np.full((len(problem.table.skus), len(counts)), np.inf)
@@ -190,7 +194,16 @@ def _free_starts(problem: Problem, run: Run, pairs: _Pairs) -> _Part:
     held, length = _held(pairs.needed_s)
     cost = pairs.nodes * problem.table.node_cost_usd(pairs.offer, held)
     starts = np.full(len(held), start, dtype=np.int64)
-    return (pairs.offer, pairs.choice, pairs.nodes, starts, starts + held, start + length, cost, pairs.needed_s)
+    return (
+        pairs.offer,
+        pairs.choice,
+        pairs.nodes,
+        starts,
+        starts + held,
+        start + length,
+        cost,
+        pairs.needed_s,
+    )
 
 
 def _window_starts(problem: Problem, windows: WindowRows, run: Run, pairs: _Pairs) -> list[_Part]:
@@ -212,18 +225,17 @@ def _window_part(
     _, length = _held(pairs.needed_s[p])
     begin = np.maximum(windows.start_s[r], first_second(problem, run))
     least = begin + length + windows.teardown_s[r] - windows.start_s[r]
-    until = windows.start_s[r] + cut_duration_s(problem, offer, least)
-    until = np.where(windows.whole[r], windows.free_until_s[r], until)
-    fits = begin + length <= np.minimum(until - windows.teardown_s[r], last_second(problem, run))
-    fits &= (until <= windows.free_until_s[r]) & (pairs.nodes[p] <= windows.nodes[r])
-    p, r, begin, until, length = p[fits], r[fits], begin[fits], until[fits].astype(np.int64), length[fits]
+    wanted = windows.start_s[r] + cut_duration_s(problem, offer, least)
+    wanted = np.where(windows.whole[r], windows.free_until_s[r], wanted)
+    fits = begin + length <= np.minimum(wanted - windows.teardown_s[r], last_second(problem, run))
+    fits &= (wanted <= windows.free_until_s[r]) & (pairs.nodes[p] <= windows.nodes[r])
+    p, r = p[fits], r[fits]
+    until: Ints = wanted[fits].astype(np.int64)
     cut = problem.table.node_cost_usd(windows.offer[r], until - windows.start_s[r])
-    node_cost = np.where(windows.whole[r], windows.node_cost_usd[r], cut)
     nodes = pairs.nodes[p]
-    return (
-        windows.offer[r], pairs.choice[p], nodes, windows.start_s[r], until, begin + length,
-        nodes * node_cost, pairs.needed_s[p],
-    )  # fmt: skip
+    cost: Floats = nodes * np.where(windows.whole[r], windows.node_cost_usd[r], cut)
+    end = begin[fits] + length[fits]
+    return windows.offer[r], pairs.choice[p], nodes, windows.start_s[r], until, end, cost, pairs.needed_s[p]
 
 
 def build_run_column(

@@ -32,7 +32,7 @@ def contended_rows(problem: Problem, columns: Sequence[Column]) -> list[StockRow
     for index, column in enumerate(columns):
         for piece in column.pieces:
             users[piece.offer].append((index, piece))
-    rows = []
+    rows: list[StockRow] = []
     for offer, pieces in sorted(users.items()):
         names = {columns[index].workload for index, _ in pieces}
         doubled = len({index for index, _ in pieces}) < len(pieces)

@@ -6,7 +6,6 @@ U units (offer × configuration), K kinds of node, C configurations, H hours of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -16,7 +15,7 @@ from broker.domain.plan import Obstacle
 from broker.domain.workload import Serving
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.gates import GateLog, fit_gates, open_gates
-from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.problem import Bools, Floats, Ints, Problem
 
 HOUR_S = 3600
 
@@ -69,7 +68,8 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     fits = np.asarray(table.fits[row], dtype=np.bool_)
     obstacles = [table.obstacle(row, kind) for kind in range(len(problem.table.skus))]
     log.evaluated = len(problem.table) * len(table.configs)
-    fit_gates(problem, log, obstacles, fits.any(axis=1) if fits.size else np.zeros(len(fits), np.bool_))
+    fits_kind: Bools = np.any(fits, axis=1)
+    fit_gates(problem, log, obstacles, fits_kind)
     units = _units(problem, estimates, row, np.flatnonzero(log.passing))
     holds = np.zeros(len(problem.table), dtype=np.bool_)
     holds[units.offer] = True
@@ -93,37 +93,30 @@ def _demand(problem: Problem, service: Serving) -> Floats:
 
 
 def _units(problem: Problem, estimates: Estimates, row: int, offers: Ints) -> Units:
-    rows = [entry for config in _configs(problem, estimates, row, offers) for entry in config]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 11
-    ints = [np.array(columns[i], dtype=np.int64) for i in (0, 1, 2, 3, 4)]
-    floats = [np.array(columns[i], dtype=np.float64) for i in (5, 6, 7, 8)]
+    """Every (offer, configuration) that fits, with the nodes that one unit takes."""
+    table, serving = problem.table, estimates.serving
+    sizes = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
+    kinds, per_node = table.sku_of[offers], table.gpus_per_node[offers]
+    nodes = np.maximum(1, -(-sizes[None, :] // per_node[:, None]))
+    most = table.stock_nodes[offers][:, None] // nodes
+    usable = serving.fits[row][kinds] & (nodes <= table.joined_nodes[offers][:, None]) & (most > 0)
+    at, config = np.nonzero(usable)
+    offer, kind = offers[at], kinds[at]
+    replicas = np.maximum(1, per_node[at] // sizes[config])
+    rate = serving.requests_per_s[row, kind, config]
     return Units(
-        ints[0], ints[1], ints[2], ints[3], ints[4], floats[0], floats[1], floats[2], floats[3],
-        np.array(columns[9], dtype=np.int64), np.array(columns[10], dtype=np.int64),
-    )  # fmt: skip
-
-
-def _configs(
-    problem: Problem, estimates: Estimates, row: int, offers: Ints
-) -> Iterator[list[tuple[float, ...]]]:
-    """Rows of units, one list a configuration."""
-    serving, table = estimates.serving, problem.table
-    for c, config in enumerate(serving.configs):
-        size, made = config.gpus_per_replica, []
-        for o in offers:
-            kind, per_node = int(table.sku_of[o]), int(table.gpus_per_node[o])
-            nodes = max(1, math.ceil(size / per_node))
-            most = int(table.stock_nodes[o]) // nodes
-            if not serving.fits[row, kind, c] or nodes > table.joined_nodes[o] or most < 1:
-                continue
-            replicas, rate = max(1, per_node // size), float(serving.requests_per_s[row, kind, c])
-            usd = nodes * float(table.price_usd[o])
-            cold = float(serving.cold_start_s[row, kind, c])
-            label = kind * len(serving.configs) + c
-            made.append(
-                (o, c, label, nodes, replicas, replicas * rate, rate, usd, cold, table.zone_of[o], most)
-            )
-        yield made
+        offer=offer,
+        config=config,
+        kind=kind * len(sizes) + config,
+        nodes=nodes[at, config],
+        replicas=replicas,
+        requests_per_s=replicas * rate,
+        largest=rate,
+        usd_per_hour=nodes[at, config] * table.price_usd[offer],
+        cold_s=serving.cold_start_s[row, kind, config],
+        zone=table.zone_of[offer],
+        most=most[at, config],
+    )
 
 
 def _redundancy_gates(case: FleetCase) -> None:

@@ -70,7 +70,9 @@ def cut_duration_s(problem: Problem, offer: int, least_s: NDArray[np.float64]) -
     return chosen
 
 
-def listed_spans(problem: Problem, offer: int, start_s: int, end_s: int, nodes: int) -> list[tuple[int, int, int]]:
+def listed_spans(
+    problem: Problem, offer: int, start_s: int, end_s: int, nodes: int
+) -> list[tuple[int, int, int]]:
     """The listed segments that make up a stretch, each bought whole."""
     spans = []
     for segment in sorted(_terms(problem, offer).segments):

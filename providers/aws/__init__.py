@@ -21,7 +21,7 @@ from datetime import datetime
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import OfferBatch
 from broker.ports import Idempotency
-from providers.aws.adapter import AwsAdapter, AwsOptions, utc_now
+from providers.aws.adapter import AwsAdapter, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION
 from providers.aws.blocks import parse_blocks
 from providers.aws.ec2 import REAL_ROOT, Ec2, classify
@@ -62,7 +62,7 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> AwsAdapter:
         price_list_max_age_s=max_age_s,
         keyless=settings.keyless,
     )
-    return AwsAdapter(http, Ec2(http, settings.base_url, keys, utc_now), options)
+    return AwsAdapter(http, Ec2(http, settings.base_url, keys), options)
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:

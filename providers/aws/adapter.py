@@ -7,9 +7,9 @@ not, its instances are launched into it), one spot instance for ``spot``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.catalogue import load_provider_facts
@@ -46,11 +46,6 @@ START_SLIP = timedelta(minutes=15)
 ENDED = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 
 
-def utc_now() -> datetime:
-    """Now, for dating signatures."""
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
     """``price_list_max_age_s``: how long a region's price list (hundreds of MB) is taken as current."""
@@ -68,10 +63,8 @@ class AwsAdapter:
     provider = PROVIDER
     idempotency = Idempotency.TAG
 
-    def __init__(
-        self, http: ProviderHttp, ec2: Ec2, options: AwsOptions, now: Callable[[], datetime] = utc_now
-    ) -> None:
-        self._http, self._ec2, self._options, self._now = http, ec2, options, now
+    def __init__(self, http: ProviderHttp, ec2: Ec2, options: AwsOptions) -> None:
+        self._http, self.ec2, self._options = http, ec2, options
         self._search = load_provider_facts(PROVIDER).search
         self._price_lists: dict[str, tuple[datetime, OfferBatch]] = {}
 
@@ -109,7 +102,7 @@ class AwsAdapter:
 
     async def _spot(self, region: str, observed_at: datetime) -> OfferBatch:
         query = spot_query(known_types(), observed_at)
-        pages = await self._ec2.every_page(region, SPOT_ACTION, query, Operation.OFFERS)
+        pages = await self.ec2.every_page(region, SPOT_ACTION, query, Operation.OFFERS)
         return parse_spot(pages, observed_at)
 
     async def _blocks(self, observed_at: datetime) -> OfferBatch:
@@ -124,7 +117,7 @@ class AwsAdapter:
         self, search: blocks.BlockSearch, at: datetime, budget: CallBudget
     ) -> tuple[tuple[Node, ...], RejectedRow | None]:
         try:
-            pages, complete = await self._ec2.pages(
+            pages, complete = await self.ec2.pages(
                 search.region, blocks.ACTION, search.whole_query(at), Operation.OFFERS, budget
             )
         except CallRefused as error:
@@ -168,7 +161,7 @@ class AwsAdapter:
             order.offer.region, order.offer.sku.name, order.nodes, whole_days * int(blocks.STEP_HOURS)
         )
         starts_after = segment.start if blocks.starts_on_anchor(segment) else None
-        pages = await self._ec2.every_page(
+        pages = await self.ec2.every_page(
             search.region, blocks.ACTION, search.query(starts_after, segment.end), Operation.LEASES
         )
         fitting = [
@@ -206,7 +199,7 @@ class AwsAdapter:
         raise _lost("RunInstances answered without an instance")
 
     async def _order(self, order: Order, action: str, params: Params) -> Node:
-        return await self._ec2.call(order.offer.region, action, params, Operation.ORDER, repeatable=False)
+        return await self.ec2.call(order.offer.region, action, params, Operation.ORDER, repeatable=False)
 
     def _bought_reservation(self, answer: Node, order: Order) -> Lease:
         item = answer.child("capacityReservation")
@@ -222,14 +215,14 @@ class AwsAdapter:
         if reference.startswith("cr-"):
             return (await self._find_reservation(reference, region)).lease
         params = listed("InstanceId", [reference])
-        pages = await self._ec2.every_page(region, "DescribeInstances", params, Operation.LEASES)
+        pages = await self.ec2.every_page(region, "DescribeInstances", params, Operation.LEASES)
         for lease in reservations.parse_instances(pages, region):
             return lease
         raise LeaseNotFound(PROVIDER, f"no instance {reference} in {region}")
 
     async def _find_reservation(self, reference: str, region: str) -> reservations.CapacityReservation:
         params = reservations.reservation_filter(reference)
-        pages = await self._ec2.every_page(region, "DescribeCapacityReservations", params, Operation.LEASES)
+        pages = await self.ec2.every_page(region, "DescribeCapacityReservations", params, Operation.LEASES)
         for reservation in reservations.parse_reservations(pages, region):
             return reservation
         raise LeaseNotFound(PROVIDER, f"no capacity reservation {reference} in {region}")
@@ -245,12 +238,12 @@ class AwsAdapter:
 
     async def list_reservations(self, region: str) -> tuple[Lease, ...]:
         """Capacity reservations, blocks among them, of one region."""
-        pages = await self._ec2.every_page(region, "DescribeCapacityReservations", {}, Operation.LEASES)
+        pages = await self.ec2.every_page(region, "DescribeCapacityReservations", {}, Operation.LEASES)
         return tuple(found.lease for found in reservations.parse_reservations(pages, region))
 
     async def list_instances(self, region: str) -> tuple[Lease, ...]:
         """Instances of one region."""
-        pages = await self._ec2.every_page(region, "DescribeInstances", {}, Operation.LEASES)
+        pages = await self.ec2.every_page(region, "DescribeInstances", {}, Operation.LEASES)
         return reservations.parse_instances(pages, region)
 
     async def release(self, lease: Lease) -> None:
@@ -260,7 +253,7 @@ class AwsAdapter:
                 await self._cancel(lease)
             else:
                 params = listed("InstanceId", [lease.reference])
-                await self._ec2.call(lease.region, "TerminateInstances", params, Operation.RELEASE)
+                await self.ec2.call(lease.region, "TerminateInstances", params, Operation.RELEASE)
         except LeaseNotFound:
             return
 
@@ -274,7 +267,7 @@ class AwsAdapter:
             )
         params = {"CapacityReservationId": lease.reference}
         try:
-            await self._ec2.call(lease.region, "CancelCapacityReservation", params, Operation.RELEASE)
+            await self.ec2.call(lease.region, "CancelCapacityReservation", params, Operation.RELEASE)
         except OrderRejected as error:
             held = await self._find_reservation(lease.reference, lease.region)
             if held.lease.state not in ENDED:

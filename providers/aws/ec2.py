@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from broker.domain.errors import (
     CredentialsRejected,
@@ -106,10 +106,17 @@ class CallBudget:
         return True
 
 
+def utc_now() -> datetime:
+    """This machine's time, which AWS wants within minutes of its own."""
+    return datetime.now(UTC)
+
+
 class Ec2:
     """EC2 in any region, over one connection pool. ``now`` dates the signatures."""
 
-    def __init__(self, http: ProviderHttp, base_url: str, keys: AwsKeys, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, http: ProviderHttp, base_url: str, keys: AwsKeys, now: Callable[[], datetime] = utc_now
+    ) -> None:
         self._http, self._base_url, self._keys, self._now = http, base_url, keys, now
 
     async def call(

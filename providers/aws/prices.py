@@ -8,6 +8,7 @@ charge. Units: USD per instance-hour. It says nothing of stock. GPU types also c
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,6 +50,7 @@ _WANTED = {
     "CapacityStatus": ("Used",),
     "Unit": ("Hrs",),
 }
+_REGION = re.compile(r"[a-z0-9-]{4,40}")
 _HEADER_WITHIN_LINES = 20
 _MOST_REJECTED = 500
 
@@ -136,8 +138,8 @@ class PriceListReader:
         market, region = row["MarketOption"], row["Region Code"]
         if market != "OnDemand":
             raise RowRejected(f"market option {market!r} is sold by search, not at this price")
-        if not region or (self._region is not None and region != self._region):
-            raise RowRejected(f"row of region {region!r} in the list of {self._region}")
+        if not _REGION.fullmatch(region) or region != (self._region or region):
+            raise RowRejected(f"region {region[:40]!r} in the list of {self._region}")
         sku_of(row["Instance Type"])
         price = _Price(parse_usd(row["PricePerUnit"], row["Currency"]), row.get("EffectiveDate", ""))
         key = (region, row["Instance Type"])

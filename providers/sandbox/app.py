@@ -68,7 +68,9 @@ def create_sandbox(
     return Sandbox(open_world(seed, state_dir, clock_start, durations or Durations()))
 
 
-def open_world(seed: int, state_dir: Path | None, clock_start: datetime | None, durations: Durations) -> World:
+def open_world(
+    seed: int, state_dir: Path | None, clock_start: datetime | None, durations: Durations
+) -> World:
     """Opens (or makes) the state."""
     store = Store(state_dir)
     with store.transaction():
@@ -158,7 +160,7 @@ class Sandbox:
             case FaultKind.ASYNC_OUT_OF_CAPACITY:
                 return self._in_transaction(protocol.answer, _losing_capacity(call))
             case _:
-                return protocol.refusal(fault.kind)
+                return protocol.refusal(fault.kind, call)
 
     def _in_transaction(self, answer: Callable[[Call], Reply], call: Call) -> Reply:
         try:
@@ -169,9 +171,7 @@ class Sandbox:
 
 
 def _losing_capacity(call: Call) -> Call:
-    return Call(
-        call.method, call.path, call.query, call.headers, call.body, call.parts, loses_capacity=True
-    )
+    return Call(call.method, call.path, call.query, call.headers, call.body, call.parts, loses_capacity=True)
 
 
 def _call(scope: Scope, body: bytes) -> tuple[str, Call]:

@@ -106,7 +106,7 @@ class CapacityBlocks:
 
     def _bought(self, cell: Cell) -> list[Entry]:
         live = self._world.ledger.live("aws", self._world.clock.now())
-        return [entry for entry in live if entry.stock_key == cell.key]
+        return [entry for entry in live if entry.stock_key == cell.stock_key]
 
     def _fee(self, block: _Block, count: int) -> Decimal:
         rate = self._world.market.price(block.cell) or Decimal(0)
@@ -205,7 +205,7 @@ class CapacityBlocks:
                 tier=WINDOW,
                 nodes=count,
                 units=count,
-                stock_key=block.cell.key,
+                stock_key=block.cell.stock_key,
                 created_at=now,
                 starts_at=block.start,
                 ends_at=block.end,

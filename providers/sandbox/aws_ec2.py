@@ -95,7 +95,7 @@ class AwsEc2(ProviderWire):
         """400 for a body that is no form."""
         return ec2_error_reply("InvalidRequest", f"The body cannot be read: {reason}")
 
-    def refusal(self, kind: FaultKind) -> Reply:
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
         """EC2's error documents."""
         code, message, status = _FAULTS[kind]
         return ec2_error_reply(code, message, status=status)
@@ -124,14 +124,12 @@ class AwsEc2(ProviderWire):
         if not cheapest:
             return self.unknown_path()
         prices, published = list(cheapest.values()), self.now
-        return Reply(
-            200, b"", "text/csv", chunks=lambda: price_list(region, prices, published)
-        )
+        return Reply(200, b"", "text/csv", chunks=lambda: price_list(region, prices, published))
 
     def _spot_history(self, call: Ec2Call) -> dict[str, Any]:
         types, products = call.values("InstanceType"), call.values("ProductDescription")
         zone, filters = call.params.get("AvailabilityZone"), call.filters()
-        rows = []
+        rows: list[dict[str, Any]] = []
         for cell in region_cells(self.world, call.region, "spot"):
             if (not types or cell.sku in types) and zone in {None, cell.zone}:
                 rows.extend(self._spot_rows(cell))
@@ -162,7 +160,9 @@ class AwsEc2(ProviderWire):
         known = {cell.sku: cell for cell in self._region_types(call.region)}
         for sku in wanted:
             if sku not in known:
-                raise ec2_error("InvalidInstanceType", f"The following supplied instance types do not exist: [{sku}]")
+                raise ec2_error(
+                    "InvalidInstanceType", f"The following supplied instance types do not exist: [{sku}]"
+                )
         rows = [_type_row(cell) for sku, cell in sorted(known.items()) if not wanted or sku in wanted]
         page, token = call.page(rows, 100)
         return {"instanceTypeSet": page, "nextToken": token}

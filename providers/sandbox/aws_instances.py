@@ -141,7 +141,7 @@ class Instances:
             tier=cell.tier,
             nodes=1,
             units=1 if reservation is None else 0,
-            stock_key=cell.key if reservation is None else f"inside|{reservation.instance_id}",
+            stock_key=cell.stock_key if reservation is None else f"inside|{reservation.instance_id}",
             created_at=now,
             starts_at=now,
             ends_at=_taken_back_at(reservation),

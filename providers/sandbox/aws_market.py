@@ -88,7 +88,6 @@ def _block_cells(
 
 
 def _cell(seed: int, row: Recorded, region: str, zone_id: str) -> Cell:
-    place = "" if row.tier == "on_demand" else region
     price_zone = zone_id if row.tier == "spot" else ""
     return Cell(
         provider="aws",
@@ -102,7 +101,7 @@ def _cell(seed: int, row: Recorded, region: str, zone_id: str) -> Cell:
         capacity=_capacity(seed, row, zone_id),
         recorded_on=row.recorded_on,
         source=row.source,
-        price_key=f"aws|{row.sku}|{place or region}|{price_zone}|{row.tier}",
+        price_key=f"aws|{row.sku}|{region}|{price_zone}|{row.tier}",
         gpu_memory_gb=row.gpu_memory_gb,
         vcpus=row.vcpus,
         memory_gb=row.memory_gb,

@@ -17,12 +17,14 @@ from decimal import Decimal
 from providers.sandbox.ledger import zulu
 from providers.sandbox.market import Cell
 
-_COLUMNS = (
+_HEADER = (
     "SKU,OfferTermCode,RateCode,TermType,PriceDescription,EffectiveDate,StartingRange,EndingRange,Unit,"
-    "PricePerUnit,Currency,LeaseContractLength,PurchaseOption,OfferingClass,Product Family,serviceCode,Location,"
-    "Location Type,Instance Type,Current Generation,Instance Family,vCPU,Memory,GPU,GPU Memory,Tenancy,"
-    "Operating System,License Model,usageType,operation,CapacityStatus,Pre Installed S/W,MarketOption,Region Code"
-).split(",")
+    "PricePerUnit,Currency,LeaseContractLength,PurchaseOption,OfferingClass,Product Family,serviceCode,"
+    "Location,Location Type,Instance Type,Current Generation,Instance Family,vCPU,Memory,GPU,GPU Memory,"
+    "Tenancy,Operating System,License Model,usageType,operation,CapacityStatus,Pre Installed S/W,"
+    "MarketOption,Region Code"
+)
+_COLUMNS = _HEADER.split(",")
 _CPU_TYPES = (("m7i.large", 2, 8, "0.1008000000"), ("c7i.xlarge", 4, 8, "0.1785000000"))
 _CHUNK_ROWS = 50
 
@@ -56,7 +58,9 @@ def _rows(region: str, prices: list[tuple[Cell, Decimal]], published: datetime) 
     for sku, vcpus, memory_gib, price in _CPU_TYPES:
         base = _base(region, sku, vcpus, memory_gib, published)
         yield _priced(base, Decimal(price))
-        yield _priced({**base, "Operating System": "Windows", "License Model": "License Included"}, _twice(price))
+        yield _priced(
+            {**base, "Operating System": "Windows", "License Model": "License Included"}, _twice(price)
+        )
     for cell, usd in prices:
         base = _base(region, cell.sku, int(cell.vcpus or 0), cell.memory_gb or 0, published)
         base |= {"GPU": str(cell.gpus), "Instance Family": "GPU instance"}
@@ -116,13 +120,13 @@ def _priced(row: Mapping[str, str], usd: Decimal) -> dict[str, str]:
     identity = "|".join(f"{name}={value}" for name, value in row.items())
     sku = hashlib.sha256(identity.encode()).hexdigest()[:16].upper()
     term = "JRTCKXETXF"
-    system = row["Operating System"]
+    words = f"{row['MarketOption']} {row['Operating System']} {row['Instance Type']}"
     return {
         **row,
         "SKU": sku,
         "OfferTermCode": term,
         "RateCode": f"{sku}.{term}.6YS6EN2CT7",
         "PricePerUnit": amount,
-        "PriceDescription": f"${amount} per {row['MarketOption']} {system} {row['Instance Type']} Instance Hour",
+        "PriceDescription": f"${amount} per {words} Instance Hour",
         "usageType": f"BoxUsage:{row['Instance Type']}",
     }

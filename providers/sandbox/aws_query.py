@@ -19,8 +19,8 @@ from providers.sandbox.wire import Call, Refusal, Reply
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 OWNER_ID = "123456789012"
 _AUTHORIZATION = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,\s]+)/(?P<day>\d{8})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)"
-    r"/aws4_request,\s*SignedHeaders=(?P<signed>[a-z0-9;-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
+    r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,\s]+)/(?P<day>\d{8})/(?P<region>[a-z0-9-]+)"
+    r"/(?P<service>[a-z0-9-]+)/aws4_request,\s*SignedHeaders=(?P<signed>[a-z0-9;-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
 )
 
 
@@ -68,7 +68,7 @@ class Ec2Call:
 
     def values(self, prefix: str) -> list[str]:
         """Values of a list, in order."""
-        found = []
+        found: list[str] = []
         while (value := self.params.get(f"{prefix}.{len(found) + 1}")) is not None:
             found.append(value)
         return found

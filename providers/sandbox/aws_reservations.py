@@ -57,7 +57,9 @@ class CapacityReservations:
                 "MissingParameter", "The request must contain availabilityZone or availabilityZoneId"
             )
         if call.instant("StartDate") is not None and instance_type.startswith("p"):
-            raise ec2_error("Unsupported", f"Future-dated reservations are not supported for {instance_type}.")
+            raise ec2_error(
+                "Unsupported", f"Future-dated reservations are not supported for {instance_type}."
+            )
         cell = find_cell(self._world, instance_type, zone, "on_demand")
         if cell is None or cell.region != call.region:
             raise ec2_error(
@@ -81,7 +83,7 @@ class CapacityReservations:
             tier="on_demand",
             nodes=count,
             units=count,
-            stock_key=cell.key,
+            stock_key=cell.stock_key,
             created_at=now,
             starts_at=now,
             ends_at=self._end(call),

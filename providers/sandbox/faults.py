@@ -91,7 +91,7 @@ class Faults:
         after_effect: bool,
         now: datetime,
     ) -> Fault:
-        """Arms a fault; without a count it hits one call, or all calls of ``seconds`` where that is a span."""
+        """Arms a fault; without a count it hits one call, or every call of a span of ``seconds``."""
         spans = kind not in DELAYING and seconds is not None
         fault = Fault(
             fault_id=f"fault-{self._store.next_number('fault')}",

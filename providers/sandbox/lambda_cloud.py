@@ -150,9 +150,7 @@ class LambdaCloud(ProviderWire):
     def authorise(self, call: Call) -> None:
         """A bearer key, or the key as the user name of basic authentication."""
         if call.key(basic=True) is None:
-            raise Refusal(
-                _error(401, "global/invalid-api-key", "API key was invalid, expired, or deleted.")
-            )
+            raise Refusal(_error(401, "global/invalid-api-key", "API key was invalid, expired, or deleted."))
 
     def unknown_path(self) -> Reply:
         """404 in the API's envelope."""
@@ -162,7 +160,7 @@ class LambdaCloud(ProviderWire):
         """400 for a body that is not a JSON object."""
         return _error(400, "global/invalid-parameters", f"Invalid request data: {reason}")
 
-    def refusal(self, kind: FaultKind) -> Reply:
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
         """Rate limits come from the front proxy, with a plain text body."""
         if kind is FaultKind.RATE_LIMITED:
             return text_reply("error code: 1015", 429)
@@ -224,7 +222,7 @@ class LambdaCloud(ProviderWire):
                 tier=cell.tier,
                 nodes=1,
                 units=1,
-                stock_key=cell.key,
+                stock_key=cell.stock_key,
                 created_at=now,
                 starts_at=now,
                 tariff=Tariff(Decimal(self._cents(cell)) / 100, increment_s=60),

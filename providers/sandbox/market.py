@@ -86,8 +86,8 @@ class Cell:
 
     ``unit``: what price and capacity count ("node", or "gpu" where the provider prices GPUs).
     ``price_key``: cells that the provider's API can only price together share it.
-    ``usd_per_hour`` None: the provider lists it without a price. ``aliases``: other names by which
-    the control endpoint finds it.
+    ``pool``: cells of the same pool sell the same units. ``usd_per_hour`` None: the provider lists it
+    without a price. ``aliases``: other names by which the control endpoint finds it.
     """
 
     provider: str
@@ -106,6 +106,7 @@ class Cell:
     gpu_memory_gb: int = 0
     vcpus: float | None = None
     memory_gb: float | None = None
+    pool: str = ""
     aliases: frozenset[str] = frozenset()
     labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -113,6 +114,11 @@ class Cell:
     def key(self) -> str:
         """Names the cell in the ledger and in overrides."""
         return "|".join((self.provider, self.sku, self.region, self.zone, self.tier))
+
+    @property
+    def stock_key(self) -> str:
+        """Names what its units are taken from."""
+        return self.pool or self.key
 
     def matches(self, provider: str, sku: str, region: str | None, tier: str | None) -> bool:
         """Whether a control request means this cell."""
@@ -167,22 +173,22 @@ class Market:
 
     def capacity(self, cell: Cell) -> int:
         """Units that exist, free or held (of a window cell: units on each day)."""
-        change = self._store.document(_STOCK, cell.key)
+        change = self._store.document(_STOCK, cell.stock_key)
         return cell.capacity if change is None else int(change["capacity"])
 
     def capacity_was_set(self, cell: Cell) -> bool:
         """Whether the control endpoint set the stock of ``cell``."""
-        return self._store.document(_STOCK, cell.key) is not None
+        return self._store.document(_STOCK, cell.stock_key) is not None
 
     def free(self, cell: Cell, now: datetime) -> int:
         """Units that can be bought now."""
-        held = self._ledger.held_units(cell.provider, now)[cell.key]
+        held = self._ledger.held_units(cell.provider, now)[cell.stock_key]
         return max(0, self.capacity(cell) - held)
 
     def free_by_key(self, provider: str, now: datetime) -> dict[str, int]:
         """Units that can be bought now, by cell key."""
         held = self._ledger.held_units(provider, now)
-        return {cell.key: max(0, self.capacity(cell) - held[cell.key]) for cell in self.cells(provider)}
+        return {c.key: max(0, self.capacity(c) - held[c.stock_key]) for c in self.cells(provider)}
 
     def find(self, provider: str, sku: str, region: str | None, tier: str | None) -> list[Cell]:
         """Cells that a control request means."""
@@ -197,8 +203,8 @@ class Market:
     def set_stock(self, cells: Sequence[Cell], free: int, now: datetime) -> None:
         """Makes ``free`` units of each cell buyable now; of a window cell, sets the units of every day."""
         for cell in cells:
-            held = 0 if cell.tier == WINDOW else self._ledger.held_units(cell.provider, now)[cell.key]
-            self._store.put_document(_STOCK, cell.key, {"capacity": free + held})
+            held = 0 if cell.tier == WINDOW else self._ledger.held_units(cell.provider, now)[cell.stock_key]
+            self._store.put_document(_STOCK, cell.stock_key, {"capacity": free + held})
 
 
 def market_row(market: Market, cell: Cell, free: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class ResettableProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Gives every request of this connection the means to end it."""
         super().connection_made(transport)
-        self.app = _with_reset(self.app, transport)  # type: ignore[assignment, arg-type]
+        self.app = _with_reset(self.app, transport)
 
 
 def _with_reset(app: ASGIApp, transport: asyncio.Transport) -> ASGIApp:
@@ -100,7 +100,7 @@ def start_in_background(port: int, seed: int, state_dir: Path | None = None) -> 
 def _serve(server: uvicorn.Server, bound: socket.socket, started: threading.Event) -> None:
     async def main() -> None:
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
-        while not server.started and not serving.done():
+        while not server.started and not serving.done():  # noqa: ASYNC110  uvicorn gives no event
             await asyncio.sleep(0.01)
         started.set()
         await serving

@@ -8,17 +8,16 @@ Sources: vast-ai/docs OpenAPI files and its page on rate limits and errors.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, recorded_prices
+from providers.sandbox.market import Cell
+from providers.sandbox.vast_market import vast_cells
 from providers.sandbox.wire import (
     Call,
     ProviderWire,
@@ -43,7 +42,6 @@ _GPU_RAM_MIB = {
     180: 183359,
     288: 275040,
 }
-_NAMES = {"A100-PCIe": "A100 PCIE", "A100-SXM": "A100 SXM4", "H100-SXM": "H100 SXM", "B200-SXM": "B200"}
 _HOURS_PER_MONTH = 720
 _STORAGE_USD_PER_GB_MONTH = Decimal("0.15")
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -57,133 +55,6 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "notin": lambda found, wanted: found not in wanted,
 }
 _NOT_FILTERS = frozenset({"order", "type", "limit", "allocated_storage", "select_cols", "q", "offset"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Odd:
-    name: str
-    gpus: int
-    geolocation: str
-    usd: str
-    cpu_cores: int | None = 16
-    rented: bool = False
-    verified: bool = True
-
-
-_ODD_OFFERS = (
-    _Odd("", 0, "Sweden, SE", "0.05"),
-    _Odd("Q9000 XT", 2, "Ontario, CA", "0.75"),
-    _Odd("RTX 4090", 1, "Quebec, CA", "0"),
-    _Odd("RTX 4090", 4, "Spain, ES", "1.52", rented=True),
-    _Odd("RTX 4090", 1, "Poland, PL", "0.35", cpu_cores=None, verified=False),
-)
-"""A CPU-only machine, an unknown GPU, a price of zero, a rented machine, one without a core count."""
-
-
-def vast_cells(seed: int) -> list[Cell]:
-    """A cell per recorded offer; offers of one GPU and place lie on one machine."""
-    rows = recorded_prices("vast")
-    bids = {_offer_name(row.sku): row for row in rows if row.tier == "spot"}
-    on_demand = [row for row in rows if row.tier == "on_demand"]
-    machines: dict[tuple[str, str], int] = {}
-    for row in on_demand:
-        if not row.sku.startswith("offer"):
-            place = (row.gpu, row.region)
-            machines[place] = max(machines.get(place, 0), row.gpus)
-    cells = [_cell(seed, row, machines, bids.get(_offer_name(row.sku))) for row in on_demand]
-    return cells + [_odd_cell(odd, number) for number, odd in enumerate(_ODD_OFFERS)]
-
-
-def _offer_name(sku: str) -> str:
-    return sku.removesuffix(" (min_bid)")
-
-
-def _cell(seed: int, row: Recorded, machines: Mapping[tuple[str, str], int], bid: Recorded | None) -> Cell:
-    alone = row.sku.startswith("offer")
-    machine_gpus = row.gpus if alone else machines[row.gpu, row.region]
-    machine = f"{row.sku}|{row.region}" if alone else f"{row.gpu}|{row.region}"
-    name = _gpu_name(row)
-    offer_id = int(row.sku.split()[1]) if alone else _number("offer", row.sku, row.region)
-    return Cell(
-        provider="vast",
-        sku=f"{row.gpus}x {name}",
-        region=_geolocation(row.region),
-        zone=str(offer_id),
-        tier="on_demand",
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=1,
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"vast|{offer_id}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
-        aliases=frozenset({name, str(offer_id)}),
-        labels={
-            "gpu_name": name,
-            "machine": _number("machine", machine),
-            "machine_gpus": machine_gpus,
-            "bid": None if bid is None else str(bid.usd_per_node_hour),
-            "datacenter": draw(seed, machine, "hosting") < 0.6,
-            "reliability": round(0.95 + 0.0499 * draw(seed, machine, "reliability"), 4),
-            "rented": False,
-            "verified": True,
-        },
-    )
-
-
-def _odd_cell(odd: _Odd, number: int) -> Cell:
-    offer_id = 90_000_000 + number
-    return Cell(
-        provider="vast",
-        sku=f"{odd.gpus}x {odd.name}",
-        region=odd.geolocation,
-        zone=str(offer_id),
-        tier="on_demand",
-        gpu=odd.name,
-        gpus=odd.gpus,
-        usd_per_hour=Decimal(odd.usd),
-        capacity=1,
-        recorded_on="",
-        source=ILLUSTRATIVE,
-        price_key=f"vast|{offer_id}",
-        gpu_memory_gb=24 if odd.gpus else 0,
-        vcpus=odd.cpu_cores,
-        memory_gb=64,
-        aliases=frozenset({str(offer_id)}),
-        labels={
-            "gpu_name": odd.name,
-            "machine": 990_000 + number,
-            "machine_gpus": odd.gpus,
-            "bid": None,
-            "datacenter": False,
-            "reliability": 0.97,
-            "rented": odd.rented,
-            "verified": odd.verified,
-        },
-    )
-
-
-def _gpu_name(row: Recorded) -> str:
-    """The wire's name: spaces, the form factor spelled as Vast does."""
-    catalogue = re.fullmatch(r"\d+x-(.+)-\d+-\d+", row.sku)
-    if catalogue:
-        return catalogue[1].replace("_", " ")
-    form = row.gpu.rsplit("-", 1)[0]
-    return _NAMES.get(form, form.replace("-", " ").removesuffix(" SXM"))
-
-
-def _geolocation(region: str) -> str:
-    """Place and country; the catalogue's continent is not on the wire."""
-    parts = region.split(", ")
-    return ", ".join(parts[:-1]) if parts[-1] in {"NA", "EU", "AS", "OC", "SA", "AF"} else region
-
-
-def _number(*parts: str) -> int:
-    digest = hashlib.sha256("|".join(parts).encode()).digest()
-    return 20_000_000 + int.from_bytes(digest[:4], "big") % 20_000_000
 
 
 class Vast(ProviderWire):
@@ -223,7 +94,7 @@ class Vast(ProviderWire):
         """400 for a body that is no JSON object."""
         return _error(400, "invalid_args", reason)
 
-    def refusal(self, kind: FaultKind) -> Reply:
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
         """A rate limit is plain text."""
         if kind is FaultKind.RATE_LIMITED:
             return text_reply("API requests too frequent: endpoint threshold=3.0", 429)
@@ -251,7 +122,6 @@ class Vast(ProviderWire):
         taken = self._taken_gpus()
         rows = [self._row(cell, taken, storage_gb, is_bid) for cell in self.world.market.cells(self.name)]
         filters = {name: rule for name, rule in wanted.items() if name not in _NOT_FILTERS}
-        filters.setdefault("rentable", {"eq": True})
         rows = [row for row in rows if all(_passes(row.get(n), rule) for n, rule in filters.items())]
         return json_reply({"offers": _ordered(rows, wanted.get("order"))[: int(wanted.get("limit", 1000))]})
 
@@ -367,7 +237,9 @@ class Vast(ProviderWire):
         for cell in self.world.market.cells(self.name):
             if cell.zone == offer_id:
                 return cell
-        raise Refusal(_error(404, "no_such_ask", f"error 404/3603: no_such_ask Instance type by id {offer_id}"))
+        raise Refusal(
+            _error(404, "no_such_ask", f"error 404/3603: no_such_ask Instance type by id {offer_id}")
+        )
 
     def _entry(self, call: Call, cell: Cell, contract: str, body: dict[str, Any], price: Decimal) -> Entry:
         now = self.now
@@ -384,7 +256,7 @@ class Vast(ProviderWire):
             tier="on_demand" if body.get("price") is None else "spot",
             nodes=1,
             units=1,
-            stock_key=cell.key,
+            stock_key=cell.stock_key,
             created_at=now,
             starts_at=now,
             failed_at=fails_at,
@@ -421,7 +293,7 @@ class Vast(ProviderWire):
         return json_reply({"id": 4242, "username": "sandbox", "credit": 1000.0, "can_pay": True})
 
     def _status(self, entry: Entry) -> tuple[str | None, str]:
-        """``actual_status`` and a message: null, then loading, then running; exited for good when it failed."""
+        """``actual_status`` and a message: null, loading, running; exited for good when it failed."""
         if entry.failed(self.now):
             return "exited", "Error: host could not start the instance, no capacity"
         if entry.detail["stopped"]:
@@ -473,7 +345,9 @@ def _ordered(rows: list[dict[str, Any]], order: Any) -> list[dict[str, Any]]:
         return rows
     for rule in reversed(order):
         name, direction = rule if isinstance(rule, list) and len(rule) == 2 else (rule, "asc")
-        rows = sorted(rows, key=lambda row: (row.get(name) is None, row.get(name)), reverse=direction == "desc")
+        rows = sorted(
+            rows, key=lambda row: (row.get(name) is None, row.get(name)), reverse=direction == "desc"
+        )
     return rows
 
 

@@ -8,17 +8,17 @@ Billed in slices of ten minutes. Sources: verda-cloud sdk-python and sdk-go, gpu
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import Cell
+from providers.sandbox.verda_market import verda_cells
 from providers.sandbox.wire import (
     Call,
     ProviderWire,
@@ -33,108 +33,7 @@ from providers.sandbox.wire import (
 TOKEN_LIFE_S = 3600
 BILLING_SLICE_S = 600
 _TOKEN = "sandbox-access-"  # noqa: S105  a prefix
-_NAMES = {
-    "A100-SXM-80GB": ("A100 SXM4 80GB", "A100"),
-    "B200-SXM-180GB": ("B200 SXM6 180GB", "B200"),
-    "B300-SXM-288GB": ("B300 SXM6 262GB", "B300"),
-    "H100-SXM-80GB": ("H100 SXM5 80GB", "H100"),
-    "H200-SXM-141GB": ("H200 SXM5 141GB", "H200"),
-    "RTX-6000-Ada": ("RTX 6000 Ada 48GB", "RTX 6000 Ada"),
-    "RTX-PRO-6000-Server": ("RTX PRO 6000 96GB", "RTX PRO 6000"),
-    "V100-SXM2-16GB": ("Tesla V100 16GB", "Tesla V100"),
-}
 _LOCATIONS = {"FIN-01": "Finland", "FIN-02": "Finland", "FIN-03": "Finland"}
-_RECORDED_SAMPLE = "gpuhunt tests/providers/test_verda.py"
-_ODD_TYPES = (
-    ("CPU.120V.480G", "AMD EPYC", "CPU Node", 0, 0, 120, 480, "3.00", "1.50", _RECORDED_SAMPLE),
-    ("2A6000.20V", "RTX A6000 48GB", "RTX A6000", 2, 48, 20, 120, "1.98", "0.70", _RECORDED_SAMPLE),
-    ("1Q9000.16V", "Q9000 XT 64GB", "Q9000 XT", 1, 64, 16, 128, "1.11", "0.40", ILLUSTRATIVE),
-    ("1L40S.20V", "L40S 48GB", "L40S", 1, 48, 20, 60, "0.00", "0.00", ILLUSTRATIVE),
-)
-"""Type, name, model, GPUs, GB per GPU, cores, GB, prices: no GPU, p2p text, an unknown GPU, a zero price."""
-
-
-def verda_cells(seed: int) -> Iterator[Cell]:
-    """Cells by (type, location, tier).
-
-    Sizes that were recorded only as spot get the on-demand price of the recorded one-GPU size times
-    their count, as all recorded sizes have it; their source says so.
-    """
-    rows = [row for row in recorded_prices("verda") if re.fullmatch(r"\d+[A-Z0-9]+(\.\d+S)?\.\d+[VM]", row.sku)]
-    singles = {row.gpu: row for row in rows if row.gpus == 1 and row.tier == "on_demand"}
-    on_demand = {(row.sku, row.region) for row in rows if row.tier == "on_demand"}
-    for row in rows:
-        yield _cell(seed, row)
-        if row.tier == "spot" and (row.sku, row.region) not in on_demand and row.gpu in singles:
-            yield _cell(seed, _multiplied(row, singles[row.gpu]))
-    for odd in _ODD_TYPES:
-        yield from _odd_cells(*odd)
-
-
-def _multiplied(row: Recorded, single: Recorded) -> Recorded:
-    return replace(
-        row,
-        tier="on_demand",
-        usd_per_node_hour=single.usd_per_node_hour * row.gpus,
-        recorded_on=single.recorded_on,
-        source=f"{row.gpus} x the price of {single.sku}; {single.source}",
-    )
-
-
-def _cell(seed: int, row: Recorded) -> Cell:
-    lot = (seed, row.sku, row.region, row.tier)
-    name, model = _NAMES[row.gpu]
-    return Cell(
-        provider="verda",
-        sku=row.sku,
-        region=row.region,
-        zone="",
-        tier=row.tier,
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=0 if draw(*lot, "none") < 0.25 else draw_count(1, 10, *lot),
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"verda|{row.sku}|{row.tier}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
-        labels={"name": name, "model": model, "p2p": "300 GB/s" if row.gpus > 1 else None},
-    )
-
-
-def _odd_cells(
-    sku: str,
-    name: str,
-    model: str,
-    gpus: int,
-    gpu_gb: int,
-    cores: int,
-    gb: int,
-    usd: str,
-    spot_usd: str,
-    source: str,
-) -> Iterator[Cell]:
-    for tier, price in (("on_demand", usd), ("spot", spot_usd)):
-        yield Cell(
-            provider="verda",
-            sku=sku,
-            region="FIN-01",
-            zone="",
-            tier=tier,
-            gpu=model,
-            gpus=gpus,
-            usd_per_hour=Decimal(price),
-            capacity=2,
-            recorded_on="",
-            source=source,
-            price_key=f"verda|{sku}|{tier}",
-            gpu_memory_gb=gpu_gb,
-            vcpus=cores,
-            memory_gb=gb,
-            labels={"name": name, "model": model, "p2p": "50GB/s" if gpus > 1 else None},
-        )
 
 
 class Verda(ProviderWire):
@@ -186,14 +85,12 @@ class Verda(ProviderWire):
         """400 for a body that is no JSON object."""
         return _error(400, "invalid_request", reason)
 
-    def refusal(self, kind: FaultKind) -> Reply:
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
         """Every error has a code and a message."""
         if kind is FaultKind.RATE_LIMITED:
             return _error(429, "too_many_requests", "Too many requests")
         if kind is FaultKind.OUT_OF_CAPACITY:
-            return _error(
-                400, "invalid_request", "Not enough capacity: instance type is not available in this location"
-            )
+            return _no_capacity()
         return _error(500, "server_error", "Internal Server Error")
 
     def _token(self, call: Call) -> Reply:
@@ -231,7 +128,7 @@ class Verda(ProviderWire):
         total_gb = count * cell.gpu_memory_gb
         cores, memory_gb = int(cell.vcpus or 0), int(cell.memory_gb or 0)
         return {
-            "id": str(UUID(bytes=cell.key.encode().ljust(16, b"0")[-16:])),
+            "id": str(uuid5(NAMESPACE_URL, cell.sku)),
             "instance_type": cell.sku,
             "model": labels["model"],
             "name": labels["name"],
@@ -257,7 +154,8 @@ class Verda(ProviderWire):
 
     def _price(self, cell: Cell) -> str:
         price = self.world.market.price(cell) or Decimal(0)
-        return f"{price.normalize():f}" if -price.normalize().as_tuple().exponent > 2 else f"{price:.2f}"  # type: ignore[operator]
+        cents = price.quantize(Decimal("0.01"))
+        return str(cents) if cents == price else f"{price.normalize():f}"
 
     def _availability(self, call: Call) -> Reply:
         wanted = call.query.get("location_code")
@@ -285,7 +183,9 @@ class Verda(ProviderWire):
         )
 
     def _ssh_keys(self, _: Call) -> Reply:
-        return json_reply([{"id": "c0ffee00-0000-4000-8000-000000000000", "name": "sandbox", "key": "ssh-ed25519 A"}])
+        return json_reply(
+            [{"id": "c0ffee00-0000-4000-8000-000000000000", "name": "sandbox", "key": "ssh-ed25519 A"}]
+        )
 
     def _images(self, _: Call) -> Reply:
         return json_reply([{"id": "ubuntu-24.04", "image_type": "ubuntu-24.04", "name": "Ubuntu 24.04"}])
@@ -311,7 +211,7 @@ class Verda(ProviderWire):
                 tier=cell.tier,
                 nodes=1,
                 units=0 if short else 1,
-                stock_key=cell.key,
+                stock_key=cell.stock_key,
                 created_at=now,
                 starts_at=now,
                 failed_at=boots_at if short else None,
@@ -332,12 +232,14 @@ class Verda(ProviderWire):
         for cell in known:
             if (cell.region, cell.tier) == (location, tier):
                 return cell
-        raise Refusal(self.refusal(FaultKind.OUT_OF_CAPACITY))
+        raise Refusal(_no_capacity())
 
     def _instances(self, call: Call) -> Reply:
         wanted = call.query.get("status")
         rows = [self._row(entry) for entry in self.world.ledger.entries(self.name)]
-        shown = [row for row in rows if wanted == row["status"] or (not wanted and row["status"] != "discontinued")]
+        shown = [
+            row for row in rows if wanted == row["status"] or (not wanted and row["status"] != "discontinued")
+        ]
         return json_reply(shown)
 
     def _instance(self, call: Call) -> Reply:
@@ -389,7 +291,9 @@ class Verda(ProviderWire):
         if not isinstance(wanted, list) or not wanted:
             raise Refusal(_error(400, "invalid_request", "id should not be empty"))
         if body.get("action") not in {"delete", "discontinue"}:
-            raise Refusal(_error(400, "invalid_request", "the sandbox knows the actions delete and discontinue"))
+            raise Refusal(
+                _error(400, "invalid_request", "the sandbox knows the actions delete and discontinue")
+            )
         problems = [self._discontinue(str(instance_id)) for instance_id in wanted]
         if not any(problems):
             return Reply(204, b"")
@@ -413,6 +317,11 @@ class Verda(ProviderWire):
             return "Can't discontinue a discontinued instance"
         self.world.ledger.write(replace(entry, released_at=self.now))
         return ""
+
+
+def _no_capacity() -> Reply:
+    message = "Not enough capacity: instance type is not available in this location"
+    return _error(400, "invalid_request", message)
 
 
 def _tier(call: Call) -> str:

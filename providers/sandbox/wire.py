@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
+import structlog
+
 from providers.sandbox.clock import SandboxClock
 from providers.sandbox.faults import FaultKind, Faults
 from providers.sandbox.ledger import Ledger
@@ -19,6 +21,8 @@ from providers.sandbox.market import Market
 from providers.sandbox.store import Store
 
 MAXIMUM_BODY_BYTES = 1_000_000
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ class Reply:
         return replace(self, body=whole[: len(whole) // 2], chunks=None)
 
 
-class Refusal(Exception):  # noqa: N818  an answer, not a fault of the sandbox
+class Refusal(Exception):
     """An error answer in the provider's own form; what was written so far is undone."""
 
     def __init__(self, reply: Reply) -> None:
@@ -186,7 +190,7 @@ class ProviderWire:
         """The provider's answer to a path that it does not have."""
         raise NotImplementedError
 
-    def refusal(self, kind: FaultKind) -> Reply:
+    def refusal(self, kind: FaultKind, call: Call) -> Reply:
         """The provider's own form of ``http_500``, ``rate_limited`` and ``out_of_capacity``."""
         raise NotImplementedError
 
@@ -214,7 +218,8 @@ class ProviderWire:
     def _handled(self, route: Route, call: Call) -> Reply:
         try:
             return route.handler(call)
-        except (ValueError, UnicodeDecodeError) as error:
+        except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+            _log.info("sandbox could not read a body", provider=self.name, path=call.path, exc_info=True)
             raise Refusal(self.malformed_body(str(error))) from error
 
     @property

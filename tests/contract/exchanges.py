@@ -83,10 +83,10 @@ def mount(router: respx.MockRouter, name: str, answers: list[Mapping[str, Any]])
         routes.setdefault((answer["method"], answer["path"]), []).append(_answer(name, answer))
     for (method, path), effects in routes.items():
         route = router.route(method=method, url__regex=f"^{BASE_URL}{path}([?].*)?$")
-        route.mock(side_effect=effects if len(effects) > 1 else None, return_value=None)
-        if len(effects) == 1:
-            single = effects[0]
-            route.mock(side_effect=single) if isinstance(single, Exception) else route.mock(single)
+        if len(effects) == 1 and isinstance(effects[0], httpx.Response):
+            route.mock(return_value=effects[0])
+        else:
+            route.mock(side_effect=effects)
 
 
 def _answer(name: str, answer: Mapping[str, Any]) -> httpx.Response | Exception:

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.schemas.market import market_to_document, read_market
 from api.schemas.plan import plan_to_document, read_plan
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.estimate import Estimate, Provenance
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Plan
-from tests.schemas.strategies import OFFERS, PLANS
+from tests import strategies
 
 AS_OF = datetime(2026, 11, 23, tzinfo=UTC)
-FEW = settings(max_examples=30, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+OFFERS = strategies.offers.filter(lambda offer: offer.tier is not Tier.WINDOW or offer.window is not None)
+
+
+@st.composite
+def estimates(draw: st.DrawFn) -> Estimate:
+    """An estimate as plans carry it: finite metrics, the same ones in all three parts."""
+    names = draw(st.lists(st.sampled_from(["hours", "mfu", "tokens_per_s", "kv_tokens"]), unique=True))
+    value, low, high = ({name: draw(strategies.positives) for name in names} for _ in range(3))
+    return Estimate(value, low, high, draw(st.sampled_from(Provenance)))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Any plan with such estimates."""
+    plan = draw(strategies.plans)
+    placements = tuple(replace(placement, estimate=draw(estimates())) for placement in plan.placements)
+    return replace(plan, placements=placements)
+
+
 OFFER: dict[str, Any] = {
     "offer_id": "lambda/us-east-1/gpu_8x_h100_sxm5/on_demand",
     "provider": "lambda",
@@ -43,7 +63,6 @@ def problems(text: str) -> tuple[FieldProblem, ...]:
     return raised.value.problems
 
 
-@FEW
 @given(st.lists(OFFERS, max_size=3, unique_by=lambda offer: offer.offer_id))
 def test_offers_survive_json_exactly(offers: list[Offer]) -> None:
     text = json.dumps(market_to_document(AS_OF, offers), allow_nan=False)
@@ -52,8 +71,7 @@ def test_offers_survive_json_exactly(offers: list[Offer]) -> None:
     assert list(read.offers) == offers
 
 
-@FEW
-@given(PLANS)
+@given(plans())
 def test_plans_survive_json_exactly(plan: Plan) -> None:
     text = json.dumps(plan_to_document(plan), allow_nan=False)
     assert read_plan(text, "p.json") == plan
@@ -161,8 +179,7 @@ def test_a_plan_of_another_form_is_told_the_form() -> None:
         read_plan(market(), "p.json")
 
 
-@FEW
-@given(PLANS.filter(lambda plan: bool(plan.placements)))
+@given(plans().filter(lambda plan: bool(plan.placements)))
 def test_a_plans_field_that_cannot_be_is_named(plan: Plan) -> None:
     document = plan_to_document(plan)
     document["placements"][0]["kind"] = "mining"

@@ -25,7 +25,7 @@ def test_an_error_keeps_its_meaning_over_http(served: type[BrokerError], kind: o
 def test_bad_input_keeps_its_fields() -> None:
     document = {
         "title": "t", "status": 422, "code": "invalid-input",
-        "errors": [{"pointer": "/team", "found": "nothing", "expected": "this field", "line": 3, "column": 1}],
+        "errors": [{"pointer": "/team", "found": "nothing", "expected": "text", "line": 3, "column": 1}],
     }  # fmt: skip
     error = error_of(Problem.model_validate(document))
     assert isinstance(error, InputError)

@@ -191,7 +191,7 @@ def test_hourly_demand_of_a_week_or_of_the_horizon() -> None:
     assert service.traffic.shape is TrafficShape.HOURLY
     assert service.traffic.peak_requests_per_s == 5.0
     traffic["hourly"] = [1.0] * 720
-    assert read(changed(workloads__1__traffic=traffic))
+    assert read(changed(workloads__1__traffic=traffic)).workloads
 
 
 MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [

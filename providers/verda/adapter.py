@@ -1,31 +1,16 @@
-"""Verda (formerly DataCrunch): virtual machines and bare metal, on demand and spot.
-
-Sold: instance types by location. On the wire: prices as *strings*, USD per instance and hour; GPU memory
-is the *total* of the instance; the form is the last letter of the type (V virtual, M metal); the link
-between GPUs is free text (``p2p``). Types and stock are two feeds: a type is in stock where
-``instance-availability`` lists it, separately for spot. An order may be accepted and then fail with
-status ``no_capacity``. Not said: how many are in stock, the network between instances (no fabric; clusters
-are another product). Billing by ten minutes is not in the API.
-
-Environment: ``BROKER_VERDA_CLIENT_ID`` and ``BROKER_VERDA_CLIENT_SECRET`` (OAuth2 client credentials);
-``BROKER_VERDA_SSH_KEY_ID``, ``BROKER_VERDA_IMAGE``, ``BROKER_VERDA_DISK_GB``.
-"""
+"""Talks to Verda: tokens, stock, instances."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from pydantic import AliasChoices, Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.errors import (
     CredentialsRejected,
     InsufficientCapacity,
@@ -36,231 +21,17 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.sku import Form, IntraNode, Sku
 from broker.ports import Idempotency
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import (
-    Amount,
-    GpuCount,
-    Name,
-    PayloadModel,
-    RowRejected,
-    as_list,
-    as_payload,
-    canonical_gpu,
-    collect,
-    decode_json,
-    nominal_memory_gb,
-    require_gpus,
-    require_price,
-)
-from providers.spec import (
-    Capability,
-    NamedPayload,
-    ProviderSettings,
-    ProviderSpec,
-    refuse_unless_single,
-)
+from providers.payload import Amount, Name, PayloadModel, as_list, as_payload
+from providers.spec import ProviderSettings, refuse_unless_single
+from providers.verda.offers import NAME, AvailabilityFeed, parse_offers
 
-NAME = "verda"
-BASE_URL = "https://api.verda.com"
-BILLING_INCREMENT_S = 600
-ANY_REGION = "any"
 LONGEST_HOSTNAME = 63
 TOKEN_MARGIN_S = 60.0
 POLICY = HttpPolicy(concurrency=4)
-
-_FORMS = {"V": Form.VM, "M": Form.BARE_METAL}
-
-
-class _Cpu(PayloadModel):
-    number_of_cores: Amount | None = None
-
-
-class _Gpu(PayloadModel):
-    description: str = ""
-    number_of_gpus: GpuCount = 0
-
-
-class _Memory(PayloadModel):
-    size_in_gigabytes: Amount | None = None
-
-
-class _InstanceType(PayloadModel):
-    """A row of ``GET /v1/instance-types``."""
-
-    instance_type: Name
-    name: str | None = None
-    cpu: _Cpu = _Cpu()
-    gpu: _Gpu
-    gpu_memory: _Memory = _Memory()
-    memory: _Memory = _Memory()
-    p2p: str | None = None
-    price_per_hour: Decimal | None = None
-    spot_price: Decimal | None = None
-    currency: str = "usd"
-
-
-class _Availability(PayloadModel):
-    """A row of ``GET /v1/instance-availability``."""
-
-    location_code: Name
-    availabilities: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AvailabilityFeed:
-    """One answer of ``instance-availability`` and what it was asked for."""
-
-    payload: bytes
-    is_spot: bool
-
-
-_Places = Mapping[Tier, Mapping[str, tuple[str, ...]]]
-
-
-def parse_offers(
-    types: Sequence[bytes], availability: Sequence[AvailabilityFeed], observed_at: datetime
-) -> OfferBatch:
-    """Types joined to the locations that have them now, on demand and spot.
-
-    Without any availability the prices stand alone: region ``any``, stock unknown, not orderable.
-    """
-    facts = load_provider_facts(NAME)
-    places = _places(availability) if availability else None
-    rows = [row for body in types for row in as_list(NAME, decode_json(NAME, body), "instance types")]
-    named = ((_row_name(row), row) for row in rows)
-    return collect(named, lambda row: _offers_of(row, places, facts, observed_at))
-
-
-def _places(feeds: Sequence[AvailabilityFeed]) -> _Places:
-    """Locations by tier and instance type."""
-    found: dict[Tier, dict[str, tuple[str, ...]]] = {
-        Tier.ON_DEMAND: defaultdict(tuple),
-        Tier.SPOT: defaultdict(tuple),
-    }
-    for feed in feeds:
-        tier = Tier.SPOT if feed.is_spot else Tier.ON_DEMAND
-        for row in as_list(NAME, decode_json(NAME, feed.payload), "availability"):
-            place = as_payload(NAME, row, _Availability)
-            for kind in place.availabilities:
-                if place.location_code not in found[tier][kind]:
-                    found[tier][kind] = (*found[tier][kind], place.location_code)
-    return found
-
-
-def _row_name(row: Any) -> str:
-    if not isinstance(row, dict):
-        return "row that is no object"
-    return str(row.get("instance_type", "row without instance_type"))
-
-
-def _offers_of(
-    row: Any, places: _Places | None, facts: ProviderFacts, observed_at: datetime
-) -> Iterator[Offer | RejectedRow]:
-    kind = _InstanceType.model_validate(row)
-    sku = _sku(kind, facts)
-    if kind.currency.lower() != "usd":
-        raise RowRejected(f"price in {kind.currency[:8]!r}, dollars were asked for")
-    quotes = {
-        Tier.ON_DEMAND: ("price_per_hour", kind.price_per_hour),
-        Tier.SPOT: ("spot_price", kind.spot_price),
-    }
-    for tier, (name, value) in quotes.items():
-        try:
-            price = require_price(value, name)
-            regions = _regions(places, tier, kind.instance_type)
-        except RowRejected as error:
-            yield RejectedRow(f"{kind.instance_type} {tier}", str(error))
-            continue
-        for region in regions:
-            yield _offer(kind, sku, tier, price, region, facts, observed_at)
-
-
-def _regions(places: _Places | None, tier: Tier, kind: str) -> tuple[str, ...]:
-    if places is None:
-        return (ANY_REGION,)
-    found = places[tier].get(kind, ())
-    if not found:
-        raise RowRejected("sold out everywhere")
-    return found
-
-
-def _offer(
-    kind: _InstanceType,
-    sku: Sku,
-    tier: Tier,
-    price: Decimal,
-    region: str,
-    facts: ProviderFacts,
-    observed_at: datetime,
-) -> Offer:
-    return Offer(
-        offer_id=f"{NAME}/{region}/{kind.instance_type}/{tier}",
-        provider=NAME,
-        sku=sku,
-        region=region,
-        country=facts.country_of(region),
-        tier=tier,
-        price_usd_per_node_hour=price,
-        observed_at=observed_at,
-        source="GET /v1/instance-types, /v1/instance-availability",
-        native=NativePrice(price, "USD", "instance-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
-        stock=Stock(StockLevel.UNKNOWN),
-        compliance=facts.compliance,
-        reference={
-            "instance_type": kind.instance_type,
-            "location_code": "" if region == ANY_REGION else region,
-            "is_spot": "true" if tier is Tier.SPOT else "false",
-        },
-    )
-
-
-def _sku(kind: _InstanceType, facts: ProviderFacts) -> Sku:
-    count = require_gpus(kind.gpu.number_of_gpus)
-    total = kind.gpu_memory.size_in_gigabytes
-    gpu = canonical_gpu(facts, _gpu_word(kind), None if total is None else total / count)
-    return Sku(
-        name=kind.instance_type,
-        gpu=gpu,
-        gpus_per_node=count,
-        gpu_memory_gb=nominal_memory_gb(gpu),
-        vcpus=kind.cpu.number_of_cores,
-        memory_gb=kind.memory.size_in_gigabytes,
-        form=_FORMS.get(kind.instance_type[-1]),
-        intra_node=_intra_node(kind.p2p, gpu, count),
-    )
-
-
-def _gpu_word(kind: _InstanceType) -> str:
-    """The GPU's description without the count that leads it."""
-    return re.sub(r"^\d{1,3}x ", "", kind.gpu.description)
-
-
-def _intra_node(p2p: str | None, gpu: str, count: int) -> IntraNode | None:
-    """The kind that the GPU's form implies, at the rate that ``p2p`` states where it does."""
-    inferred = infer_intra_node(gpu, count)
-    stated = re.match(r"\s*(\d{1,5}(?:\.\d{1,3})?)\s*GB/s", p2p or "")
-    if inferred is None or stated is None:
-        return inferred
-    return IntraNode(inferred.kind, float(stated.group(1)))
-
-
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers: availability is told by its rows, spot by the word in the file's name."""
-    types: list[bytes] = []
-    availability: list[AvailabilityFeed] = []
-    for name, body in payloads:
-        rows = as_list(NAME, decode_json(NAME, body), name)
-        if "availab" in name or (rows and isinstance(rows[0], dict) and "availabilities" in rows[0]):
-            availability.append(AvailabilityFeed(body, "spot" in name))
-        else:
-            types.append(body)
-    return parse_offers(types, availability, observed_at)
-
 
 _ERRORS: Mapping[str, type[ProviderError]] = {
     "unauthorized_request": CredentialsRejected,
@@ -534,30 +305,3 @@ def _new_id(reply: Reply) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
         raise reply.unreadable("an order without an instance id")
     return text
-
-
-SPEC = ProviderSpec(
-    name=NAME,
-    title="Verda",
-    base_url=BASE_URL,
-    credentials={
-        "client_id": "id of OAuth2 client credentials",
-        "client_secret": "their secret",
-    },
-    options={"ssh_key_id": "", "image": "ubuntu-24.04", "disk_gb": "100"},
-    capabilities=frozenset(
-        {
-            Capability.OFFERS,
-            Capability.AVAILABILITY,
-            Capability.SPOT,
-            Capability.RESERVE,
-            Capability.FIND_LEASE,
-            Capability.LIST_LEASES,
-            Capability.RELEASE,
-        }
-    ),
-    idempotency=Idempotency.TAG,
-    adapter=Verda,
-    build=Verda,
-    parse=parse,
-)

@@ -1,0 +1,70 @@
+"""Errors by meaning → exit codes: the one table, and how an error is told."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from rich.text import Text
+
+from api.cli.output import stderr
+from broker.domain.errors import (
+    ApprovalRequired,
+    BrokerError,
+    Conflict,
+    CredentialsRejected,
+    InputError,
+    LeaseNotFound,
+    NotAuthenticated,
+    NotFound,
+    NotPermitted,
+    OverBudget,
+    ProviderError,
+    StoreTooNew,
+)
+
+
+class ExitCode(IntEnum):
+    """What a command's exit says."""
+
+    DONE = 0
+    UNEXPECTED = 1
+    BAD_INPUT = 2
+    CREDENTIALS = 3
+    NOT_FOUND = 4
+    CONFLICT = 5
+    UNPLACED = 6
+    MONEY = 7
+    PROVIDER = 8
+    TIMED_OUT = 9
+
+
+class TimedOut(BrokerError):
+    """Waiting ended before the work did; the work goes on."""
+
+
+EXIT_CODES: tuple[tuple[type[BrokerError], ExitCode], ...] = (
+    (InputError, ExitCode.BAD_INPUT),
+    (NotAuthenticated, ExitCode.CREDENTIALS),
+    (NotPermitted, ExitCode.CREDENTIALS),
+    (CredentialsRejected, ExitCode.CREDENTIALS),
+    (NotFound, ExitCode.NOT_FOUND),
+    (LeaseNotFound, ExitCode.NOT_FOUND),
+    (Conflict, ExitCode.CONFLICT),
+    (StoreTooNew, ExitCode.CONFLICT),
+    (OverBudget, ExitCode.MONEY),
+    (ApprovalRequired, ExitCode.MONEY),
+    (ProviderError, ExitCode.PROVIDER),
+    (TimedOut, ExitCode.TIMED_OUT),
+)
+"""The first class that matches wins; what is not listed is unexpected."""
+
+
+def exit_code_of(error: BrokerError) -> ExitCode:
+    """The exit code of ``error``."""
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
+
+
+def tell(error: BrokerError) -> None:
+    """Writes ``error`` to stderr, a line a problem, without a traceback."""
+    for line in str(error).splitlines() or [type(error).__name__]:
+        stderr().print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)

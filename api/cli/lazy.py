@@ -1,0 +1,56 @@
+"""A command group that imports a command's module when the command is used, not before."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from api.cli.errors import exit_code_of, tell
+from broker.domain.errors import BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """Where a command lives: ``module`` has a Typer app named ``app``."""
+
+    module: str
+    summary: str
+    panel: str
+
+
+class LazyGroup(TyperGroup):
+    """Knows names and summaries of its commands from a table. BrokerErrors become exit codes here."""
+
+    entries: ClassVar[Mapping[str, CommandEntry]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the table's order."""
+        return list(self.entries)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command if it was used, else a stand-in that knows its summary."""
+        entry = self.entries.get(cmd_name)
+        if entry is None or cmd_name in self.commands:
+            return super().get_command(ctx, cmd_name)
+        return TyperCommand(cmd_name, help=entry.summary, rich_help_panel=entry.panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Imports the command that ``args`` begin with."""
+        entry = self.entries.get(args[0]) if args else None
+        if entry is not None and args[0] not in self.commands:
+            module = importlib.import_module(entry.module)
+            self.add_command(typer.main.get_command(module.app), args[0])
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; an error raised on purpose is told, not traced."""
+        try:
+            return super().invoke(ctx)
+        except BrokerError as error:
+            tell(error)
+            raise typer.Exit(exit_code_of(error)) from error

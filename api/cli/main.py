@@ -1,0 +1,68 @@
+"""The ``broker`` command: one table of its commands, and the options of all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Annotated, ClassVar
+
+import typer
+
+from api.cli.lazy import CommandEntry, LazyGroup
+from api.cli.output import log_to_stderr
+
+RUN, PLAN, HOLD, LOOK = "Run", "Plan", "Hold and pay", "Look inside"
+
+
+class BrokerGroup(LazyGroup):
+    """All commands."""
+
+    entries: ClassVar[Mapping[str, CommandEntry]] = {
+        "up": CommandEntry("api.cli.up", "Everything at once: market, plan of the examples, server.", RUN),
+        "serve": CommandEntry("api.cli.serve", "API, pages and scheduler.", RUN),
+        "sandbox": CommandEntry("api.cli.sandbox", "The sandbox market as a server of its own.", RUN),
+        "poll": CommandEntry("api.cli.poll", "Ask providers now.", RUN),
+        "offers": CommandEntry("api.cli.offers", "Offers now, cheapest first.", PLAN),
+        "plan": CommandEntry("api.cli.plan", "Plan workloads.", PLAN),
+        "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),
+        "reserve": CommandEntry("api.cli.reserve", "Reserve a plan on the running server.", HOLD),
+        "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),
+        "release": CommandEntry("api.cli.release", "Give a reservation back.", HOLD),
+        "spend": CommandEntry("api.cli.spend", "Projected and actual spend.", HOLD),
+        "perf": CommandEntry("api.cli.perf", "The performance core alone.", LOOK),
+        "providers": CommandEntry("api.cli.providers", "Adapters and recorded payloads.", LOOK),
+    }
+
+
+app = typer.Typer(
+    cls=BrokerGroup,
+    name="broker",
+    help="Plans, reserves and accounts for GPU capacity over many providers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"broker {version('gpu-capacity-broker')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Logs on stderr; -vv: all.")
+    ] = 0,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    log_to_stderr({0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG))
+
+
+def main() -> None:
+    """The entry point of the ``broker`` script."""
+    app()

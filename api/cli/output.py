@@ -1,0 +1,83 @@
+"""Where a command writes: data to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+from rich.console import Console
+
+from broker.domain.errors import FieldProblem, InputError
+
+LARGEST_FILE_BYTES = 512 * 1024 * 1024
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+def stdout() -> Console:
+    """The console of data. Made anew, so that redirected streams are followed."""
+    return Console(file=sys.stdout, highlight=False)
+
+
+def stderr() -> Console:
+    """The console of progress, logs and errors."""
+    return Console(file=sys.stderr, highlight=False)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(to_json(document))
+
+
+def to_json(document: Any) -> str:
+    """JSON text as files carry it; refuses what JSON cannot say."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, ``-`` for standard input; InputError where there is none."""
+    if str(path) == "-":
+        return sys.stdin.read()
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise _file_error(path, "more than 512 MiB", "a smaller file")
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise _file_error(path, "no such file", "the path of a file") from None
+    except UnicodeDecodeError as error:
+        raise _file_error(path, f"bytes that are not UTF-8 (at {error.start})", "UTF-8 text") from None
+    except OSError as error:
+        raise _file_error(path, str(error.strerror), "a file that can be read") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file; InputError where there are none."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _file_error(path, str(error.strerror), "a file that can be read") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole; InputError where that cannot be."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _file_error(path, str(error.strerror), "a path that can be written") from None
+
+
+def _file_error(path: Path, found: str, expected: str) -> InputError:
+    return InputError(str(path), (FieldProblem("", found, expected),))
+
+
+def log_to_stderr(level: int) -> None:
+    """Sends structured logs from ``level`` on to stderr, so that stdout stays data."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

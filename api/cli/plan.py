@@ -1,0 +1,65 @@
+"""``broker plan``: plans without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.errors import ExitCode
+from api.cli.market_source import find_market
+from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
+from api.cli.plan_view import print_plan
+from api.cli.progress import ProgressLine
+from api.planning_call import build_planner
+from api.schemas.plan import plan_to_document
+from api.schemas.workloads import read_workloads
+from broker.domain.plan import Obstacle, Plan, PlanStatus
+from broker.ports import PlanOptions
+
+app = typer.Typer()
+
+
+@app.command()
+def plan(
+    workloads: Annotated[Path, typer.Argument(help="Workloads document, YAML or JSON; - for stdin.")],
+    market: Annotated[
+        Path | None, typer.Option(help="Market document; without it, the offers of the database.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds to search at most.")] = 30.0,
+    gap: Annotated[float, typer.Option(min=0, max=1, help="Stop this close to the proven bound.")] = 0.01,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the search.")] = 1,
+    output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan workloads over a market: where, when, how many, at what cost, and why.
+
+    Exit code 6 when some workload cannot be placed; the plan of the others is still printed.
+
+    Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
+    """
+    found = find_market(market)
+    text = read_text(workloads)
+    request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
+    with ProgressLine() as progress:
+        progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
+        options = PlanOptions(time_limit, gap, seed)
+        answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
+    document = plan_to_document(answer)
+    if output is not None:
+        write_text(output, to_json(document))
+        stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(document)
+    else:
+        print_plan(stdout(), answer, request)
+    if misses_something(answer):
+        raise typer.Exit(ExitCode.UNPLACED)
+
+
+def misses_something(answer: Plan) -> bool:
+    """Whether some workload cannot be placed; one that is only not worth its price could be."""
+    if answer.status is PlanStatus.INFEASIBLE:
+        return True
+    return any(row.reason is not Obstacle.PRICE for row in answer.unplaced)

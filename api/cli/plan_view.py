@@ -1,0 +1,299 @@
+"""A plan as a person reads it in a terminal; fits from 80 columns on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.figures import day_and_time, hours_between, percent, plural, rate, usd, whole_usd
+from api.cli.timeline import axis, bar, span_of
+from broker.domain.billing import node_hours
+from broker.domain.money import ZERO
+from broker.domain.plan import Baseline, Placement, Plan, PlanStatus
+from broker.domain.window import Window
+from broker.domain.workload import PlanRequest, WorkloadKind
+
+WIDEST = 130
+ROOMY = 100
+NAME_WIDTH = 22
+STATUS_STYLE = {
+    PlanStatus.OPTIMAL: "bold green",
+    PlanStatus.FEASIBLE: "bold yellow",
+    PlanStatus.INFEASIBLE: "bold red",
+}
+BASELINE_NAMES = {
+    "single_shape": "one node type for all",
+    "single_provider": "one provider for all",
+    "cheapest_gpu_hour": "cheapest GPU-hour each",
+    "converged": "one always-on pool",
+}
+
+
+def print_plan(console: Console, plan: Plan, request: PlanRequest | None = None) -> None:
+    """Writes ``plan`` to ``console``; ``request`` adds the horizon, the budget and who pays."""
+    console.width = min(console.width, WIDEST)
+    for part in _parts(plan, request, console.width):
+        console.print(part)
+
+
+def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[RenderableType]:
+    horizon = request.horizon if request is not None else None
+    yield _headline(plan)
+    yield _figures(plan, request)
+    if plan.placements:
+        yield _placements(plan, width)
+        yield from _timeline(plan, horizon, width)
+    if plan.unplaced:
+        yield _unplaced(plan)
+    if plan.baselines:
+        yield _baselines(plan, width)
+    yield from _reasons(plan)
+
+
+def _headline(plan: Plan) -> Text:
+    return Text.assemble(
+        ("Plan ", "bold"),
+        (plan.plan_id, "bold"),
+        "  ",
+        (str(plan.status), STATUS_STYLE[plan.status]),
+        f"  team {plan.team}",
+    )
+
+
+def _figures(plan: Plan, request: PlanRequest | None) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    times = f"prices of {day_and_time(plan.as_of)} UTC"
+    if request is not None:
+        horizon = request.horizon
+        times = f"{day_and_time(horizon.start)} to {day_and_time(horizon.end)}, {times}"
+    grid.add_row("time", times)
+    cost = Text(usd(plan.cost_usd), style="bold")
+    if request is not None and request.budget_usd is not None:
+        cost.append(f"  of a budget of {usd(request.budget_usd)}", style="not bold")
+    grid.add_row("cost", cost)
+    if plan.penalty_usd:
+        grid.add_row("penalties", f"{usd(plan.penalty_usd)} for lateness and for what is left out")
+    grid.add_row("quality", _quality(plan))
+    saving = _saving(plan)
+    if saving is not None:
+        grid.add_row("saves", saving)
+    return grid
+
+
+def _quality(plan: Plan) -> str:
+    searched = (
+        f"{plan.solve_seconds:.1f} s over {plan.candidates.evaluated:,} candidates "
+        f"({plan.candidates.kept:,} kept)"
+    )
+    if plan.bound_usd is None or plan.gap is None:
+        return searched
+    return f"at most {percent(plan.gap)} above the proven bound {usd(plan.bound_usd)}; {searched}"
+
+
+def _saving(plan: Plan) -> Text | None:
+    shape = next((row for row in plan.baselines if row.name == "single_shape"), None)
+    if shape is None or not shape.cost_usd or plan.status is PlanStatus.INFEASIBLE:
+        return None
+    saved = shape.cost_usd - plan.cost_usd
+    share = percent(float(saved / shape.cost_usd))
+    return Text.assemble(
+        (f"{usd(saved)} ({share})", "bold green" if saved > 0 else ""),
+        f" against {BASELINE_NAMES['single_shape']}",
+    )
+
+
+def _gap(width: int) -> int:
+    return 1 if width < ROOMY else 3
+
+
+def _titled(title: str, gap: int = 2) -> Table:
+    return Table(
+        box=box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="dim",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, gap, 0, 0),
+    )
+
+
+def _spaced(table: RenderableType) -> Padding:
+    return Padding(table, (1, 0, 0, 0))
+
+
+def _placements(plan: Plan, width: int) -> Padding:
+    table = _titled("Placements", _gap(width))
+    table.add_column("workload", no_wrap=True, overflow="ellipsis", max_width=NAME_WIDTH)
+    table.add_column("capacity", overflow="fold")
+    table.add_column("where", overflow="fold")
+    table.add_column("when (UTC)", no_wrap=True)
+    table.add_column("cost, each\nnode-hour", justify="right", no_wrap=True)
+    for workload, placements in _by_workload(plan).items():
+        for index, placement in enumerate(placements):
+            table.add_row(
+                _two_lines(workload, str(placement.kind)) if index == 0 else "",
+                _two_lines(_capacity(placement), _layout(placement)),
+                _two_lines(f"{placement.provider} {placement.tier}", placement.zone or placement.region),
+                _when(placement),
+                _two_lines(usd(placement.cost_usd), _hourly(placement)),
+            )
+    return _spaced(table)
+
+
+def _by_workload(plan: Plan) -> dict[str, list[Placement]]:
+    found: dict[str, list[Placement]] = {}
+    for placement in plan.placements:
+        found.setdefault(placement.workload, []).append(placement)
+    return found
+
+
+def _two_lines(first: str, second: str) -> Text:
+    return Text.assemble(first, "\n", (second, "dim"))
+
+
+def _capacity(placement: Placement) -> str:
+    per_node = placement.gpus // placement.nodes if placement.nodes else placement.gpus
+    least = min((segment.nodes for segment in placement.segments), default=placement.nodes)
+    count = f"{placement.nodes}" if least == placement.nodes else f"{least} to {placement.nodes}"
+    return f"{count} × {per_node} {placement.gpu}"
+
+
+def _layout(placement: Placement) -> str:
+    layout, is_run = placement.parallelism, placement.kind is WorkloadKind.TRAINING
+    degrees = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "ep": layout.ep}
+    if not is_run:
+        degrees["dp"] = 1
+    size = plural(placement.gpus, "GPU") if is_run else plural(placement.replicas, "replica")
+    words = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
+    return " ".join([size, *words, str(placement.precision)])
+
+
+def _when(placement: Placement) -> Text:
+    if not placement.segments:
+        return Text("never")
+    start = min(segment.start for segment in placement.segments)
+    end = max(segment.end for segment in placement.segments)
+    return Text(f"{day_and_time(start)}\nto {day_and_time(end)}")
+
+
+def _hourly(placement: Placement) -> str:
+    held = node_hours(placement.segments)
+    return usd(placement.cost_usd / Decimal(held)) if held else ""
+
+
+def _timeline(plan: Plan, horizon: Window | None, width: int) -> Iterator[RenderableType]:
+    span = span_of(plan.placements, horizon)
+    if span is None:
+        return
+    columns = width - NAME_WIDTH - 2
+    lines = Text("\nNodes over time\n", style="bold", no_wrap=True)
+    for workload, placements in _by_workload(plan).items():
+        for index, placement in enumerate(placements):
+            style = "cyan" if placement.kind is WorkloadKind.TRAINING else "magenta"
+            name = _short(workload) if index == 0 else ""
+            lines.append(f"{name:<{NAME_WIDTH}}  ", style="not bold")
+            lines.append(bar(placement.segments, span, columns) + "\n", style=f"not bold {style}")
+    lines.append(" " * (NAME_WIDTH + 2) + axis(span, columns).rstrip(), style="not bold dim")
+    yield lines
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…"
+
+
+def _unplaced(plan: Plan) -> Padding:
+    table = _titled("Left out")
+    table.add_column("workload", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column("stopped by", style="yellow", no_wrap=True)
+    table.add_column("nearest fix", overflow="fold", ratio=1)
+    for row in plan.unplaced:
+        table.add_row(row.workload, str(row.reason), row.nearest_fix)
+    return _spaced(table)
+
+
+def _baselines(plan: Plan, width: int) -> Padding:
+    table = _titled("Against other habits", _gap(width))
+    table.add_column("habit", overflow="fold", ratio=2)
+    table.add_column("cost", justify="right", no_wrap=True)
+    table.add_column("difference", justify="right", no_wrap=True)
+    table.add_column("how", overflow="fold", ratio=3, style="dim")
+    for row in plan.baselines:
+        cost = usd(row.cost_usd) if row.cost_usd is not None else "cannot run"
+        table.add_row(BASELINE_NAMES.get(row.name, row.name), cost, _difference(row, plan), row.why)
+    return _spaced(table)
+
+
+def _difference(row: Baseline, plan: Plan) -> str:
+    if row.cost_usd is None or not row.cost_usd:
+        return ""
+    more = row.cost_usd - plan.cost_usd
+    sign = "+" if more >= 0 else "-"
+    share = f" ({sign}{percent(float(abs(more) / plan.cost_usd))})" if plan.cost_usd else ""
+    return f"{sign}{whole_usd(abs(more))}{share}"
+
+
+def _reasons(plan: Plan) -> Iterator[RenderableType]:
+    if not plan.placements:
+        return
+    yield Text("\nWhy", style="bold")
+    for workload, placements in _by_workload(plan).items():
+        yield Padding(_reason(workload, placements), (0, 0, 0, 2))
+
+
+def _reason(workload: str, placements: Sequence[Placement]) -> Text:
+    """One paragraph: how each placement performs, what decided, what it pays for nothing, what lost."""
+    text = Text.assemble((workload, "bold"), " ")
+    text.append(_run(placements[0]) if placements[0].kind is WorkloadKind.TRAINING else _fleet(placements))
+    binding = dict.fromkeys(rule for placement in placements for rule in placement.why.binding)
+    if binding:
+        text.append(f"Decided by {'; '.join(binding)}.")
+    unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
+    if unused:
+        text.append(f" {usd(unused)} of it pays for time that is not used.")
+    for lost in dict.fromkeys(p.why.runner_up for p in placements if p.why.runner_up is not None):
+        text.append(f" Next best: {lost.offer_id} at {usd(lost.cost_usd)}; {lost.because}.")
+    return text
+
+
+def _run(placement: Placement) -> str:
+    estimate = placement.estimate
+    spread = hours_between(estimate["hours"], estimate.low["hours"], estimate.high["hours"])
+    return (
+        f"takes {spread} on {placement.gpu} at {rate(estimate['tokens_per_s'])} tokens/s, "
+        f"{percent(estimate['mfu'])} MFU, goodput {percent(estimate['goodput'])}, "
+        f"limited by {placement.why.bottleneck} ({estimate.provenance}). "
+    )
+
+
+def _fleet(placements: Sequence[Placement]) -> str:
+    """Each kind of replica once; offers that differ in price alone share a sentence."""
+    alike: dict[str, list[float]] = {}
+    for placement in placements:
+        prices = alike.setdefault(_replica(placement), [])
+        prices.append(placement.estimate["usd_per_million_tokens"])
+    return "".join(
+        f"{replica} (${min(prices):.2f}{f' to ${max(prices):.2f}' if max(prices) > min(prices) else ''} "
+        f"per million tokens). "
+        for replica, prices in alike.items()
+    )
+
+
+def _replica(placement: Placement) -> str:
+    estimate = placement.estimate
+    latency = ""
+    if placement.kind is WorkloadKind.SERVING:
+        latency = f"TTFT p95 {estimate['ttft_p95_ms']:.0f} ms, ITL p95 {estimate['itl_p95_ms']:.0f} ms, "
+    return (
+        f"answers {rate(estimate['requests_per_s_per_replica'])} requests/s a replica on {placement.gpu}, "
+        f"{latency}limited by {placement.why.bottleneck}, {estimate.provenance}"
+    )

@@ -1,0 +1,356 @@
+"""Rows of published training tables → predictions (contract, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from broker.domain.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from optimizer.performance.arrays import as_array
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.compute import model_flops_per_token
+from optimizer.performance.hardware import GIB, build_hardware, implied_link
+from optimizer.performance.intervals import training_relative
+from optimizer.performance.layouts import (
+    MICRO_BATCHES,
+    PIPELINE_MOST,
+    RECOMPUTE,
+    TENSOR_MOST,
+    Row,
+    stack_layouts,
+)
+from optimizer.performance.shapes import stack_shapes
+from optimizer.performance.training import Run, step
+
+METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
+USUAL_FABRIC_GBIT_S = 400.0
+FABRIC_WORDS = {
+    "roce": FabricKind.ROCE,
+    "efa": FabricKind.EFA,
+    "slingshot": FabricKind.ROCE,
+    "ethernet": FabricKind.ETHERNET,
+    "omnipath": FabricKind.ETHERNET,
+}
+
+
+class Unreadable(ValueError):
+    """A row that cannot be predicted; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """One row, read: what runs, where, how, and what was assumed."""
+
+    model: ModelShape
+    sku: Sku
+    gpus: int
+    sequence_length: float
+    sequences: float
+    number_format: str
+    software: str
+    adapters: bool
+    layouts: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+def read_row(
+    row: Mapping[str, str],
+    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> TrainingRow:
+    """A CSV row in the core's words. Raises Unreadable."""
+    spec = gpus.get(row.get("gpu", ""))
+    if spec is None:
+        raise Unreadable(f"unknown GPU {row.get('gpu', '')!r}")
+    model, notes = _model(row, models)
+    number_format, format_notes = _format(row.get("precision", ""), spec)
+    total = int(_needed(row, "gpus_total"))
+    sku, sku_notes = _sku(row, spec, total, calibration)
+    software = calibration.software_of(row.get("framework", "") or _grid_framework(row))
+    return TrainingRow(
+        model=model,
+        sku=sku,
+        gpus=total,
+        sequence_length=_needed(row, "seq_len"),
+        sequences=_needed(row, "global_batch"),
+        number_format=number_format,
+        software=software,
+        adapters=row.get("workload", "") == "lora",
+        layouts=_layouts(row, model, total, software),
+        notes=notes + format_notes + sku_notes,
+    )
+
+
+def predict_training(
+    rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
+) -> list[dict[str, str]]:
+    """Predictions in the order of ``rows``; rows of one format and software class are computed together."""
+    out: list[dict[str, str]] = [{} for _ in rows]
+    groups: dict[tuple[str, str, bool], list[int]] = {}
+    for index, row in enumerate(rows):
+        groups.setdefault((row.number_format, row.software, row.adapters), []).append(index)
+    for members in groups.values():
+        for index, result in zip(
+            members, _predict_group([rows[i] for i in members], calibration, gpus), strict=True
+        ):
+            out[index] = result
+    return out
+
+
+def _predict_group(
+    rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
+) -> list[dict[str, str]]:
+    counts = [len(row.layouts) for row in rows]
+    owner = np.repeat(np.arange(len(rows)), counts)
+    owners = owner.tolist()
+    kinds = list(dict.fromkeys(row.sku for row in rows))
+    place = {kind: index for index, kind in enumerate(kinds)}
+    hw = build_hardware(kinds, gpus, calibration).take(np.asarray([place[row.sku] for row in rows])[owner])
+    shapes = stack_shapes([rows[i].model for i in owners])
+    run = Run(
+        as_array([rows[i].sequence_length for i in owners]),
+        as_array([rows[i].sequences for i in owners]),
+        rows[0].number_format,
+        rows[0].adapters,
+    )
+    layouts = stack_layouts(layout for row in rows for layout in row.layouts)
+    total = as_array([rows[i].gpus for i in owners])
+    software = calibration.software[rows[0].software]
+    found = step(shapes, run, layouts, total, hw, software, calibration)
+    flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
+    rank = np.where(found.fits, found.total, found.total + 1e9)
+    rank = np.where(found.divides, rank, np.inf)
+    results = []
+    for index, row in enumerate(rows):
+        mine = np.flatnonzero(owner == index)
+        best = int(mine[np.argmin(rank[mine])])
+        if not np.isfinite(rank[best]):
+            results.append(blank("no layout divides GPUs and batch"))
+            continue
+        step_s = float(found.total[best])
+        peak = float(hw.peak[row.number_format][best]) * row.gpus
+        values = {
+            "pred_step_time_s": step_s,
+            "pred_tokens_per_s_per_gpu": row.sequences * row.sequence_length / step_s / row.gpus,
+            "pred_mfu": float(flops[best]) / step_s / peak,
+            "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
+        }
+        results.append(_written(row, values, bool(found.fits[best]), calibration))
+    return results
+
+
+def _written(
+    row: TrainingRow, values: Mapping[str, float], fits: bool, calibration: Calibration
+) -> dict[str, str]:
+    known = row.sku.gpu in calibration.calibrated_gpus
+    relative = training_relative(row.model.is_moe, known, measured=False, constants=calibration.intervals)
+    spread = {
+        "pred_step_time_s": relative["step_s"],
+        "pred_tokens_per_s_per_gpu": relative["tokens_per_s"],
+        "pred_mfu": relative["mfu"],
+        "pred_mem_gib": relative["memory_gb_per_gpu"],
+    }
+    written = {"fits": "true" if fits else "false", "note": "; ".join(row.notes)}
+    for name, value in values.items():
+        written[name] = f"{value:.6g}"
+        written[f"{name}_low"] = f"{value / (1 + spread[name]):.6g}"
+        written[f"{name}_high"] = f"{value * (1 + spread[name]):.6g}"
+    return written
+
+
+def blank(note: str) -> dict[str, str]:
+    """A row without predictions, and why."""
+    return {"note": note}
+
+
+def _number(row: Mapping[str, str], name: str) -> float | None:
+    text = (row.get(name) or "").strip()
+    try:
+        return float(text) if text else None
+    except ValueError as error:
+        raise Unreadable(f"{name} {text!r} is not a number") from error
+
+
+def _needed(row: Mapping[str, str], name: str) -> float:
+    value = _number(row, name)
+    if value is None or value <= 0:
+        raise Unreadable(f"{name} is missing")
+    return value
+
+
+def _model(row: Mapping[str, str], models: Mapping[str, ModelShape]) -> tuple[ModelShape, tuple[str, ...]]:
+    if _number(row, "layers") is None or _number(row, "hidden") is None:
+        known = models.get(row.get("model", ""))
+        if known is None:
+            raise Unreadable(f"no model sizes, and {row.get('model', '')!r} is not a known model")
+        return known, ()
+    shape = _counted(row)
+    notes: tuple[str, ...] = ()
+    if "hybrid" in row.get("arch", ""):
+        notes = ("hybrid layers counted by their parameters",)
+    return _with_stated_params(shape, row), notes
+
+
+def _counted(row: Mapping[str, str]) -> ModelShape:
+    hidden, layers = int(_needed(row, "hidden")), int(_needed(row, "layers"))
+    heads = int(_number(row, "heads") or max(1, hidden // 128))
+    kv_heads = int(_number(row, "kv_heads") or heads)
+    experts = int(_number(row, "experts") or 0)
+    gated = _number(row, "gated_mlp")
+    ffn = _number(row, "ffn_hidden") or _number(row, "moe_ffn") or 4 * hidden
+    return ModelShape(
+        name=row.get("model", ""),
+        attention=Attention.MHA if heads == kv_heads else Attention.GQA,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=int(_number(row, "head_dim") or hidden // heads),
+        ffn=int(ffn),
+        vocab=int(_number(row, "vocab") or 50304),
+        total_params=0.0,
+        active_params=0.0,
+        kv_elements_per_token=0,
+        mlp_mats=2 if gated == 0 else 3,
+        experts=experts,
+        active_experts=int(_number(row, "topk") or 1) if experts else 0,
+        moe_ffn=int(_number(row, "moe_ffn") or ffn) if experts else 0,
+        tie_embeddings=_number(row, "tied_embeddings") == 1,
+    ).with_counted_params()
+
+
+def _with_stated_params(shape: ModelShape, row: Mapping[str, str]) -> ModelShape:
+    """The stated parameter counts where counting from the sizes misses something (shared experts, other
+    layers): more than 15 % apart."""
+    total, active = _number(row, "params_b"), _number(row, "active_params_b")
+    if total and abs(shape.total_params / (total * 1e9) - 1) > 0.15:
+        shape = replace(shape, total_params=total * 1e9)
+    active = active or total
+    if active and abs(shape.active_params / (active * 1e9) - 1) > 0.15:
+        shape = replace(shape, active_params=min(active * 1e9, shape.total_params))
+    return shape
+
+
+def _format(text: str, spec: GpuSpec) -> tuple[str, tuple[str, ...]]:
+    """The format of the products. Names of scaling recipes mean FP8; four-bit ones are taken as FP8."""
+    word = text.upper()
+    notes: tuple[str, ...] = ()
+    wanted = "fp16" if word.startswith("FP16") else "bf16"
+    if "FP8" in word or "INT8" in word:
+        wanted = "fp8"
+    if "FP4" in word:
+        wanted, notes = "fp8", ("four-bit products counted at the FP8 rate",)
+    peaks = {"bf16": spec.bf16_tflops, "fp16": spec.fp16_tflops, "fp8": spec.fp8_tflops}
+    if peaks[wanted]:
+        return wanted, notes
+    if wanted == "bf16" and not text.strip() and peaks["fp16"]:
+        return "fp16", notes
+    raise Unreadable(f"{spec.gpu} has no {wanted}")
+
+
+def _sku(
+    row: Mapping[str, str], spec: GpuSpec, total: int, calibration: Calibration
+) -> tuple[Sku, tuple[str, ...]]:
+    per_node = int(_number(row, "gpus_per_node") or min(8, total))
+    link = _number(row, "intra_node_gbps")
+    kind = implied_link(spec, calibration.network.unknown_pcie_bytes_per_s).kind
+    nodes = -(-total // per_node)
+    fabric, notes = _row_fabric(row, per_node, nodes)
+    sku = Sku(
+        name="",
+        gpu=spec.gpu,
+        gpus_per_node=per_node,
+        gpu_memory_gb=_number(row, "gpu_mem_gb") or spec.memory_gb,
+        form=_form(row.get("virt", "")),
+        intra_node=IntraNode(_link_kind(kind, link), 2 * link / 8) if link else None,
+        fabric=fabric,
+    )
+    return sku, notes
+
+
+def _link_kind(implied: LinkKind, gbit_s: float) -> LinkKind:
+    return LinkKind.NVLINK if implied is LinkKind.PCIE and gbit_s > 600 else implied
+
+
+def _row_fabric(row: Mapping[str, str], per_node: int, nodes: int) -> tuple[Fabric | None, tuple[str, ...]]:
+    if nodes <= 1:
+        return None, ()
+    words = row.get("fabric", "").lower()
+    kind = next((kind for word, kind in FABRIC_WORDS.items() if word in words), FabricKind.INFINIBAND)
+    rate, notes = _number(row, "inter_node_gbps_per_gpu"), ()
+    if rate is None:
+        return Fabric(kind, USUAL_FABRIC_GBIT_S * per_node, nodes), (
+            f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",
+        )
+    return Fabric(kind, rate * per_node, nodes), notes
+
+
+def _form(text: str) -> Form | None:
+    word = text.lower()
+    if "bare" in word and "or" not in word.split():
+        return Form.BARE_METAL
+    return Form.VM if word.startswith("vm") and " or " not in word else None
+
+
+def _grid_framework(row: Mapping[str, str]) -> str:
+    return "nanotron" if "nanotron" in row.get("model", "") + row.get("source", "") else ""
+
+
+def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str) -> tuple[Row, ...]:
+    """The layout that the row gives; every sensible value where it says nothing."""
+    per_node = int(_number(row, "gpus_per_node") or 8)
+    tensor = _given(row, "tp", [t for t in _powers(TENSOR_MOST) if t <= per_node and model.heads % t == 0])
+    stages = _given(row, "pp", _powers(min(PIPELINE_MOST, model.layers)))
+    context = _given(row, "cp", [1.0])
+    expert = _given(row, "ep", [e for e in _powers(64) if model.experts % e == 0] if model.is_moe else [1.0])
+    micro = _given(row, "micro_batch", [float(b) for b in MICRO_BATCHES])
+    if not model.is_moe:
+        expert = [1.0]
+    chunks = _number(row, "interleave") or 0.0
+    dp = _number(row, "dp")
+    rows = [
+        (t, p, c, e, b, r, s, chunks)
+        for t, p, c, e, b, r, s in product(
+            tensor, stages, context, expert, micro, _recompute(row), _sharding(row, software)
+        )
+        if t * p * c <= gpus and (dp is None or _same_dp(row, dp, t * p * c, gpus)) and (p == 1 or s < 3)
+    ]
+    if not rows:
+        raise Unreadable("no layout fits the GPU count")
+    return tuple(rows)
+
+
+def _same_dp(row: Mapping[str, str], dp: float, ranks: float, gpus: int) -> bool:
+    """A given data-parallel degree rules only where the others were left open."""
+    fixed = all((row.get(name) or "").strip() for name in ("tp", "pp"))
+    return fixed or dp * ranks == gpus
+
+
+def _given(row: Mapping[str, str], name: str, options: list[float] | list[int]) -> list[float]:
+    value = _number(row, name)
+    return [value] if value else [float(option) for option in options]
+
+
+def _powers(most: int) -> list[int]:
+    return [1 << k for k in range(max(1, most).bit_length())]
+
+
+def _recompute(row: Mapping[str, str]) -> list[float]:
+    word = (row.get("recompute") or "").strip().split("(")[0]
+    return [float(RECOMPUTE.index(word))] if word in RECOMPUTE else [0.0, 1.0, 2.0]
+
+
+def _sharding(row: Mapping[str, str], software: str) -> list[float]:
+    word = (row.get("zero_fsdp") or row.get("zero") or "").strip().upper()
+    if word in {"0", "ZERO-0"}:
+        return [0.0]
+    if "FSDP" in word or "ZERO-3" in word or word == "3":
+        return [3.0] if (_number(row, "pp") or 1.0) == 1.0 else [1.0]
+    if word:
+        return [1.0]
+    return [3.0] if software == "fsdp" and (_number(row, "pp") or 1.0) == 1.0 else [1.0]

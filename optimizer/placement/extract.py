@@ -1,0 +1,141 @@
+"""From chosen columns to the plan's own words: placements, spend lines, money to the cent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.billing import billed_seconds, holdings, node_hours, spread_by_day
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.money import ZERO, to_cents
+from broker.domain.offer import Offer, Tier, WindowKind
+from broker.domain.plan import Placement, SpendLine, Why
+from broker.domain.window import Segment
+from broker.domain.workload import Batch, Precision, Training, Workload
+from optimizer.placement.candidates import Candidates
+from optimizer.placement.columns import Column, Piece, build_segments, in_usd
+
+WhyOf = Callable[[Column, Piece], Why]
+SpendKey = tuple[datetime, str, str, Tier]
+
+
+def build_placements(candidates: Candidates, columns: Iterable[Column], why: WhyOf) -> tuple[Placement, ...]:
+    """Placements of the chosen columns, in the request's order."""
+    order = {w.name: i for i, w in enumerate(candidates.problem.request.workloads)}
+    placements = [
+        (order[column.workload], piece.offer, piece.choice, _placement(candidates, column, piece, why))
+        for column in columns
+        for piece in column.pieces
+    ]
+    return tuple(p for *_, p in sorted(placements, key=lambda row: row[:3]))
+
+
+def _placement(candidates: Candidates, column: Column, piece: Piece, why: WhyOf) -> Placement:
+    problem = candidates.problem
+    workload = problem.request.workload(column.workload)
+    offer = problem.table.offers[piece.offer]
+    segments = build_segments(problem, piece.spans)
+    nodes = max(segment.nodes for segment in segments)
+    gpus = nodes * offer.sku.gpus_per_node
+    layout, precision, replicas, gpus_each = _shape(candidates, workload, piece, nodes)
+    estimate = estimate_of(candidates, workload, piece)
+    cost = in_usd(piece.cost_cents)
+    return Placement(
+        workload=workload.name,
+        kind=workload.kind,
+        offer_id=offer.offer_id,
+        provider=offer.provider,
+        region=offer.region,
+        zone=offer.zone,
+        sku=offer.sku.name,
+        gpu=offer.sku.gpu,
+        tier=offer.tier,
+        nodes=nodes,
+        gpus=gpus,
+        replicas=replicas,
+        gpus_per_replica=gpus_each,
+        parallelism=layout,
+        precision=precision,
+        segments=segments,
+        cost_usd=cost,
+        paid_unused_usd=_unused_usd(offer, workload, segments, cost, estimate, nodes, replicas),
+        estimate=estimate,
+        why=why(column, piece),
+    )
+
+
+def _shape(
+    candidates: Candidates, workload: Workload, piece: Piece, nodes: int
+) -> tuple[Parallelism, Precision, int, int]:
+    """Layout, precision, replicas and GPUs of one model copy."""
+    table, estimates = candidates.problem.table, candidates.estimates
+    kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
+    per_node = int(table.gpus_per_node[piece.offer])
+    if isinstance(workload, Training):
+        layout = estimates.training.layout(row, kind, piece.choice)
+        return layout, workload.precision, 1, nodes * per_node
+    config = estimates.serving.configs[piece.choice]
+    size = config.gpus_per_replica
+    replicas = nodes * (per_node // size) if size <= per_node else nodes // -(-size // per_node)
+    return estimates.serving.layout(row, kind, piece.choice), config.precision, replicas, size
+
+
+def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Estimate:
+    """What the performance core says of a piece."""
+    table, estimates = candidates.problem.table, candidates.estimates
+    kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
+    if isinstance(workload, Training):
+        rate = float(table.interruptions_per_hour[piece.offer])
+        return estimates.training.estimate(row, kind, piece.choice, rate)
+    size = estimates.serving.configs[piece.choice].gpus_per_replica
+    share = size / int(table.gpus_per_node[piece.offer])
+    return estimates.serving.estimate(row, kind, piece.choice, float(table.price_usd[piece.offer]) * share)
+
+
+def _unused_usd(
+    offer: Offer,
+    workload: Workload,
+    segments: Sequence[Segment],
+    cost_usd: Decimal,
+    estimate: Estimate,
+    nodes: int,
+    replicas: int,
+) -> Decimal:
+    """The part of the cost paid for billed node-hours that do no work."""
+    useful = node_hours(segments)
+    listed = offer.window is not None and offer.window.kind is WindowKind.LISTED
+    billed = useful if listed else _billed_node_hours(offer, segments)
+    if isinstance(workload, Training):
+        useful = nodes * estimate["hours"]
+    elif isinstance(workload, Batch):
+        answered_s = workload.requests / (replicas * estimate["requests_per_s_per_replica"])
+        useful = nodes * (estimate["cold_start_s"] + answered_s) / 3600
+    share = max(0.0, 1 - useful / billed) if billed > 0 else 0.0
+    return to_cents(cost_usd * Decimal(share))
+
+
+def _billed_node_hours(offer: Offer, segments: Sequence[Segment]) -> float:
+    return sum(h.nodes * billed_seconds(offer, h.window) for h in holdings(segments)) / 3600
+
+
+def build_spend(placements: Iterable[Placement]) -> tuple[SpendLine, ...]:
+    """Each placement's cost by day, merged per day, workload, provider and tier; sums are exact."""
+    merged: defaultdict[SpendKey, list[tuple[datetime, datetime, Decimal]]] = defaultdict(list)
+    for placement in placements:
+        for window, usd in spread_by_day(placement.cost_usd, placement.segments):
+            day = window.start.replace(hour=0, minute=0, second=0, microsecond=0)
+            key = (day, placement.workload, placement.provider, placement.tier)
+            merged[key].append((window.start, window.end, usd))
+    return tuple(
+        SpendLine(
+            start=min(start for start, _, _ in parts),
+            end=max(end for _, end, _ in parts),
+            workload=workload,
+            provider=provider,
+            tier=tier,
+            usd=sum((usd for _, _, usd in parts), ZERO),
+        )
+        for (_, workload, provider, tier), parts in sorted(merged.items(), key=lambda item: item[0])
+    )

@@ -1,0 +1,84 @@
+"""The habit of sorting by price per GPU-hour: the first offer that can carry a workload gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from optimizer.placement.candidates import Candidates
+from optimizer.placement.columns import Column
+from optimizer.placement.ladders import best_ladders, build_service_column
+from optimizer.placement.problem import Bools, Ints, OfferTable
+from optimizer.placement.runs import build_run_column
+from optimizer.placement.stock import Ledger
+from optimizer.placement.units import FleetCase
+
+TRIED = 200
+
+
+def cheapest_gpu_hour_columns(
+    candidates: Candidates, name: str, chosen: Mapping[str, Column]
+) -> Column | None:
+    """The column of a workload beside what is already chosen; None when nothing fits."""
+    ledger = Ledger(candidates.problem)
+    for column in chosen.values():
+        ledger.add(column)
+    made = (
+        _run_columns(candidates, name)
+        if name in candidates.runs
+        else _fleets(candidates, name, ledger, chosen)
+    )
+    return next((column for column in made if ledger.fits(column)), None)
+
+
+def _gpu_hour_usd(table: OfferTable, offers: Ints) -> np.ndarray:
+    price: np.ndarray = table.price_usd[offers] / table.gpus_per_node[offers]
+    return price
+
+
+def _run_columns(candidates: Candidates, name: str) -> Iterator[Column]:
+    found, table = candidates.runs[name], candidates.problem.table
+    order = np.lexsort((found.total_usd, found.nodes, found.offer, _gpu_hour_usd(table, found.offer)))
+    for index in order[:TRIED]:
+        column = build_run_column(candidates.problem, candidates.estimates, found, int(index))
+        if column is not None:
+            yield column
+
+
+def _fleets(
+    candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
+) -> Iterator[Column]:
+    """The smallest replicas on the cheapest GPU-hours; more offers are let in until the fleet stands."""
+    case, problem = candidates.fleets[name], candidates.problem
+    after = case.service.starts_after
+    after_s = chosen[after].end_s if after is not None else None
+    offers = np.unique(case.units.offer)
+    order = offers[np.lexsort((offers, _gpu_hour_usd(problem.table, offers)))]
+    for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128):
+        if count > 2 * len(order):
+            return
+        inside = np.isin(case.units.offer, order[:count])
+        narrowed = _only(case, inside & _smallest(case, inside))
+        free = {int(o): ledger.free_nodes(int(o), problem.t0_s) for o in order[:count]}
+        for built in best_ladders(problem, narrowed, free, after_s, 1):
+            column = build_service_column(problem, narrowed, built, after_s)
+            if column is not None:
+                yield column
+
+
+def _smallest(case: FleetCase, inside: Bools) -> Bools:
+    """Units of the smallest replica that fits each offer."""
+    units = case.units
+    per_replica = units.nodes / units.replicas
+    mask = np.zeros(len(units), dtype=np.bool_)
+    for offer in np.unique(units.offer[inside]):
+        here = np.flatnonzero(units.offer == offer)
+        mask[here[per_replica[here] == per_replica[here].min()]] = True
+    return mask
+
+
+def _only(case: FleetCase, mask: Bools) -> FleetCase:
+    kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
+    return replace(case, units=replace(case.units, **kept))

@@ -1,0 +1,98 @@
+"""From a request and a market to a plan: estimate, gate, search, say it in the plan's words."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.money import ZERO
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan, PlanStatus
+from broker.domain.workload import PlanRequest
+from broker.ports import PlanOptions, ProgressSink
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.baselines import build_baselines
+from optimizer.placement.candidates import Candidates, build_candidates
+from optimizer.placement.columns import in_usd
+from optimizer.placement.estimates import build_estimates
+from optimizer.placement.explain import Explainer
+from optimizer.placement.extract import build_placements, build_spend
+from optimizer.placement.master import Limits
+from optimizer.placement.problem import build_problem
+from optimizer.placement.solve import Solution, solve
+from optimizer.placement.unplaced import explain_unplaced
+
+BASELINE_SHARE = 0.25
+BASELINE_SECONDS = 4.0
+
+
+def make_plan(
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    options: PlanOptions,
+    estimator: Estimator,
+    progress: ProgressSink | None = None,
+) -> Plan:
+    """The plan of a request over a market; raises InputError for a request that cannot mean anything."""
+    started = time.monotonic()
+    problem = build_problem(request, offers, as_of)
+    candidates = build_candidates(problem, build_estimates(problem, estimator))
+    for_baselines = min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
+    limits = Limits(options.time_limit_s - for_baselines - _since(started), options.gap, options.seed)
+    solution = solve(candidates, limits, progress)
+    return _plan(candidates, solution, options, for_baselines, started)
+
+
+def _since(started: float) -> float:
+    return time.monotonic() - started
+
+
+def _plan(
+    candidates: Candidates, solution: Solution, options: PlanOptions, for_baselines: float, started: float
+) -> Plan:
+    request = candidates.problem.request
+    explainer = Explainer(candidates, solution)
+    placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
+    cost = sum((placement.cost_usd for placement in placements), ZERO)
+    penalty = in_usd(solution.choice.objective_cents) - cost
+    limits = Limits(for_baselines, options.gap, options.seed)
+    return Plan(
+        plan_id=_plan_id(candidates, options),
+        status=status_of(solution, options.gap),
+        team=request.team,
+        created_at=candidates.problem.as_of,
+        as_of=candidates.problem.as_of,
+        seed=options.seed,
+        cost_usd=cost,
+        bound_usd=None if solution.bound_cents is None else in_usd(solution.bound_cents),
+        gap=solution.gap,
+        penalty_usd=penalty if penalty else Decimal("0.00"),
+        solve_seconds=round(_since(started), 3),
+        candidates=candidates.counts(),
+        placements=placements,
+        unplaced=explain_unplaced(candidates, solution),
+        baselines=build_baselines(candidates, solution, limits) if options.baselines else (),
+        spend=build_spend(placements),
+    )
+
+
+def status_of(solution: Solution, asked_gap: float) -> PlanStatus:
+    """``optimal`` within the asked gap; ``infeasible`` when something that must be placed is not."""
+    if solution.choice.required_missing:
+        return PlanStatus.INFEASIBLE
+    gap = solution.gap
+    return PlanStatus.OPTIMAL if gap is not None and gap <= asked_gap else PlanStatus.FEASIBLE
+
+
+def _plan_id(candidates: Candidates, options: PlanOptions) -> str:
+    problem = candidates.problem
+    inputs = repr((problem.request, problem.as_of, options.seed, options.gap))
+    digest = hashlib.sha256(inputs.encode())
+    for offer in problem.table.offers:
+        said = (offer.offer_id, offer.price_usd_per_node_hour, offer.upfront_usd, offer.stock, offer.window)
+        digest.update(repr(said).encode())
+    return f"plan-{digest.hexdigest()[:12]}"

@@ -1,0 +1,45 @@
+"""The face of the optimizer: estimates, then places. Fulfils ``broker.ports.Planner``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from broker.domain.errors import PlanInvalid
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+from broker.ports import PlanOptions, ProgressSink
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.check import check_plan
+from optimizer.placement.pipeline import make_plan
+
+
+class JointPlanner:
+    """Places training, serving and batch together over one market."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+
+    def plan(
+        self,
+        request: PlanRequest,
+        offers: Sequence[Offer],
+        as_of: datetime,
+        options: PlanOptions,
+        progress: ProgressSink | None = None,
+    ) -> Plan:
+        """A plan that passed the independent check.
+
+        Raises InputError for a request that cannot mean anything, and PlanInvalid when the check
+        finds a fault in the planner's own work.
+        """
+        plan = make_plan(request, offers, as_of, options, self._estimator, progress)
+        violations = self.check(plan, request, offers)
+        if violations:
+            raise PlanInvalid(violations)
+        return plan
+
+    def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
+        """Every violation in plain words, none for a valid plan; never calls the solver."""
+        return check_plan(plan, request, offers, self._estimator)

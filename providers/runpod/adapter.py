@@ -1,0 +1,246 @@
+"""Talks to RunPod: REST v2, and GraphQL for interruptible pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from broker.domain.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    ProviderError,
+)
+from broker.domain.offer import Offer, OfferBatch, Tier
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import Name, PayloadModel
+from providers.runpod.offers import COUNTS, NAME, graphql_message, joined, parse_gpu_types, parse_offers
+from providers.spec import ProviderSettings, refuse_unless_single
+
+LONGEST_NAME = 191
+POLICY = HttpPolicy(concurrency=4)
+
+_NO_CAPACITY = re.compile(
+    r"no longer any instances available|no instances (currently )?available|enough (disk space|resources)"
+    r"|insufficient (resources|capacity)|out of (stock|capacity)|no capacity",
+    re.IGNORECASE,
+)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """v2: problem documents whose 400 is a bad order or no capacity, told apart by ``detail`` alone;
+    GraphQL: ``errors`` behind a status of 200."""
+    body = reply.json_or_none()
+    if not isinstance(body, dict):
+        return classify_by_status(reply)
+    text = graphql_message(body) if "errors" in body and "title" not in body else _problem_text(body)
+    if "pod not found" in text.lower():
+        return LeaseNotFound(NAME, text)
+    if reply.status == 403 and "pool" in text.lower():
+        return OrderRejected(NAME, text)
+    if reply.status >= 401:
+        return classify_by_status(reply, text)
+    if _NO_CAPACITY.search(text):
+        return InsufficientCapacity(NAME, text)
+    if "unauthorized" in text.lower():
+        return CredentialsRejected(NAME, text)
+    return (
+        OrderRejected(NAME, text) if reply.operation is Operation.ORDER else classify_by_status(reply, text)
+    )
+
+
+def _problem_text(body: Mapping[str, Any]) -> str:
+    return str(body.get("detail") or body.get("title") or body.get("message") or "")
+
+
+class _PodGpu(PayloadModel):
+    id: str = ""
+    count: int = 0
+
+
+class _PodRow(PayloadModel):
+    id: Name
+    name: str | None = None
+    status: str = ""
+    gpu: _PodGpu | None = None
+    dataCenterId: str | None = None
+
+
+class _PodsAnswer(PayloadModel):
+    pods: tuple[_PodRow, ...]
+
+
+class _RentedPod(PayloadModel):
+    id: Name
+
+
+class _RentData(PayloadModel):
+    podRentInterruptable: _RentedPod
+
+
+class _RentAnswer(PayloadModel):
+    data: _RentData
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "PROVISIONING": LeaseState.PROVISIONING,
+    "STARTING": LeaseState.PROVISIONING,
+    "RUNNING": LeaseState.ACTIVE,
+    "EXITED": LeaseState.FAILED,
+    "ERROR": LeaseState.FAILED,
+    "TERMINATED": LeaseState.ENDED,
+}
+
+_GPU_TYPES = """query GpuTypes($lowest: GpuLowestPriceInput) {
+  gpuTypes {
+    id displayName memoryInGb
+    lowestPrice(input: $lowest) {
+      minimumBidPrice uninterruptablePrice minVcpu minMemory stockStatus
+    }
+  }
+}"""
+_RENT = """mutation Rent($input: PodRentInterruptableInput!) {
+  podRentInterruptable(input: $input) { id }
+}"""
+
+
+def _lease(pod: _PodRow) -> Lease:
+    return Lease(
+        provider=NAME,
+        reference=pod.id,
+        state=_STATES.get(pod.status, LeaseState.UNKNOWN),
+        tag=pod.name,
+        sku=f"{pod.gpu.id} x{pod.gpu.count}" if pod.gpu else "",
+        region=pod.dataCenterId or "",
+        detail=pod.status,
+    )
+
+
+class RunPod:
+    """Client of REST v2, and of GraphQL for interruptible pods."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        key = settings.secret("api_key")
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Every GPU type at every count; without a key only what GraphQL shows."""
+        counts = () if self._settings.keyless else COUNTS
+        catalogue = [parse_offers(await self._catalogue(count), count, observed_at) for count in counts]
+        graphql = [parse_gpu_types(await self._gpu_types(count), count, observed_at) for count in COUNTS]
+        return joined(catalogue, graphql)
+
+    async def _catalogue(self, count: int) -> bytes:
+        params = {"include": "AVAILABILITY", "product": "POD", "cloud": "SECURE", "count": count}
+        reply = await self._http.request("GET", "/v2/catalog/gpus", operation=Operation.OFFERS, params=params)
+        return reply.body
+
+    async def _gpu_types(self, count: int) -> bytes:
+        variables = {"lowest": {"gpuCount": count, "secureCloud": True}}
+        reply = await self._graphql(_GPU_TYPES, variables, Operation.OFFERS, repeatable=True)
+        return reply.body
+
+    async def _graphql(
+        self, query: str, variables: Mapping[str, Any], operation: Operation, *, repeatable: bool
+    ) -> Reply:
+        reply = await self._http.request(
+            "POST",
+            "/graphql",
+            operation=operation,
+            repeatable=repeatable,
+            json={"query": query, "variables": variables},
+        )
+        body = reply.json()
+        if isinstance(body, dict) and body.get("errors"):
+            raise self._http.error(reply)
+        return reply
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call makes one pod."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Makes one pod named by the tag; interruptible ones at the offer's bid."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        return await (self._rent(order) if order.offer.tier is Tier.SPOT else self._create(order))
+
+    async def _create(self, order: Order) -> Lease:
+        note = order.offer.reference
+        body: dict[str, Any] = {
+            "name": order.tag,
+            "image": self._settings.options["image"],
+            "gpu": {"id": note["gpu_type_id"], "count": int(note["gpu_count"])},
+            "cloud": "SECURE",
+            "disk": int(self._settings.options["disk_gb"]),
+            "ports": ["22/tcp"],
+            "startSsh": True,
+        }
+        if note["data_center_id"]:
+            body["dataCenterIds"] = [note["data_center_id"]]
+        reply = await self._http.request("POST", "/v2/pods", operation=Operation.ORDER, json=body)
+        return _lease(reply.read(_PodRow))
+
+    async def _rent(self, order: Order) -> Lease:
+        note = order.offer.reference
+        wish: dict[str, Any] = {
+            "name": order.tag,
+            "imageName": self._settings.options["image"],
+            "cloudType": "SECURE",
+            "gpuTypeId": note["gpu_type_id"],
+            "gpuCount": int(note["gpu_count"]),
+            "bidPerGpu": float(note["bid_per_gpu"]),
+            "containerDiskInGb": int(self._settings.options["disk_gb"]),
+            "volumeInGb": 0,
+            "ports": "22/tcp",
+        }
+        if note["data_center_id"]:
+            wish["dataCenterId"] = note["data_center_id"]
+        reply = await self._graphql(_RENT, {"input": wish}, Operation.ORDER, repeatable=False)
+        pod = reply.read(_RentAnswer).data.podRentInterruptable
+        return Lease(
+            provider=NAME,
+            reference=pod.id,
+            state=LeaseState.PROVISIONING,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One pod."""
+        reply = await self._http.request("GET", f"/v2/pods/{reference}", operation=Operation.LEASES)
+        return _lease(reply.read(_PodRow))
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every pod of the account; the list has one page."""
+        reply = await self._http.request("GET", "/v2/pods", operation=Operation.LEASES)
+        return tuple(_lease(pod) for pod in reply.read(_PodsAnswer).pods)
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes the pod; an unknown pod is a success."""
+        try:
+            await self._http.request(
+                "DELETE", f"/v2/pods/{lease.reference}", operation=Operation.RELEASE, repeatable=True
+            )
+        except LeaseNotFound:
+            return

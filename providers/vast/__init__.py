@@ -1,0 +1,46 @@
+"""Vast.ai: a marketplace of hosts that rent out containers, on demand and by bid.
+
+Sold: single offers; an offer's id is the unit of stock (one node), and offers of one machine overlap (the
+same GPUs as one offer of eight and eight of one), so machines must not be summed: ``reference`` carries
+the machine. On the wire: USD per hour for the whole offer; ``dph_total`` holds the disk that the search
+asked for, ``dph_base`` and ``min_bid`` do not; GPU memory in MiB per GPU, host memory in MB of the whole
+host (the offer's share is that of its CPU cores). Traffic is billed apart.
+Not said: the network between machines (no fabric); the link between GPUs unless ``bw_nvlink`` is measured.
+
+Environment: ``BROKER_VAST_API_KEY``; ``BROKER_VAST_IMAGE``, ``BROKER_VAST_DISK_GB``.
+"""
+
+from __future__ import annotations
+
+from broker.ports import Idempotency
+from providers.spec import Capability, ProviderSpec
+from providers.vast.adapter import Vast
+from providers.vast.offers import NAME, parse
+
+__all__ = ["SPEC"]
+
+BASE_URL = "https://console.vast.ai"
+
+SPEC = ProviderSpec(
+    name=NAME,
+    title="Vast.ai",
+    base_url=BASE_URL,
+    credentials={"api_key": "an API key of the account"},
+    options={"image": "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-devel", "disk_gb": "50"},
+    capabilities=frozenset(
+        {
+            Capability.OFFERS,
+            Capability.AVAILABILITY,
+            Capability.SPOT,
+            Capability.RESERVE,
+            Capability.FIND_LEASE,
+            Capability.LIST_LEASES,
+            Capability.RELEASE,
+        }
+    ),
+    idempotency=Idempotency.TAG,
+    adapter=Vast,
+    build=Vast,
+    parse=parse,
+    keyless=True,
+)

@@ -1,0 +1,49 @@
+"""Verda (formerly DataCrunch): virtual machines and bare metal, on demand and spot.
+
+Sold: instance types by location. On the wire: prices as *strings*, USD per instance and hour; GPU memory
+is the *total* of the instance; the form is the last letter of the type (V virtual, M metal); the link
+between GPUs is free text (``p2p``). Types and stock are two feeds: a type is in stock where
+``instance-availability`` lists it, separately for spot. An order may be accepted and then fail with
+status ``no_capacity``. Not said: how many are in stock, the network between instances (no fabric; clusters
+are another product). Billing by ten minutes is not in the API.
+
+Environment: ``BROKER_VERDA_CLIENT_ID`` and ``BROKER_VERDA_CLIENT_SECRET`` (OAuth2 client credentials);
+``BROKER_VERDA_SSH_KEY_ID``, ``BROKER_VERDA_IMAGE``, ``BROKER_VERDA_DISK_GB``.
+"""
+
+from __future__ import annotations
+
+from broker.ports import Idempotency
+from providers.spec import Capability, ProviderSpec
+from providers.verda.adapter import Verda
+from providers.verda.offers import NAME, parse
+
+__all__ = ["SPEC"]
+
+BASE_URL = "https://api.verda.com"
+
+SPEC = ProviderSpec(
+    name=NAME,
+    title="Verda",
+    base_url=BASE_URL,
+    credentials={
+        "client_id": "id of OAuth2 client credentials",
+        "client_secret": "their secret",
+    },
+    options={"ssh_key_id": "", "image": "ubuntu-24.04", "disk_gb": "100"},
+    capabilities=frozenset(
+        {
+            Capability.OFFERS,
+            Capability.AVAILABILITY,
+            Capability.SPOT,
+            Capability.RESERVE,
+            Capability.FIND_LEASE,
+            Capability.LIST_LEASES,
+            Capability.RELEASE,
+        }
+    ),
+    idempotency=Idempotency.TAG,
+    adapter=Verda,
+    build=Verda,
+    parse=parse,
+)

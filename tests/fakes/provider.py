@@ -1,0 +1,216 @@
+"""A provider with a ledger of its own, three ways of being safe to repeat, and faults on demand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from broker.domain.errors import (
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    OutcomeUnknown,
+    ProviderUnavailable,
+    RateLimited,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.window import Window
+from broker.ports import Clock
+from tests.fakes.store import open_units
+
+
+class Fault(StrEnum):
+    """What goes wrong with one call."""
+
+    NONE = "none"  # this call goes well, the next may not
+    LOST_BEFORE = "lost_before"  # never arrived
+    LOST_AFTER = "lost_after"  # took effect, the answer was lost
+    NO_CAPACITY = "no_capacity"
+    NO_CAPACITY_LATER = "no_capacity_later"  # accepted, then failed
+    REJECTED = "rejected"
+    RATE_LIMITED = "rate_limited"
+    DOWN = "down"
+    CRASH_BEFORE = "crash_before"  # our own process dies before the call arrives
+    CRASH = "crash"  # our own process dies while the call is made, after its effect
+
+
+class Crash(BaseException):
+    """The process died here."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A line of the ledger, which the broker cannot edit."""
+
+    reference: str
+    tag: str
+    nodes: int
+    sku: str
+    region: str
+    created_at: datetime
+    visible_at: datetime
+    window: Window | None = None
+    failed: bool = False
+    released_at: datetime | None = None
+
+
+@dataclass
+class FakeProvider:
+    """Fulfils ``OfferSource`` and ``Reserver``.
+
+    ``per_order`` nodes a call. A lease is usable ``provision_s`` after its purchase, and may be ended
+    no sooner; lists show it ``visible_after_s`` after.
+    """
+
+    clock: Clock
+    provider: str = "fake"
+    idempotency: Idempotency = Idempotency.TAG
+    per_order: int | None = 1
+    provision_s: float = 0.0
+    visible_after_s: float = 0.0
+    offers: tuple[Offer, ...] = ()
+    ledger: list[Instance] = field(default_factory=list)
+    faults: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
+    calls: list[str] = field(default_factory=list)
+
+    def fail(self, operation: str, *faults: Fault) -> None:
+        """Lets the next calls of ``list_offers``, ``reserve``, ``list``, ``find`` or ``release`` go wrong."""
+        self.faults[operation].extend(faults)
+
+    def open_instances(self) -> list[Instance]:
+        """What costs money now."""
+        return [i for i in self.ledger if i.released_at is None and not self._has_ended(i)]
+
+    def writes(self) -> int:
+        """Calls that may change something."""
+        return sum(call in ("reserve", "release") for call in self.calls)
+
+    def _enter(self, operation: str) -> Fault | None:
+        assert open_units.get() == 0, f"{operation} was called inside an open unit of work"
+        self.calls.append(operation)
+        fault = self.faults[operation].pop(0) if self.faults[operation] else Fault.NONE
+        return None if fault is Fault.NONE else fault
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Everything on sale."""
+        if self._enter("list_offers") is not None:
+            raise ProviderUnavailable(self.provider, "down")
+        return OfferBatch(tuple(replace(offer, observed_at=observed_at) for offer in self.offers))
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """Nodes of one call."""
+        return self.per_order
+
+    async def reserve(self, order: Order) -> Lease:
+        """Buys."""
+        fault = self._enter("reserve")
+        if fault is Fault.LOST_BEFORE or fault is Fault.DOWN:
+            raise OutcomeUnknown(self.provider, "the answer was lost")
+        if fault is Fault.CRASH_BEFORE:
+            raise Crash
+        if fault is Fault.NO_CAPACITY:
+            raise InsufficientCapacity(self.provider, "no stock")
+        if fault is Fault.REJECTED:
+            raise OrderRejected(self.provider, "not like this")
+        if fault is Fault.RATE_LIMITED:
+            raise RateLimited(self.provider, "too many calls")
+        instance = self._same_token(order) or self._create(order, failed=fault is Fault.NO_CAPACITY_LATER)
+        if fault is Fault.CRASH:
+            raise Crash
+        if fault is Fault.LOST_AFTER:
+            raise OutcomeUnknown(self.provider, "the answer was lost")
+        lease = self._lease(instance)
+        return replace(lease, state=LeaseState.PROVISIONING) if instance.failed else lease
+
+    def _same_token(self, order: Order) -> Instance | None:
+        if self.idempotency is not Idempotency.TOKEN:
+            return None
+        return next((i for i in self.ledger if i.tag == order.tag), None)
+
+    def _create(self, order: Order, *, failed: bool) -> Instance:
+        now = self.clock.now()
+        instance = Instance(
+            reference=f"i-{len(self.ledger):04}",
+            tag=order.tag,
+            nodes=order.nodes,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+            created_at=now,
+            visible_at=now + timedelta(seconds=self.visible_after_s),
+            window=order.window,
+            failed=failed,
+            released_at=now if failed else None,
+        )
+        self.ledger.append(instance)
+        return instance
+
+    def _has_ended(self, instance: Instance) -> bool:
+        return instance.window is not None and instance.window.end <= self.clock.now()
+
+    def _lease(self, instance: Instance) -> Lease:
+        return Lease(
+            provider=self.provider,
+            reference=instance.reference,
+            state=self._state(instance),
+            tag=instance.tag,
+            nodes=instance.nodes,
+            sku=instance.sku,
+            region=instance.region,
+            window=instance.window,
+        )
+
+    def _state(self, instance: Instance) -> LeaseState:
+        now = self.clock.now()
+        if instance.failed:
+            return LeaseState.FAILED
+        if instance.released_at is not None or self._has_ended(instance):
+            return LeaseState.ENDED
+        if instance.window is not None and now < instance.window.start:
+            return LeaseState.SCHEDULED
+        if now < instance.created_at + timedelta(seconds=self.provision_s):
+            return LeaseState.PROVISIONING
+        return LeaseState.ACTIVE
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One lease."""
+        if self._enter("find") is not None:
+            raise ProviderUnavailable(self.provider, "down")
+        for instance in self.ledger:
+            if instance.reference == reference and instance.released_at is None:
+                return self._lease(instance)
+        raise LeaseNotFound(self.provider, f"no lease {reference}")
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """What is open and visible."""
+        if self._enter("list") is not None:
+            raise ProviderUnavailable(self.provider, "down")
+        now = self.clock.now()
+        return [self._lease(i) for i in self.open_instances() if i.visible_at <= now]
+
+    async def release(self, lease: Lease) -> None:
+        """Ends one."""
+        fault = self._enter("release")
+        if fault is Fault.LOST_BEFORE or fault is Fault.DOWN:
+            raise ProviderUnavailable(self.provider, "down")
+        if fault is Fault.CRASH_BEFORE:
+            raise Crash
+        for index, instance in enumerate(self.ledger):
+            if instance.reference == lease.reference and instance.released_at is None:
+                if self._state(instance) is LeaseState.PROVISIONING:
+                    raise ReleaseRefused(self.provider, "still provisioning", forever=False)
+                self.ledger[index] = replace(instance, released_at=self.clock.now())
+        if fault is Fault.LOST_AFTER:
+            raise ProviderUnavailable(self.provider, "the answer was lost")
+        if fault is Fault.CRASH:
+            raise Crash
+
+    def preempt(self, reference: str) -> None:
+        """The provider takes one back."""
+        for index, instance in enumerate(self.ledger):
+            if instance.reference == reference:
+                self.ledger[index] = replace(instance, released_at=self.clock.now())

@@ -1,0 +1,164 @@
+"""A small deterministic performance core for tests of placement.
+
+Training: tokens / (rate of the GPU × GPUs) seconds, plus nothing; spot adds a share per interruption.
+Serving: requests/s of the GPU × GPUs of the replica. Memory: a model fits where its GB are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.plan import Obstacle
+from broker.domain.sku import Sku
+from broker.domain.workload import Batch, Precision, Serving, Training
+from optimizer.performance.estimator import ServingConfig
+
+
+@dataclass(frozen=True)
+class FakeGpu:
+    tokens_per_s: float
+    requests_per_s: float
+    cold_start_s: float = 600.0
+
+
+GPUS = {
+    "BIG": FakeGpu(1000.0, 4.0),
+    "MID": FakeGpu(400.0, 2.5),
+    "TINY": FakeGpu(100.0, 1.0, 300.0),
+}
+
+
+def _estimate(value: dict[str, float]) -> Estimate:
+    return Estimate(value, {k: v * 0.9 for k, v in value.items()}, {k: v * 1.1 for k, v in value.items()})
+
+
+def _memory_gb(params: float) -> float:
+    return 2 * params / 1e9
+
+
+class FakeTrainingTable:
+    def __init__(
+        self, core: FakeEstimator, workloads: Sequence[Training], skus: Sequence[Sku], counts: Sequence[int]
+    ):
+        self._core, self._workloads, self._skus = core, workloads, skus
+        self.node_counts = np.asarray(counts, dtype=np.int64)
+        self.hours = np.full((len(workloads), len(skus), len(counts)), np.inf)
+        for w, s, n in np.ndindex(*self.hours.shape):
+            found = core.training_at(workloads[w], skus[s], int(counts[n]), self.layout(w, s, n))
+            if found is not None:
+                self.hours[w, s, n] = found["hours"]
+        self.fits = np.isfinite(self.hours)
+
+    def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> NDArray[np.float64]:
+        rates = np.atleast_1d(np.asarray(interruptions_per_hour, dtype=np.float64))
+        return np.array([self.estimate(w, s, n, float(rate))["hours"] for rate in rates])
+
+    def layout(self, w: int, s: int, n: int) -> Parallelism:
+        return Parallelism(dp=self._skus[s].gpus_per_node * int(self.node_counts[n]))
+
+    def estimate(self, w: int, s: int, n: int, interruptions_per_hour: float = 0.0) -> Estimate:
+        found = self._core.training_at(
+            self._workloads[w],
+            self._skus[s],
+            int(self.node_counts[n]),
+            self.layout(w, s, n),
+            interruptions_per_hour,
+        )
+        assert found is not None
+        return found
+
+    def bottleneck(self, w: int, s: int, n: int) -> str:
+        return "compute"
+
+    def obstacle(self, w: int, s: int) -> Obstacle | None:
+        if self.fits[w, s].any():
+            return None
+        return Obstacle.MEMORY if self._skus[s].gpu in GPUS else Obstacle.GPU_UNKNOWN
+
+
+class FakeServingTable:
+    def __init__(self, core: FakeEstimator, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]):
+        self._core, self._workloads, self._skus = core, workloads, skus
+        self.configs = tuple(ServingConfig(Precision.BF16, tp, tp, 1) for tp in core.replica_sizes)
+        shape = (len(workloads), len(skus), len(self.configs))
+        self.requests_per_s, self.cold_start_s = np.zeros(shape), np.zeros(shape)
+        for w, s, c in np.ndindex(*shape):
+            found = core.serving_at(workloads[w], skus[s], Precision.BF16, self.layout(w, s, c), 1.0)
+            if found is not None:
+                self.requests_per_s[w, s, c] = found["requests_per_s_per_replica"]
+                self.cold_start_s[w, s, c] = found["cold_start_s"]
+        self.fits = self.requests_per_s > 0
+
+    def layout(self, w: int, s: int, c: int) -> Parallelism:
+        return Parallelism(tp=self.configs[c].tp)
+
+    def estimate(self, w: int, s: int, c: int, usd_per_replica_hour: float) -> Estimate:
+        found = self._core.serving_at(
+            self._workloads[w], self._skus[s], Precision.BF16, self.layout(w, s, c), usd_per_replica_hour
+        )
+        assert found is not None
+        return found
+
+    def bottleneck(self, w: int, s: int, c: int) -> str:
+        return "HBM bandwidth"
+
+    def obstacle(self, w: int, s: int) -> Obstacle | None:
+        if self.fits[w, s].any():
+            return None
+        return Obstacle.MEMORY if self._skus[s].gpu in GPUS else Obstacle.GPU_UNKNOWN
+
+
+class FakeEstimator:
+    def __init__(self, replica_sizes: Sequence[int] = (1, 2)) -> None:
+        self.replica_sizes = tuple(replica_sizes)
+
+    def training(
+        self, workloads: Sequence[Training], skus: Sequence[Sku], node_counts: Sequence[int]
+    ) -> FakeTrainingTable:
+        return FakeTrainingTable(self, workloads, skus, node_counts)
+
+    def serving(self, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> FakeServingTable:
+        return FakeServingTable(self, workloads, skus)
+
+    def training_at(
+        self,
+        workload: Training,
+        sku: Sku,
+        nodes: int,
+        layout: Parallelism,
+        interruptions_per_hour: float = 0.0,
+    ) -> Estimate | None:
+        gpu = GPUS.get(sku.gpu)
+        gpus = nodes * sku.gpus_per_node
+        if gpu is None or _memory_gb(workload.model.total_params) > gpus * sku.gpu_memory_gb:
+            return None
+        tokens_per_s = gpu.tokens_per_s * gpus
+        hours = workload.tokens * (1 + workload.headroom) / tokens_per_s / 3600
+        hours *= 1 + nodes * interruptions_per_hour
+        return _estimate({"tokens_per_s": tokens_per_s, "hours": hours, "goodput": 1.0})
+
+    def serving_at(
+        self,
+        workload: Serving | Batch,
+        sku: Sku,
+        precision: Precision,
+        layout: Parallelism,
+        usd_per_replica_hour: float,
+    ) -> Estimate | None:
+        gpu = GPUS.get(sku.gpu)
+        fits = _memory_gb(workload.model.total_params) <= layout.tp * sku.gpu_memory_gb
+        if gpu is None or sku.gpus_per_node % layout.tp or precision not in workload.precisions or not fits:
+            return None
+        rate = gpu.requests_per_s * layout.tp
+        return _estimate(
+            {
+                "requests_per_s_per_replica": rate,
+                "cold_start_s": gpu.cold_start_s,
+                "usd_per_million_tokens": usd_per_replica_hour / rate,
+            }
+        )

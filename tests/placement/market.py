@@ -1,0 +1,129 @@
+"""Small markets and workloads for tests of placement. Time counts in hours from the horizon's start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, cast
+
+from broker.catalogue import load_models
+from broker.domain.offer import NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
+from broker.domain.plan import Plan
+from broker.domain.sku import Fabric, FabricKind, Sku
+from broker.domain.window import Segment, Window
+from broker.domain.workload import (
+    Batch,
+    PlanRequest,
+    Precision,
+    Redundancy,
+    Serving,
+    Slo,
+    Traffic,
+    TrafficShape,
+    Training,
+    Workload,
+)
+from broker.ports import PlanOptions
+from optimizer.performance.estimator import Estimator
+from optimizer.planner import JointPlanner
+from tests.placement.fake_estimator import FakeEstimator
+
+T0 = datetime(2026, 11, 23, tzinfo=UTC)
+MODEL = load_models()["Llama-3.1-8B"]
+
+
+def at(hours: float) -> datetime:
+    return T0 + timedelta(hours=hours)
+
+
+def sku(gpu: str = "BIG", gpus: int = 1, joined: int = 0, name: str = "") -> Sku:
+    fabric = Fabric(FabricKind.INFINIBAND, 3200.0, joined) if joined else None
+    return Sku(name or f"{gpu}-x{gpus}", gpu, gpus, 80.0, fabric=fabric)
+
+
+def offer(name: str, usd: str, **changes: Any) -> Offer:
+    """An on-demand offer of one BIG GPU a node; ``gpu``, ``gpus``, ``joined`` and ``nodes`` are shorthands."""
+    kind = sku(changes.pop("gpu", "BIG"), changes.pop("gpus", 1), changes.pop("joined", 0))
+    nodes = changes.pop("nodes", None)
+    made = Offer(
+        offer_id=name,
+        provider=changes.pop("provider", "lambda"),
+        sku=kind,
+        region=changes.pop("region", "us-east"),
+        tier=changes.pop("tier", Tier.ON_DEMAND),
+        price_usd_per_node_hour=Decimal(usd),
+        observed_at=T0,
+        source="test",
+        native=NativePrice(Decimal(usd), "USD", "node_hour"),
+        stock=Stock(nodes=nodes),
+    )
+    return replace(made, **changes)
+
+
+def window(kind: WindowKind, *stretches: tuple[float, float, int], **changes: Any) -> WindowTerms:
+    segments = tuple(Segment(at(a), at(b), n) for a, b, n in stretches)
+    return WindowTerms(kind, segments, **changes)
+
+
+def training(name: str = "run", gpu_hours: float = 10, **changes: Any) -> Training:
+    """A run that takes ``gpu_hours`` on BIG GPUs."""
+    base = Training(
+        name=name,
+        team="team",
+        model=MODEL,
+        tokens=gpu_hours * 3600 * 1000.0,
+        sequence_length=2048,
+        global_batch_tokens=1e6,
+        precision=Precision.BF16,
+        earliest_start=at(0),
+        deadline=at(48),
+    )
+    return replace(base, **changes)
+
+
+def serving(name: str = "chat", hourly: Sequence[float] = (3.0,), **changes: Any) -> Serving:
+    """A service with an hourly demand list that repeats."""
+    traffic = Traffic(100, 100, TrafficShape.HOURLY, max(hourly), hourly_requests_per_s=tuple(hourly))
+    base = Serving(name=name, team="team", model=MODEL, traffic=traffic, slo=Slo(1000, 50))
+    zones, spare = changes.pop("zones", 1), changes.pop("spare", 0)
+    return replace(base, redundancy=Redundancy(zones, spare), **changes)
+
+
+def batch(name: str = "batch", requests: float = 100_000, **changes: Any) -> Batch:
+    base = Batch(
+        name=name,
+        team="team",
+        model=MODEL,
+        requests=requests,
+        input_tokens=100,
+        output_tokens=100,
+        earliest_start=at(0),
+        deadline=at(48),
+    )
+    return replace(base, **changes)
+
+
+def request(*workloads: Workload, hours: float = 48, **changes: Any) -> PlanRequest:
+    return PlanRequest("team", Window(at(0), at(hours)), tuple(workloads), **changes)
+
+
+def planner(estimator: FakeEstimator | None = None) -> JointPlanner:
+    return JointPlanner(cast(Estimator, estimator or FakeEstimator()))
+
+
+def plan(
+    asked: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime = T0,
+    estimator: FakeEstimator | None = None,
+    **options: Any,
+) -> Plan:
+    """A checked plan without baselines, as near to the optimum as can be proven."""
+    chosen = {"time_limit_s": 20.0, "gap": 0.0, "baselines": False, **options}
+    return planner(estimator).plan(asked, offers, as_of, PlanOptions(**chosen))
+
+
+def total(found: Plan) -> Decimal:
+    return found.cost_usd + found.penalty_usd

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
+from broker.ports import PlanRecord
+from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
+from broker.services.reservations import ReservationsService, ReservingRules
+from tests.fakes.clock import FakeClock
+from tests.fakes.examples import a_record
+from tests.fakes.notifier import RecordingNotifier
+from tests.fakes.provider import FakeProvider
+from tests.fakes.store import Tables
+
+SETTLE = timedelta(minutes=2)
+GRACE = timedelta(minutes=15)
+
+
+@dataclass
+class House:
+    """A broker with one fake provider, as the wiring would build it."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    tables: Tables = field(default_factory=Tables)
+    notifier: RecordingNotifier = field(default_factory=RecordingNotifier)
+    idempotency: Idempotency = Idempotency.TAG
+
+    def __post_init__(self) -> None:
+        self.provider = FakeProvider(self.clock, idempotency=self.idempotency)
+        self.restart()
+
+    def restart(self) -> None:
+        """New services over the same store and cloud, as after a crash."""
+        reservers = {"fake": self.provider}
+        self.reservations = ReservationsService(
+            self.tables.unit_of_work, reservers, self.clock, self.notifier, rules=ReservingRules()
+        )
+        self.reconcile = ReconcileService(
+            self.tables.unit_of_work,
+            reservers,
+            self.clock,
+            self.notifier,
+            rules=ReconcileRules(settle=SETTLE, stray_grace=GRACE, max_strays=50),
+        )
+
+    def sell(self, *offers: Offer) -> None:
+        """Puts offers on sale."""
+        self.tables.put_offers(*offers)
+
+    def store_plan(self, plan: Plan, *, needs_approval: bool = False) -> PlanRecord:
+        """Stores a plan that is done."""
+        record = a_record(plan, needs_approval=needs_approval)
+        self.tables.plans[record.plan_id] = record
+        return record
+
+    def rows(self) -> list[Reservation]:
+        """Every reservation."""
+        return list(self.tables.reservations.values())
+
+    def states(self) -> list[ReservationState]:
+        """States of every reservation, in the order of their intents."""
+        return [row.state for row in self.rows()]
+
+    async def settle(self, passes: int = 12) -> ReconcileReport:
+        """Passes of the reconciler with time between them; the last report."""
+        for _ in range(passes):
+            self.clock.advance(minutes=3)
+            report = await self.reconcile.run_once()
+        return report
+
+    def assert_agreement(self) -> None:
+        """The judge is the ledger: what is open there is held here, once, and nothing else."""
+        held = [unit.reference for row in self.rows() for unit in row.units if unit.state is UnitState.HELD]
+        assert sorted(i.reference for i in self.provider.open_instances()) == sorted(map(str, held))
+        assert len(set(held)) == len(held)
+
+    def set_time(self, offer: Offer, seen_at: datetime) -> None:
+        """Pretends that ``offer`` was polled again."""
+        self.sell(replace(offer, observed_at=seen_at))
+
+
+@pytest.fixture
+def house() -> House:
+    return House()

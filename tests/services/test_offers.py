@@ -1,0 +1,97 @@
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from broker.domain.errors import InputError
+from broker.domain.market import ChangeKind
+from broker.domain.offer import OfferBatch
+from broker.services.offers import OfferFilter, OffersService
+from tests.fakes.clock import FakeClock
+from tests.fakes.examples import an_offer
+from tests.fakes.provider import FakeProvider, Fault
+from tests.fakes.store import Tables
+
+
+class Broken:
+    """An adapter with a bug."""
+
+    provider = "broken"
+
+    async def list_offers(self, observed_at: object) -> OfferBatch:
+        raise KeyError("price")
+
+
+async def test_a_round_stores_offers_and_changes() -> None:
+    clock, tables = FakeClock(), Tables()
+    source = FakeProvider(clock, offers=(an_offer("a", "2"), an_offer("b", "3")))
+    service = OffersService(tables.unit_of_work, {"fake": source}, clock)
+    (first,) = await service.refresh()
+    assert {change.kind for change in first.changes} == {ChangeKind.NEW}
+
+    clock.advance(minutes=1)
+    source.offers = (an_offer("a", "1.5"), an_offer("c", "9"))
+    (second,) = await service.refresh(["fake"])
+
+    kinds = {change.offer_id: change.kind for change in second.changes}
+    assert kinds == {"a": ChangeKind.PRICE, "b": ChangeKind.GONE, "c": ChangeKind.NEW}
+    assert [offer.offer_id for offer in await service.find_offers()] == ["a", "c"]
+    assert await service.find_offers(OfferFilter(gpu="L4")) == ()
+    assert await service.find_as_of() == clock.now()
+
+
+async def test_one_failing_provider_leaves_the_others_alone_and_its_offers_standing() -> None:
+    clock, tables = FakeClock(), Tables()
+    good = FakeProvider(clock, "good", offers=(an_offer("g", provider="good"),))
+    bad = FakeProvider(clock, "bad", offers=(an_offer("x", provider="bad"),))
+    service = OffersService(tables.unit_of_work, {"good": good, "bad": bad, "broken": Broken()}, clock)
+    await service.refresh()
+    bad.fail("list_offers", Fault.DOWN)
+    clock.advance(minutes=30)
+
+    rounds = {round_.provider: round_ for round_ in await service.refresh()}
+
+    assert rounds["good"].error is None
+    assert "down" in (rounds["bad"].error or "")
+    assert "KeyError" in (rounds["broken"].error or "")
+    assert {offer.offer_id for offer in await service.find_offers()} == {"g", "x"}
+    feeds = {feed.provider: feed for feed in await service.find_feeds()}
+    assert feeds["good"].stale_since is None
+    assert feeds["bad"].stale_since is not None
+
+
+async def test_offers_without_a_price_and_doubles_are_rejected_with_a_reason() -> None:
+    clock, tables = FakeClock(), Tables()
+    source = FakeProvider(clock, offers=(an_offer("a", "0"), an_offer("b", "1"), an_offer("b", "2")))
+    (round_,) = await OffersService(tables.unit_of_work, {"fake": source}, clock).refresh()
+    assert round_.offers == 1
+    assert [(row.row, "zero" in row.reason or "twice" in row.reason) for row in round_.rejected] == [
+        ("a", True),
+        ("b", True),
+    ]
+
+
+async def test_a_silent_feed_turns_stale() -> None:
+    clock, tables = FakeClock(), Tables()
+    service = OffersService(
+        tables.unit_of_work, {"fake": FakeProvider(clock)}, clock, stale_after=timedelta(minutes=5)
+    )
+    assert (await service.find_feeds())[0].last_success_at is None
+    await service.refresh()
+    seen = clock.now()
+    clock.advance(minutes=6)
+    assert (await service.find_feeds())[0].stale_since == seen
+
+
+async def test_an_unknown_provider_is_named() -> None:
+    service = OffersService(Tables().unit_of_work, {}, FakeClock())
+    with pytest.raises(InputError, match="nowhere"):
+        await service.refresh(["nowhere"])
+
+
+async def test_prices_over_time() -> None:
+    clock, tables = FakeClock(), Tables()
+    source = FakeProvider(clock, offers=(an_offer("a", "2"),))
+    service = OffersService(tables.unit_of_work, {"fake": source}, clock)
+    await service.refresh()
+    assert tables.points[0].price_usd_per_node_hour == Decimal(2)

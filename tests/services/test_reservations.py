@@ -1,0 +1,283 @@
+from datetime import timedelta
+
+import pytest
+
+from broker.domain.errors import (
+    ApprovalRequired,
+    Conflict,
+    InputError,
+    InsufficientCapacity,
+    NotFound,
+    NotPermitted,
+    OrderRejected,
+    OverBudget,
+    StalePlan,
+)
+from broker.domain.offer import CancelRule
+from broker.domain.plan import Plan
+from broker.domain.reservation import Idempotency, ReservationState
+from broker.domain.workload import WorkloadKind
+from broker.services.reservations import ReservationsService
+from tests.fakes.clock import NOON
+from tests.fakes.examples import (
+    ADMIN,
+    ALICE,
+    BOB,
+    READER,
+    a_placement,
+    a_plan,
+    a_request,
+    a_segment,
+    an_offer,
+    listed_terms,
+    slot_terms,
+)
+from tests.fakes.provider import Fault
+from tests.services.conftest import House
+
+ACTIVE, HELD, SCHEDULED = ReservationState.ACTIVE, ReservationState.HELD, ReservationState.SCHEDULED
+FAILED, RELEASED = ReservationState.FAILED, ReservationState.RELEASED
+SERVING = WorkloadKind.SERVING
+
+
+def fleet_plan(house: House) -> Plan:
+    """A run of two nodes now, and a fleet that grows from one node to two after four hours."""
+    run, fleet = an_offer("run", "10"), an_offer("fleet", "3")
+    house.sell(run, fleet)
+    plan = a_plan(
+        a_placement(run, [a_segment(0, 10, 2)]),
+        a_placement(fleet, [a_segment(0, 4, 1), a_segment(4, 8, 2)], "chat", SERVING),
+    )
+    house.store_plan(plan)
+    return plan
+
+
+async def test_a_plan_is_held_and_what_starts_later_waits(house: House) -> None:
+    fleet_plan(house)
+    rows = await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert {(row.workload, row.nodes, row.state) for row in rows} == {
+        ("chat", 1, SCHEDULED),
+        ("chat", 1, ACTIVE),
+        ("train", 2, ACTIVE),
+    }
+    assert len(house.provider.open_instances()) == 3
+    assert all(i.tag.startswith("broker-test-rsv-") for i in house.provider.ledger)
+    house.assert_agreement()
+
+
+async def test_every_intent_is_stored_before_the_first_call(house: House) -> None:
+    fleet_plan(house)
+    await house.reservations.reserve_plan(ALICE, "plan-1")
+    actions = [entry.action for entry in house.tables.audit]
+    assert actions[:3] == ["reservation.intend"] * 3
+    assert actions[3:5] == ["reservation.order", "reservation.held"]
+    assert {entry.actor for entry in house.tables.audit} == {"key-alice"}
+
+
+async def test_refused_capacity_leaves_nothing_held_and_says_what_it_cost(house: House) -> None:
+    fleet_plan(house)
+    house.provider.fail("reserve", Fault.NONE, Fault.NONE, Fault.NO_CAPACITY)
+    with pytest.raises(InsufficientCapacity, match=r"no stock; .* given back, it cost 13\.00 USD"):
+        await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert house.provider.open_instances() == []
+    assert set(house.states()) <= {FAILED, RELEASED}
+    assert "reservation.failed" in house.notifier.events()
+
+
+async def test_a_window_that_nobody_takes_back_is_bought_last(house: House) -> None:
+    block = an_offer("block", "40", window=listed_terms(NOON + timedelta(hours=1), 24), upfront="1920")
+    free, fleet = an_offer("free", "9", window=slot_terms(NOON, 24)), an_offer("fleet", "3")
+    house.sell(block, free, fleet)
+    plan = a_plan(
+        a_placement(block, [a_segment(1, 25, 2)]),
+        a_placement(fleet, [a_segment(0, 8)], "chat", SERVING),
+        a_placement(free, [a_segment(2, 6)], "other"),
+    )
+    house.store_plan(plan)
+    house.provider.per_order = None
+    await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert [instance.sku for instance in house.provider.ledger] == ["sku-free", "sku-fleet", "sku-block"]
+    windows = [instance.window for instance in house.provider.ledger]
+    assert windows[1] is None
+    assert windows[2] is not None
+    assert windows[2].hours == 24
+
+
+async def test_the_dear_window_is_not_bought_when_the_cheap_part_fails(house: House) -> None:
+    block = an_offer("block", "40", window=listed_terms(NOON + timedelta(hours=1), 24), upfront="1920")
+    fleet = an_offer("fleet", "3")
+    house.sell(block, fleet)
+    house.store_plan(
+        a_plan(
+            a_placement(block, [a_segment(1, 25, 2)]),
+            a_placement(fleet, [a_segment(0, 8)], "chat", SERVING),
+        )
+    )
+    house.provider.fail("reserve", Fault.REJECTED)
+    with pytest.raises(OrderRejected, match=r"it cost 0\.00 USD"):
+        await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert house.provider.ledger == []
+    assert house.provider.calls.count("reserve") == 1
+
+
+async def test_prices_past_the_tolerance_make_a_plan_stale(house: House) -> None:
+    plan = fleet_plan(house)
+    house.sell(an_offer("run", "10.5"))
+    with pytest.raises(StalePlan, match=r"run .*200\.00 USD and costs 210\.00 USD"):
+        await house.reservations.reserve_plan(ALICE, plan.plan_id)
+    house.sell(an_offer("run", "10.1"))
+    assert await house.reservations.reserve_plan(ALICE, plan.plan_id)
+
+
+async def test_an_offer_that_went_away_makes_a_plan_stale(house: House) -> None:
+    fleet_plan(house)
+    del house.tables.offers["run"]
+    with pytest.raises(StalePlan, match=r"run .* is gone"):
+        await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert house.tables.reservations == {}
+
+
+async def test_a_plan_over_the_limit_waits_for_finance(house: House) -> None:
+    plan = fleet_plan(house)
+    house.store_plan(plan, needs_approval=True)
+    with pytest.raises(ApprovalRequired, match="approve"):
+        await house.reservations.reserve_plan(ALICE, "plan-1")
+
+
+async def test_a_plan_is_not_reserved_twice_nor_by_others(house: House) -> None:
+    fleet_plan(house)
+    await house.reservations.reserve_plan(ALICE, "plan-1")
+    with pytest.raises(Conflict, match="already"):
+        await house.reservations.reserve_plan(ALICE, "plan-1")
+    with pytest.raises(NotFound):
+        await house.reservations.reserve_plan(BOB, "plan-1")
+    with pytest.raises(NotPermitted):
+        await house.reservations.reserve_plan(READER, "plan-1")
+    assert len(house.provider.ledger) == 3
+
+
+async def test_a_budget_holds_at_todays_prices(house: House) -> None:
+    fleet_plan(house)
+    service = ReservationsService(
+        house.tables.unit_of_work,
+        {"fake": house.provider},
+        house.clock,
+        house.notifier,
+        read_request=lambda document: a_request(budget="200"),
+    )
+    with pytest.raises(OverBudget, match=r"236\.00 USD now, the budget is 200 USD"):
+        await service.reserve_plan(ALICE, "plan-1")
+
+
+async def test_a_run_that_begins_late_keeps_its_length_within_patience(house: House) -> None:
+    run = an_offer("run", "10")
+    house.sell(run)
+    house.store_plan(a_plan(a_placement(run, [a_segment(0, 10)])))
+    house.clock.advance(minutes=30)
+    (row,) = await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert row.end == NOON + timedelta(hours=10, minutes=30)
+    house.store_plan(a_plan(a_placement(run, [a_segment(0, 10)]), plan_id="plan-2"))
+    house.clock.advance(hours=1)
+    with pytest.raises(StalePlan, match="has passed"):
+        await house.reservations.reserve_plan(ALICE, "plan-2")
+
+
+@pytest.mark.parametrize("idempotency", [Idempotency.TAG, Idempotency.NEITHER])
+async def test_a_lost_answer_stops_the_buying(idempotency: Idempotency) -> None:
+    house = House(idempotency=idempotency)
+    fleet_plan(house)
+    house.provider.fail("reserve", Fault.LOST_AFTER)
+    rows = await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert [row.state for row in rows].count(ReservationState.UNKNOWN) == 1
+    assert len(house.provider.ledger) == 1
+
+
+async def test_a_token_makes_the_same_call_safe_at_once() -> None:
+    house = House(idempotency=Idempotency.TOKEN)
+    fleet_plan(house)
+    house.provider.fail("reserve", Fault.LOST_AFTER)
+    await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert ReservationState.UNKNOWN not in house.states()
+    assert len(house.provider.ledger) == 3
+    house.assert_agreement()
+
+
+async def test_one_offer_is_held_until_it_is_released(house: House) -> None:
+    house.sell(an_offer("o-1", stock=4))
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 2, workload="dev")
+    assert (row.state, row.end, len(row.provider_references)) == (ACTIVE, None, 2)
+    with pytest.raises(NotFound):
+        await house.reservations.release(BOB, row.reservation_id)
+    house.clock.advance(minutes=5)
+    assert (await house.reservations.release(ALICE, row.reservation_id)).state is RELEASED
+    assert (await house.reservations.release(ALICE, row.reservation_id)).state is RELEASED
+    assert house.provider.open_instances() == []
+    assert house.provider.calls.count("release") == 2
+
+
+async def test_what_is_not_bought_yet_just_ends(house: House) -> None:
+    house.sell(an_offer("o-1"))
+    start = house.clock.now() + timedelta(hours=2)
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1, start, start + timedelta(hours=1))
+    assert row.state is SCHEDULED
+    assert (await house.reservations.release(ALICE, row.reservation_id)).state is RELEASED
+    assert house.provider.calls == []
+
+
+async def test_stock_is_not_sold_twice(house: House) -> None:
+    offer = an_offer("o-1", stock=3)
+    house.sell(offer)
+    await house.reservations.reserve_offer(ALICE, "o-1", 2)
+    with pytest.raises(Conflict, match="1 left of the 3"):
+        await house.reservations.reserve_offer(BOB, "o-1", 2)
+    later = house.clock.now() + timedelta(seconds=1)
+    house.set_time(an_offer("o-1", stock=2), later)
+    assert (await house.reservations.reserve_offer(BOB, "o-1", 2)).state is ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("nodes", "start_h", "end_h", "pointer"),
+    [(0, None, None, "/nodes"), (9, None, None, "/nodes"), (1, -5, 5, "/start"), (1, 2, 1, "/end")],
+)
+async def test_bad_wishes_name_the_field(
+    house: House, nodes: int, start_h: float | None, end_h: float | None, pointer: str
+) -> None:
+    house.sell(an_offer("o-1", stock=8))
+    start = None if start_h is None else NOON + timedelta(hours=start_h)
+    end = None if end_h is None else NOON + timedelta(hours=end_h)
+    with pytest.raises(InputError) as caught:
+        await house.reservations.reserve_offer(ALICE, "o-1", nodes, start, end)
+    assert [problem.pointer for problem in caught.value.problems] == [pointer]
+    assert house.tables.reservations == {}
+
+
+async def test_windows_are_sold_as_they_are_listed(house: House) -> None:
+    terms = listed_terms(NOON + timedelta(hours=1), 24)
+    house.sell(an_offer("block", window=terms, stock=None))
+    wrong_end = NOON + timedelta(hours=3)
+    with pytest.raises(InputError, match="one of the windows as sold"):
+        await house.reservations.reserve_offer(ALICE, "block", 1, NOON + timedelta(hours=1), wrong_end)
+    row = await house.reservations.reserve_offer(ALICE, "block", 2)
+    assert (row.state, row.start, row.end) == (SCHEDULED, terms.segments[0].start, terms.segments[0].end)
+    left = await house.reservations.release(ALICE, row.reservation_id)
+    assert left.state is ReservationState.RELEASING
+    assert "release" not in house.provider.calls
+
+
+async def test_slots_follow_the_sellers_grid(house: House) -> None:
+    house.sell(an_offer("slots", window=slot_terms(NOON, 24, cancel=CancelRule.RESELL), stock=None))
+    begin = NOON + timedelta(hours=2)
+    with pytest.raises(InputError, match="multiple of 1"):
+        await house.reservations.reserve_offer(ALICE, "slots", 1, begin, begin + timedelta(minutes=90))
+    with pytest.raises(InputError, match="a window within"):
+        await house.reservations.reserve_offer(ALICE, "slots", 1, begin, begin + timedelta(hours=48))
+    row = await house.reservations.reserve_offer(ALICE, "slots", 1, begin, begin + timedelta(hours=2))
+    assert row.state is SCHEDULED
+
+
+async def test_lists_show_the_own_team(house: House) -> None:
+    house.sell(an_offer("o-1"))
+    await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    await house.reservations.reserve_offer(BOB, "o-1", 1)
+    assert len((await house.reservations.find_reservations(ALICE)).items) == 1
+    assert len((await house.reservations.find_reservations(ADMIN)).items) == 2
