@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
@@ -18,11 +18,12 @@ class Background:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Runs ``work`` beside everything else."""
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Runs ``work`` beside everything else; who awaits the task and is cancelled cancels it too."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -30,10 +31,12 @@ class Background:
             log.error("background work failed", exc_info=task.exception())
 
     async def stop(self) -> None:
-        """Cancels what still runs; what was stored as unfinished is taken up at the next start."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Cancels what still runs and waits for its end; what is unfinished is taken up at the next start."""
+        while self._tasks:
+            ending = tuple(self._tasks)
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
 
 
 @dataclass
@@ -46,8 +49,4 @@ class Readiness:
 
     def as_document(self) -> dict[str, bool]:
         """Each condition by name."""
-        return {
-            "schema_current": self.schema_current,
-            "polled": self.polled,
-            "reconciled": self.reconciled,
-        }
+        return asdict(self)

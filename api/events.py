@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
 
 FINAL_STATES = frozenset({"done", "failed"})
 REMEMBERED_PLANS = 1000
@@ -42,3 +46,23 @@ class PlanEvents:
             self._queues[plan_id].remove(queue)
             if not self._queues[plan_id]:
                 del self._queues[plan_id]
+
+
+async def with_pauses(stream: AsyncIterator[T], pause_s: float) -> AsyncIterator[T | None]:
+    """What ``stream`` gives, and None whenever ``pause_s`` seconds passed without anything."""
+    coming: asyncio.Future[T | None] = asyncio.ensure_future(anext(stream, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=pause_s)
+            if not done:
+                yield None
+                continue
+            item = coming.result()
+            if item is None:
+                return
+            yield item
+            coming = asyncio.ensure_future(anext(stream, None))
+    finally:
+        coming.cancel()
+        with suppress(asyncio.CancelledError):
+            await coming

@@ -147,8 +147,9 @@ def resolve_gpu(name: str, pointer: str, source: str) -> str:
     if stem in gpus and size == f"{gpus[stem].memory_gb:g}GB":
         return stem
     folded = {known.lower(): known for known in gpus}
-    near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
-    near += [key for key in folded if key not in near and key.startswith(f"{name.lower()}-")]
+    near = [key for key in folded if key.startswith(f"{name.lower()}-")]
+    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
+    near += [key for key in close if key not in near]
     expected = "a GPU of config/gpus.csv"
     if near:
         expected += f" (nearest: {', '.join(folded[key] for key in near[:3])})"

@@ -38,6 +38,7 @@ from broker.domain.errors import (
     QuotaExceeded,
     RateLimited,
 )
+from providers.pacing import Breaker, Pace
 from providers.payload import decode_json, decode_model
 
 log = structlog.get_logger(__name__)
@@ -121,7 +122,7 @@ class Reply:
         try:
             return decode_json(self.provider, self.body)
         except PayloadUnreadable as error:
-            raise self.unreadable(str(error)) from error
+            raise self.unreadable(str(error).removeprefix(f"{self.provider}: ")) from error
 
     def json_or_none(self) -> Any:
         """The body as JSON, or None when it is something else (an HTML page of a proxy)."""
@@ -135,7 +136,7 @@ class Reply:
         try:
             return decode_model(self.provider, self.body, model)
         except PayloadUnreadable as error:
-            raise self.unreadable(str(error)) from error
+            raise self.unreadable(str(error).removeprefix(f"{self.provider}: ")) from error
 
     def unreadable(self, message: str) -> ProviderError:
         """The error for an answer that makes no sense: after an order nobody knows what happened."""
@@ -191,41 +192,6 @@ class HttpFactory(Protocol):
         ...
 
 
-class _Pace:
-    """Start times at least an interval apart."""
-
-    def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
-        self.free_at = 0.0
-
-    def take(self, start: float) -> None:
-        """Marks a call that starts at ``start``."""
-        self.free_at = start + self._interval_s
-
-
-class _Breaker:
-    """Open for a while after too many failed calls in a row; then one call may try."""
-
-    def __init__(self, failures: int, open_s: float) -> None:
-        self._failures, self._open_s = failures, open_s
-        self._failed = 0
-        self._opened_at: float | None = None
-
-    def refuses(self, now: float) -> bool:
-        """Whether a call should not be sent at ``now``; a call let through holds the next ones back."""
-        if self._opened_at is None:
-            return False
-        if now - self._opened_at < self._open_s:
-            return True
-        self._opened_at = now
-        return False
-
-    def note(self, failed: bool, now: float) -> None:
-        """Counts the outcome of a call."""
-        self._failed = self._failed + 1 if failed else 0
-        self._opened_at = now if self._failed >= self._failures else None
-
-
 def is_loopback(url: str) -> bool:
     """Whether ``url`` names this machine: then no pace is kept and no proxy is used."""
     host = urlsplit(url).hostname or ""
@@ -255,8 +221,8 @@ class ProviderHttp:
         self._secrets = {secret for secret in secrets if secret}
         self._sleep, self._monotonic, self._jitter = sleep, monotonic, jitter
         self._slots = asyncio.Semaphore(self._policy.concurrency)
-        self._pace = {operation: _Pace(self._policy.interval_s.get(operation, 0)) for operation in Operation}
-        self._any_pace = _Pace(self._policy.any_interval_s)
+        self._pace = {operation: Pace(self._policy.interval_s.get(operation, 0)) for operation in Operation}
+        self._any_pace = Pace(self._policy.any_interval_s)
         self._breakers = {operation: self._new_breaker() for operation in Operation}
         self._client = httpx.AsyncClient(
             headers=dict(headers or {}),
@@ -266,8 +232,8 @@ class ProviderHttp:
         )
         self.last_request_id: str | None = None
 
-    def _new_breaker(self) -> _Breaker:
-        return _Breaker(self._policy.breaker_failures, self._policy.breaker_open_s)
+    def _new_breaker(self) -> Breaker:
+        return Breaker(self._policy.breaker_failures, self._policy.breaker_open_s)
 
     async def aclose(self) -> None:
         """Closes the connections."""

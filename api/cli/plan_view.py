@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import islice
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -22,6 +23,7 @@ from broker.domain.workload import PlanRequest, WorkloadKind
 WIDEST = 130
 ROOMY = 100
 NAME_WIDTH = 22
+MOST_WORKLOADS = 40
 STATUS_STYLE = {
     PlanStatus.OPTIMAL: "bold green",
     PlanStatus.FEASIBLE: "bold yellow",
@@ -197,7 +199,8 @@ def _timeline(plan: Plan, horizon: Window | None, width: int) -> Iterator[Render
         return
     columns = width - NAME_WIDTH - 2
     lines = Text("\nNodes over time\n", style="bold", no_wrap=True)
-    for workload, placements in _by_workload(plan).items():
+    groups = _by_workload(plan)
+    for workload, placements in islice(groups.items(), MOST_WORKLOADS):
         for index, placement in enumerate(placements):
             style = "cyan" if placement.kind is WorkloadKind.TRAINING else "magenta"
             name = _short(workload) if index == 0 else ""
@@ -246,8 +249,11 @@ def _reasons(plan: Plan) -> Iterator[RenderableType]:
     if not plan.placements:
         return
     yield Text("\nWhy", style="bold")
-    for workload, placements in _by_workload(plan).items():
+    groups = _by_workload(plan)
+    for workload, placements in islice(groups.items(), MOST_WORKLOADS):
         yield Padding(_reason(workload, placements), (0, 0, 0, 2))
+    if len(groups) > MOST_WORKLOADS:
+        yield Text(f"  … and {len(groups) - MOST_WORKLOADS} more workloads; --json has all of them", "dim")
 
 
 def _reason(workload: str, placements: Sequence[Placement]) -> Text:

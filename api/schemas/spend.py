@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -14,6 +16,7 @@ from api.schemas.times import Instant, format_time
 from broker.domain.money import ZERO, format_usd
 from broker.domain.spend import ChargeBasis, Interval, SpendRow
 
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd")
 
 
@@ -71,3 +74,14 @@ def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal]]:
     return [
         (format_time(row.period), form.group_by, row.group, str(row.basis), row.usd) for row in form.items
     ]
+
+
+def spend_csv(form: SpendForm) -> str:
+    """The rows as CSV; a name that a spreadsheet would take for a formula is quoted with ``'``."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(CSV_COLUMNS)
+    for period, group_by, group, basis, amount in spend_csv_rows(form):
+        name = f"'{group}" if group.startswith(FORMULA_STARTS) else group
+        writer.writerow([period, group_by, name, basis, format_usd(amount)])
+    return text.getvalue()

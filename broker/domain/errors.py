@@ -6,7 +6,8 @@ BrokerError
 ├── Conflict                   the state of the thing forbids the wish
 │   ├── StalePlan              prices moved past the tolerance, or an offer went away
 │   ├── ConcurrentChange       somebody else wrote the row first
-│   └── IdempotencyMismatch    one key, two bodies
+│   ├── IdempotencyMismatch    one key, two bodies
+│   └── StillAtWork            the first request under a key has not answered yet
 ├── ApprovalRequired           a policy asks for finance's word first
 ├── OverBudget                 the plan costs more than the budget allows
 ├── NotAuthenticated           no key, or an unknown one
@@ -87,6 +88,10 @@ class ConcurrentChange(Conflict):
 
 class IdempotencyMismatch(Conflict):
     """An idempotency key came again with another body."""
+
+
+class StillAtWork(Conflict):
+    """The first request under an idempotency key has not answered yet; ask again shortly."""
 
 
 class ApprovalRequired(BrokerError):

@@ -133,8 +133,15 @@ def decide(reservation: Reservation, sight: Sight) -> Action:
         if unit.state is UnitState.HELD and lease_of(unit, sight.leases) is None
     )
     if lost:
-        return Lost(lost, "ended at the provider")
+        return Lost(lost, _last_words(reservation, lost, sight.leases))
     return _decide_settled(reservation, sight)
+
+
+def _last_words(reservation: Reservation, ordinals: Sequence[int], leases: Sequence[Lease]) -> str:
+    """What the provider says of leases that ended, if it says anything."""
+    references = {reservation.units[ordinal].reference for ordinal in ordinals}
+    words = [lease.detail for lease in leases if lease.reference in references and lease.detail]
+    return f"ended at the provider: {words[0]}" if words else "ended at the provider"
 
 
 def _decide_releasing(reservation: Reservation, sight: Sight) -> Action:

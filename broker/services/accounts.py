@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import ApiKey, AuditEntry, Caller, RememberedAnswer, Scope
-from broker.domain.errors import BrokerError, Conflict, IdempotencyMismatch, NotAuthenticated
+from broker.domain.errors import BrokerError, IdempotencyMismatch, NotAuthenticated, StillAtWork
 from broker.ports import Clock, Page, UnitOfWorkFactory
 
 KEY_PREFIX = "broker_live"
@@ -101,7 +101,7 @@ class AccountsService:
     ) -> Answer:
         """``act``'s answer, or the remembered one when ``key`` came before with the same ``body``.
 
-        Raises IdempotencyMismatch for another body, Conflict while the first is still at work. A
+        Raises IdempotencyMismatch for another body, StillAtWork while the first is still at work. A
         failure of a meant kind gives the key back; after any other the key stays taken, because
         nobody knows what has happened.
         """
@@ -144,7 +144,7 @@ def _replay(standing: RememberedAnswer, claim: RememberedAnswer) -> Answer:
     if standing.body_sha256 != claim.body_sha256:
         raise IdempotencyMismatch(f"the idempotency key {claim.key!r} was used with another body")
     if standing.status is None:
-        raise Conflict(f"the first request under the idempotency key {claim.key!r} is still at work")
+        raise StillAtWork(f"the first request under the idempotency key {claim.key!r} is still at work")
     return Answer(standing.status, standing.body or "", standing.headers or "{}", replayed=True)
 
 

@@ -83,6 +83,7 @@ class PlanningService:
         self._read_request = read_request
         self._rules = rules or PlanningRules()
         self._random_bytes = random_bytes
+        self._under_way: set[str] = set()
 
     async def request_plan(
         self, caller: Caller, document: str, request: PlanRequest, options: PlanOptions
@@ -105,11 +106,19 @@ class PlanningService:
             await uow.plans.add(record)
             await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
             await uow.commit()
+        self._under_way.add(record.plan_id)
         self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
         return record
 
     async def run(self, plan_id: str) -> PlanRecord:
         """Plans now, and stores the plan or the problem; a plan that is done already stays as it is."""
+        self._under_way.add(plan_id)
+        try:
+            return await self._run(plan_id)
+        finally:
+            self._under_way.discard(plan_id)
+
+    async def _run(self, plan_id: str) -> PlanRecord:
         async with self._uow_factory() as uow:
             record = await uow.plans.find(plan_id)
         if record.state not in UNFINISHED:
@@ -157,16 +166,19 @@ class PlanningService:
         await self._notifier.notify(f"plan.{record.state}", record.team, {"plan_id": record.plan_id, **event})
 
     async def recover(self) -> tuple[PlanRecord, ...]:
-        """Runs again what a crash left queued or running, oldest first."""
+        """Runs again what a crash left queued or running, oldest first; not what this process is at."""
         unfinished: list[PlanRecord] = []
         cursor: str | None = None
         while True:
             async with self._uow_factory() as uow:
                 page = await uow.plans.find_page(None, PAGE, cursor)
-            unfinished.extend(record for record in page.items if record.state in UNFINISHED)
+            unfinished.extend(record for record in page.items if self._is_left_over(record))
             cursor = page.next_cursor
             if cursor is None:
                 return tuple([await self.run(record.plan_id) for record in reversed(unfinished)])
+
+    def _is_left_over(self, record: PlanRecord) -> bool:
+        return record.state in UNFINISHED and record.plan_id not in self._under_way
 
     async def approve(self, caller: Caller, plan_id: str) -> PlanRecord:
         """Finance's word on exactly this plan; a second one changes nothing."""

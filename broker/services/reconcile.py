@@ -106,14 +106,10 @@ class ReconcileService:
             actions = []
             for row in rows:
                 if row.offer.provider in clouds:
-                    try:
-                        name = await self._advance(row, clouds[row.offer.provider])
-                    except ConcurrentChange:
-                        name = "overtaken"
-                    except BrokerError as error:
-                        name = "failed"
+                    name, error = await self._try_to_advance(row, clouds[row.offer.provider])
+                    if error is not None:
                         errors.append(f"{row.reservation_id}: {error}")
-                    if name != "Wait":
+                    if name != Wait.__name__:
                         actions.append((row.reservation_id, name))
             report = replace(report, actions=tuple(actions), errors=tuple(errors))
             return await self._sweep(report, clouds, install_id)
@@ -136,6 +132,18 @@ class ReconcileService:
             else:
                 clouds[name] = answer
         return clouds, errors
+
+    async def _try_to_advance(self, row: Reservation, leases: Sequence[Lease]) -> tuple[str, str | None]:
+        """The action's name, and what failed: one reservation must not stop the others."""
+        try:
+            return await self._advance(row, leases), None
+        except ConcurrentChange:
+            return "overtaken", None
+        except BrokerError as error:
+            return "failed", str(error)
+        except Exception as error:  # an adapter's own fault; the row stays as it is for the next pass
+            log.exception("reconciling %s failed unexpectedly", row.reservation_id)
+            return "failed", f"unexpected {type(error).__name__}: {error}"
 
     async def _advance(self, row: Reservation, leases: Sequence[Lease]) -> str:
         """Decides on one reservation as it stands now, and acts; the action's name."""

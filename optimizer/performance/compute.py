@@ -1,6 +1,6 @@
 """Time of one transformer layer and of the head on one GPU: matrix products, attention, small kernels.
 
-Arguments broadcast; times are seconds for one micro-batch, forward unless said otherwise.
+Times are seconds for one micro-batch, forward unless said otherwise; shapes broadcast.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.performance.arrays import Array
-from optimizer.performance.calibration import Calibration, Software
-from optimizer.performance.hardware import Hardware
-from optimizer.performance.layouts import Layouts
+from optimizer.performance.calibration import Compute
+from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes, seen_context
 
 
@@ -25,52 +24,38 @@ class LayerTime:
     elementwise: Array
 
 
-def rank_tokens(layouts: Layouts, sequence_length: Array) -> Array:
-    """Tokens of one micro-batch on one rank before tensor slicing: b·S/c."""
-    return layouts.micro_batch * sequence_length / layouts.cp
-
-
-def product_share(width: Array, rows: Array, calibration: Calibration) -> Array:
+def product_share(width: Array, rows: Array, compute: Compute) -> Array:
     """Share of the matrix ceiling that a slice of ``width`` and ``rows`` reaches (tile and wave loss)."""
-    compute = calibration.compute
     return compute.sustained_share / (1.0 + compute.width_half / width + compute.rows_half / rows)
 
 
-def layer_forward(
-    shapes: Shapes,
-    sequence_length: Array,
-    number_format: str,
-    layouts: Layouts,
-    hw: Hardware,
-    software: Software,
-    calibration: Calibration,
-) -> LayerTime:
+def layer_forward(scenario: Scenario) -> LayerTime:
     """Forward pass of an average layer.
 
     Products: 2·tokens·N_layer/t FLOPs. Attention: 4·tokens·S·width/t, half of it with causal kernels.
     """
-    tokens = rank_tokens(layouts, sequence_length)
-    per_slice = tokens / layouts.tp
-    share = product_share(_slice_width(shapes, layouts), _slice_rows(shapes, tokens, layouts), calibration)
-    imbalance = 1.0 + (calibration.compute.moe_imbalance - 1.0) * _expert_share(shapes)
-    products = 2.0 * per_slice * shapes.layer_params * imbalance / (hw.gemm[number_format] * share)
+    shapes, compute = scenario.shapes, scenario.compute
+    per_slice = scenario.rank_tokens / scenario.layouts.tp
+    share = product_share(_slice_width(scenario), _slice_rows(scenario), compute)
+    imbalance = 1.0 + (compute.moe_imbalance - 1.0) * _expert_share(shapes)
+    rate = scenario.hw.gemm[scenario.run.number_format] * share
     return LayerTime(
-        products=products,
-        attention=_attention(shapes, sequence_length, per_slice, hw, software, calibration),
-        elementwise=_elementwise(shapes, per_slice, number_format, hw, calibration),
+        products=2.0 * per_slice * shapes.layer_params * imbalance / rate,
+        attention=_attention(scenario, per_slice),
+        elementwise=_elementwise(scenario, per_slice),
     )
 
 
-def head_forward(
-    shapes: Shapes, sequence_length: Array, layouts: Layouts, hw: Hardware, cal: Calibration
-) -> Array:
+def head_forward(scenario: Scenario) -> Array:
     """Output head and loss on the last stage, always in 16 bit: 2·tokens·h·V/t FLOPs, logits in FP32."""
-    tokens = rank_tokens(layouts, sequence_length)
+    shapes, hw, compute = scenario.shapes, scenario.hw, scenario.compute
+    per_slice = scenario.rank_tokens / scenario.layouts.tp
     rate = np.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
-    share = product_share(shapes.hidden, tokens, cal)
-    products = 2.0 * tokens * shapes.head_params / layouts.tp / (rate * share)
-    moved = 8.0 * tokens * shapes.vocab / layouts.tp
-    return products + moved / (hw.hbm_bytes_per_s * cal.compute.hbm_share)
+    share = product_share(shapes.hidden, scenario.rank_tokens, compute)
+    moved = 8.0 * per_slice * shapes.vocab
+    return 2.0 * per_slice * shapes.head_params / (rate * share) + moved / (
+        hw.hbm_bytes_per_s * compute.hbm_share
+    )
 
 
 def model_flops_per_token(shapes: Shapes, sequence_length: Array) -> Array:
@@ -83,8 +68,9 @@ def _expert_share(shapes: Shapes) -> Array:
     return shapes.expert_layer_params / np.maximum(shapes.layer_params, 1.0)
 
 
-def _slice_width(shapes: Shapes, layouts: Layouts) -> Array:
+def _slice_width(scenario: Scenario) -> Array:
     """Typical width of a matrix slice: harmonic mean of feed-forward and attention slices."""
+    shapes, layouts = scenario.shapes, scenario.layouts
     experts_apart = (shapes.experts > 0) & (layouts.ep >= layouts.tp)
     one_expert = shapes.ffn / np.maximum(shapes.active_experts, 1.0)
     ffn = np.where(experts_apart, one_expert, one_expert / layouts.tp)
@@ -92,41 +78,34 @@ def _slice_width(shapes: Shapes, layouts: Layouts) -> Array:
     return 2.0 / (1.0 / ffn + 1.0 / np.maximum(attention, 1.0))
 
 
-def _slice_rows(shapes: Shapes, tokens: Array, layouts: Layouts) -> Array:
+def _slice_rows(scenario: Scenario) -> Array:
     """Rows of the products: tokens, or for experts the tokens that one expert gets."""
+    shapes, layouts, tokens = scenario.shapes, scenario.layouts, scenario.rank_tokens
     routed = tokens * layouts.ep * shapes.active_experts / np.maximum(shapes.experts, 1.0)
     routed = routed / np.where(layouts.ep >= layouts.tp, layouts.tp, 1.0)
     share = _expert_share(shapes)
-    return np.where(
-        shapes.experts > 0, 1.0 / ((1 - share) / tokens + share / np.maximum(routed, 1.0)), tokens
+    mixed = 1.0 / ((1.0 - share) / tokens + share / np.maximum(routed, 1.0))
+    return np.where(shapes.experts > 0, mixed, tokens)
+
+
+def _attention(scenario: Scenario, per_slice: Array) -> Array:
+    shapes, hw, compute = scenario.shapes, scenario.hw, scenario.compute
+    length = scenario.run.sequence_length
+    pairs = per_slice * seen_context(shapes, length) * shapes.attention_width
+    peak = np.maximum(hw.peak["bf16"], hw.peak["fp16"])
+    if scenario.software.flash_attention:
+        return 2.0 * pairs / (peak * hw.attention_share)
+    moved = compute.softmax_bytes_unfused * per_slice * length * shapes.heads
+    return 4.0 * pairs / (peak * compute.attention_share_unfused) + moved / (
+        hw.hbm_bytes_per_s * compute.hbm_share
     )
 
 
-def _attention(
-    shapes: Shapes,
-    sequence_length: Array,
-    per_slice: Array,
-    hw: Hardware,
-    software: Software,
-    calibration: Calibration,
-) -> Array:
-    compute = calibration.compute
-    pairs = per_slice * seen_context(shapes, sequence_length) * shapes.attention_width
-    peak = np.maximum(hw.peak["bf16"], hw.peak["fp16"])
-    if software.flash_attention:
-        return 2.0 * pairs / (peak * hw.attention_share)
-    scores = per_slice * sequence_length * shapes.heads
-    moved = compute.softmax_bytes_unfused * scores / (hw.hbm_bytes_per_s * compute.hbm_share)
-    return 4.0 * pairs / (peak * compute.attention_share_unfused) + moved
-
-
-def _elementwise(
-    shapes: Shapes, per_slice: Array, number_format: str, hw: Hardware, calibration: Calibration
-) -> Array:
-    compute = calibration.compute
+def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
+    shapes, compute = scenario.shapes, scenario.compute
     size = compute.elementwise_bytes_hidden * shapes.hidden + compute.elementwise_bytes_ffn * shapes.ffn
-    if number_format == "fp8":
+    if scenario.run.number_format in {"fp8", "fp4"}:
         size = size + compute.fp8_cast_bytes_hidden * shapes.hidden
     routed = shapes.active_experts * shapes.moe_layers / shapes.layers
     size = size + compute.moe_permute_bytes_hidden * shapes.hidden * routed
-    return per_slice * size / (hw.hbm_bytes_per_s * compute.hbm_share)
+    return per_slice * size / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

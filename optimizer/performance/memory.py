@@ -1,14 +1,14 @@
-"""Bytes on one training rank: states, activations, logits, buffers. Arguments broadcast."""
+"""Bytes on one training rank: states, activations, logits, buffers. Shapes broadcast."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.calibration import Calibration, Software
-from optimizer.performance.compute import rank_tokens
+from optimizer.performance.calibration import Calibration
 from optimizer.performance.hardware import Hardware
 from optimizer.performance.layouts import Layouts
+from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes
 
 
@@ -28,65 +28,48 @@ def expert_replicas(layouts: Layouts, dp: Array) -> Array:
     return np.maximum(layouts.tp * layouts.cp * dp / np.maximum(layouts.tp, layouts.ep), 1.0)
 
 
-def state_bytes(
-    shapes: Shapes, layouts: Layouts, dp: Array, calibration: Calibration, adapters: bool = False
-) -> Array:
+def state_bytes(scenario: Scenario, dp: Array) -> Array:
     """Weights, gradients and optimizer: 16-20 B a parameter, of which ZeRO-1 shares the optimizer's part
     and parameter sharding everything (plus two gathered layers). Frozen weights take 2 B."""
-    memory = calibration.memory
-    dense, experts = rank_params(shapes, layouts)
-    copies, expert_copies = dp * layouts.cp, expert_replicas(layouts, dp)
-    whole, mine = dense + experts, dense / copies + experts / expert_copies
-    weight_grad = 2.0 if adapters else memory.weight_grad_bytes_per_param
-    states = 0.0 if adapters else memory.optimizer_bytes_per_param
-    kept = weight_grad * whole
-    spread = weight_grad * mine + 4.0 * whole / shapes.layers
+    memory, layouts = scenario.calibration.memory, scenario.layouts
+    dense, experts = rank_params(scenario.shapes, layouts)
+    whole = dense + experts
+    mine = dense / (dp * layouts.cp) + experts / expert_replicas(layouts, dp)
+    weight_grad = 2.0 if scenario.run.adapters else memory.weight_grad_bytes_per_param
+    states = 0.0 if scenario.run.adapters else memory.optimizer_bytes_per_param
+    spread = weight_grad * mine + 4.0 * whole / scenario.shapes.layers
     optimizer = states * np.where(layouts.sharding >= 1.0, mine, whole)
-    return optimizer + np.where(layouts.sharding >= 3.0, spread, kept)
+    return optimizer + np.where(layouts.sharding >= 3.0, spread, weight_grad * whole)
 
 
-def activation_bytes(
-    shapes: Shapes,
-    sequence_length: Array,
-    layouts: Layouts,
-    micro_batches: Array,
-    interleave: Array,
-    software: Software,
-    calibration: Calibration,
-) -> Array:
+def activation_bytes(scenario: Scenario, micro_batches: Array, interleave: Array) -> Array:
     """Kept for the backward pass on the fullest stage, with logits.
 
     1F1B: the first stage holds min(p, m) micro-batches, more when interleaved by (p−1)/(p·v) [korth].
     """
-    tokens = rank_tokens(layouts, sequence_length)
-    layer = _layer_bytes(shapes, sequence_length, tokens, layouts, software, calibration)
-    boundary = calibration.memory.recompute_bytes_hidden * shapes.hidden * tokens / layouts.tp
+    shapes, layouts, memory = scenario.shapes, scenario.layouts, scenario.calibration.memory
+    per_slice = scenario.rank_tokens / layouts.tp
+    layer = _layer_bytes(scenario, per_slice)
     full = layouts.recompute >= 2.0
-    per_layer = np.where(full, boundary, layer)
-    stage = np.ceil(shapes.layers / layouts.pp) * per_layer
+    kept_of_layer = np.where(full, memory.recompute_bytes_hidden * shapes.hidden * per_slice, layer)
+    stage = np.ceil(shapes.layers / layouts.pp) * kept_of_layer
     extra = np.where(interleave > 1.0, (layouts.pp - 1.0) / (layouts.pp * interleave), 0.0)
     held = np.minimum(layouts.pp, micro_batches) * (1.0 + extra)
-    logits = calibration.memory.logits_bytes * shapes.vocab * tokens / layouts.tp
+    logits = memory.logits_bytes * shapes.vocab * per_slice
     first = held * stage + np.where(layouts.pp > 1.0, 0.0, logits)
     kept: Array = np.maximum(first, stage + logits) + np.where(full, layer, 0.0)
     return kept
 
 
-def _layer_bytes(
-    shapes: Shapes,
-    sequence_length: Array,
-    tokens: Array,
-    layouts: Layouts,
-    software: Software,
-    calibration: Calibration,
-) -> Array:
+def _layer_bytes(scenario: Scenario, per_slice: Array) -> Array:
+    shapes, software = scenario.shapes, scenario.software
     plain, gated = software.activation_bytes_ffn_plain, software.activation_bytes_ffn_gated
     ffn = np.where(shapes.gated > 0, gated, plain) * shapes.ffn
-    size = (software.activation_bytes_hidden * shapes.hidden + ffn) * tokens / layouts.tp
+    size = (software.activation_bytes_hidden * shapes.hidden + ffn) * per_slice
     if software.flash_attention:
         return size
-    scores = calibration.memory.score_bytes * shapes.heads * sequence_length * tokens / layouts.tp
-    return size + np.where(layouts.recompute == 1.0, 0.0, scores)
+    scores = scenario.calibration.memory.score_bytes * shapes.heads * scenario.run.sequence_length * per_slice
+    return size + np.where(scenario.layouts.recompute == 1.0, 0.0, scores)
 
 
 def peak_bytes(states: Array, activations: Array, calibration: Calibration) -> Array:

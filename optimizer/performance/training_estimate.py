@@ -17,9 +17,10 @@ from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
 from optimizer.performance.hardware import Hardware, build_hardware, kind_of
 from optimizer.performance.intervals import provenance_of, training_relative, with_interval
-from optimizer.performance.layouts import layouts_of
+from optimizer.performance.layouts import Layouts, layouts_of
+from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import Shapes, build_shape
-from optimizer.performance.training import Run, Step, step
+from optimizer.performance.training import Step, step
 
 TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8})
 
@@ -99,6 +100,11 @@ class TrainingCore:
         """The class of stack that plans assume."""
         return self.calibration.software[self.calibration.default_software]
 
+    def scenario(self, workload: Training, layouts: Layouts, hw: Hardware) -> Scenario:
+        """The workload's steps in ``layouts`` on ``hw``."""
+        shapes, run = build_shape(workload.model), run_of(workload)
+        return Scenario(shapes, run, layouts, hw, self.software, self.calibration)
+
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
         """The best way to run ``layout``; None when GPU, format, fabric, batch or memory forbid it."""
         spec = self.gpus.get(sku.gpu)
@@ -109,8 +115,8 @@ class TrainingCore:
         degrees = layout.tp * layout.pp * layout.cp * layout.dp
         if nodes > hw.nodes_most[0] or degrees != gpus or hw.peak[workload.precision.value][0] <= 0:
             return None
-        shapes, layouts = build_shape(workload.model), layouts_of(layout)
-        found = step(shapes, run_of(workload), layouts, as_array(gpus), hw, self.software, self.calibration)
+        shapes = build_shape(workload.model)
+        found = step(self.scenario(workload, layouts_of(layout), hw), as_array(gpus))
         measured = measurement_for(workload, sku.gpu, gpus)
         trusted = measured is not None and gpus >= measured.gpus
         times = np.where(found.divides & (found.fits | trusted), found.total, np.inf)

@@ -23,8 +23,9 @@ from optimizer.performance.layouts import (
     Row,
     stack_layouts,
 )
+from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
-from optimizer.performance.training import Run, step
+from optimizer.performance.training import step
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 USUAL_FABRIC_GBIT_S = 400.0
@@ -121,7 +122,7 @@ def _predict_group(
     layouts = stack_layouts(layout for row in rows for layout in row.layouts)
     total = as_array([rows[i].gpus for i in owners])
     software = calibration.software[rows[0].software]
-    found = step(shapes, run, layouts, total, hw, software, calibration)
+    found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
     flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
     rank = np.where(found.fits, found.total, found.total + 1e9)
     rank = np.where(found.divides, rank, np.inf)
@@ -237,15 +238,21 @@ def _with_stated_params(shape: ModelShape, row: Mapping[str, str]) -> ModelShape
 
 
 def _format(text: str, spec: GpuSpec) -> tuple[str, tuple[str, ...]]:
-    """The format of the products. Names of scaling recipes mean FP8; four-bit ones are taken as FP8."""
+    """The format of the products. Names of scaling recipes mean FP8; "or" means that nobody says which."""
     word = text.upper()
     notes: tuple[str, ...] = ()
     wanted = "fp16" if word.startswith("FP16") else "bf16"
     if "FP8" in word or "INT8" in word:
         wanted = "fp8"
     if "FP4" in word:
-        wanted, notes = "fp8", ("four-bit products counted at the FP8 rate",)
-    peaks = {"bf16": spec.bf16_tflops, "fp16": spec.fp16_tflops, "fp8": spec.fp8_tflops}
+        wanted = "fp8" if " OR " in word else "fp4"
+        notes = ("four-bit or eight-bit products: eight assumed",) if " OR " in word else ()
+    peaks = {
+        "bf16": spec.bf16_tflops,
+        "fp16": spec.fp16_tflops,
+        "fp8": spec.fp8_tflops,
+        "fp4": spec.fp4_tflops,
+    }
     if peaks[wanted]:
         return wanted, notes
     if wanted == "bf16" and not text.strip() and peaks["fp16"]:

@@ -18,7 +18,6 @@ from broker.domain.workload import Training
 from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.hardware import GIB, Hardware, build_hardware, kind_of
 from optimizer.performance.layouts import Layouts, enumerate_layouts
-from optimizer.performance.shapes import build_shape
 from optimizer.performance.training import step
 from optimizer.performance.training_estimate import (
     TRAINABLE,
@@ -27,7 +26,6 @@ from optimizer.performance.training_estimate import (
     bottleneck_of,
     held_hours,
     measurement_for,
-    run_of,
     step_tokens,
 )
 
@@ -183,15 +181,7 @@ def _search_part(
     found: _Found,
 ) -> None:
     gpus = (nodes * per_node)[:, None]
-    each = step(
-        build_shape(workload.model),
-        run_of(workload),
-        layouts,
-        gpus,
-        hw.across(2),
-        core.software,
-        core.calibration,
-    )
+    each = step(core.scenario(workload, layouts, hw.across(2)), gpus)
     possible = each.fits & each.divides
     joined = nodes[None, :] <= hw.nodes_most[:, None]
     times = np.where(possible & joined[:, :, None], each.total, np.inf)

@@ -13,44 +13,30 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from optimizer.placement.candidates import Candidates, floor_cents
+from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, floor_cents, unplaced_cents
 from optimizer.placement.columns import Column
 from optimizer.placement.master import Limits, solve_master
 from optimizer.placement.run_pool import GHOST_END_S, RunPool, ghost_of
-
-MOST_PLACEMENTS = 32
 
 
 def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -> int:
     """Each workload for itself, nothing shared: valid at once and without a solver."""
     total = 0
     for name, pool in pools.items():
+        followers = len(candidates.problem.followers(name))
         usd = float(pool.total_usd.min(initial=np.inf))
-        total += _or_left_out(
-            candidates, name, usd, 1 + MOST_PLACEMENTS * len(candidates.problem.followers(name))
-        )
+        cents = floor_cents(usd, 1 + MOST_PLACEMENTS * followers) if np.isfinite(usd) else None
+        total += _or_left_out(candidates, name, cents)
     for service in candidates.problem.services():
         if service.starts_after is None:
-            total += _or_left_out(
-                candidates,
-                service.name,
-                candidates.least_service_usd(service, None),
-                _placements(candidates, service.name),
-            )
+            cents = candidates.least_service_cents(service, None)
+            total += _or_left_out(candidates, service.name, cents)
     return total
 
 
-def _or_left_out(candidates: Candidates, name: str, usd: float, placements: int) -> int:
-    workload = candidates.problem.request.workload(name)
-    if workload.unplaced_usd is not None:
-        usd = min(usd, float(workload.unplaced_usd))
-    return floor_cents(usd, placements) if np.isfinite(usd) else 0
-
-
-def _placements(candidates: Candidates, service: str) -> int:
-    """The most placements that rounding may have touched."""
-    units = candidates.fleets[service].units
-    return int(min(MOST_PLACEMENTS, len(np.unique(units.offer))))
+def _or_left_out(candidates: Candidates, name: str, cents: int | None) -> int:
+    options = (cents, unplaced_cents(candidates.problem, name))
+    return min((option for option in options if option is not None), default=0)
 
 
 def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], limits: Limits) -> int | None:
@@ -65,20 +51,17 @@ def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], li
     found = solve_master(candidates.problem, columns, limits)
     if found is None or not np.isfinite(found.bound_cents):
         return None
-    return int(np.floor(found.bound_cents * (1 - 1e-12) + 1e-6))
+    return int(np.ceil(found.bound_cents * (1 - 1e-12) - 1e-6))
 
 
 def _service_ghosts(candidates: Candidates, columns: list[Column]) -> list[Column]:
     ghosts = []
     for service in candidates.problem.services():
-        placements = _placements(candidates, service.name)
-        if service.starts_after is None:
-            usd = candidates.least_service_usd(service, None)
-            if np.isfinite(usd):
-                ghosts.append(Column(service.name, (), floor_cents(usd, placements)))
-            continue
-        for end in sorted({c.end_s for c in columns if c.workload == service.starts_after}):
-            usd = 0.0 if end == GHOST_END_S else candidates.least_service_usd(service, end)
-            if np.isfinite(usd):
-                ghosts.append(Column(service.name, (), floor_cents(usd, placements), after_s=end))
+        ends: list[float | None] = [None]
+        if service.starts_after is not None:
+            ends = list(sorted({c.end_s for c in columns if c.workload == service.starts_after}))
+        for end in ends:
+            cents = 0 if end == GHOST_END_S else candidates.least_service_cents(service, end)
+            if cents is not None:
+                ghosts.append(Column(service.name, (), cents, after_s=end))
     return ghosts

@@ -17,8 +17,10 @@ from optimizer.placement.holding import due_s
 from optimizer.placement.ladders import time_of
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.runs import RunCandidates, build_run_candidates
-from optimizer.placement.units import FleetCase, build_fleet_case, hour_count
+from optimizer.placement.units import FleetCase, build_fleet_case
 from optimizer.placement.windows import build_window_rows
+
+MOST_PLACEMENTS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,16 @@ class Candidates:
         time = time_of(self.problem, case, after_s)
         return bound.from_due(due_s(self.problem, time, after_s is not None, bound.longest_cold_s))
 
+    def least_service_cents(self, service: Serving, after_s: float | None) -> int | None:
+        """The same in cents, surely not above what a bill would say; None when nothing can serve."""
+        usd = self.least_service_usd(service, after_s)
+        if not np.isfinite(usd):
+            return None
+        if self.bounds[service.name].in_cents:
+            return max(0, int(np.ceil(usd * 100 * (1 - 1e-9) - 1e-6)))
+        offers = len(np.unique(self.fleets[service.name].units.offer))
+        return floor_cents(usd, min(MOST_PLACEMENTS, offers))
+
     def least_followers_usd(self, run: str, ends_s: Floats) -> Floats:
         """Least that the services after ``run`` cost, placed or left out, for each end of it."""
         found = np.zeros(len(ends_s))
@@ -64,11 +76,10 @@ def build_candidates(problem: Problem, estimates: Estimates, *, bounded: bool = 
     runs = {run.name: build_run_candidates(problem, estimates, windows, run) for run in problem.runs()}
     fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}
     if not bounded:
-        nothing = FleetBound(np.zeros(hour_count(problem) + 1), 0.0)
-        return Candidates(problem, estimates, runs, fleets, dict.fromkeys(fleets, nothing))
+        return Candidates(problem, estimates, runs, fleets, dict.fromkeys(fleets, FleetBound.nothing()))
     bounds = {name: bound_fleet(problem, case) for name, case in fleets.items()}
     for name, case in fleets.items():
-        if case.log.obstacle is None and not np.isfinite(bounds[name].to_go_usd).all():
+        if case.log.obstacle is None and not bounds[name].feasible:
             spread = case.service.redundancy.zones > 1
             case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
     return Candidates(problem, estimates, runs, fleets, bounds)

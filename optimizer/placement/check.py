@@ -13,15 +13,21 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.rules import holding, identity, policy, running, serving, totals
+from optimizer.placement.rules import form, holding, identity, policy, running, serving, totals
 from optimizer.placement.rules.case import Case
 
-RULES = (identity, policy, holding, running, serving, totals)
+RULES = (policy, holding, running, serving, totals)
 
 
 def check_plan(
     plan: Plan, request: PlanRequest, offers: Sequence[Offer], estimator: Estimator
 ) -> tuple[str, ...]:
-    """Every violation of ``plan`` in plain words; none for a valid plan."""
+    """Every violation of ``plan`` in plain words; none for a valid plan.
+
+    A plan that does not even say what it means (unknown names, missing metrics) is told that alone.
+    """
     case = Case.of(plan, request, offers, estimator)
-    return tuple(sentence for rule in RULES for sentence in rule.violations(case))
+    senseless = tuple(form.violations(case))
+    if senseless:
+        return senseless
+    return tuple(sentence for rule in (identity, *RULES) for sentence in rule.violations(case))

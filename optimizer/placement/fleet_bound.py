@@ -24,24 +24,65 @@ MAX_RATES = 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetBound:
-    """``to_go_usd`` [H + 1]: least cost from the start of each grid hour to the end of the horizon."""
+    """Least cost of a service from any start. ``price`` and ``most`` [J]: USD per hour and highest rate of
+    each step of g; ``onward_usd`` [H, J]: least cost after an hour that was met at a step.
 
-    to_go_usd: Floats
+    ``in_hours``: everything is billed in whole hours of the grid; ``in_cents``: and each of those costs
+    whole cents, so that amounts between two cents cannot occur.
+    """
+
+    price: Floats
+    most: Ints
+    needs: Ints
+    onward_usd: Floats
+    shortest_cold_s: float
     longest_cold_s: float
+    in_hours: bool
+    in_cents: bool
 
     def from_due(self, due_s: float) -> float:
-        """Least cost when traffic is due from ``due_s``; a first part of an hour counts nothing."""
-        hour = math.ceil(due_s / HOUR_S - 1e-9)
-        return float(self.to_go_usd[min(max(0, hour), len(self.to_go_usd) - 1)])
+        """Least cost when traffic is due from ``due_s`` for a fleet with the slowest start of all.
+
+        Whatever is ready by then was held its own cold start before, in whole hours where billed so.
+        """
+        hour = int(due_s // HOUR_S)
+        if hour >= len(self.needs):
+            return 0.0
+        held_from = due_s - self.shortest_cold_s
+        if self.in_hours:
+            held_from = held_from // HOUR_S * HOUR_S
+        hours = ((hour + 1) * HOUR_S - held_from) / HOUR_S
+        cost = np.where(self.most >= self.needs[hour], self.price * hours + self.onward_usd[hour], np.inf)
+        return float(cost.min(initial=np.inf))
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the stock of all offers together could meet every hour."""
+        return int(self.most.max(initial=-1)) >= int(self.needs.max(initial=-1))
+
+    @classmethod
+    def nothing(cls) -> FleetBound:
+        """The bound that says nothing."""
+        return cls(
+            np.zeros(0),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+            np.zeros((0, 0)),
+            0.0,
+            0.0,
+            False,
+            False,
+        )
 
 
 def bound_fleet(
     problem: Problem, case: FleetCase, surcharge_usd_per_hour: Floats | None = None
 ) -> FleetBound:
     """The bound of one service; ``surcharge`` [O] raises the price of a node-hour of each offer."""
-    units, hours = case.units, len(case.demand)
+    units = case.units
     if not len(units):
-        return FleetBound(np.full(hours + 1, np.inf), 0.0)
+        needs = np.zeros(len(case.demand), np.int64)
+        return FleetBound(np.zeros(0), needs[:0], needs, np.zeros((len(needs), 0)), 0.0, 0.0, False, False)
     hourly = units.usd_per_hour.copy()
     if surcharge_usd_per_hour is not None:
         hourly += units.nodes * surcharge_usd_per_hour[units.offer]
@@ -51,8 +92,24 @@ def bound_fleet(
     needs = np.minimum(np.floor(case.demand / step * (1 - 1e-9)), GRID).astype(np.int64)
     starting = _start_costs(problem, case)
     rise = _start_cover(case, starting, step)
-    to_go = _shortest_path(cover, rise, float(starting.min()), needs, _hour_lengths(problem, hours))
-    return FleetBound(to_go, float(units.cold_s.max()))
+    price, low, high = _steps_of(cover)
+    lengths = _hour_lengths(problem, len(needs))
+    onward = _shortest_path(price, _jumps(low, high, rise, float(starting.min())), high, needs, lengths)
+    in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
+    cold = (float(units.cold_s.min()), float(units.cold_s.max()))
+    in_cents = in_hours and surcharge_usd_per_hour is None and _whole_cents(problem, case)
+    return FleetBound(price, high, needs, onward, *cold, in_hours, in_cents)
+
+
+def _whole_cents(problem: Problem, case: FleetCase) -> bool:
+    offers = np.unique(case.units.offer)
+    amounts = np.concatenate((problem.table.price_usd[offers], problem.table.upfront_usd[offers])) * 100
+    return bool((np.abs(amounts - np.rint(amounts)) < 1e-9).all())
+
+
+def _on_grid(problem: Problem) -> bool:
+    """Whether the horizon ends with a grid hour, so that whole hours stay whole."""
+    return problem.end_s % HOUR_S == 0
 
 
 def _hour_lengths(problem: Problem, hours: int) -> Floats:
@@ -148,7 +205,7 @@ def _start_costs(problem: Problem, case: FleetCase) -> Floats:
         return np.zeros(len(units))
     increment = problem.table.increment_s[units.offer]
     rounded = np.ceil(units.cold_s / increment) * increment
-    lead_s = np.where(HOUR_S % increment == 0, rounded, units.cold_s)
+    lead_s = np.where((HOUR_S % increment == 0) & _on_grid(problem), rounded, units.cold_s)
     upfront = units.nodes * problem.table.upfront_usd[units.offer]
     cost: Floats = units.usd_per_hour * lead_s / HOUR_S + upfront
     return cost
@@ -178,19 +235,23 @@ def _whole_start_cover(steps: Ints, cost: Floats) -> Floats:
     return found
 
 
-def _shortest_path(cover: Floats, rise: Floats, single: float, needs: Ints, lengths: Floats) -> Floats:
-    """Backwards over hours; state = step of g. Entering the path is free, rising inside it is not."""
-    value, low, high = _steps_of(cover)
-    # A rate is known to one step only, so a rise counts one step less; but any rise starts some unit.
-    jump = np.where(low[None, :] > high[:, None], single, 0.0)
-    jump = np.maximum(jump, rise[np.maximum(0, low[None, :] - high[:, None] - 1)])
-    to_go = np.zeros(len(needs) + 1)
-    state = np.zeros(len(value))
-    for hour in range(len(needs) - 1, -1, -1):
-        onward = (jump + state[None, :]).min(axis=1) if hour < len(needs) - 1 else np.zeros(len(value))
-        state = np.where(high >= needs[hour], value * lengths[hour] + onward, np.inf)
-        to_go[hour] = state.min(initial=np.inf)
-    return to_go
+def _jumps(low: Ints, high: Ints, rise: Floats, single: float) -> Floats:
+    """Least cost of going from each step to each [J, J].
+
+    A rate is known to one step only, so a rise counts one step less; but any rise starts some unit.
+    """
+    some = np.where(low[None, :] > high[:, None], single, 0.0)
+    jumps: Floats = np.maximum(some, rise[np.maximum(0, low[None, :] - high[:, None] - 1)])
+    return jumps
+
+
+def _shortest_path(price: Floats, jumps: Floats, most: Ints, needs: Ints, lengths: Floats) -> Floats:
+    """Backwards over hours: least cost after each hour [H, J] that was met at each step."""
+    onward = np.zeros((len(needs), len(price)))
+    for hour in range(len(needs) - 2, -1, -1):
+        later = np.where(most >= needs[hour + 1], price * lengths[hour + 1] + onward[hour + 1], np.inf)
+        onward[hour] = (jumps + later[None, :]).min(axis=1, initial=np.inf)
+    return onward
 
 
 def _steps_of(cover: Floats) -> tuple[Floats, Ints, Ints]:

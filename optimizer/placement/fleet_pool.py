@@ -77,7 +77,7 @@ def better_fleets(
 
 def _dearest_first(candidates: Candidates) -> list[Serving]:
     def rank(service: Serving) -> tuple[bool, float, str]:
-        least = float(candidates.bounds[service.name].to_go_usd[0])
+        least = candidates.bounds[service.name].from_due(0.0)
         return service.unplaced_usd is not None, -least, service.name
 
     return sorted(candidates.problem.services(), key=rank)

@@ -74,9 +74,7 @@ def best_ladders(
         k for k in kinds if k not in {b.ladder.top for b in alone}
     ]
     leading = order[:KINDS_MIXED]
-    # With two spares or more a larger replica that is held on can lower the net rate: kinds stay apart.
-    mixable = leading if case.spare <= 1 else []
-    mixed = [Ladder(a, m, b) for a in mixable for b in mixable if a != b for m in BASES]
+    mixed = [Ladder(a, m, b) for a in leading for b in leading if a != b for m in BASES]
     found = alone + _built(problem, case, free, time, mixed)
     found.sort(key=_rank)
     return _distinct(found)[:count]
@@ -181,10 +179,12 @@ def _use_cost(problem: Problem, case: FleetCase, units: Ints, needed: NDArray[np
     used = np.flatnonzero(needed)
     starts = int(np.count_nonzero(np.diff(needed.astype(np.int8)) == 1)) + int(needed[0])
     lead = np.ceil(case.units.cold_s[units] / table.increment_s[offers]) * table.increment_s[offers]
-    each: Ints = ((len(used) * HOUR_S + (starts - 1) * lead) // max(1, starts)).astype(np.int64)
+    held = len(used) * HOUR_S + (starts - 1) * lead
+    each: Ints = (held // max(1, starts)).astype(np.int64)
     followed = starts * table.node_cost_usd(offers, each)
     span = np.full(len(units), (int(used[-1]) - int(used[0]) + 1) * HOUR_S, dtype=np.int64)
-    cost: Floats = case.units.nodes[units] * np.minimum(followed, table.node_cost_usd(offers, span))
+    each_node: Floats = np.minimum(followed, table.node_cost_usd(offers, span))
+    cost: Floats = each_node * case.units.nodes[units]
     return cost
 
 
@@ -208,7 +208,9 @@ def rungs_needed(case: FleetCase, rungs: Sequence[int], demand: Floats) -> Ints:
     usable = np.where(np.array(zones) >= case.zones, net, -np.inf)
     meets = usable[None, :] >= demand[:, None] * (1 - 1e-12)
     found: Ints = np.where(meets.any(axis=1), meets.argmax(axis=1) + 1, len(chosen)).astype(np.int64)
-    return found
+    # With two spares or more one larger replica held on can lower the net rate: all are held then.
+    uneven = case.spare > 1 and len(np.unique(units.largest[chosen])) > 1
+    return np.full_like(found, len(chosen)) if uneven else found
 
 
 def _pieces(problem: Problem, case: FleetCase, built: BuiltLadder, time: ServiceTime) -> Iterator[Piece]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optimizer.placement.candidates import Candidates, floor_cents
+from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, floor_cents
 from optimizer.placement.columns import Column
 from optimizer.placement.problem import UNLIMITED_NODES, Floats
-from optimizer.placement.runs import RunCandidates, build_run_column
+from optimizer.placement.runs import RunCandidates, begun_later, build_run_column
 from optimizer.placement.stock import contended_rows
 
 KEEP_OFFERS = 32
@@ -136,7 +136,7 @@ def _start_at(candidates: Candidates, pool: RunPool, index: int, starts: Sequenc
     for start in starts:
         if start <= own or (index, start) in pool.later:
             continue
-        column = build_run_column(candidates.problem, candidates.estimates, pool.found, index, start)
+        column = begun_later(candidates.problem, pool.found.run, pool.kept[index], start)
         if column is None:
             break
         if mine >= MAX_STARTS:
@@ -174,6 +174,7 @@ def ghost_of(candidates: Candidates, pool: RunPool) -> Column | None:
     rest = pool.rest_usd()
     if rest is None or not np.isfinite(rest):
         return None
-    cents = floor_cents(rest, placements=1 + 32 * len(candidates.problem.followers(pool.found.run.name)))
+    followers = len(candidates.problem.followers(pool.found.run.name))
+    cents = floor_cents(rest, placements=1 + MOST_PLACEMENTS * followers)
     least = floor_cents(float(pool.found.cost_usd.min()))
     return Column(pool.found.run.name, (), cents, end_s=GHOST_END_S, budget_cents=min(cents, least))

@@ -7,7 +7,7 @@ by ``broker.domain.billing``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,17 +231,19 @@ def _window_part(
     fits &= (wanted <= windows.free_until_s[r]) & (pairs.nodes[p] <= windows.nodes[r])
     p, r = p[fits], r[fits]
     until: Ints = wanted[fits].astype(np.int64)
-    cut = problem.table.node_cost_usd(windows.offer[r], until - windows.start_s[r])
+    length_s: Ints = until - windows.start_s[r]
+    cut = problem.table.node_cost_usd(windows.offer[r], length_s)
     nodes = pairs.nodes[p]
-    cost: Floats = nodes * np.where(windows.whole[r], windows.node_cost_usd[r], cut)
+    price: Floats = np.where(windows.whole[r], windows.node_cost_usd[r], cut)
+    cost: Floats = price * nodes
     end = begin[fits] + length[fits]
     return windows.offer[r], pairs.choice[p], nodes, windows.start_s[r], until, end, cost, pairs.needed_s[p]
 
 
 def build_run_column(
-    problem: Problem, estimates: Estimates, found: RunCandidates, index: int, start_s: int | None = None
+    problem: Problem, estimates: Estimates, found: RunCandidates, index: int
 ) -> Column | None:
-    """Candidate ``index`` as an exact column, begun at ``start_s`` or its own start; None when too late."""
+    """Candidate ``index`` as an exact column; None when its exact length passes a limit."""
     run, offer, nodes = found.run, int(found.offer[index]), int(found.nodes[index])
     needed = _needed_s(problem, estimates, found, index)
     own_start, until = int(found.start_s[index]), int(found.until_s[index])
@@ -249,7 +251,6 @@ def build_run_column(
     held, length = (float(a[0]) for a in _held(np.array([needed])))
     is_window = problem.table.is_window[offer]
     if not is_window:
-        own_start = begin = begin if start_s is None else start_s
         until = begin + int(held)
     end = begin + length
     if end > last_second(problem, run) or end > until:
@@ -258,10 +259,24 @@ def build_run_column(
     if is_window and (listed := listed_spans(problem, offer, own_start, until, nodes)):
         spans = tuple(listed) if _is_listed(problem, offer) else spans
     cost = price_cents(problem, offer, spans)
-    late_rate = run.late_usd_per_hour if isinstance(run, Training) else None
-    penalty = late_cents(problem, end, deadline_s(problem, run), late_rate)
     piece = Piece(offer, int(found.choice[index]), spans, cost)
-    return Column(run.name, (piece,), cost, penalty, end)
+    return Column(run.name, (piece,), cost, _penalty_cents(problem, run, end), end)
+
+
+def _penalty_cents(problem: Problem, run: Run, end_s: float) -> int:
+    late_rate = run.late_usd_per_hour if isinstance(run, Training) else None
+    return late_cents(problem, end_s, deadline_s(problem, run), late_rate)
+
+
+def begun_later(problem: Problem, run: Run, column: Column, start_s: int) -> Column | None:
+    """A column outside windows begun at ``start_s``: same length, same cost; None when too late."""
+    (piece,) = column.pieces
+    ((first, last, nodes),) = piece.spans
+    end = column.end_s + start_s - first
+    if end > last_second(problem, run):
+        return None
+    moved = replace(piece, spans=((start_s, start_s + last - first, nodes),))
+    return replace(column, pieces=(moved,), end_s=end, penalty_cents=_penalty_cents(problem, run, end))
 
 
 def _is_listed(problem: Problem, offer: int) -> bool:

@@ -54,7 +54,8 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> AwsAdapter:
         settings.secret("secret_access_key"),
         settings.secret("session_token") or None,
     )
-    max_age_s = 0.0 if is_loopback(settings.base_url) else float(settings.options["price_list_max_age_s"])
+    is_test_market = settings.sandbox or is_loopback(settings.base_url)
+    max_age_s = 0.0 if is_test_market else float(settings.options["price_list_max_age_s"])
     options = AwsOptions(
         base_url=settings.base_url,
         regions=tuple(name.strip() for name in settings.options["regions"].split(",") if name.strip()),

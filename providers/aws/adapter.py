@@ -74,10 +74,10 @@ class AwsAdapter:
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """On-demand prices of every region; with keys also spot prices and blocks."""
-        parts = [await self._on_demand(region, observed_at) for region in self._options.regions]
+        regions = self._options.regions
+        parts = list(await asyncio.gather(*(self._on_demand(region, observed_at) for region in regions)))
         if not self._options.keyless:
-            spot = (self._spot(region, observed_at) for region in self._options.regions)
-            parts += await asyncio.gather(*spot)
+            parts += await asyncio.gather(*(self._spot(region, observed_at) for region in regions))
             parts.append(await self._blocks(observed_at))
         return join_batches(parts)
 

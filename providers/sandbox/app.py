@@ -73,10 +73,11 @@ def open_world(
 ) -> World:
     """Opens (or makes) the state."""
     store = Store(state_dir)
+    kept = store.setting("seed")
+    if kept is not None and int(kept) != seed:
+        store.close()
+        raise Conflict(f"the sandbox state in {state_dir} was made with seed {kept}, not {seed}")
     with store.transaction():
-        kept = store.setting("seed")
-        if kept is not None and int(kept) != seed:
-            raise Conflict(f"the sandbox state in {state_dir} was made with seed {kept}, not {seed}")
         store.keep_setting("seed", str(seed))
         clock = SandboxClock(store, clock_start)
         nonce = store.setting("nonce") or secrets.token_hex(8)
@@ -104,6 +105,10 @@ class Sandbox:
         self.world = world
         self._protocols = {protocol.name: protocol(world) for protocol in PROTOCOLS}
         self._control = Control(world, self._protocols)
+
+    def close(self) -> None:
+        """Closes the state; what was committed stays."""
+        self.world.store.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection event of the server."""

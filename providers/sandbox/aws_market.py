@@ -105,6 +105,7 @@ def _cell(seed: int, row: Recorded, region: str, zone_id: str) -> Cell:
         gpu_memory_gb=row.gpu_memory_gb,
         vcpus=row.vcpus,
         memory_gb=row.memory_gb,
+        places=frozenset({zone_id}),
         labels={"zone_id": zone_id},
     )
 
@@ -140,7 +141,8 @@ def block_day(instant: datetime) -> datetime:
 
 def free_in_block(world: World, cell: Cell, start: datetime, end: datetime, bought: list[Entry]) -> int:
     """Instances free on every block day that ``[start, end)`` touches; ``bought``: blocks of the cell."""
-    day, least = block_day(start), 10**6
+    pool, fixed = world.market.capacity(cell), world.market.capacity_was_set(cell)
+    day, least = block_day(start), pool
     while day < end and least > 0:
         following = day + timedelta(days=1)
         held = sum(
@@ -148,14 +150,13 @@ def free_in_block(world: World, cell: Cell, start: datetime, end: datetime, boug
             for entry in bought
             if entry.starts_at < following and (entry.ends_at is None or entry.ends_at > day)
         )
-        least = min(least, _existing(world, cell, day) - held)
+        existing = pool if fixed else _drawn(world.seed, cell, day, pool)
+        least = min(least, existing - held)
         day = following
     return max(0, least)
 
 
-def _existing(world: World, cell: Cell, day: datetime) -> int:
-    pool = world.market.capacity(cell)
-    if world.market.capacity_was_set(cell):
-        return pool
-    lot = (world.seed, cell.key, day.date())
+def _drawn(seed: int, cell: Cell, day: datetime, pool: int) -> int:
+    """Instances of a pool that are for sale on a block day."""
+    lot = (seed, cell.key, day.date())
     return 0 if draw(*lot, "sold out") < _SOLD_OUT_DAYS else int(pool * (0.5 + 0.5 * draw(*lot)))

@@ -156,7 +156,13 @@ class CapacityReservations:
         for entry in launched_into(self._world, reservation.instance_id):
             hourly = reservation.tariff.usd_per_hour / reservation.nodes
             self._world.ledger.write(
-                replace(entry, units=1, starts_at=now, tariff=Tariff(hourly, 1)).with_detail(reservation="")
+                replace(
+                    entry,
+                    units=1,
+                    stock_key=reservation.stock_key,
+                    starts_at=now,
+                    tariff=Tariff(hourly),
+                ).with_detail(reservation="")
             )
 
     def _find(self, reservation_id: str, region: str | None = None) -> Entry:

@@ -23,7 +23,7 @@ _NOTE = (
 class FaultRequest(BaseModel):
     """Body of ``POST /_sandbox/faults``."""
 
-    model_config = ConfigDict(extra="forbid", strict=False)
+    model_config = ConfigDict(extra="forbid")
 
     provider: str
     operation: Operation
@@ -152,24 +152,26 @@ class Control:
         wanted = MarketRequest.model_validate(call.json())
         self._known(wanted.provider)
         market, now = self._world.market, self._world.clock.now()
-        cells = market.find(wanted.provider, wanted.sku, wanted.region, wanted.tier)
+        cells, units = market.find(wanted.provider, wanted.sku, wanted.region, wanted.tier)
         if not cells:
             raise Refusal(_unprocessable([self._nothing_meant(wanted)]))
         if wanted.price_usd is not None or wanted.price_factor is not None:
-            market.set_price(cells, wanted.price_usd, wanted.price_factor)
+            usd = None if wanted.price_usd is None else wanted.price_usd / units
+            market.set_price(cells, usd, wanted.price_factor)
         if wanted.stock is not None:
-            market.set_stock(cells, wanted.stock, now)
+            market.set_stock(cells, wanted.stock * units, now)
         free = market.free_by_key(wanted.provider, now)
         rows = [market_row(market, cell, free[cell.key]) for cell in cells]
         return json_reply({"changed": len(rows), "cells": rows})
 
     def _nothing_meant(self, wanted: MarketRequest) -> dict[str, str]:
         market = self._world.market
-        if not market.find(wanted.provider, wanted.sku, None, None):
+        everywhere, _ = market.find(wanted.provider, wanted.sku, None, None)
+        if not everywhere:
             known = sorted({cell.sku for cell in market.cells(wanted.provider)})
             return {"field": "sku", "problem": f"{wanted.sku!r} is not sold; known: {', '.join(known[:40])}"}
-        if wanted.region is not None and not market.find(wanted.provider, wanted.sku, wanted.region, None):
-            regions = sorted({c.region for c in market.find(wanted.provider, wanted.sku, None, None)})
+        if not any(cell.is_in(wanted.region, None) for cell in everywhere):
+            regions = sorted({cell.region for cell in everywhere})
             return {"field": "region", "problem": f"{wanted.sku!r} is sold in: {', '.join(regions)}"}
         return {"field": "tier", "problem": f"{wanted.sku!r} is not sold as {wanted.tier}"}
 

@@ -188,6 +188,7 @@ class LambdaCloud(ProviderWire):
             "specs": {
                 "vcpus": int(cell.vcpus or 0),
                 "memory_gib": int(cell.memory_gb or 0),
+                # local disk was not recorded; these sizes are the sandbox's own
                 "storage_gib": 512 * max(1, cell.gpus) * (5 if cell.gpus >= 8 else 1),
                 "gpus": cell.gpus,
             },
@@ -292,7 +293,7 @@ class LambdaCloud(ProviderWire):
         return "booting" if now < entry.created_at + timedelta(seconds=durations.boot_s) else "active"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        cells = self.world.market.find(self.name, entry.sku, entry.region, None)
+        cells = [cell for cell in self.world.market.cells(self.name) if cell.sku == entry.sku]
         request = entry.detail["request"]
         status = self._status(entry)
         row: dict[str, Any] = {

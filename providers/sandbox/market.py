@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +25,7 @@ PRICES = Path(__file__).parents[2] / "fixtures" / "market" / "real_prices.csv"
 ILLUSTRATIVE = "illustrative, not recorded"
 WINDOW = "window"
 _PRICE, _STOCK = "market_price", "market_stock"
+_COUNTED = re.compile(r"(?P<before>\d+)\s*x[\s_-]*(?P<last>.+)|(?P<first>.+?)[\s_-]*x(?P<after>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class Cell:
     ``unit``: what price and capacity count ("node", or "gpu" where the provider prices GPUs).
     ``price_key``: cells that the provider's API can only price together share it.
     ``pool``: cells of the same pool sell the same units. ``usd_per_hour`` None: the provider lists it
-    without a price. ``aliases``: other names by which the control endpoint finds it.
+    without a price. ``aliases`` and ``places``: other names of what and where, by which the control
+    endpoint finds it.
     """
 
     provider: str
@@ -108,6 +111,7 @@ class Cell:
     memory_gb: float | None = None
     pool: str = ""
     aliases: frozenset[str] = frozenset()
+    places: frozenset[str] = frozenset()
     labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -120,14 +124,15 @@ class Cell:
         """Names what its units are taken from."""
         return self.pool or self.key
 
-    def matches(self, provider: str, sku: str, region: str | None, tier: str | None) -> bool:
-        """Whether a control request means this cell."""
-        return (
-            self.provider == provider
-            and sku in ({self.sku, self.gpu} | self.aliases)
-            and (region is None or region in {self.region, self.zone})
-            and (tier is None or tier == self.tier)
-        )
+    def is_called(self, sku: str) -> bool:
+        """Whether ``sku`` is one of its names, in any case of letters."""
+        names = {self.sku, self.gpu} | self.aliases
+        return sku.casefold() in {name.casefold() for name in names}
+
+    def is_in(self, region: str | None, tier: str | None) -> bool:
+        """Whether it lies in ``region`` (or zone) and ``tier``; None means any."""
+        places = {self.region, self.zone} | self.places
+        return (region is None or region in places) and (tier is None or tier == self.tier)
 
 
 def draw(seed: int, *parts: object) -> float:
@@ -190,12 +195,22 @@ class Market:
         held = self._ledger.held_units(provider, now)
         return {c.key: max(0, self.capacity(c) - held[c.stock_key]) for c in self.cells(provider)}
 
-    def find(self, provider: str, sku: str, region: str | None, tier: str | None) -> list[Cell]:
-        """Cells that a control request means."""
-        return [cell for cell in self.cells(provider) if cell.matches(provider, sku, region, tier)]
+    def find(self, provider: str, sku: str, region: str | None, tier: str | None) -> tuple[list[Cell], int]:
+        """Cells that a control request means, and how many of their units make one of ``sku``.
+
+        Where GPUs are priced one by one, ``8x NAME`` and ``NAME x8`` mean eight of them.
+        """
+        cells = self.cells(provider)
+        found, units = [cell for cell in cells if cell.is_called(sku)], 1
+        counted = _COUNTED.fullmatch(sku)
+        if not found and counted:
+            units = int(counted["before"] or counted["after"])
+            name = counted["first"] or counted["last"]
+            found = [cell for cell in cells if cell.unit == "gpu" and cell.is_called(name)]
+        return [cell for cell in found if cell.is_in(region, tier)], units
 
     def set_price(self, cells: Sequence[Cell], usd: Decimal | None, factor: Decimal | None) -> None:
-        """Sets the price in force, or a factor on the recorded price (factors do not pile up)."""
+        """Sets the price of a unit, or a factor on the recorded price (factors do not pile up)."""
         change = {"usd": None if usd is None else str(usd), "factor": None if factor is None else str(factor)}
         for price_key in {cell.price_key for cell in cells}:
             self._store.put_document(_PRICE, price_key, change)

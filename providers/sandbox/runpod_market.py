@@ -96,6 +96,7 @@ def _cell(seed: int, row: Recorded, gpu_id: str, cloud: str, country: str, cente
         vcpus=found.vcpus,
         memory_gb=found.ram_gb,
         aliases=frozenset({found.name}),
+        places=frozenset({country}),
         labels={"country": country, "center": center},
     )
 

@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from broker.domain.errors import Conflict
-from providers.sandbox.app import RESET_EXTENSION, ASGIApp, Receive, Scope, Send, create_sandbox
+from providers.sandbox.app import RESET_EXTENSION, ASGIApp, Receive, Sandbox, Scope, Send, create_sandbox
 
 HOST = "127.0.0.1"
 _START_LIMIT_S = 20.0
@@ -65,8 +65,11 @@ def listen(port: int, host: str = HOST) -> socket.socket:
 def run(port: int, seed: int, state_dir: Path | None, host: str = HOST) -> None:
     """Serves the sandbox until interrupted. Raises Conflict for a taken port or a state of another seed."""
     app = create_sandbox(seed, state_dir)
-    with listen(port, host) as bound:
-        uvicorn.Server(_config(app)).run(sockets=[bound])
+    try:
+        with listen(port, host) as bound:
+            uvicorn.Server(_config(app)).run(sockets=[bound])
+    finally:
+        app.close()
 
 
 class SandboxHandle:
@@ -87,17 +90,21 @@ class SandboxHandle:
 def start_in_background(port: int, seed: int, state_dir: Path | None = None) -> SandboxHandle:
     """Starts the sandbox in a daemon thread and returns once it answers. Raises Conflict as ``run`` does."""
     app = create_sandbox(seed, state_dir)
-    bound = listen(port)
+    try:
+        bound = listen(port)
+    except Conflict:
+        app.close()
+        raise
     server = uvicorn.Server(_config(app))
     started = threading.Event()
-    thread = threading.Thread(target=_serve, args=(server, bound, started), name="sandbox", daemon=True)
+    thread = threading.Thread(target=_serve, args=(server, app, bound, started), name="sandbox", daemon=True)
     thread.start()
     if not started.wait(_START_LIMIT_S):
         raise Conflict(f"the sandbox did not start within {_START_LIMIT_S:.0f} s")
     return SandboxHandle(f"http://{HOST}:{bound.getsockname()[1]}", server, thread)
 
 
-def _serve(server: uvicorn.Server, bound: socket.socket, started: threading.Event) -> None:
+def _serve(server: uvicorn.Server, app: Sandbox, bound: socket.socket, started: threading.Event) -> None:
     async def main() -> None:
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
         while not server.started and not serving.done():  # noqa: ASYNC110  uvicorn gives no event
@@ -105,5 +112,8 @@ def _serve(server: uvicorn.Server, bound: socket.socket, started: threading.Even
         started.set()
         await serving
 
-    with bound:
-        asyncio.run(main())
+    try:
+        with bound:
+            asyncio.run(main())
+    finally:
+        app.close()

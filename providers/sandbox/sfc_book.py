@@ -40,12 +40,12 @@ def sfc_cells(seed: int) -> Iterator[Cell]:
     """A cell per zone, counted in nodes."""
     for name, display, area, hardware, interconnect, delivery, usd, (low, high) in _ZONES:
         canonical = "H100-SXM-80GB" if hardware == "H100" else "H200-SXM-141GB"
-        aliases = {"h100v"} if delivery == "VM" else set()
+        also = {hardware, "h100v"} if delivery == "VM" else {hardware}
         yield Cell(
             provider="sfcompute",
             sku=_SKUS[hardware],
-            region=name,
-            zone="",
+            region=area,
+            zone=name,
             tier="window",
             gpu=canonical,
             gpus=8,
@@ -54,10 +54,9 @@ def sfc_cells(seed: int) -> Iterator[Cell]:
             recorded_on="",
             source=ILLUSTRATIVE,
             price_key=f"sfcompute|{name}",
-            aliases=frozenset({hardware} | aliases),
+            aliases=frozenset(also),
             labels={
                 "display_name": display,
-                "area": area,
                 "hardware": hardware,
                 "interconnect": interconnect,
                 "delivery": delivery,
@@ -106,7 +105,7 @@ class Book:
         return [
             cell
             for cell in self.zones()
-            if wish.instance_type in {cell.sku} | cell.aliases and wish.zone in {None, cell.region}
+            if wish.instance_type in {cell.sku} | cell.aliases and wish.zone in {None, cell.zone}
         ]
 
     def rectangles(self, cell: Cell) -> list[tuple[datetime, datetime, int]]:

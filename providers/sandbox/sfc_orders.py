@@ -83,6 +83,8 @@ class Orders:
         near_now = abs(start - now) <= timedelta(minutes=1)
         if not near_now and (not on_hour or start < now):
             raise ValueError("Start time must be within +/- 1 minute of now, on a future hour, or 'NOW'")
+        if near_now:
+            start = max(start, now.replace(second=0, microsecond=0))
         if end != end.replace(minute=0, second=0, microsecond=0) or end <= start:
             raise ValueError("end_at must be on the hour and after start_at")
         return start, end
@@ -102,7 +104,7 @@ class Orders:
             "outcome": "filled",
             "execution_price": quote.cents,
             "contract_id": contract_id,
-            "zone": quote.cell.region,
+            "zone": quote.cell.zone,
         }
 
     def _open_contract(self, order: Mapping[str, Any], quote: Quote, contract_id: str) -> None:
@@ -113,7 +115,7 @@ class Orders:
                 tag=order["key"],
                 sku=order["instance_type"],
                 region=quote.cell.region,
-                zone=quote.cell.region,
+                zone=quote.cell.zone,
                 tier="window",
                 nodes=order["quantity"],
                 units=order["quantity"],
@@ -249,7 +251,7 @@ class Orders:
                 "intervals": [zulu(entry.starts_at), zulu(max(end, entry.starts_at))],
                 "quantities": [entry.nodes],
             },
-            "zone": entry.region,
+            "zone": entry.zone,
             "is_node": False,
             "created_at": zulu_ms(entry.created_at),
         }

@@ -39,7 +39,7 @@ class SFCompute(ProviderWire):
             Route("GET", "/v0/zones", "list", self._zones),
             Route("GET", "/v0/quote", "list", self._quote),
             Route("GET", "/preview/v2/orderbook/quote", "list", self._book_quote),
-            Route("POST", "/v0/orders", "create", self._order),
+            Route("POST", "/v0/orders", "create", self._orders.place),
             Route("GET", "/v0/orders", "get", self._orders.find_all),
             Route("GET", "/v0/orders/{id}", "get", self._orders.find),
             Route("DELETE", "/v0/orders/{id}", "delete", self._orders.cancel),
@@ -81,9 +81,9 @@ class SFCompute(ProviderWire):
         data = [
             {
                 "object": "zone",
-                "name": cell.region,
+                "name": cell.zone,
                 "display_name": cell.labels["display_name"],
-                "region": cell.labels["area"],
+                "region": cell.region,
                 "hardware_type": cell.labels["hardware"],
                 "interconnect_type": cell.labels["interconnect"],
                 "delivery_type": cell.labels["delivery"],
@@ -122,10 +122,10 @@ class SFCompute(ProviderWire):
         now = self.now
         earliest = start_instant(query.get("min_start_date", "NOW"), now)
         latest = start_instant(query.get("max_start_date", query.get("min_start_date", "NOW")), now)
+        earliest = max(earliest, start_instant("NOW", now)) if earliest < now else earliest
+        latest = max(latest, earliest)
         if not 1 <= quantity <= _MOST_NODES:
             raise ValueError(f"quantity must be 1 to {_MOST_NODES}")
-        if latest < earliest:
-            raise ValueError("max_start_date must not be before min_start_date")
         return Wish(instance_type(query), quantity, earliest, latest, shortest, longest, query.get("cluster"))
 
     def _book_quote(self, call: Call) -> Reply:
@@ -167,7 +167,7 @@ def _quote_row(quote: Quote, wish: Wish) -> dict[str, Any]:
         "start_at": zulu_ms(quote.start),
         "end_at": zulu_ms(quote.end),
         "instance_type": wish.instance_type,
-        "zone": quote.cell.region,
+        "zone": quote.cell.zone,
     }
 
 

@@ -171,13 +171,20 @@ def instance_types(facts: ProviderFacts, zone: Zone) -> Sequence[str]:
 def reference_windows(
     search: Mapping[str, Any], segments: Sequence[Segment]
 ) -> tuple[tuple[datetime, int, int], ...]:
-    """(start, hours, nodes) to ask prices for: each reference duration, cut to what is free at once."""
+    """(start, hours, nodes) to ask prices for: each reference duration early and late in the book.
+
+    A duration that fits nowhere is cut to the longest stretch of one node count.
+    """
     asked: dict[tuple[datetime, int, int], None] = {}
     for hours in search["durations_hours"]:
         fitting = [segment for segment in segments if segment.hours >= hours]
-        chosen = fitting[0] if fitting else max(segments, key=lambda segment: segment.hours)
-        nodes = min(int(search["nodes"]), chosen.nodes, MOST_NODES)
-        asked[(chosen.start, min(int(hours), int(chosen.hours)), nodes)] = None
+        if not fitting:
+            fitting = [max(segments, key=lambda segment: segment.hours)]
+        early, late = fitting[0], fitting[-1]
+        length = min(int(hours), int(early.hours))
+        slack_hours = int(late.hours) - length
+        for segment, start in ((early, early.start), (late, late.start + slack_hours // 2 * HOUR)):
+            asked[(start, length, min(int(search["nodes"]), segment.nodes, MOST_NODES))] = None
     return tuple(asked)
 
 

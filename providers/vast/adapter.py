@@ -40,6 +40,7 @@ class _StillMade(InsufficientCapacity):
 
     def __init__(self, provider: str, message: str, contract: str) -> None:
         super().__init__(provider, message)
+        self.message = message
         self.contract = contract
 
 
@@ -187,7 +188,7 @@ class Vast:
                 raise self._http.error(reply)
         except _StillMade as error:
             await self._undo(error)
-            raise InsufficientCapacity(NAME, str(error)) from error
+            raise InsufficientCapacity(NAME, error.message) from error
         if created.new_contract is None:
             raise reply.unreadable("a rent without a contract id")
         return Lease(

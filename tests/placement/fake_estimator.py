@@ -140,7 +140,18 @@ class FakeEstimator:
         tokens_per_s = gpu.tokens_per_s * gpus
         hours = workload.tokens * (1 + workload.headroom) / tokens_per_s / 3600
         hours *= 1 + nodes * interruptions_per_hour
-        return _estimate({"tokens_per_s": tokens_per_s, "hours": hours, "goodput": 1.0})
+        return _estimate(
+            {
+                "step_s": workload.global_batch_tokens / tokens_per_s,
+                "mfu": 0.4,
+                "tokens_per_s": tokens_per_s,
+                "hours": hours,
+                "memory_gb_per_gpu": _memory_gb(workload.model.total_params) / gpus,
+                "communication_share": 0.0,
+                "checkpoint_share": 0.0,
+                "goodput": 1.0,
+            }
+        )
 
     def serving_at(
         self,
@@ -158,7 +169,12 @@ class FakeEstimator:
         return _estimate(
             {
                 "requests_per_s_per_replica": rate,
+                "ttft_p95_ms": 500.0,
+                "itl_p95_ms": 20.0,
+                "tokens_per_s": 100 * rate,
+                "memory_gb_per_gpu": _memory_gb(workload.model.total_params) / layout.tp,
+                "kv_tokens": 100_000.0,
+                "usd_per_million_tokens": usd_per_replica_hour / (3600 * 100 * rate) * 1e6,
                 "cold_start_s": gpu.cold_start_s,
-                "usd_per_million_tokens": usd_per_replica_hour / rate,
             }
         )

@@ -44,7 +44,7 @@ def sku(gpu: str = "BIG", gpus: int = 1, joined: int = 0, name: str = "") -> Sku
 
 
 def offer(name: str, usd: str, **changes: Any) -> Offer:
-    """An on-demand offer of one BIG GPU a node; ``gpu``, ``gpus``, ``joined`` and ``nodes`` are shorthands."""
+    """An on-demand offer of one BIG GPU a node; ``gpu``, ``gpus``, ``joined``, ``nodes`` are short forms."""
     kind = sku(changes.pop("gpu", "BIG"), changes.pop("gpus", 1), changes.pop("joined", 0))
     nodes = changes.pop("nodes", None)
     made = Offer(
@@ -110,7 +110,7 @@ def request(*workloads: Workload, hours: float = 48, **changes: Any) -> PlanRequ
 
 
 def planner(estimator: FakeEstimator | None = None) -> JointPlanner:
-    return JointPlanner(cast(Estimator, estimator or FakeEstimator()))
+    return JointPlanner(cast("Estimator", estimator or FakeEstimator()))
 
 
 def plan(

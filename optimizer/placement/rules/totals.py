@@ -12,6 +12,7 @@ from broker.domain.billing import billed_seconds, holding_cost_usd, holdings, no
 from broker.domain.money import CENT, ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement, PlanStatus
+from broker.domain.window import Window
 from broker.domain.workload import Batch, Training
 from optimizer.placement.rules.case import Case, is_listed, run_end
 
@@ -22,6 +23,7 @@ def violations(case: Case) -> Iterator[str]:
     """Costs of placements, sums, spend lines, penalty, budget, bound and status."""
     yield from _placements(case)
     yield from _sums(case)
+    yield from _spend_lines(case)
     yield from _penalty(case)
     yield from _bound(case)
     yield from _status(case)
@@ -76,14 +78,38 @@ def _sums(case: Case) -> Iterator[str]:
         by_key[placement.workload, placement.provider, placement.tier] += placement.cost_usd
     for line in plan.spend:
         by_key[line.workload, line.provider, line.tier] -= line.usd
-        if line.usd != to_cents(line.usd) or line.end <= line.start:
-            yield f"spend line of {line.workload} from {line.start.isoformat()} is not whole"
     for (workload, provider, tier), rest in by_key.items():
         if rest:
             yield f"spend of {workload} on {provider} ({tier}) differs from its placements by {rest}"
     budget = case.request.budget_usd
     if budget is not None and plan.cost_usd > budget:
         yield f"cost_usd is {plan.cost_usd}, over the budget of {budget}"
+
+
+def _spend_lines(case: Case) -> Iterator[str]:
+    """Each line is whole cents and the share of cost that is held in its time, to a cent a placement."""
+    by_key: defaultdict[tuple[str, str, str], list[Placement]] = defaultdict(list)
+    for placement in case.plan.placements:
+        by_key[placement.workload, placement.provider, placement.tier].append(placement)
+    for line in case.plan.spend:
+        where = f"spend line of {line.workload} from {line.start.isoformat()}"
+        if line.usd != to_cents(line.usd) or line.end <= line.start:
+            yield f"{where} is not whole"
+            continue
+        paid_for = by_key[line.workload, line.provider, line.tier]
+        share = sum((_cost_within(p, Window(line.start, line.end)) for p in paid_for), ZERO)
+        if abs(line.usd - share) > CENT * (len(paid_for) + 1):
+            yield f"{where}: usd is {line.usd}, {to_cents(share)} is held in its time"
+
+
+def _cost_within(placement: Placement, window: Window) -> Decimal:
+    held = ZERO
+    for segment in placement.segments:
+        part = segment.window.intersection(window)
+        if part is not None:
+            held += segment.nodes * Decimal(part.duration // timedelta(microseconds=1))
+    whole = Decimal(node_hours(placement.segments)) * 3_600_000_000
+    return placement.cost_usd * held / whole if whole else ZERO
 
 
 def expected_penalty_usd(case: Case) -> Decimal:

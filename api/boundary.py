@@ -1,0 +1,115 @@
+"""What stands around every request: a trace id, limits, security headers, figures, and the last resort."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+
+import structlog
+from fastapi import HTTPException, Request
+from prometheus_client import Counter, Histogram
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.errors import Kind, on_unexpected, problem
+
+TRACE_HEADER = "X-Request-Id"
+LARGEST_BODY_BYTES = 8 * 1024 * 1024
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+TOO_LARGE = Kind(413, "too-large", "The body is too large")
+BAD_ADDRESS = Kind(400, "invalid-input", "The address cannot be used")
+
+REQUESTS = Counter("broker_http_requests", "Requests answered", ["method", "route", "status"])
+SECONDS = Histogram("broker_http_request_seconds", "Time to the end of an answer", ["route"])
+
+
+class Boundary:
+    """ASGI middleware, the outermost of ours. Streams pass through it untouched."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets one request through, or answers it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope.setdefault("state", {})["trace_id"] = trace_id = secrets.token_hex(8)
+        answer = _Answer(scope, send)
+        began = time.monotonic()
+        with structlog.contextvars.bound_contextvars(trace_id=trace_id):
+            await self._answer(scope, receive, answer)
+        route = str(getattr(scope.get("route"), "path", "unmatched"))
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        REQUESTS.labels(method, route, str(answer.status)).inc()
+        SECONDS.labels(route).observe(time.monotonic() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        request = Request(scope, receive)
+        refusal = _refusal(request)
+        if refusal is not None:
+            await problem(request, *refusal)(scope, receive, answer.send)
+            return
+        try:
+            await self._app(scope, _limited(receive), answer.send)
+        except Exception as error:
+            if answer.status is not None:
+                raise  # half an answer is out: the server has to break the connection
+            response = await on_unexpected(request, error)
+            await response(scope, receive, answer.send)
+
+
+class _Answer:
+    """Sends on, with our headers; remembers the status."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope = scope
+        self._send = send
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        """One ASGI message of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers[TRACE_HEADER] = self._scope["state"]["trace_id"]
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+            static = self._scope["path"].startswith("/static/")
+            headers.setdefault("Cache-Control", "no-cache" if static else "private, no-store")
+        await self._send(message)
+
+
+def _refusal(request: Request) -> tuple[Kind, str] | None:
+    length = request.headers.get("Content-Length", "0")
+    if length.isdigit() and int(length) > LARGEST_BODY_BYTES:
+        return TOO_LARGE, f"{length} bytes; at most {LARGEST_BODY_BYTES}"
+    if "%00" in request.url.path + request.url.query or "\x00" in request.scope["path"]:
+        return BAD_ADDRESS, "a zero byte (%00) can be part of no name"
+    return None
+
+
+def _limited(receive: Receive) -> Receive:
+    """``receive`` that refuses to hand on more than LARGEST_BODY_BYTES, announced or not."""
+    taken = 0
+
+    async def limited() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > LARGEST_BODY_BYTES:
+            raise HTTPException(TOO_LARGE.status, f"more than {LARGEST_BODY_BYTES} bytes")
+        return message
+
+    return limited

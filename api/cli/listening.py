@@ -1,0 +1,35 @@
+"""A server of ours: its port taken first, its failures told."""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from broker.domain.errors import BrokerError, Conflict
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; port 0 takes any free one. Conflict names the address that cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        wish = f"cannot listen on {host}:{port} ({error.strerror or error})"
+        raise Conflict(f"{wish}; choose another with --port or --host") from error
+
+
+def url_of(bound: socket.socket) -> str:
+    """The base URL of a bound socket."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
+    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on")
+    server = uvicorn.Server(config)
+    await server.serve(sockets=[bound])
+    if not server.started:
+        raise BrokerError("the server did not start; the log above says why")

@@ -1,0 +1,49 @@
+"""``broker poll``: asks providers now."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+
+from api.bootstrap import build_product
+from api.cli.configuration import load_settings
+from api.cli.errors import ExitCode
+from api.cli.output import Json, print_json, stderr, stdout
+from api.cli.polling import poll_now, print_rounds
+from api.schemas.provider import round_to_document
+from broker.domain.market import PollRound
+
+app = typer.Typer()
+
+
+@app.command()
+def poll(
+    providers: Annotated[list[str] | None, typer.Argument(help="Provider keys; default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask providers what they sell and store it: a line a provider.
+
+    Exit code 8 when one of them failed; its last offers stay.
+
+    Example: BROKER_SANDBOX_URL=http://127.0.0.1:8090 broker poll lambda runpod
+    """
+    with stderr().status("asking providers"):
+        rounds = asyncio.run(_poll(providers))
+    if as_json:
+        print_json({"rounds": [round_to_document(round_) for round_ in rounds]})
+    else:
+        print_rounds(stdout(), rounds)
+    if any(round_.error is not None for round_ in rounds):
+        raise typer.Exit(ExitCode.PROVIDER)
+
+
+async def _poll(providers: list[str] | None) -> tuple[PollRound, ...]:
+    product = build_product(load_settings(), os.environ)
+    try:
+        await product.store.migrate()
+        return await poll_now(product, providers)
+    finally:
+        await product.close()

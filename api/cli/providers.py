@@ -1,0 +1,74 @@
+"""``broker providers``: adapters, and recorded payloads read without a network."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from api.cli.configuration import load_settings
+from api.cli.output import Json, print_json, read_bytes, stdout
+from api.schemas.provider import batch_to_document
+from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
+from providers.registry import SPECS, configured, find_spec
+
+app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_providers(as_json: Json = False) -> None:
+    """List every provider: what its adapter can do, and whether this environment configures it.
+
+    Example: broker providers list
+    """
+    found = configured(os.environ, load_settings().sandbox_url)
+    rows = [
+        {
+            "provider": name,
+            "title": spec.title,
+            "configured": name in found,
+            "sandbox": name in found and found[name].sandbox,
+            "keyless": spec.keyless,
+            "capabilities": sorted(spec.capabilities),
+            "variables": [spec.variable(field) for field in (*spec.credentials, *spec.optional_credentials)],
+        }
+        for name, spec in sorted(SPECS.items())
+    ]
+    if as_json:
+        print_json({"items": rows, "next_cursor": None})
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("provider", no_wrap=True)
+    table.add_column("configured", no_wrap=True)
+    table.add_column("can", overflow="fold")
+    table.add_column("credentials", overflow="fold")
+    for name, spec in sorted(SPECS.items()):
+        where = "no" if name not in found else ("sandbox" if found[name].sandbox else "yes")
+        names = ", ".join(spec.variable(field) for field in spec.credentials) or "none"
+        table.add_row(name, where, ", ".join(sorted(spec.capabilities)), names)
+    stdout().print(table)
+
+
+@app.command()
+def parse(
+    name: Annotated[str, typer.Argument(help="Provider key.")],
+    files: Annotated[list[Path], typer.Argument(help="Recorded answers of its API.")],
+    as_json: Json = True,
+) -> None:
+    """Read a provider's recorded answers: offers, and the rows that could not become one, as JSON.
+
+    Example: broker providers parse lambda instance_types.json
+    """
+    spec = find_spec(name)
+    payloads = [(file.name, read_bytes(file)) for file in files]
+    try:
+        batch = spec.parse(payloads, datetime.now(UTC))
+    except PayloadUnreadable as error:
+        problem = FieldProblem("", str(error), f"answers as {spec.title} documents them")
+        raise InputError(", ".join(str(file) for file in files), (problem,)) from error
+    print_json(batch_to_document(batch))

@@ -1,0 +1,85 @@
+"""Reservations as a person reads them, and waiting until they have settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.errors import ExitCode
+from api.cli.figures import day_and_time
+from api.cli.output import stderr
+from api.client import BrokerClient
+from api.schemas.reservation import ReservationForm
+from broker.domain.reservation import ReservationState
+
+UNSETTLED = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
+PAUSE_S = 0.5
+STYLES = {
+    ReservationState.ACTIVE: "green",
+    ReservationState.HELD: "cyan",
+    ReservationState.SCHEDULED: "cyan",
+    ReservationState.FAILED: "bold red",
+    ReservationState.UNKNOWN: "yellow",
+    ReservationState.RELEASED: "dim",
+}
+
+
+def print_reservations(console: Console, rows: Sequence[ReservationForm]) -> None:
+    """A table, newest first as they came; one line when there are none."""
+    if not rows:
+        console.print("no reservations")
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("reservation", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("what", overflow="fold")
+    table.add_column("when (UTC)", no_wrap=True)
+    table.add_column("provider's ids", overflow="fold")
+    for row in rows:
+        table.add_row(
+            Text.assemble(row.reservation_id, "\n", (row.workload or "-", "dim")),
+            Text.assemble((str(row.state), STYLES.get(row.state, "")), "\n", (row.reason, "dim")),
+            str(row.nodes),
+            Text.assemble(f"{row.provider} {row.region}", "\n", (row.sku, "dim")),
+            f"{day_and_time(row.start)}\nto {day_and_time(row.end) if row.end is not None else 'released'}",
+            "\n".join(row.provider_references) or "-",
+        )
+    console.print(table)
+
+
+def wait_until(
+    client: BrokerClient,
+    rows: Sequence[ReservationForm],
+    settled: Callable[[ReservationForm], bool],
+    timeout_s: float,
+) -> tuple[list[ReservationForm], bool]:
+    """Asks until every reservation is ``settled``; the last answers, and whether all are in time."""
+    deadline = time.monotonic() + timeout_s
+    latest = list(rows)
+    while not all(settled(row) for row in latest):
+        if time.monotonic() >= deadline:
+            return latest, False
+        time.sleep(PAUSE_S)
+        latest = [row if settled(row) else client.find_reservation(row.reservation_id) for row in latest]
+    return latest, True
+
+
+def exit_code_of_rows(rows: Sequence[ReservationForm], in_time: bool) -> ExitCode:
+    """8 when one failed, 9 when time ran out, else 0."""
+    if any(row.state is ReservationState.FAILED for row in rows):
+        return ExitCode.PROVIDER
+    return exit_code_of_waiting(in_time)
+
+
+def exit_code_of_waiting(in_time: bool) -> ExitCode:
+    """0, or 9 with a line that says where to look."""
+    if in_time:
+        return ExitCode.DONE
+    stderr().print("not settled yet; the server goes on: see `broker reservations`", markup=False)
+    return ExitCode.TIMED_OUT

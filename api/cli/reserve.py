@@ -1,0 +1,47 @@
+"""``broker reserve``: holds what a plan placed."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+import typer
+
+from api.cli.configuration import load_settings
+from api.cli.errors import TimedOut
+from api.cli.output import Json, print_json, stderr, stdout
+from api.cli.reservation_view import UNSETTLED, exit_code_of_rows, print_reservations, wait_until
+from api.client import ServerTimedOut, connect
+
+app = typer.Typer()
+
+
+@app.command()
+def reserve(
+    plan_id: Annotated[str, typer.Argument(help="Id of a plan on the server.")],
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for providers.")] = 120.0,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Repeat an order whose answer was lost, without buying twice.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Reserve all of a plan on the running server, or leave nothing held.
+
+    Exit codes: 3 key, 4 no such plan, 5 the market moved, 7 approval or budget, 8 a provider failed,
+    9 still working.
+
+    Example: BROKER_KEY=… broker reserve plan_01JD
+    """
+    key = idempotency_key or f"cli-{uuid.uuid4()}"
+    with connect(load_settings()) as client:
+        try:
+            rows = client.reserve_plan(plan_id, key)
+        except ServerTimedOut as error:
+            raise TimedOut(f"{error}; ask again with --idempotency-key {key}") from error
+        stderr().print(f"{len(rows)} reservations ordered; waiting for the providers", markup=False)
+        rows, in_time = wait_until(client, rows, lambda row: row.state not in UNSETTLED, timeout)
+    if as_json:
+        print_json({"reservations": [row.model_dump(mode="json") for row in rows]})
+    else:
+        print_reservations(stdout(), rows)
+    raise typer.Exit(exit_code_of_rows(rows, in_time))

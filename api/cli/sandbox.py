@@ -1,0 +1,30 @@
+"""``broker sandbox``: the sandbox market as a server of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.output import stderr
+from providers.sandbox.server import run
+
+app = typer.Typer()
+
+DEFAULT_PORT = 8090
+DEFAULT_SEED = 1
+
+
+@app.command()
+def sandbox(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1.")] = DEFAULT_PORT,
+    seed: Annotated[int, typer.Option(help="Seed of stock and prices.")] = DEFAULT_SEED,
+    state: Annotated[Path | None, typer.Option(help="Folder whose content survives a kill.")] = None,
+) -> None:
+    """Serve every provider's own protocol with seeded stock, real dated prices, a ledger and no money.
+
+    Example: broker sandbox --port 8090 --seed 7 --state ./market
+    """
+    stderr().print(f"starting the sandbox market: BROKER_SANDBOX_URL=http://127.0.0.1:{port}", markup=False)
+    run(port, seed, state)

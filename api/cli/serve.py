@@ -1,0 +1,44 @@
+"""``broker serve``: API, pages and scheduler from the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import Annotated
+
+import typer
+
+from api.app import create_app
+from api.bootstrap import build_product
+from api.cli.configuration import load_settings
+from api.cli.listening import listen, serve_until_stopped, url_of
+from api.cli.output import stderr
+from broker.settings import Settings
+
+app = typer.Typer()
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on (BROKER_HOST).")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port, 0 for any free one (BROKER_PORT).")]
+Database = Annotated[str | None, typer.Option(help="SQLAlchemy URL (BROKER_DATABASE_URL).")]
+
+
+@app.command()
+def serve(host: Host = None, port: Port = None, database: Database = None) -> None:
+    """Serve API, pages and scheduler until stopped.
+
+    Example: BROKER_ADMIN_KEY=… BROKER_SANDBOX_URL=http://127.0.0.1:8090 broker serve
+    """
+    settings = load_settings(host=host, port=port, database_url=database)
+    with listen(settings.host, settings.port) as bound:
+        asyncio.run(_serve(settings, bound))
+
+
+async def _serve(settings: Settings, bound: socket.socket) -> None:
+    product = build_product(settings, os.environ)
+    try:
+        await product.store.migrate()
+        stderr().print(f"serving on {url_of(bound)}", markup=False)
+        await serve_until_stopped(create_app(product), bound)
+    finally:
+        await product.close()

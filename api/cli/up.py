@@ -1,0 +1,148 @@
+"""``broker up``: the main job, from an empty folder to a plan and a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.app import create_app
+from api.bootstrap import Product, build_product
+from api.cli.configuration import load_settings
+from api.cli.errors import ExitCode
+from api.cli.listening import listen, serve_until_stopped, url_of
+from api.cli.output import Json, print_json, read_text, stderr, stdout
+from api.cli.plan import misses_something
+from api.cli.plan_view import print_plan
+from api.cli.polling import poll_now, print_rounds
+from api.cli.progress import ProgressLine
+from api.cli.sandbox import DEFAULT_SEED
+from api.cli.serve import Database, Host, Port
+from api.schemas.plan import plan_to_document
+from api.schemas.workload_writer import to_document
+from api.schemas.workloads import read_workloads
+from broker.catalogue import CONFIG
+from broker.domain.account import Caller, Scope
+from broker.domain.errors import BrokerError
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+from broker.ports import PlanOptions
+from broker.settings import Settings
+from providers.registry import configured
+from providers.sandbox.server import start_in_background
+
+app = typer.Typer()
+
+EXAMPLES = CONFIG.parent / "fixtures" / "examples"
+BUNDLED = EXAMPLES / "finetune-and-chat.yaml"
+LOCAL = Caller("local", "admin", frozenset(Scope))
+
+
+@app.command()
+def up(
+    once: Annotated[bool, typer.Option("--once", help="Exit after printing the plan.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Poll open feeds over the internet instead.")] = False,
+    host: Host = None,
+    port: Port = None,
+    database: Database = None,
+    workloads: Annotated[Path, typer.Option(help="What to plan; default: a bundled example.")] = BUNDLED,
+    as_json: Json = False,
+) -> None:
+    """Do everything: database, market, poll, plan of the example workloads, then serve.
+
+    Without a configured provider a sandbox market is started, on real, dated prices.
+
+    Example: broker up --once
+    """
+    settings = load_settings(host=host, port=port, database_url=database)
+    listening = nullcontext(None) if once else listen(settings.host, settings.port)
+    with listening as bound, _market(settings, live) as sandbox_url:
+        missing = asyncio.run(_run(settings, sandbox_url, live, workloads, bound, as_json))
+    if missing:
+        raise typer.Exit(ExitCode.UNPLACED)
+
+
+@contextmanager
+def _market(settings: Settings, live: bool) -> Iterator[str | None]:
+    """The URL of a sandbox of our own where nothing else is configured."""
+    if configured(os.environ, settings.sandbox_url, keyless=live):
+        yield None
+        return
+    sandbox = start_in_background(0, DEFAULT_SEED, _state_folder(settings))
+    try:
+        yield sandbox.url
+    finally:
+        sandbox.stop()
+
+
+def _state_folder(settings: Settings) -> Path | None:
+    """Beside the SQLite file, so that what the broker holds is known to the market after a restart."""
+    scheme, _, file = settings.database_url.partition(":///")
+    if not scheme.startswith("sqlite") or not file or file == ":memory:":
+        return None
+    folder = Path(file).parent / "sandbox"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+async def _run(
+    settings: Settings,
+    sandbox_url: str | None,
+    live: bool,
+    workloads: Path,
+    bound: socket.socket | None,
+    as_json: bool,
+) -> bool:
+    product = build_product(settings, os.environ, sandbox_url=sandbox_url, live=live)
+    try:
+        plan, request = await _make_plan(product, workloads)
+        if as_json:
+            print_json(plan_to_document(plan))
+        else:
+            print_plan(stdout(), plan, request)
+        if bound is None:
+            return misses_something(plan)
+        await _serve(product, bound)
+        return False
+    finally:
+        await product.close()
+
+
+async def _make_plan(product: Product, workloads: Path) -> tuple[Plan, PlanRequest]:
+    text = read_text(workloads)
+    with ProgressLine() as progress:
+        progress.say("preparing the database")
+        await product.store.migrate()
+        progress.say(f"asking {len(product.adapters)} providers")
+        rounds = await poll_now(product, None)
+    print_rounds(stderr(), rounds)
+    now = product.clock.now()
+    request = read_workloads(text, source=str(workloads), base=workloads.parent, now=now)
+    with ProgressLine() as progress:
+        progress.say(f"planning {len(request.workloads)} workloads of {workloads.name}")
+        options = PlanOptions(time_limit_s=product.settings.plan_time_limit_s)
+        wish = json.dumps(to_document(request))
+        record = await product.planning.request_plan(LOCAL, wish, request, options)
+        record = await product.planning.run(record.plan_id)
+    if record.plan is None:
+        raise BrokerError(record.problem or "the plan failed")
+    return record.plan, request
+
+
+async def _serve(product: Product, bound: socket.socket) -> None:
+    given = product.settings.admin_key
+    secret = await product.accounts.ensure_admin_key(given.get_secret_value() if given is not None else None)
+    console = stderr()
+    console.print(f"\nserving on {url_of(bound)}", markup=False)
+    if given is None:
+        console.print(f"admin key (shown once): {secret}", markup=False, soft_wrap=True)
+        hint = f"BROKER_URL={url_of(bound)} BROKER_KEY={secret} broker reservations"
+        console.print(f"try: {hint}", markup=False, soft_wrap=True)
+    await serve_until_stopped(create_app(product), bound)

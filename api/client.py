@@ -1,0 +1,143 @@
+"""The client of a running broker: what the command line's server commands use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from api.schemas.problem import Problem, error_of
+from api.schemas.reservation import ReservationForm, ReservationsForm
+from api.schemas.spend import SpendForm
+from broker.domain.errors import BrokerError, FieldProblem, InputError
+from broker.domain.spend import Interval
+from broker.settings import Settings
+
+Form = TypeVar("Form", bound=BaseModel)
+PAGE = 200
+TIMEOUT_S = 60.0
+
+
+class ServerTimedOut(BrokerError):
+    """The server was asked and did not answer in time; what was asked may still happen."""
+
+
+class BrokerClient:
+    """Calls one server with one key. Problem documents come back as the errors that they mean."""
+
+    def __init__(
+        self,
+        base_url: str,
+        key: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._base_url = base_url
+        self._http = httpx.Client(
+            base_url=base_url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=timeout_s,
+            transport=transport,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def reserve_plan(self, plan_id: str, idempotency_key: str) -> list[ReservationForm]:
+        """Reserves all of a plan; the same key again gives the same answer and buys nothing twice."""
+        answer = self._call(
+            "POST", f"/v1/plans/{_part(plan_id)}/reserve", headers={"Idempotency-Key": idempotency_key}
+        )
+        return self._read(ReservationsForm, answer).reservations
+
+    def find_reservation(self, reservation_id: str) -> ReservationForm:
+        """One reservation; NotFound."""
+        return self._read(ReservationForm, self._call("GET", f"/v1/reservations/{_part(reservation_id)}"))
+
+    def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
+        """Every reservation, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            wanted = {"limit": str(PAGE), "plan_id": plan_id, "cursor": cursor}
+            page = self._call("GET", "/v1/reservations", params=wanted).json()
+            for row in page["items"]:
+                yield self._read_data(ReservationForm, row)
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def release(self, reservation_id: str) -> ReservationForm:
+        """Asks for the end of a reservation; a second time is no error."""
+        return self._read(ReservationForm, self._call("DELETE", f"/v1/reservations/{_part(reservation_id)}"))
+
+    def find_spend(
+        self, *, group_by: str, interval: Interval, since: str | None = None, until: str | None = None
+    ) -> SpendForm:
+        """Projected and actual spend by period and group."""
+        wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until}
+        return self._read(SpendForm, self._call("GET", "/v1/spend/projection", params=wanted))
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | None] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        try:
+            answer = self._http.request(method, path, params=given, headers=headers)
+        except httpx.ReadTimeout as error:
+            raise ServerTimedOut(f"{method} {path}: no answer in time; the server may still do it") from error
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            found = f"{self._base_url!r} ({str(error) or type(error).__name__})"
+            expected = "the address of a running broker (start one with `broker up`)"
+            raise InputError("environment", (FieldProblem("BROKER_URL", found, expected),)) from error
+        if answer.is_success:
+            return answer
+        raise _error(answer)
+
+    def _read(self, form: type[Form], answer: httpx.Response) -> Form:
+        try:
+            data = answer.json()
+        except ValueError as error:
+            raise self._not_a_broker(answer.text[:60]) from error
+        return self._read_data(form, data)
+
+    def _read_data(self, form: type[Form], data: Any) -> Form:
+        try:
+            return form.model_validate(data)
+        except ValidationError as error:
+            raise self._not_a_broker(str(data)[:60]) from error
+
+    def _not_a_broker(self, found: str) -> InputError:
+        problem = FieldProblem("BROKER_URL", f"{self._base_url!r} that answers {found!r}", "a broker")
+        return InputError("environment", (problem,))
+
+
+def _part(name: str) -> str:
+    """A path segment; ids have no slash, so one that has is not found rather than another route."""
+    return name.replace("/", "%2F")
+
+
+def _error(answer: httpx.Response) -> BrokerError:
+    try:
+        return error_of(Problem.model_validate(answer.json()))
+    except ValueError:
+        return error_of(Problem(title=answer.reason_phrase or "no reason", status=answer.status_code))
+
+
+def connect(settings: Settings) -> BrokerClient:
+    """A client of the server that BROKER_URL names, with BROKER_KEY."""
+    key = settings.key.get_secret_value() if settings.key is not None else ""
+    return BrokerClient(settings.url, key)

@@ -1,0 +1,78 @@
+"""The process that plans: replaced when it dies, ended with us, and never left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any, TypeVar
+
+import structlog
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class _Watched(SpawnContext):
+    """Starts processes and remembers them, so that they can be ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[SpawnProcess] = []
+
+    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+        """A process that is not started yet."""
+        process = SpawnProcess(*args, **kwargs)
+        self.started.append(process)
+        return process
+
+
+class PlannerProcess(Executor):
+    """One worker process; a call that kills it (out of memory, say) fails alone, the next gets a new one."""
+
+    def __init__(self) -> None:
+        self._context, self._pool = _open_pool()
+        self._closed = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Schedules ``fn``, which the process must be able to import."""
+        try:
+            return self._pool.submit(fn, *args, **kwargs)
+        except BrokenProcessPool:
+            log.warning("the planning process died; starting another")
+            self._pool.shutdown(wait=False)
+            self._context, self._pool = _open_pool()
+            return self._pool.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the pool; without ``wait`` what it is at ends too. Twice is no error."""
+        self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)
+        if not wait and not self._closed:
+            for process in self._context.started:
+                if process.is_alive():
+                    process.terminate()
+        self._closed = True
+
+
+def _open_pool() -> tuple[_Watched, ProcessPoolExecutor]:
+    context = _Watched()
+    return context, ProcessPoolExecutor(max_workers=1, mp_context=context, initializer=_begin)
+
+
+def _begin() -> None:
+    """In the worker: Ctrl-C is the parent's business, and its death is ours."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

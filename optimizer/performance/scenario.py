@@ -1,0 +1,51 @@
+"""What a training step is computed from: the model, the batch, the layouts, the hardware, the constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimizer.performance.arrays import Array
+from optimizer.performance.calibration import Calibration, Compute, Network, Software
+from optimizer.performance.hardware import Hardware
+from optimizer.performance.layouts import Layouts
+from optimizer.performance.shapes import Shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a step is made of: tokens a sequence, sequences a step, the format of the products.
+
+    ``adapters``: only small adapters are trained (LoRA), so weights have no gradients and no states.
+    """
+
+    sequence_length: Array
+    sequences: Array
+    number_format: str
+    adapters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One or many training steps; the arrays of the parts broadcast against each other."""
+
+    shapes: Shapes
+    run: Run
+    layouts: Layouts
+    hw: Hardware
+    software: Software
+    calibration: Calibration
+
+    @property
+    def compute(self) -> Compute:
+        """The compute constants."""
+        return self.calibration.compute
+
+    @property
+    def network(self) -> Network:
+        """The network constants."""
+        return self.calibration.network
+
+    @property
+    def rank_tokens(self) -> Array:
+        """Tokens of one micro-batch on one rank before tensor slicing: b·S/c."""
+        return self.layouts.micro_batch * self.run.sequence_length / self.layouts.cp

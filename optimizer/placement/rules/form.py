@@ -1,0 +1,90 @@
+"""A plan says what it means: known names, whole estimates. The other rules build on that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+from broker.domain.plan import Placement
+from broker.domain.workload import Training, Workload
+from optimizer.placement.rules.case import Case, label
+
+RECOMPUTE = frozenset({"none", "selective", "full"})
+TRAINING_METRICS = frozenset(
+    {
+        "step_s",
+        "mfu",
+        "tokens_per_s",
+        "hours",
+        "memory_gb_per_gpu",
+        "communication_share",
+        "checkpoint_share",
+        "goodput",
+    }
+)
+SERVING_METRICS = frozenset(
+    {
+        "requests_per_s_per_replica",
+        "ttft_p95_ms",
+        "itl_p95_ms",
+        "tokens_per_s",
+        "memory_gb_per_gpu",
+        "kv_tokens",
+        "usd_per_million_tokens",
+        "cold_start_s",
+    }
+)
+
+
+def violations(case: Case) -> Iterator[str]:
+    """Unknown workloads and offers, empty placements, senseless layouts, estimates with holes."""
+    for index, placement in enumerate(case.plan.placements):
+        where = label(index, placement)
+        if placement.workload not in case.workloads:
+            yield f"{where}: unknown workload {placement.workload!r}"
+        if placement.offer_id not in case.offers:
+            yield f"{where}: offer {placement.offer_id!r} is not in the market"
+        if not placement.segments:
+            yield f"{where}: holds nothing (no segments)"
+        yield from _segments(where, placement)
+        yield from _layout(where, placement)
+        if placement.workload in case.workloads:
+            yield from _metrics(where, placement, case.workloads[placement.workload])
+    for left_out in case.plan.unplaced:
+        if left_out.workload not in case.workloads:
+            yield f"unplaced: unknown workload {left_out.workload!r}"
+    if case.plan.team != case.request.team:
+        yield f"team is {case.plan.team!r}, expected {case.request.team!r}"
+
+
+def _layout(where: str, placement: Placement) -> Iterator[str]:
+    layout = placement.parallelism
+    degrees = (layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.micro_batch)
+    if min(degrees) < 1:
+        yield f"{where}: parallelism has a degree below 1"
+    if layout.recompute not in RECOMPUTE:
+        yield f"{where}: recompute is {layout.recompute!r}, expected {', '.join(sorted(RECOMPUTE))}"
+    if placement.gpus_per_replica < 1 or placement.replicas < 1:
+        yield f"{where}: replicas or gpus_per_replica is below 1"
+
+
+def _metrics(where: str, placement: Placement, workload: Workload) -> Iterator[str]:
+    needed = TRAINING_METRICS if isinstance(workload, Training) else SERVING_METRICS
+    told = placement.estimate
+    progress = "hours" if isinstance(workload, Training) else "requests_per_s_per_replica"
+    if told.value.get(progress) == 0:
+        yield f"{where}: estimate {progress} is 0, expected more"
+    for name, metrics in (("value", told.value), ("low", told.low), ("high", told.high)):
+        missing = needed - metrics.keys()
+        if missing:
+            yield f"{where}: estimate {name} lacks {', '.join(sorted(missing))}"
+        senseless = sorted(m for m, number in metrics.items() if not (math.isfinite(number) and number >= 0))
+        if senseless:
+            yield f"{where}: estimate {name} of {', '.join(senseless)} is no number from zero on"
+
+
+def _segments(where: str, placement: Placement) -> Iterator[str]:
+    for before, after in pairwise(placement.segments):
+        if after.start < before.end:
+            yield f"{where}: segments overlap or are out of order at {after.start.isoformat()}"

@@ -1,0 +1,151 @@
+"""Bad input through the real command: a clear message, the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import Result
+
+from tests.cli.running import QUICKSTART, broker, market_document, write_market
+
+
+def plan(tmp_path: Path, text: str, **more: str) -> Result:
+    """Plans ``text`` over the small market."""
+    (tmp_path / "workloads.yaml").write_text(text)
+    return broker("plan", tmp_path / "workloads.yaml", "--market", write_market(tmp_path))
+
+
+def quickstart(**fields: Any) -> str:
+    """The quickstart with fields of its training run changed."""
+    document = yaml.load(QUICKSTART.read_text(), Loader=yaml.BaseLoader)
+    document["workloads"][0] |= fields
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model": "Llama-9"}, ["/workloads/0/model", "'Llama-9'", "nearest", "Llama-3"]),
+        ({"measured": [{"gpu": "H100", "tokens_per_s": 1}]}, ["/measured/0/gpu", "'H100'", "H100-SXM-80GB"]),
+        ({"earliest_start": "+5d"}, ["/workloads/0/deadline", '"+4d"', "after the earliest start"]),
+        ({"tokens": "-3e9"}, ["/workloads/0/tokens", "-3", "above 0"]),
+        ({"tokns": "3e9"}, ["unknown field 'tokns'", "'tokens'"]),
+        ({"precision": "fp32"}, ["/workloads/0/precision", "fp32", "bf16"]),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_was_found_and_expected(
+    tmp_path: Path, fields: dict[str, Any], said: list[str]
+) -> None:
+    made = plan(tmp_path, quickstart(**fields))
+    assert made.exit_code == 2
+    assert "workloads.yaml" in made.stderr
+    assert "(line " in made.stderr
+    assert all(word in made.stderr for word in said), made.stderr
+    assert "Traceback" not in made.stderr
+    assert made.stdout == ""
+
+
+def test_malformed_yaml_says_line_and_column(tmp_path: Path) -> None:
+    made = plan(tmp_path, "team: a\nhorizon: {start: now\nworkloads: []\n")
+    assert made.exit_code == 2
+    assert "(line 3, column 10)" in made.stderr
+    assert "malformed YAML" in made.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"team": "a"}', "gpu,price\nH100,2\n", json.dumps({"plan_id": "p", "placements": []})]
+)
+def test_a_market_of_another_form_is_told_the_form(tmp_path: Path, text: str) -> None:
+    (tmp_path / "market.json").write_text(text)
+    made = broker("plan", QUICKSTART, "--market", tmp_path / "market.json")
+    assert made.exit_code == 2
+    assert "market.json" in made.stderr
+
+
+def test_a_wrong_price_in_a_market_is_named(tmp_path: Path) -> None:
+    market = market_document()
+    market["offers"][2]["price_usd_per_node_hour"] = "cheap"
+    (tmp_path / "market.json").write_text(json.dumps(market))
+    made = broker("plan", QUICKSTART, "--market", tmp_path / "market.json")
+    assert made.exit_code == 2
+    assert "/offers/2/price_usd_per_node_hour (line 1, column" in made.stderr
+    assert 'found "cheap"' in made.stderr
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "workloads.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    made = broker("plan", path, "--market", write_market(tmp_path))
+    assert made.exit_code == 2
+    assert "workloads.yaml" in made.stderr
+
+
+def test_a_folder_is_no_file_and_no_output(tmp_path: Path) -> None:
+    market = write_market(tmp_path)
+    assert broker("plan", tmp_path, "--market", market).exit_code == 2
+    made = broker("plan", QUICKSTART, "--market", market, "--time-limit", "2", "--output", tmp_path)
+    assert made.exit_code == 2
+    assert "can be written" in made.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("plan",),
+        ("plan", "w.yaml", "--gap", "7"),
+        ("plan", "w.yaml", "--time-limit", "0"),
+        ("plan", "w.yaml", "--seed", "-1"),
+        ("offers", "--tier", "weekly"),
+        ("spend", "--group-by", "colour"),
+        ("sandbox", "--port", "70000"),
+    ],
+)
+def test_bad_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    assert broker(*arguments).exit_code == 2
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for command in (("sandbox", "--port", port), ("serve", "--port", port), ("up", "--port", port)):
+            told = broker(*command)
+            assert told.exit_code == 5, told.output
+            assert port in told.stderr
+
+
+def database(path: Path, revision: str) -> dict[str, str]:
+    """A SQLite file that says it is at ``revision``."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT NOT NULL)")
+        connection.execute("INSERT INTO alembic_version VALUES (?)", (revision,))
+    connection.close()
+    return {"BROKER_DATABASE_URL": f"sqlite:///{path}"}
+
+
+@pytest.mark.parametrize("command", [("poll",), ("offers",), ("plan", str(QUICKSTART))])
+def test_a_database_of_a_newer_version_is_told(tmp_path: Path, command: tuple[str, ...]) -> None:
+    told = broker(*command, env=database(tmp_path / "broker.db", "9999"))
+    assert told.exit_code == 5
+    assert "9999" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_no_database_yet_says_what_to_do(tmp_path: Path) -> None:
+    told = broker("offers", env={"BROKER_DATABASE_URL": f"sqlite:///{tmp_path / 'none.db'}"})
+    assert told.exit_code == 4
+    assert "poll" in told.stderr
+
+
+def test_a_setting_that_cannot_be_is_named() -> None:
+    told = broker("reservations", env={"BROKER_PORT": "many"})
+    assert told.exit_code == 2
+    assert "BROKER_PORT" in told.stderr

@@ -1,0 +1,115 @@
+"""``broker plan`` and ``broker check`` through the real command, without a server or database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import QUICKSTART, broker, market_document, offer, write_market
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the small market and the plan of the quickstart over it."""
+    path = tmp_path_factory.mktemp("plan")
+    market = write_market(path)
+    made = broker("plan", QUICKSTART, "--market", market, "--time-limit", "5", "--output", path / "plan.json")
+    assert made.exit_code == 0, made.output
+    (path / "printed.txt").write_text(made.stdout)
+    return path
+
+
+def check(folder: Path, plan: Path, *more: str) -> Any:
+    return broker("check", plan, "--market", folder / "market.json", "--workloads", QUICKSTART, *more)
+
+
+def test_the_printed_plan_says_what_where_when_how_much_and_why(folder: Path) -> None:
+    text = (folder / "printed.txt").read_text()
+    plan = json.loads((folder / "plan.json").read_text())
+    for word in ("Placements", "Nodes over time", "Why", "Against other habits", "finetune-8b"):
+        assert word in text
+    assert f"${Decimal(plan['cost_usd']):,.2f}" in text
+    assert all(placement["why"]["bottleneck"] in " ".join(text.split()) for placement in plan["placements"])
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_printed_plan_fits_the_terminal(folder: Path, width: int) -> None:
+    made = broker("plan", QUICKSTART, "--market", folder / "market.json", "--time-limit", "5", width=width)
+    assert max(len(line) for line in made.stdout.splitlines()) <= width
+    assert "\x1b" not in made.stdout
+
+
+def test_json_is_one_document_and_progress_goes_elsewhere(folder: Path) -> None:
+    made = broker("plan", QUICKSTART, "--market", folder / "market.json", "--time-limit", "5", "--json")
+    document = json.loads(made.stdout)
+    assert document["status"] in {"optimal", "feasible"}
+    assert "planning 2 workloads over 4 offers" in made.stderr
+    assert "bound" in made.stderr
+
+
+def test_check_accepts_the_plan(folder: Path) -> None:
+    verdict = check(folder, folder / "plan.json")
+    assert verdict.exit_code == 0
+    assert verdict.stdout.startswith("ok: ")
+    assert json.loads(check(folder, folder / "plan.json", "--json").stdout)["ok"] is True
+
+
+def _dearer(plan: dict[str, Any]) -> None:
+    plan["placements"][0]["cost_usd"] = "1.00"
+
+
+def _backwards(plan: dict[str, Any]) -> None:
+    segment = plan["placements"][0]["segments"][0]
+    segment["start"], segment["end"] = segment["end"], segment["start"]
+
+
+def _unknown_kind(plan: dict[str, Any]) -> None:
+    plan["placements"][0]["kind"] = "mining"
+
+
+def _no_seed(plan: dict[str, Any]) -> None:
+    del plan["seed"]
+
+
+@pytest.mark.parametrize("damage", [_dearer, _backwards, _unknown_kind, _no_seed])
+def test_check_rejects_a_damaged_plan_a_line_a_violation(
+    folder: Path, tmp_path: Path, damage: Callable[[dict[str, Any]], None]
+) -> None:
+    plan = json.loads((folder / "plan.json").read_text())
+    damage(plan)
+    (tmp_path / "damaged.json").write_text(json.dumps(plan))
+    verdict = check(folder, tmp_path / "damaged.json")
+    assert verdict.exit_code == 1
+    assert verdict.stdout.strip()
+    told = json.loads(check(folder, tmp_path / "damaged.json", "--json").stdout)
+    assert told["ok"] is False
+    assert len(told["violations"]) == len(verdict.stdout.strip().splitlines())
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "not json"])
+def test_check_of_something_that_is_no_plan_is_bad_input(folder: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    verdict = check(folder, tmp_path / "other.json")
+    assert verdict.exit_code == 2
+    assert "other.json" in verdict.stderr
+
+
+def test_what_cannot_be_placed_is_printed_with_exit_code_6(tmp_path: Path) -> None:
+    market = market_document()
+    market["offers"] = [offer("small", gpu="L4", gpu_memory_gb=24, gpus_per_node=1, fabric=None)]
+    (tmp_path / "market.json").write_text(json.dumps(market))
+    made = broker("plan", QUICKSTART, "--market", tmp_path / "market.json", "--time-limit", "3")
+    assert made.exit_code == 6
+    assert "Left out" in made.stdout
+    assert "infeasible" in made.stdout
+
+
+def test_workloads_can_come_from_standard_input_only_once(folder: Path, tmp_path: Path) -> None:
+    made = broker("plan", tmp_path / "missing.yaml", "--market", folder / "market.json")
+    assert made.exit_code == 2
+    assert "no such file" in made.stderr

@@ -1,0 +1,293 @@
+"""``decide``: the cases by name, then every combination against what must never happen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import product
+
+import pytest
+
+from broker.domain.offer import CancelRule, Offer
+from broker.domain.reconciling import (
+    Abandon,
+    Action,
+    Adopt,
+    BeginRelease,
+    Buy,
+    Lost,
+    MoveTo,
+    Release,
+    Resend,
+    Retry,
+    Sight,
+    Wait,
+    decide,
+    find_strays,
+    is_behind,
+    lease_of,
+    let_go,
+    quiet_since,
+    replanned,
+)
+from broker.domain.reservation import (
+    OPEN_STATES,
+    Idempotency,
+    Lease,
+    LeaseState,
+    Reservation,
+    ReservationState,
+    Unit,
+    UnitState,
+)
+from tests.fakes.clock import NOON
+from tests.fakes.examples import an_offer, listed_terms, slot_terms
+
+S, U, L = ReservationState, UnitState, LeaseState
+SETTLE = timedelta(minutes=2)
+HOUR = timedelta(hours=1)
+ON_DEMAND = an_offer()
+BLOCK = an_offer("block", window=listed_terms(NOON + HOUR, 4))
+SLOTS = an_offer("slots", window=slot_terms(NOON, 24, cancel=CancelRule.RESELL))
+
+
+def unit(ordinal: int, state: UnitState, ordered_at: datetime = NOON) -> Unit:
+    bought = state in (U.HELD, U.GONE)
+    return Unit(
+        ordinal,
+        f"broker-test-rsv-{ordinal}-1",
+        1,
+        state,
+        f"i-{ordinal}" if bought else None,
+        None if state is U.PLANNED else ordered_at,
+    )
+
+
+def row(
+    state: ReservationState,
+    *units: UnitState,
+    offer: Offer = ON_DEMAND,
+    start: datetime = NOON,
+    end: datetime | None = None,
+    created_at: datetime = NOON,
+) -> Reservation:
+    return Reservation(
+        reservation_id="rsv",
+        team="research",
+        state=state,
+        offer=offer,
+        nodes=len(units),
+        start=start,
+        end=end,
+        units=tuple(unit(ordinal, kind) for ordinal, kind in enumerate(units)),
+        created_at=created_at,
+        plan_id="plan-1",
+    )
+
+
+def lease(ordinal: int, state: LeaseState = L.ACTIVE, reference: str | None = None) -> Lease:
+    return Lease("fake", reference or f"i-{ordinal}", state, f"broker-test-rsv-{ordinal}-1")
+
+
+def sight(
+    *leases: Lease,
+    now: datetime = NOON,
+    idempotency: Idempotency = Idempotency.TAG,
+    quiet: datetime = NOON,
+    behind: bool = False,
+) -> Sight:
+    return Sight(now, leases, idempotency, SETTLE, quiet, behind)
+
+
+LATE = NOON + SETTLE
+ENDED = "ended at the provider"
+A, B = lease(0), lease(0, reference="i-9")
+CASES: list[tuple[str, Reservation, Sight, Action]] = [
+    ("a closed one rests", row(S.RELEASED, U.GONE), sight(A), Wait()),
+    ("an order in flight is left alone", row(S.PENDING, U.ORDERING), sight(A), Wait()),
+    ("its answer is found", row(S.PENDING, U.ORDERING), sight(A, B, now=LATE), Adopt(0, A, (B,))),
+    ("a lost answer is found at once", row(S.UNKNOWN, U.ORDERING), sight(A), Adopt(0, A, ())),
+    ("a token repeats", row(S.UNKNOWN, U.ORDERING), sight(idempotency=Idempotency.TOKEN), Resend(0)),
+    (
+        "a token of a dead lease is not repeated",
+        row(S.UNKNOWN, U.ORDERING),
+        sight(lease(0, L.ENDED), idempotency=Idempotency.TOKEN),
+        Retry(0),
+    ),
+    ("a tag waits until it must be visible", row(S.UNKNOWN, U.ORDERING), sight(), Wait()),
+    ("and then tries again", row(S.UNKNOWN, U.ORDERING), sight(now=LATE), Retry(0)),
+    (
+        "neither fails closed",
+        row(S.UNKNOWN, U.ORDERING),
+        sight(now=LATE, idempotency=Idempotency.NEITHER),
+        Lost((0,), "the answer was lost, and this provider cannot say what became of the order"),
+    ),
+    ("which ends it with its plan", row(S.UNKNOWN, U.GONE), sight(), Abandon("", whole_plan=True)),
+    ("somebody may still be buying", row(S.PENDING, U.PLANNED), sight(), Wait()),
+    ("or be dead", row(S.PENDING, U.PLANNED), sight(now=LATE), Buy()),
+    ("what comes first is bought first", row(S.PENDING, U.PLANNED), sight(now=LATE, behind=True), Wait()),
+    ("after doubt it goes on", row(S.UNKNOWN, U.HELD, U.PLANNED), sight(A), Buy()),
+    ("too early", row(S.SCHEDULED, U.PLANNED, start=NOON + HOUR), sight(now=LATE), Wait()),
+    ("due", row(S.SCHEDULED, U.PLANNED, start=LATE), sight(now=LATE), Buy()),
+    (
+        "never came",
+        row(S.SCHEDULED, U.PLANNED, start=NOON, end=LATE),
+        sight(now=LATE),
+        Abandon("its time passed before it was bought", whole_plan=False),
+    ),
+    ("usable", row(S.HELD, U.HELD), sight(A), MoveTo(S.ACTIVE)),
+    ("not yet", row(S.HELD, U.HELD), sight(lease(0, L.PROVISIONING)), Wait()),
+    ("not all yet", row(S.HELD, U.HELD, U.HELD), sight(A, lease(1, L.PROVISIONING)), Wait()),
+    (
+        "failed after the order",
+        row(S.HELD, U.HELD),
+        sight(lease(0, L.FAILED)),
+        Lost((0,), ENDED),
+    ),
+    ("part of a purchase failed", row(S.HELD, U.HELD, U.GONE), sight(A), Abandon("", whole_plan=True)),
+    ("part of what was in use ended", row(S.ACTIVE, U.HELD, U.GONE), sight(A), Wait()),
+    ("vanished", row(S.ACTIVE, U.HELD), sight(), Lost((0,), ENDED)),
+    ("at rest", row(S.ACTIVE, U.HELD), sight(A), Wait()),
+    (
+        "a window waits for its start",
+        row(S.HELD, U.HELD, offer=BLOCK, start=NOON + HOUR, end=NOON + 5 * HOUR),
+        sight(lease(0, L.SCHEDULED)),
+        MoveTo(S.SCHEDULED),
+    ),
+    (
+        "a window begins",
+        row(S.SCHEDULED, U.HELD, offer=BLOCK, start=NOON, end=NOON + 5 * HOUR),
+        sight(A),
+        MoveTo(S.ACTIVE),
+    ),
+    ("time is over", row(S.ACTIVE, U.HELD, end=LATE), sight(A, now=LATE), BeginRelease("its time is over")),
+    ("release", row(S.RELEASING, U.HELD), sight(A), Release((A,))),
+    ("ending", row(S.RELEASING, U.HELD), sight(lease(0, L.ENDING)), Wait()),
+    ("gone", row(S.RELEASING, U.HELD), sight(), Lost((0,), "")),
+    ("all gone", row(S.RELEASING, U.GONE), sight(), Lost((), "")),
+    ("an order under release in flight", row(S.RELEASING, U.ORDERING), sight(), Wait()),
+    ("it came to be", row(S.RELEASING, U.ORDERING), sight(A), Adopt(0, A, ())),
+    ("it never came to be", row(S.RELEASING, U.ORDERING), sight(now=LATE), Lost((0,), "")),
+    (
+        "a block that nobody can end",
+        row(S.RELEASING, U.HELD, offer=BLOCK, start=NOON, end=NOON + 5 * HOUR),
+        sight(A),
+        Wait(),
+    ),
+    (
+        "a window that can be sold back",
+        row(S.RELEASING, U.HELD, offer=SLOTS, start=NOON, end=NOON + 5 * HOUR),
+        sight(A),
+        Release((A,)),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("reservation", "seen", "action"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+def test_decide(reservation: Reservation, seen: Sight, action: Action) -> None:
+    assert decide(reservation, seen) == action
+
+
+UNIT_SETS = [*product(U), *product(U, U)]
+LEASE_SETS: list[Sequence[Lease]] = [
+    (),
+    *((lease(0, state),) for state in L),
+    *((lease(0, state), lease(1, L.ACTIVE)) for state in L),
+    (lease(0), lease(0, reference="i-9")),
+]
+
+
+@pytest.mark.parametrize("state", list(S))
+def test_what_must_never_happen(state: ReservationState) -> None:
+    counted = 0
+    for units, leases, idempotency, settled, ending, behind in product(
+        UNIT_SETS, LEASE_SETS, Idempotency, (False, True), (False, True), (False, True)
+    ):
+        reservation = row(state, *units, end=LATE if ending else None)
+        seen = sight(*leases, now=LATE if settled else NOON, idempotency=idempotency, behind=behind)
+        _judge(reservation, seen, decide(reservation, seen))
+        counted += 1
+    assert counted == len(UNIT_SETS) * len(LEASE_SETS) * 24
+
+
+def _judge(reservation: Reservation, seen: Sight, action: Action) -> None:
+    if isinstance(action, Wait):
+        return
+    assert reservation.is_open, f"{action} on a closed reservation"
+    if isinstance(action, Buy | Resend | Retry | Adopt):
+        _judge_order(reservation, seen, action)
+    else:
+        _judge_end(reservation, seen, action)
+
+
+def _judge_order(reservation: Reservation, seen: Sight, action: Buy | Resend | Retry | Adopt) -> None:
+    if isinstance(action, Buy):
+        states = {u.state for u in reservation.units}
+        assert U.PLANNED in states
+        assert U.ORDERING not in states
+        assert reservation.state is not S.RELEASING
+        return
+    in_doubt = reservation.units[action.ordinal]
+    assert in_doubt.state is U.ORDERING
+    if isinstance(action, Resend):
+        assert seen.idempotency is Idempotency.TOKEN
+        assert reservation.state is not S.RELEASING
+    elif isinstance(action, Retry):
+        assert seen.idempotency is not Idempotency.NEITHER
+        assert lease_of(in_doubt, seen.leases) is None
+        assert replanned(in_doubt).tag.endswith("-2")
+    else:
+        assert action.lease.tag == in_doubt.tag
+        assert action.lease not in action.extras
+
+
+def _judge_end(reservation: Reservation, seen: Sight, action: Action) -> None:
+    match action:
+        case Release(leases):
+            assert reservation.state is S.RELEASING
+            tags = {u.tag for u in reservation.units}
+            assert {one.tag for one in leases} <= tags
+        case MoveTo(target):
+            assert reservation.moved_to(target).state is not reservation.state
+        case Lost(ordinals):
+            assert all(lease_of(reservation.units[o], seen.leases) is None for o in ordinals)
+        case _:
+            left = let_go(reservation, "x", seen.now, wanted=False)
+            assert left.state not in (S.PENDING, S.UNKNOWN)
+
+
+def test_strays_are_ours_alive_and_awaited_by_nobody() -> None:
+    awaited, held = row(S.PENDING, U.ORDERING), row(S.ACTIVE, U.GONE, U.HELD)
+    leases = [
+        lease(0),  # the order in flight
+        lease(1),  # held
+        lease(1, reference="i-7"),  # a double
+        lease(2),  # nobody's
+        lease(3, L.ENDED),
+        Lease("fake", "i-8", L.ACTIVE, "broker-other-rsv-0-1"),
+        Lease("fake", "i-9", L.ACTIVE, None),
+    ]
+    strays = find_strays(leases, [awaited, held], "test")
+    assert [stray.reference for stray in strays] == ["i-7", "i-2"]
+
+
+def test_siblings_are_bought_in_order_and_keep_each_other_awake() -> None:
+    window = row(S.PENDING, U.PLANNED, offer=BLOCK)
+    first = row(S.UNKNOWN, U.ORDERING)
+    assert is_behind(window, [first])
+    assert not is_behind(first, [window])
+    assert not is_behind(window, [row(S.ACTIVE, U.HELD)])
+    assert not is_behind(window, [row(S.PENDING, U.PLANNED, start=NOON + HOUR)])
+    assert quiet_since(row(S.PENDING, U.PLANNED, created_at=NOON - HOUR), [first]) == NOON
+
+
+def test_the_provider_has_the_last_word() -> None:
+    failed = Lease("fake", "i-0", L.FAILED, "broker-test-rsv-0-1", detail="no capacity")
+    assert decide(row(S.HELD, U.HELD), sight(failed)) == Lost((0,), "ended at the provider: no capacity")
+
+
+def test_open_states_are_all_decided() -> None:
+    for state in OPEN_STATES:
+        assert decide(row(state, U.HELD), sight(A)) is not None

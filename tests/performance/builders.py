@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from broker.catalogue import load_gpus, load_models
+from broker.domain.sku import Fabric, FabricKind, Form, Sku
+from broker.domain.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.estimator import Estimator
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "performance"
+EARLIEST, DEADLINE = datetime(2026, 11, 24, tzinfo=UTC), datetime(2026, 12, 20, tzinfo=UTC)
+INFINIBAND = Fabric(FabricKind.INFINIBAND, 3200, 512)
+ETHERNET = Fabric(FabricKind.ETHERNET, 100, 512)
+
+
+@cache
+def estimator() -> Estimator:
+    return Estimator(load_gpus(), load_calibration())
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    with (FIXTURES / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def sku(gpu: str, gpus: int = 8, fabric: Fabric | None = INFINIBAND, **changes: Any) -> Sku:
+    values: dict[str, Any] = {
+        "name": f"{gpu}x{gpus}",
+        "gpu": gpu,
+        "gpus_per_node": gpus,
+        "gpu_memory_gb": load_gpus()[gpu].memory_gb if gpu in load_gpus() else 80.0,
+        "form": Form.BARE_METAL,
+        "fabric": fabric,
+    }
+    return Sku(**(values | changes))
+
+
+def training(model: str, **changes: Any) -> Training:
+    values: dict[str, Any] = {
+        "name": f"train-{model}",
+        "team": "research",
+        "model": load_models()[model],
+        "tokens": 2.0e11,
+        "sequence_length": 8192,
+        "global_batch_tokens": 4.0e6,
+        "precision": Precision.BF16,
+        "earliest_start": EARLIEST,
+        "deadline": DEADLINE,
+    }
+    return Training(**(values | changes))
+
+
+def serving(model: str, input_tokens: int = 1500, output_tokens: int = 300, **changes: Any) -> Serving:
+    values: dict[str, Any] = {
+        "name": f"serve-{model}",
+        "team": "research",
+        "model": load_models()[model],
+        "traffic": Traffic(input_tokens, output_tokens, TrafficShape.FLAT, 12.0),
+        "slo": Slo(1000, 60),
+    }
+    return Serving(**(values | changes))
+
+
+def batch(model: str, **changes: Any) -> Batch:
+    values: dict[str, Any] = {
+        "name": f"batch-{model}",
+        "team": "research",
+        "model": load_models()[model],
+        "requests": 5.0e6,
+        "input_tokens": 4000,
+        "output_tokens": 200,
+        "earliest_start": EARLIEST,
+        "deadline": DEADLINE,
+    }
+    return Batch(**(values | changes))

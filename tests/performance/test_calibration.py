@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pickle
+import tomllib
+from typing import Any
+
+import pytest
+
+from optimizer.performance.calibration import CONFIG, load_calibration, parse_calibration
+
+
+def document() -> dict[str, Any]:
+    return tomllib.loads(CONFIG.read_text())
+
+
+def test_every_constant_has_a_source() -> None:
+    data = document()
+    for group, table in data.items():
+        if not isinstance(table, dict) or group == "software_by_framework":
+            continue
+        entries = table.items() if group != "software" else [e for t in table.values() for e in t.items()]
+        for name, entry in entries:
+            assert entry["source"].strip(), f"{group}.{name}"
+
+
+def test_a_missing_or_unknown_constant_is_named() -> None:
+    data = document()
+    del data["compute"]["hbm_share"]
+    with pytest.raises(ValueError, match=r"\[compute\].*hbm_share"):
+        parse_calibration(data)
+    data = document()
+    data["memory"]["extra"] = {"value": 1.0, "source": "x"}
+    with pytest.raises(ValueError, match=r"\[memory\].*extra"):
+        parse_calibration(data)
+
+
+def test_a_constant_without_source_is_refused() -> None:
+    data = document()
+    data["goodput"]["warm_up_s"] = {"value": 1.0}
+    with pytest.raises(ValueError, match="warm_up_s: no source"):
+        parse_calibration(data)
+
+
+def test_one_constant_can_be_changed_for_a_fit() -> None:
+    before = load_calibration()
+    after = before.with_value("serving", "hbm_share_kv", 0.5).with_value("software.tuned", "slowdown", 2.0)
+    assert after.serving.hbm_share_kv == 0.5
+    assert after.software["tuned"].slowdown == 2.0
+    assert before.software["tuned"].slowdown == 1.0
+    assert pickle.loads(pickle.dumps(after)) == after
+
+
+def test_frameworks_map_to_software_classes() -> None:
+    calibration = load_calibration()
+    assert calibration.software_of("Megatron-LM 2022 +sequence-parallel") == "megatron_2022"
+    assert calibration.software_of("llm-foundry/Composer") == "fsdp"
+    assert calibration.software_of("something new") == calibration.default_software
+    assert set(calibration.software_by_framework.values()) <= set(calibration.software)

@@ -1,0 +1,207 @@
+"""The checker accepts every plan of the planner, and rejects it after any one field is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from broker.catalogue import load_gpus
+from broker.domain.offer import Offer, Tier
+from broker.domain.plan import Plan
+from broker.domain.window import Segment, Window
+from broker.domain.workload import Batch, PlanRequest, Precision, Redundancy, Traffic, TrafficShape
+from broker.ports import PlanOptions
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.check import check_plan
+from optimizer.planner import JointPlanner
+from tests.placement.test_physics_moves_the_choice import CHAT, MARKET, ONE_A100, RUN, T0, offer
+
+# What nobody can contradict: names and times of the making, words, other habits' costs.
+UNCHECKED = {
+    "plan_id",
+    "created_at",
+    "as_of",
+    "seed",
+    "solve_seconds",
+    "candidates",
+    "why",
+    "baselines",
+    "nearest_fix",
+    "reason",
+}
+SECOND_ZONE = replace(offer("other/a100-1", ONE_A100.sku, "1.35"), provider="other")
+COMMITTED = replace(offer("base/a100-1", ONE_A100.sku, "1.00", Tier.COMMITTED), min_hours=720.0)
+OFFERS: tuple[Offer, ...] = (*MARKET, SECOND_ZONE, COMMITTED)
+ESTIMATOR = Estimator(load_gpus(), load_calibration())
+
+REQUEST = PlanRequest(
+    team="t",
+    horizon=Window(T0, T0 + timedelta(days=14)),
+    budget_usd=Decimal(100_000),
+    workloads=(
+        replace(RUN, late_usd_per_hour=Decimal(100)),
+        replace(
+            CHAT,
+            traffic=Traffic(800, 200, TrafficShape.DIURNAL, 40.0, trough_share=0.3, peak_hour_utc=15),
+            redundancy=Redundancy(zones=2, spare_replicas=1),
+        ),
+        Batch(
+            name="summaries",
+            team="t",
+            model=CHAT.model,
+            requests=2.0e5,
+            input_tokens=2000,
+            output_tokens=200,
+            earliest_start=T0,
+            deadline=T0 + timedelta(days=3),
+        ),
+        replace(RUN, name="hopeless", deadline=T0 + timedelta(hours=2), unplaced_usd=Decimal(5000)),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    made = JointPlanner(ESTIMATOR).plan(REQUEST, OFFERS, T0, PlanOptions(time_limit_s=10))
+    assert {p.kind.value for p in made.placements} == {"training", "serving", "batch"}
+    assert [u.workload for u in made.unplaced] == ["hopeless"]
+    return made
+
+
+def damaged(value: Any) -> Iterator[Any]:
+    """``value`` with one leaf changed, once for each leaf and each way to change it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            if field.name not in UNCHECKED:
+                for worse in damaged(getattr(value, field.name)):
+                    yield from _replaced(value, field.name, worse)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from ({**value, key: worse} for worse in damaged(inner))
+            yield {k: v for k, v in value.items() if k != key}
+    elif isinstance(value, tuple):
+        for index, inner in enumerate(value):
+            yield from ((*value[:index], worse, *value[index + 1 :]) for worse in damaged(inner))
+        yield from ((*value[:i], *value[i + 1 :]) for i in range(len(value)))
+        yield from ((*value, inner) for inner in value[:1])
+    else:
+        yield from _leaf(value)
+
+
+def _replaced(value: Any, name: str, worse: Any) -> Iterator[Any]:
+    try:
+        yield replace(value, **{name: worse})
+    except ValueError:
+        return  # the type itself refuses it
+
+
+def _leaf(value: Any) -> Iterator[Any]:
+    if isinstance(value, bool) or value is None:
+        yield "damaged" if value is None else not value
+    elif isinstance(value, Enum):
+        yield from (other for other in type(value) if other is not value)
+    elif isinstance(value, str):
+        yield value + "-damaged"
+    elif isinstance(value, int):
+        yield from (value + 1, value - 1)
+    elif isinstance(value, float):
+        yield from (value * 1.001 + 1e-5, value * 0.999 - 1e-5)
+    elif isinstance(value, Decimal):
+        yield from (value + Decimal("0.05"), value - Decimal("0.05"))
+    elif isinstance(value, datetime):
+        yield from (value + timedelta(hours=3), value - timedelta(hours=3))
+
+
+def test_the_plan_itself_is_accepted(plan: Plan) -> None:
+    assert check_plan(plan, REQUEST, OFFERS, ESTIMATOR) == ()
+
+
+def test_every_single_damage_is_rejected(plan: Plan) -> None:
+    cases = list(damaged(plan))
+    accepted = [case for case in cases if not check_plan(case, REQUEST, OFFERS, ESTIMATOR)]
+    assert len(cases) > 300
+    assert [_difference(plan, case) for case in accepted] == []
+
+
+def _difference(left: Any, right: Any, path: str = "plan") -> str:
+    """Where two plans differ, for the message of a failure."""
+    if is_dataclass(left) and not isinstance(left, type):
+        for field in fields(left):
+            a, b = getattr(left, field.name), getattr(right, field.name)
+            if a != b:
+                return _difference(a, b, f"{path}.{field.name}")
+    if isinstance(left, tuple) and len(left) == len(right):
+        for index, (a, b) in enumerate(zip(left, right, strict=True)):
+            if a != b:
+                return _difference(a, b, f"{path}[{index}]")
+    return f"{path}: {left!r:.80} became {right!r:.80}"
+
+
+def test_a_market_that_moved_is_noticed(plan: Plan) -> None:
+    dearer = tuple(replace(o, price_usd_per_node_hour=o.price_usd_per_node_hour * 2) for o in OFFERS)
+    assert check_plan(plan, REQUEST, dearer, ESTIMATOR)
+    assert check_plan(plan, REQUEST, OFFERS[:1], ESTIMATOR)
+
+
+CONSTRAINTS: dict[str, Any] = {
+    "region": lambda r: replace(r, policy=replace(r.policy, regions=("mars-*",))),
+    "country": lambda r: replace(r, policy=replace(r.policy, countries=("DE",))),
+    "provider": lambda r: replace(r, policy=replace(r.policy, providers_only=("nobody",))),
+    "excluded": lambda r: replace(
+        r, policy=replace(r.policy, providers_exclude=("cloud", "other", "base", "metal"))
+    ),
+    "tier": lambda r: replace(r, policy=replace(r.policy, tiers=(Tier.SPOT,))),
+    "compliance": lambda r: replace(r, policy=replace(r.policy, compliance=("hipaa",))),
+    "budget": lambda r: replace(r, budget_usd=Decimal("0.01")),
+    "deadline": lambda r: _with(r, 0, deadline=T0 + timedelta(hours=1), late_usd_per_hour=None),
+    "gpus": lambda r: _with(r, 0, gpus_min=4096),
+    "tokens": lambda r: _with(r, 0, tokens=9e12),
+    "precision": lambda r: _with(r, 1, precisions=(Precision.FP8,)),
+    "zones": lambda r: _with(r, 1, redundancy=Redundancy(zones=9)),
+    "spares": lambda r: _with(r, 1, redundancy=Redundancy(zones=2, spare_replicas=50)),
+    "demand": lambda r: _with(r, 1, traffic=replace(CHAT.traffic, peak_requests_per_s=4000.0)),
+    "batch size": lambda r: _with(r, 2, requests=9e9),
+}
+
+
+def _with(request: PlanRequest, index: int, **changes: Any) -> PlanRequest:
+    rows = list(request.workloads)
+    rows[index] = replace(rows[index], **changes)
+    return replace(request, workloads=tuple(rows))
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_every_constraint_alone_rejects_the_plan(plan: Plan, name: str) -> None:
+    assert check_plan(plan, CONSTRAINTS[name](REQUEST), OFFERS, ESTIMATOR)
+
+
+def test_stock_and_fabric_alone_reject_the_plan(plan: Plan) -> None:
+    for placement in plan.placements:
+        short = tuple(
+            replace(o, stock=replace(o.stock, nodes=placement.nodes - 1))
+            if o.offer_id == placement.offer_id
+            else o
+            for o in OFFERS
+        )
+        assert check_plan(plan, REQUEST, short, ESTIMATOR)
+    unjoined = tuple(replace(o, sku=replace(o.sku, fabric=None)) for o in OFFERS)
+    assert check_plan(plan, REQUEST, unjoined, ESTIMATOR)
+
+
+def test_a_segment_cannot_be_split_to_hide_a_gap(plan: Plan) -> None:
+    run = next(p for p in plan.placements if p.workload == "pretrain")
+    whole = run.segments[0]
+    middle = whole.start + (whole.end - whole.start) / 2
+    halves = (
+        Segment(whole.start, middle, whole.nodes),
+        Segment(middle + timedelta(hours=1), whole.end + timedelta(hours=1), whole.nodes),
+    )
+    placements = tuple(replace(p, segments=halves) if p is run else p for p in plan.placements)
+    assert check_plan(replace(plan, placements=placements), REQUEST, OFFERS, ESTIMATOR)

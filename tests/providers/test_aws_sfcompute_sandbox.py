@@ -1,0 +1,152 @@
+"""Both window sellers end to end against the sandbox market, whose ledger is the judge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from broker.domain.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRefused
+from broker.domain.offer import Offer, Tier
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.window import Window
+from providers.http import ProviderHttp
+from providers.registry import SPECS
+from providers.sandbox.server import start_in_background
+from providers.spec import ProviderAdapter, settings_from_environment
+
+SETTLED_S = 2.5
+"""A little over the sandbox's asynchronous steps."""
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[str]:
+    handle = start_in_background(0, 7)
+    yield handle.url
+    handle.stop()
+
+
+def adapter(name: str, url: str) -> ProviderAdapter:
+    settings = settings_from_environment(SPECS[name], {}, url)
+    assert settings is not None
+    return SPECS[name].build(settings, ProviderHttp)
+
+
+def control(url: str, path: str, **body: Any) -> Any:
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        answer = client.post(path, json=body) if body else client.get(path)
+    assert answer.status_code < 300, answer.text
+    return answer.json()
+
+
+def ledger(url: str, tag: str) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = control(url, "/_sandbox/ledger")["instances"]
+    return [entry for entry in entries if entry["tag"] == tag]
+
+
+def market_now(url: str) -> datetime:
+    return datetime.fromisoformat(control(url, "/_sandbox/ledger")["now"])
+
+
+async def settled(one: ProviderAdapter, lease: Lease) -> Lease:
+    await asyncio.sleep(SETTLED_S)
+    return await one.find_lease(lease.reference, lease.region)
+
+
+def pick(offers: tuple[Offer, ...], tier: Tier, **wanted: str) -> Offer:
+    return next(
+        offer
+        for offer in offers
+        if offer.tier is tier
+        and "/now/" not in offer.offer_id
+        and all(getattr(offer.sku, key) == value for key, value in wanted.items())
+    )
+
+
+async def test_aws_sells_blocks_reservations_and_spot(sandbox: str) -> None:
+    aws, now = adapter("aws", sandbox), market_now(sandbox)
+    try:
+        offers = (await aws.list_offers(now)).offers
+        block = pick(offers, Tier.WINDOW, gpu="H100-SXM-80GB", name="p5.48xlarge")
+        bought = await aws.reserve(Order("broker-t-block", block, 1))
+        spot = await aws.reserve(Order("broker-t-spot", pick(offers, Tier.SPOT), 1))
+        hours = Window(now, now + timedelta(hours=6))
+        held = await aws.reserve(
+            Order("broker-t-od", pick(offers, Tier.ON_DEMAND, name="g6.xlarge"), 2, hours)
+        )
+        assert (await settled(aws, bought)).state is LeaseState.SCHEDULED
+        tags = {lease.reference: lease.tag for lease in await aws.list_leases()}
+        for lease in (bought, spot, held):
+            (entry,) = ledger(sandbox, str(lease.tag))
+            assert entry["instance_id"] == lease.reference
+            assert tags[lease.reference] == lease.tag
+        with pytest.raises(ReleaseRefused) as refused:
+            await aws.release(bought)
+        assert refused.value.forever
+        for lease in (spot, held):
+            await aws.release(lease)
+            assert (await settled(aws, lease)).state is LeaseState.ENDED
+            assert ledger(sandbox, str(lease.tag))[0]["released_at"]
+            await aws.release(lease)
+    finally:
+        await aws.aclose()
+
+
+async def test_a_purchase_whose_answer_was_lost_is_found_by_its_tag(sandbox: str) -> None:
+    aws, now = adapter("aws", sandbox), market_now(sandbox)
+    try:
+        block = pick((await aws.list_offers(now)).offers, Tier.WINDOW, name="p5en.48xlarge")
+        fault = {"operation": "create", "kind": "connection_reset", "count": 1, "seconds": 1}
+        control(sandbox, "/_sandbox/faults", provider="aws", **fault)
+        with pytest.raises(OutcomeUnknown):
+            await aws.reserve(Order("broker-t-lost", block, 1))
+        listed = [lease.reference for lease in await aws.list_leases() if lease.tag == "broker-t-lost"]
+        assert listed == [entry["instance_id"] for entry in ledger(sandbox, "broker-t-lost")]
+    finally:
+        await aws.aclose()
+
+
+async def test_sf_compute_sells_a_window_and_buys_it_back(sandbox: str) -> None:
+    sfc, now = adapter("sfcompute", sandbox), market_now(sandbox)
+    try:
+        offer = (await sfc.list_offers(now)).offers[0]
+        assert offer.window is not None
+        start = next(s.start for s in offer.window.segments if s.hours >= 24)
+        order = Order("broker-t-sfc", offer, 2, Window(start, start + timedelta(hours=24)))
+        lease = await sfc.reserve(order)
+        again = await sfc.reserve(order)
+        assert again.reference == lease.reference
+        (entry,) = ledger(sandbox, "broker-t-sfc")
+        assert (entry["instance_id"], entry["nodes"]) == (lease.reference, 2)
+        assert (await settled(sfc, lease)).state is LeaseState.SCHEDULED
+        await sfc.release(lease)
+        assert ledger(sandbox, "broker-t-sfc")[0]["released_at"]
+        assert (await sfc.find_lease(lease.reference, "")).state is LeaseState.ENDED
+        await sfc.release(lease)
+    finally:
+        await sfc.aclose()
+
+
+async def test_sf_compute_does_not_pay_more_than_the_limit(sandbox: str) -> None:
+    sfc, now = adapter("sfcompute", sandbox), market_now(sandbox)
+    try:
+        offer = (await sfc.list_offers(now)).offers[0]
+        assert offer.window is not None
+        start = next(s.start for s in offer.window.segments if s.hours >= 24)
+        control(
+            sandbox,
+            "/_sandbox/market",
+            provider="sfcompute",
+            sku=offer.sku.name,
+            region=offer.zone,
+            price_factor=2.0,
+        )
+        with pytest.raises(InsufficientCapacity):
+            await sfc.reserve(Order("broker-t-dear", offer, 1, Window(start, start + timedelta(hours=24))))
+        assert ledger(sandbox, "broker-t-dear") == []
+    finally:
+        await sfc.aclose()

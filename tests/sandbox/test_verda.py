@@ -1,0 +1,89 @@
+from typing import Any
+
+from tests.sandbox.conftest import Bench
+
+API = "/verda/v1"
+SKU = "1H100.80S.32V"
+
+
+def order(**more: Any) -> dict[str, Any]:
+    return {
+        "instance_type": SKU,
+        "image": "ubuntu-24.04",
+        "hostname": "broker-1",
+        "description": "d",
+        "location_code": "FIN-02",
+    } | more
+
+
+async def create(bench: Bench, **more: Any) -> str:
+    answer = await bench.call("POST", f"{API}/instances", order(**more))
+    assert answer.headers["content-type"].startswith("text/plain")
+    return answer.text
+
+
+async def discontinue(bench: Bench, *ids: str) -> Any:
+    return await bench.call("PUT", f"{API}/instances", {"id": list(ids), "action": "delete"})
+
+
+async def test_types_have_string_prices_and_total_memory(bench: Bench) -> None:
+    rows = {
+        row["instance_type"]: row for row in await bench.json("GET", f"{API}/instance-types?currency=usd")
+    }
+    assert (rows[SKU]["price_per_hour"], rows[SKU]["spot_price"]) == ("2.29", "0.8015")
+    assert rows["2H200.141S.88V"]["gpu_memory"]["size_in_gigabytes"] == 282
+    assert rows["8B200.240V"]["price_per_hour"] == "39.12"  # 8 x the recorded single GPU
+    assert rows["CPU.120V.480G"]["gpu"]["number_of_gpus"] == 0
+    assert rows["1L40S.20V"]["price_per_hour"] == "0.00"
+
+
+async def test_availability_is_by_location_and_both_spellings_of_spot(bench: Bench) -> None:
+    await bench.stock("verda", SKU, 3, "FIN-02")
+    rows = await bench.json("GET", f"{API}/instance-availability?is_spot=false")
+    assert SKU in next(row for row in rows if row["location_code"] == "FIN-02")["availabilities"]
+    await bench.stock("verda", SKU, 0)
+    for name in ("is_spot", "isSpot"):
+        assert await bench.json("GET", f"{API}/instance-availability/{SKU}?{name}=true") is False
+
+
+async def test_an_instance_boots_refuses_deletion_until_it_runs_and_ends(bench: Bench) -> None:
+    await bench.stock("verda", SKU, 1)
+    instance_id = await create(bench)
+    early = await discontinue(bench, instance_id)
+    assert early.json()["message"] == "Can't discontinue a provisioning instance"
+    await bench.advance(601)
+    assert (await bench.json("GET", f"{API}/instances/{instance_id}"))["status"] == "running"
+    mixed = await discontinue(bench, instance_id, "nope")
+    assert mixed.status_code == 207
+    assert [row["status"] for row in mixed.json()] == ["success", "error"]
+    await bench.advance(2)
+    assert (await bench.json("GET", f"{API}/instances/{instance_id}"))["status"] == "discontinued"
+    late = await discontinue(bench, instance_id)
+    assert (late.status_code, late.json()["message"]) == (400, "Can't discontinue a discontinued instance")
+    (entry,) = await bench.ledger(instance_id)
+    assert entry["billed_usd"] == "0.763333"  # two slices of ten minutes at 2.29
+
+
+async def test_without_stock_the_order_is_taken_and_fails_afterwards(bench: Bench) -> None:
+    await bench.stock("verda", SKU, 0)
+    instance_id = await create(bench)
+    assert (await bench.json("GET", f"{API}/instances/{instance_id}"))["status"] == "ordered"
+    await bench.advance(3)
+    (row,) = await bench.json("GET", f"{API}/instances")
+    assert row["status"] == "no_capacity"
+    (entry,) = await bench.ledger(instance_id)
+    assert (entry["failed"], entry["billed_usd"]) == (True, "0")
+
+
+async def test_tokens_expire_by_the_sandbox_clock(bench: Bench) -> None:
+    wanted = {"grant_type": "client_credentials", "client_id": "i", "client_secret": "s"}
+    token = await bench.json("POST", f"{API}/oauth2/token", wanted)
+    bearer = {"Authorization": f"Bearer {token['access_token']}"}
+    assert (await bench.client.get(f"{API}/instances", headers=bearer)).status_code == 200
+    await bench.advance(token["expires_in"] + 1)
+    refused = await bench.client.get(f"{API}/instances", headers=bearer)
+    assert (refused.status_code, refused.json()["code"]) == (401, "unauthorized_request")
+    again = {"grant_type": "refresh_token", "refresh_token": token["refresh_token"]}
+    assert "access_token" in await bench.json("POST", f"{API}/oauth2/token", again)
+    bad = await bench.call("POST", f"{API}/oauth2/token", wanted | {"client_secret": ""})
+    assert bad.status_code == 401

@@ -1,0 +1,133 @@
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, NotPermitted
+from broker.domain.market import FeedHealth
+from broker.domain.workload import PlanRequest
+from broker.ports import PlanCall, PlanOptions, PlanRecord, PlanState
+from broker.services.planning import PlanningRules, PlanningService
+from tests.fakes.clock import NOON, FakeClock
+from tests.fakes.examples import (
+    ADMIN,
+    ALICE,
+    BOB,
+    READER,
+    a_plan,
+    a_record,
+    a_request,
+    an_offer,
+    plan_on_cheapest,
+    refuse_to_plan,
+)
+from tests.fakes.notifier import InlineExecutor, RecordingEvents, RecordingNotifier
+from tests.fakes.store import Tables
+
+
+def read(document: str) -> PlanRequest:
+    if document == "bad":
+        raise InputError("stored", (FieldProblem("/x", "1", "2"),))
+    return a_request()
+
+
+class Room:
+    """A planning service over fakes."""
+
+    def __init__(self, plan_call: PlanCall = plan_on_cheapest, limit: str | None = None) -> None:
+        self.clock, self.tables = FakeClock(), Tables()
+        self.events, self.notifier = RecordingEvents(), RecordingNotifier()
+        self.tables.put_offers(an_offer("a", "10"), an_offer("b", "4"))
+        self.service = PlanningService(
+            self.tables.unit_of_work,
+            plan_call,
+            InlineExecutor(),
+            self.clock,
+            self.notifier,
+            self.events,
+            read_request=read,
+            rules=PlanningRules(approval_limit_usd=None if limit is None else Decimal(limit)),
+        )
+
+    async def ask(self, document: str = "{}") -> PlanRecord:
+        return await self.service.request_plan(ALICE, document, a_request(), PlanOptions())
+
+
+async def test_a_plan_is_queued_then_done() -> None:
+    room = Room()
+    record = await room.ask()
+    assert (record.state, record.team) == (PlanState.QUEUED, "research")
+    done = await room.service.run(record.plan_id)
+    assert done.plan is not None
+    assert (done.state, done.plan.plan_id) == (PlanState.DONE, record.plan_id)
+    assert {placement.offer_id for placement in done.plan.placements} == {"b"}
+    assert room.events.states(record.plan_id) == ["queued", "running", "done"]
+    assert room.notifier.events() == ["plan.done"]
+    assert [entry.action for entry in room.tables.audit] == ["plan.request", "plan.run", "plan.done"]
+    assert await room.service.run(record.plan_id) == done
+
+
+async def test_a_fault_of_the_planner_or_the_document_is_told() -> None:
+    room = Room(refuse_to_plan)
+    failed = await room.service.run((await room.ask()).plan_id)
+    assert (failed.state, failed.problem) == (PlanState.FAILED, "unexpected ZeroDivisionError: a fault")
+    failed = await room.service.run((await room.ask("bad")).plan_id)
+    assert failed.problem == "stored: /x: found 1, expected 2"
+
+
+async def test_stale_offers_are_left_out() -> None:
+    room = Room()
+    room.clock.advance(minutes=11)
+    room.tables.put_offers(an_offer("a", "10", provider="alive"))
+    room.tables.feeds["alive"] = FeedHealth("alive", room.clock.now(), None, None, None, 1, 0, 0.1)
+    done = await room.service.run((await room.ask()).plan_id)
+    assert done.plan is not None
+    assert {placement.offer_id for placement in done.plan.placements} == {"a"}
+
+
+async def test_what_a_crash_cut_off_is_run_again() -> None:
+    room = Room()
+    mine = await room.ask()
+    cut_off = replace(mine, plan_id="plan-0", state=PlanState.RUNNING)
+    room.tables.plans |= {"plan-0": cut_off, "plan-1": a_record(a_plan())}
+    assert [done.plan_id for done in await room.service.recover()] == ["plan-0"]
+    assert room.tables.plans["plan-0"].state is PlanState.DONE
+    assert room.tables.plans[mine.plan_id].state is PlanState.QUEUED
+
+
+async def test_finance_approves_once_what_is_over_the_limit() -> None:
+    room = Room(limit="100")
+    record = await room.ask()
+    with pytest.raises(Conflict, match="nothing to approve"):
+        await room.service.approve(ALICE, record.plan_id)
+    assert (await room.service.run(record.plan_id)).needs_approval
+    with pytest.raises(NotPermitted):
+        await room.service.approve(READER, record.plan_id)
+    with pytest.raises(NotFound):
+        await room.service.approve(BOB, record.plan_id)
+    approved = await room.service.approve(ALICE, record.plan_id)
+    assert (approved.approved_by, approved.approved_at) == ("key-alice", NOON)
+    room.clock.advance(hours=1)
+    assert (await room.service.approve(ADMIN, record.plan_id)).approved_by == "key-alice"
+    assert room.tables.audit[-1].detail == "seen: cost 232.00 USD"
+
+
+async def test_teams_are_apart() -> None:
+    room = Room()
+    record = await room.ask()
+    with pytest.raises(NotFound):
+        await room.service.find_plan(BOB, record.plan_id)
+    assert (await room.service.find_plans(BOB)).items == ()
+    assert (await room.service.find_plans(ADMIN)).items == (record,)
+    assert await room.service.find_current_plans(ALICE) == ()
+    with pytest.raises(NotPermitted):
+        await room.service.request_plan(BOB, "{}", a_request(), PlanOptions())
+    with pytest.raises(NotPermitted):
+        await room.service.request_plan(READER, "{}", a_request(), PlanOptions())
+
+
+def test_the_limit_is_passed_not_met() -> None:
+    rules = PlanningRules(Decimal(100), timedelta(minutes=1))
+    assert not rules.needs_approval(Decimal(100))
+    assert rules.needs_approval(Decimal("100.01"))
