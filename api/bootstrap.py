@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -16,6 +16,7 @@ from api.clocks import SystemClock
 from api.events import PlanEvents
 from api.planning_call import build_estimator, build_planner, plan_call
 from api.schemas.workloads import read_workloads
+from api.workers import PlannerProcess
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
 from broker.ports import Clock
@@ -23,7 +24,7 @@ from broker.services.accounts import AccountsService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.reconcile import ReconcileService
-from broker.services.reoptimize import ReoptimizeService
+from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.reservations import ReservationsService, ReservingRules
 from broker.services.spend import SpendService
 from broker.settings import Settings
@@ -70,14 +71,18 @@ class Product:
     readiness: Readiness = field(default_factory=Readiness)
 
     async def close(self) -> None:
-        """Ends tasks, connections and worker processes, and gives the database back."""
-        await self.background.stop()
-        for adapter in self.adapters.values():
-            await adapter.aclose()
-        if isinstance(self.clock, MarketClock):
-            await self.clock.aclose()
-        self.executor.shutdown(wait=False, cancel_futures=True)
-        await self.store.close()
+        """Ends tasks, connections and worker processes, and gives the database back, in that order.
+
+        What fails to close keeps nothing else open. Twice is no error.
+        """
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.store.close)
+            stack.callback(self.executor.shutdown, wait=False, cancel_futures=True)
+            if isinstance(self.clock, MarketClock):
+                stack.push_async_callback(self.clock.aclose)
+            for adapter in self.adapters.values():
+                stack.push_async_callback(adapter.aclose)
+            stack.push_async_callback(self.background.stop)
 
 
 def build_executor(wish: str) -> Executor:
@@ -85,7 +90,7 @@ def build_executor(wish: str) -> Executor:
     if wish == "thread":
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="planner")
     if wish == "process":
-        return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"))
+        return PlannerProcess()
     problem = FieldProblem("/solver_executor", repr(wish), "process or thread (Dask is not built in yet)")
     raise InputError("settings", (problem,))
 
@@ -137,6 +142,14 @@ def build_product(
             read_request=read_request,
         ),
         reconcile=ReconcileService(units, adapters, clock, notifier),
-        reoptimize=ReoptimizeService(units, plan_call, executor, clock, notifier, read_request=read_request),
+        reoptimize=ReoptimizeService(
+            units,
+            plan_call,
+            executor,
+            clock,
+            notifier,
+            read_request=read_request,
+            rules=ReoptimizeRules(approval_limit_usd=rules.approval_limit_usd, max_offer_age=stale_after),
+        ),
         spend=SpendService(units, clock),
     )

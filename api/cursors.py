@@ -34,7 +34,10 @@ def _encode(key: SortKey) -> str:
 def _decode(cursor: str) -> SortKey:
     try:
         number, name = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return Decimal(number), str(name)
+        after = Decimal(str(number))
+        if not after.is_finite():
+            raise ValueError(f"{number} is no price")
+        return after, str(name)
     except (binascii.Error, ValueError, TypeError, ArithmeticError) as error:
         problem = FieldProblem("/cursor", repr(cursor), "the next_cursor of an earlier page")
         raise InputError("request", (problem,)) from error

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from api.schemas.document import describe, pointer_of
+from api.schemas.problem import MEDIA_TYPE
 from broker.domain import errors
 
 log = structlog.get_logger()
@@ -28,6 +30,7 @@ class Kind:
     code: str
     title: str
     retryable: bool = False
+    retry_after_s: int | None = None
 
 
 # The first class that matches wins, so the narrower ones stand first.
@@ -37,6 +40,7 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
     (errors.StalePlan, Kind(409, "stale-plan", "The market moved since the plan was made")),
     (errors.ConcurrentChange, Kind(409, "concurrent-change", "Somebody else changed it first", True)),
     (errors.IdempotencyMismatch, Kind(422, "idempotency-mismatch", "One key came with two bodies")),
+    (errors.StillAtWork, Kind(409, "still-at-work", "The first request has not answered yet", True, 1)),
     (errors.Conflict, Kind(409, "conflict", "Its state forbids that")),
     (errors.ApprovalRequired, Kind(409, "approval-required", "Finance has to approve first")),
     (errors.OverBudget, Kind(409, "over-budget", "The budget does not allow it")),
@@ -44,11 +48,11 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
     (errors.NotPermitted, Kind(403, "not-permitted", "The key lacks a scope")),
     (errors.InsufficientCapacity, Kind(409, "insufficient-capacity", "The provider has no stock", True)),
     (errors.QuotaExceeded, Kind(409, "quota-exceeded", "The provider's quota is used up")),
-    (errors.RateLimited, Kind(503, "provider-rate-limited", "The provider asks to wait", True)),
+    (errors.RateLimited, Kind(503, "provider-rate-limited", "The provider asks to wait", True, 30)),
     (errors.OutcomeUnknown, Kind(503, "outcome-unknown", "The provider's answer was lost", True)),
-    (errors.ProviderUnavailable, Kind(503, "provider-unavailable", "The provider does not answer", True)),
+    (errors.ProviderUnavailable, Kind(503, "provider-unavailable", "The provider does not answer", True, 30)),
     (errors.ProviderError, Kind(502, "provider-refused", "The provider refused")),
-    (errors.StoreUnavailable, Kind(503, "store-unavailable", "The database does not answer", True)),
+    (errors.StoreUnavailable, Kind(503, "store-unavailable", "The database does not answer", True, 5)),
     (errors.StoreTooNew, Kind(503, "store-too-new", "The database belongs to a newer version")),
     (errors.BrokerError, Kind(500, "internal", "Something went wrong")),
 )
@@ -60,9 +64,13 @@ def kind_of(error: errors.BrokerError) -> Kind:
 
 
 def problem(
-    request: Request, kind: Kind, detail: str, extra: Mapping[str, Any] | None = None
+    request: Request,
+    kind: Kind,
+    detail: str,
+    extra: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """A problem document."""
+    """A problem document. ``trace_id`` is also in the log's lines and in ``X-Request-Id``."""
     body = {
         "type": TYPE_BASE + kind.code,
         "title": kind.title,
@@ -71,10 +79,16 @@ def problem(
         "instance": request.url.path,
         "code": kind.code,
         "retryable": kind.retryable,
+        "trace_id": getattr(request.state, "trace_id", None),
         **(extra or {}),
     }
-    headers = {"WWW-Authenticate": "Bearer"} if kind.status == 401 else None
-    return JSONResponse(body, kind.status, headers, media_type="application/problem+json")
+    told = dict(headers or {})
+    if kind.status == 401:
+        told["WWW-Authenticate"] = "Bearer"
+    wait_s = body.get("retry_after_s", kind.retry_after_s)
+    if wait_s is not None:
+        told["Retry-After"] = str(math.ceil(wait_s))
+    return JSONResponse(body, kind.status, told, media_type=MEDIA_TYPE)
 
 
 async def on_broker_error(request: Request, error: Exception) -> JSONResponse:
@@ -103,23 +117,28 @@ async def on_broker_error(request: Request, error: Exception) -> JSONResponse:
 async def on_invalid_request(request: Request, error: Exception) -> JSONResponse:
     """Answers what FastAPI's own validation refuses, in the same form."""
     assert isinstance(error, RequestValidationError)
-    found = [
-        {
-            "pointer": "/" + "/".join(str(part) for part in item["loc"]),
-            "found": str(jsonable_encoder(item.get("input"))),
-            "expected": item["msg"],
-        }
-        for item in error.errors()
-    ]
-    detail = "; ".join(f"{item['pointer']}: {item['expected']}" for item in found)
-    return problem(request, kind_of(errors.InputError("request", ())), detail, {"errors": found})
+    problems = tuple(_field_problem(item, error.body) for item in error.errors())
+    return await on_broker_error(request, errors.InputError("request", problems))
+
+
+def _field_problem(item: Mapping[str, Any], body: object) -> errors.FieldProblem:
+    """One complaint; its pointer leads into the body, or names the parameter."""
+    if item["type"] == "json_invalid":
+        text, at = str(body), int(item["loc"][-1])
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        found = f"malformed JSON ({item['ctx']['error']})"
+        return errors.FieldProblem("", found, "one JSON document", line, column)
+    missing = item["type"] == "missing"
+    found = "nothing" if missing else describe(item.get("input"))
+    return errors.FieldProblem(pointer_of(*item["loc"][1:]), found, item["msg"])
 
 
 async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
     """Answers unknown paths and methods."""
     assert isinstance(error, HTTPException)
-    code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
-    return problem(request, Kind(error.status_code, code, str(error.detail)), str(error.detail))
+    codes = {400: "invalid-input", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+    kind = Kind(error.status_code, codes.get(error.status_code, "http-error"), str(error.detail))
+    return problem(request, kind, str(error.detail), headers=error.headers)
 
 
 async def on_unexpected(request: Request, error: Exception) -> JSONResponse:

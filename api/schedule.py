@@ -1,13 +1,14 @@
 """The timetable: poll, reconcile, look again as prices change. APScheduler is only the clock.
 
-What is due lives in the database; losing this process loses nothing. Each job is a boundary: it logs
+What is due lives in the database; losing this process loses nothing. Each pass is a boundary: it logs
 what failed and comes again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -21,34 +22,41 @@ from providers.market_clock import MarketClock
 log = structlog.get_logger()
 
 POLLED_OFFERS = Gauge("broker_feed_offers", "Offers of a feed's last round", ["provider"])
+POLLED_AT = Gauge(
+    "broker_feed_last_success_timestamp_seconds", "When a feed's last good round began", ["provider"]
+)
 POLL_FAILURES = Counter("broker_feed_failures", "Rounds of a feed that failed", ["provider"])
 JOB_FAILURES = Counter("broker_job_failures", "Passes of a job that failed", ["job"])
 RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did", ["action"])
 
+Work = Callable[[], Awaitable[object]]
+
 
 class Timetable:
-    """The jobs of one broker process."""
+    """The jobs of one broker process. Every pass is a background task of the product, which ends them."""
 
     def __init__(self, product: Product) -> None:
         self._product = product
         self._scheduler = AsyncIOScheduler(timezone="UTC")
-        self._looking = asyncio.Lock()
+        self._at_work: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._changes: list[OfferChange] = []
+        self._reacting = False
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """One pass of each job now, then by the timetable."""
-        product = self._product
-        product.background.start(self._first_pass())
-        jobs: tuple[tuple[str, Callable[[], Awaitable[None]], float], ...] = (
-            ("poll", self.poll, product.settings.poll_seconds),
-            ("reconcile", self.reconcile, product.settings.reconcile_seconds),
-            ("reoptimize", self.look_again, product.settings.reoptimize_seconds),
+        settings = self._product.settings
+        self._product.background.start(self._first_pass())
+        jobs: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
+            (self.poll, settings.poll_seconds),
+            (self.reconcile, settings.reconcile_seconds),
+            (self.look_again, settings.reoptimize_seconds),
         )
-        for name, job, seconds in jobs:
+        for job, seconds in jobs:
             self._scheduler.add_job(
-                job,
+                self._in_background,
                 "interval",
+                args=(job,),
                 seconds=seconds,
-                id=name,
                 coalesce=True,
                 max_instances=1,
                 misfire_grace_time=None,
@@ -57,68 +65,94 @@ class Timetable:
         self._scheduler.start()
 
     def stop(self) -> None:
-        """No job begins after this."""
+        """No pass begins after this."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
+
+    async def _in_background(self, job: Callable[[], Awaitable[None]]) -> None:
+        async def once() -> None:
+            await job()
+
+        await self._product.background.start(once())
 
     async def _first_pass(self) -> None:
         await self.poll()
         await self.reconcile()
-        await self._product.planning.recover()
+        await self._pass("recover", self._product.planning.recover)
 
     async def poll(self) -> None:
         """Asks every provider; what changed makes touched plans be looked at again."""
-        product = self._product
-        try:
-            if isinstance(product.clock, MarketClock):
-                await product.clock.refresh()
-            rounds = await product.offers.refresh()
-        except BrokerError as error:
-            self._failed("poll", error)
+        await self._pass("poll", self._poll)
+
+    async def reconcile(self) -> None:
+        """One pass that brings our rows and the providers' ledgers together."""
+        await self._pass("reconcile", self._reconcile)
+
+    async def look_again(self) -> None:
+        """Looks at every current plan, whatever changed."""
+        await self._pass("reoptimize", lambda: self._product.reoptimize.run("timetable"))
+
+    async def _pass(self, job: str, work: Work) -> None:
+        """One pass of ``job``, unless one is under way; no failure ends the timetable."""
+        lock = self._at_work[job]
+        if lock.locked():
             return
+        async with lock:
+            try:
+                await work()
+            except BrokerError as error:
+                JOB_FAILURES.labels(job).inc()
+                log.warning("job failed", job=job, error=str(error))
+            except Exception:  # the boundary of a job, which has to come again
+                JOB_FAILURES.labels(job).inc()
+                log.exception("job failed unexpectedly", job=job)
+
+    async def _poll(self) -> None:
+        product = self._product
+        await self._set_clock()
+        rounds = await product.offers.refresh()
         product.readiness.polled = True
         self._count(rounds)
-        changes = tuple(change for round_ in rounds for change in round_.changes)
-        if changes:
-            product.background.start(self._look_if_touched(changes))
+        self._react_to(change for round_ in rounds for change in round_.changes)
+
+    async def _set_clock(self) -> None:
+        clock = self._product.clock
+        if not isinstance(clock, MarketClock):
+            return
+        try:
+            await clock.refresh()
+        except BrokerError as error:
+            log.warning("the market's clock was not read", error=str(error))
 
     def _count(self, rounds: tuple[PollRound, ...]) -> None:
         for round_ in rounds:
             if round_.error is None:
                 POLLED_OFFERS.labels(round_.provider).set(round_.offers)
+                POLLED_AT.labels(round_.provider).set(round_.started_at.timestamp())
             else:
                 POLL_FAILURES.labels(round_.provider).inc()
                 log.warning("feed failed", provider=round_.provider, error=round_.error)
 
-    async def reconcile(self) -> None:
-        """One pass that brings our rows and the providers' ledgers together."""
+    def _react_to(self, changes: Iterable[OfferChange]) -> None:
+        """Has touched plans looked at; what comes during a look waits together for the next."""
+        self._changes.extend(changes)
+        if self._changes and not self._reacting:
+            self._reacting = True
+            self._product.background.start(self._react())
+
+    async def _react(self) -> None:
         try:
-            report = await self._product.reconcile.run_once()
-        except BrokerError as error:
-            self._failed("reconcile", error)
-            return
+            while self._changes:
+                changes, self._changes = tuple(self._changes), []
+                await self._pass("react", lambda: self._product.reoptimize.run_if_touched(changes))
+        finally:
+            self._reacting = False
+
+    async def _reconcile(self) -> None:
+        report = await self._product.reconcile.run_once()
         self._product.readiness.reconciled = True
         for reservation_id, action in report.actions:
             RECONCILE_ACTIONS.labels(action.split()[0]).inc()
             log.info("reconciled", reservation_id=reservation_id, action=action)
         for error_text in report.errors:
             log.warning("reconcile", error=error_text)
-
-    async def look_again(self) -> None:
-        """Looks at every current plan, whatever changed."""
-        async with self._looking:
-            try:
-                await self._product.reoptimize.run("timetable")
-            except BrokerError as error:
-                self._failed("reoptimize", error)
-
-    async def _look_if_touched(self, changes: tuple[OfferChange, ...]) -> None:
-        async with self._looking:
-            try:
-                await self._product.reoptimize.run_if_touched(changes)
-            except BrokerError as error:
-                self._failed("reoptimize", error)
-
-    def _failed(self, job: str, error: BrokerError) -> None:
-        JOB_FAILURES.labels(job).inc()
-        log.warning("job failed", job=job, error=str(error))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import structlog
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from broker.domain.errors import FieldProblem, InputError
 
@@ -18,14 +21,33 @@ LARGEST_FILE_BYTES = 512 * 1024 * 1024
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
+class SafeConsole(Console):
+    """A console on which data stays data: control characters in it never reach the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Segments of ``renderable``; styles become escape codes only after this."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and not _is_plain(segment.text):
+                yield Segment(_CONTROL.sub("", segment.text), segment.style)
+            else:
+                yield segment
+
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def _is_plain(text: str) -> bool:
+    return _CONTROL.search(text) is None
+
+
 def stdout() -> Console:
     """The console of data. Made anew, so that redirected streams are followed."""
-    return Console(file=sys.stdout, highlight=False)
+    return SafeConsole(file=sys.stdout, highlight=False)
 
 
 def stderr() -> Console:
     """The console of progress, logs and errors."""
-    return Console(file=sys.stderr, highlight=False)
+    return SafeConsole(file=sys.stderr, highlight=False)
 
 
 def print_json(document: Any) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from api.cursors import page_of
-from api.dependencies import AnyCaller, Cursor, Limit, listing, product_of, window_between
+from api.dependencies import AnyCaller, Cursor, Limit, Since, Until, listing, product_of, window_between
 from api.schemas.offer import offer_to_document
 from api.schemas.provider import feed_to_document
 from api.schemas.times import format_time
@@ -22,6 +21,7 @@ from providers.registry import SPECS
 
 router = APIRouter(prefix="/v1", tags=["market"])
 HISTORY = timedelta(days=30)
+SHOWN_REJECTED = 100
 
 
 def price_per_gpu(offer: Offer) -> tuple[Decimal, str]:
@@ -52,8 +52,8 @@ async def list_prices(
     request: Request,
     caller: AnyCaller,
     offer_id: str,
-    since: Annotated[datetime | None, Query(alias="from")] = None,
-    until: Annotated[datetime | None, Query(alias="to")] = None,
+    since: Since = None,
+    until: Until = None,
 ) -> JSONResponse:
     """Price changes of one offer, led by the price in force at the start; 30 days when no time is given."""
     product = product_of(request)
@@ -93,7 +93,9 @@ async def list_providers(request: Request, caller: AnyCaller) -> JSONResponse:
                 "title": spec.title if spec else feed.provider,
                 "capabilities": sorted(spec.capabilities) if spec else [],
                 "idempotency": spec.idempotency if spec else None,
-                "rejected_rows": [{"row": row.row, "reason": row.reason} for row in rows],
+                "rejected_rows": [
+                    {"row": row.row, "reason": row.reason} for row in rows[:SHOWN_REJECTED]
+                ],
             }
         )
     return listing(items, None)

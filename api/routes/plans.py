@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -21,17 +23,26 @@ from api.dependencies import (
     listing,
     product_of,
 )
+from api.events import with_pauses
 from api.schemas.plan import PlanForm, plan_to_document
 from api.schemas.reservation import ReservationsForm, reservation_to_document
 from api.schemas.times import format_time
 from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.money import format_usd
 from broker.ports import PlanOptions, PlanRecord, PlanState
 from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
-LARGEST_DOCUMENT_BYTES = 8 * 1024 * 1024
+UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
+HEARTBEAT_S = 10.0
+WORKLOADS_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {kind: {"schema": {"type": "object"}} for kind in ("application/json", "application/yaml")},
+    }
+}
 
 
 def record_to_document(record: PlanRecord) -> dict[str, Any]:
@@ -59,17 +70,18 @@ def record_to_summary(record: PlanRecord) -> dict[str, Any]:
 
 
 async def _text(request: Request) -> str:
-    body = await request.body()
-    if len(body) > LARGEST_DOCUMENT_BYTES:
-        problem = FieldProblem("", f"{len(body)} bytes", f"at most {LARGEST_DOCUMENT_BYTES}")
-        raise InputError("request", (problem,))
     try:
-        return body.decode()
+        return (await request.body()).decode()
     except UnicodeDecodeError as error:
         raise InputError("request", (FieldProblem("", str(error), "UTF-8 text"),)) from error
 
 
-@router.post("", status_code=202, responses={202: {"description": "Planning; follow Location"}})
+@router.post(
+    "",
+    status_code=202,
+    responses={202: {"description": "Planning; follow Location"}},
+    openapi_extra=WORKLOADS_BODY,
+)
 async def request_plan(
     request: Request,
     caller: PlanWriter,
@@ -82,7 +94,9 @@ async def request_plan(
     text = await _text(request)
 
     async def act() -> Answer:
-        wish = read_workloads(text, source="request", base=None, now=product.clock.now())
+        # In a thread: a large document takes seconds, and others want answers meanwhile.
+        read = partial(read_workloads, source="request", base=None, now=product.clock.now())
+        wish = await asyncio.to_thread(read, text)
         options = PlanOptions(time_limit_s or product.settings.plan_time_limit_s, gap, seed)
         # Stored with absolute times, so that a run after a crash asks the same question.
         document = json.dumps(to_document(wish))
@@ -113,18 +127,48 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> JSONR
     return JSONResponse(record_to_document(await product_of(request).planning.find_plan(caller, plan_id)))
 
 
-@router.get("/{plan_id}/events")
+def record_to_event(record: PlanRecord) -> dict[str, object]:
+    """Where a plan stands, as its event stream says it."""
+    event: dict[str, object] = {"state": str(record.state)}
+    if record.plan is not None:
+        event |= {"status": str(record.plan.status), "cost_usd": format_usd(record.plan.cost_usd)}
+    if record.problem is not None:
+        event["problem"] = record.problem
+    return event
+
+
+def _event_line(event: Mapping[str, object]) -> str:
+    return f"event: progress\ndata: {json.dumps(event)}\n\n"
+
+
+@router.get(
+    "/{plan_id}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
 async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> StreamingResponse:
-    """Progress as server-sent events; the last one has state ``done`` or ``failed``."""
+    """Progress as server-sent events; the last one has state ``done`` or ``failed``.
+
+    In a silence the store is asked, as the plan may be made by another process.
+    """
     product = product_of(request)
-    record = await product.planning.find_plan(caller, plan_id)
+    first = await product.planning.find_plan(caller, plan_id)
 
     async def lines() -> AsyncIterator[str]:
-        if record.state in {PlanState.QUEUED, PlanState.RUNNING}:
-            async for event in product.events.listen(plan_id):
-                yield f"event: progress\ndata: {json.dumps(event)}\n\n"
+        last = record_to_event(first)
+        yield _event_line(last)
+        if first.state not in UNFINISHED:
             return
-        yield f"event: progress\ndata: {json.dumps({'state': str(record.state)})}\n\n"
+        async for event in with_pauses(product.events.listen(plan_id), HEARTBEAT_S):
+            if event is None:
+                yield ": still at work\n\n"
+                record = await product.planning.find_plan(caller, plan_id)
+                if record.state not in UNFINISHED:
+                    yield _event_line(record_to_event(record))
+                    return
+            elif event != last:
+                last = event
+                yield _event_line(event)
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
@@ -135,7 +179,7 @@ async def approve_plan(request: Request, caller: Approver, plan_id: str) -> Resp
 
     async def act() -> Answer:
         record = await product_of(request).planning.approve(caller, plan_id)
-        return json_answer(200, record_to_summary(record))
+        return json_answer(200, record_to_document(record))
 
     return await answer_once(request, caller, act)
 

@@ -55,11 +55,11 @@ def reoptimization_to_document(one: Reoptimization) -> dict[str, Any]:
 
 @router.post("", status_code=202)
 async def run_now(request: Request, caller: PlanWriter) -> Response:
-    """Looks at every current plan of the caller's team again, beside the timetable."""
+    """Looks at every current plan that the caller sees again, beside the timetable."""
     product = product_of(request)
 
     async def act() -> Answer:
-        product.background.start(product.reoptimize.run("request", None if caller.sees("*") else caller.team))
+        product.background.start(product.reoptimize.run_for(caller))
         return json_answer(202, {"status": "running"}, {"Location": "/v1/reoptimizations"})
 
     return await answer_once(request, caller, act)

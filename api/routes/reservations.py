@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -27,12 +29,16 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
 
     async def act() -> Answer:
         reservation = await product_of(request).reservations.reserve_offer(
-            caller, wish.offer_id, wish.nodes, wish.start, wish.end, wish.workload
+            caller, wish.offer_id, wish.nodes, _utc(wish.start), _utc(wish.end), wish.workload
         )
         location = f"/v1/reservations/{reservation.reservation_id}"
         return json_answer(202, reservation_to_document(reservation), {"Location": location})
 
     return await answer_once(request, caller, act)
+
+
+def _utc(instant: datetime | None) -> datetime | None:
+    return None if instant is None else instant.astimezone(UTC)
 
 
 @router.get("")

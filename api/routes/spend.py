@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.dependencies import SpendReader, product_of, window_between
+from api.dependencies import Since, SpendReader, Until, product_of, window_between
 from api.schemas.spend import CSV_COLUMNS, SpendForm, spend_csv_rows, spend_to_document
 from broker.domain.account import Caller
 from broker.domain.errors import FieldProblem, InputError
@@ -18,8 +18,7 @@ from broker.domain.spend import GROUPS, ChargeBasis, Interval, SpendRow, sum_cha
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 
-Since = Annotated[datetime | None, Query(alias="from")]
-Until = Annotated[datetime | None, Query(alias="to")]
+NO_GROUP = "-"
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -91,4 +90,4 @@ def spend_csv(form: SpendForm) -> str:
 
 
 def _plain(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+    return f"'{text}" if text.startswith(FORMULA_STARTS) and text != NO_GROUP else text

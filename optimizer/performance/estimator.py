@@ -21,9 +21,9 @@ class Estimator:
     """Estimates over a GPU table and constants; pure, the same answer for the same question."""
 
     def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
-        self.gpus, self.calibration = gpus, calibration
-        self._training = TrainingCore(gpus, calibration)
-        self._serving = ServingCore(gpus, calibration)
+        self.gpus, self.calibration = dict(gpus), calibration
+        self._training = TrainingCore(self.gpus, calibration)
+        self._serving = ServingCore(self.gpus, calibration)
 
     def training(
         self, workloads: Sequence[Training], skus: Sequence[Sku], node_counts: Sequence[int]

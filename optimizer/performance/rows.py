@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance import serving_rows, training_rows
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.training_rows import Unreadable, blank
+from optimizer.performance.cells import Unreadable
+from optimizer.performance.training_rows import blank
 
 METRICS = training_rows.METRICS + serving_rows.METRICS
 COLUMNS = ("id", *(f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")), "fits", "note")

@@ -11,11 +11,11 @@ from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
+from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.queueing import Lengths, Load, batch_limit, harness, load_at, load_at_rate
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, decode_step, prefill
 from optimizer.performance.shapes import stack_shapes
-from optimizer.performance.training_rows import Unreadable
 
 METRICS = (
     "pred_output_tokens_per_s_total",
@@ -87,7 +87,7 @@ def read_row(
     if dense is None:
         raise Unreadable(f"weight precision {row.get('weight_precision', '')!r} is not known")
     experts = WEIGHT_WORDS.get(row.get("moe_precision", "").strip().lower(), dense)
-    total = _number(row, "gpus") or 1.0
+    total = number(row, "gpus") or 1.0
     tp, pp, dp, copies = _degrees(row, int(total))
     return ServingRow(
         model=model,
@@ -100,26 +100,18 @@ def read_row(
         experts=experts,
         products=_products(dense),
         kv_bytes=CACHE_BYTES.get(row.get("kv_precision", "").strip().lower(), 2.0),
-        input_tokens=_number(row, "isl") or 1.0,
-        output_tokens=max(_number(row, "osl") or 1.0, 1.0),
+        input_tokens=number(row, "isl") or 1.0,
+        output_tokens=max(number(row, "osl") or 1.0, 1.0),
         regime=regime,
         batch=_size(row, regime),
         request_rate=_rate(row, regime),
     )
 
 
-def _number(row: Mapping[str, str], name: str) -> float | None:
-    text = (row.get(name) or "").strip()
-    try:
-        return float(text) if text else None
-    except ValueError as error:
-        raise Unreadable(f"{name} {text!r} is not a number") from error
-
-
 def _degrees(row: Mapping[str, str], total: int) -> tuple[int, int, int, float]:
     """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all."""
-    tp, pp = int(_number(row, "tp") or 0), int(_number(row, "pp") or 1)
-    dp = int(_number(row, "dp") or 1)
+    tp, pp = int(number(row, "tp") or 0), int(number(row, "pp") or 1)
+    dp = int(number(row, "dp") or 1)
     if not tp:
         return max(1, total // (pp * dp)), pp, dp, 1.0
     return tp, pp, dp, max(1.0, total / (tp * pp * dp))
@@ -135,7 +127,7 @@ def _sku(spec: GpuSpec, gpus: int) -> Sku:
 
 
 def _size(row: Mapping[str, str], regime: str) -> float:
-    size = _number(row, "concurrency_or_batch")
+    size = number(row, "concurrency_or_batch")
     if regime == "single":
         return 1.0
     if size is None and regime in {"closed", "static"}:
@@ -145,7 +137,7 @@ def _size(row: Mapping[str, str], regime: str) -> float:
 
 def _rate(row: Mapping[str, str], regime: str) -> float:
     text = (row.get("request_rate") or "").strip().lower()
-    rate = np.inf if text == "inf" else _number(row, "request_rate")
+    rate = np.inf if text == "inf" else number(row, "request_rate")
     if regime == "open" and not rate:
         raise Unreadable("request_rate is missing")
     return float(rate or 0.0)

@@ -12,6 +12,7 @@ from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import Calibration
+from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, build_hardware, implied_link
 from optimizer.performance.intervals import training_relative
@@ -36,10 +37,6 @@ FABRIC_WORDS = {
     "ethernet": FabricKind.ETHERNET,
     "omnipath": FabricKind.ETHERNET,
 }
-
-
-class Unreadable(ValueError):
-    """A row that cannot be predicted; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +67,15 @@ def read_row(
         raise Unreadable(f"unknown GPU {row.get('gpu', '')!r}")
     model, notes = _model(row, models)
     number_format, format_notes = _format(row.get("precision", ""), spec)
-    total = int(_needed(row, "gpus_total"))
+    total = int(needed(row, "gpus_total"))
     sku, sku_notes = _sku(row, spec, total, calibration)
     software = calibration.software_of(row.get("framework", "") or _grid_framework(row))
     return TrainingRow(
         model=model,
         sku=sku,
         gpus=total,
-        sequence_length=_needed(row, "seq_len"),
-        sequences=_needed(row, "global_batch"),
+        sequence_length=needed(row, "seq_len"),
+        sequences=needed(row, "global_batch"),
         number_format=number_format,
         software=software,
         adapters=row.get("workload", "") == "lora",
@@ -169,23 +166,8 @@ def blank(note: str) -> dict[str, str]:
     return {"note": note}
 
 
-def _number(row: Mapping[str, str], name: str) -> float | None:
-    text = (row.get(name) or "").strip()
-    try:
-        return float(text) if text else None
-    except ValueError as error:
-        raise Unreadable(f"{name} {text!r} is not a number") from error
-
-
-def _needed(row: Mapping[str, str], name: str) -> float:
-    value = _number(row, name)
-    if value is None or value <= 0:
-        raise Unreadable(f"{name} is missing")
-    return value
-
-
 def _model(row: Mapping[str, str], models: Mapping[str, ModelShape]) -> tuple[ModelShape, tuple[str, ...]]:
-    if _number(row, "layers") is None or _number(row, "hidden") is None:
+    if number(row, "layers") is None or number(row, "hidden") is None:
         known = models.get(row.get("model", ""))
         if known is None:
             raise Unreadable(f"no model sizes, and {row.get('model', '')!r} is not a known model")
@@ -198,12 +180,12 @@ def _model(row: Mapping[str, str], models: Mapping[str, ModelShape]) -> tuple[Mo
 
 
 def _counted(row: Mapping[str, str]) -> ModelShape:
-    hidden, layers = int(_needed(row, "hidden")), int(_needed(row, "layers"))
-    heads = int(_number(row, "heads") or max(1, hidden // 128))
-    kv_heads = int(_number(row, "kv_heads") or heads)
-    experts = int(_number(row, "experts") or 0)
-    gated = _number(row, "gated_mlp")
-    ffn = _number(row, "ffn_hidden") or _number(row, "moe_ffn") or 4 * hidden
+    hidden, layers = int(needed(row, "hidden")), int(needed(row, "layers"))
+    heads = int(number(row, "heads") or max(1, hidden // 128))
+    kv_heads = int(number(row, "kv_heads") or heads)
+    experts = int(number(row, "experts") or 0)
+    gated = number(row, "gated_mlp")
+    ffn = number(row, "ffn_hidden") or number(row, "moe_ffn") or 4 * hidden
     return ModelShape(
         name=row.get("model", ""),
         attention=Attention.MHA if heads == kv_heads else Attention.GQA,
@@ -211,24 +193,24 @@ def _counted(row: Mapping[str, str]) -> ModelShape:
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=int(_number(row, "head_dim") or hidden // heads),
+        head_dim=int(number(row, "head_dim") or hidden // heads),
         ffn=int(ffn),
-        vocab=int(_number(row, "vocab") or 50304),
+        vocab=int(number(row, "vocab") or 50304),
         total_params=0.0,
         active_params=0.0,
         kv_elements_per_token=0,
         mlp_mats=2 if gated == 0 else 3,
         experts=experts,
-        active_experts=int(_number(row, "topk") or 1) if experts else 0,
-        moe_ffn=int(_number(row, "moe_ffn") or ffn) if experts else 0,
-        tie_embeddings=_number(row, "tied_embeddings") == 1,
+        active_experts=int(number(row, "topk") or 1) if experts else 0,
+        moe_ffn=int(number(row, "moe_ffn") or ffn) if experts else 0,
+        tie_embeddings=number(row, "tied_embeddings") == 1,
     ).with_counted_params()
 
 
 def _with_stated_params(shape: ModelShape, row: Mapping[str, str]) -> ModelShape:
     """The stated parameter counts where counting from the sizes misses something (shared experts, other
     layers): more than 15 % apart."""
-    total, active = _number(row, "params_b"), _number(row, "active_params_b")
+    total, active = number(row, "params_b"), number(row, "active_params_b")
     if total and abs(shape.total_params / (total * 1e9) - 1) > 0.15:
         shape = replace(shape, total_params=total * 1e9)
     active = active or total
@@ -263,8 +245,8 @@ def _format(text: str, spec: GpuSpec) -> tuple[str, tuple[str, ...]]:
 def _sku(
     row: Mapping[str, str], spec: GpuSpec, total: int, calibration: Calibration
 ) -> tuple[Sku, tuple[str, ...]]:
-    per_node = int(_number(row, "gpus_per_node") or min(8, total))
-    link = _number(row, "intra_node_gbps")
+    per_node = int(number(row, "gpus_per_node") or min(8, total))
+    link = number(row, "intra_node_gbps")
     kind = implied_link(spec, calibration.network.unknown_pcie_bytes_per_s).kind
     nodes = -(-total // per_node)
     fabric, notes = _row_fabric(row, per_node, nodes)
@@ -272,7 +254,7 @@ def _sku(
         name="",
         gpu=spec.gpu,
         gpus_per_node=per_node,
-        gpu_memory_gb=_number(row, "gpu_mem_gb") or spec.memory_gb,
+        gpu_memory_gb=number(row, "gpu_mem_gb") or spec.memory_gb,
         form=_form(row.get("virt", "")),
         intra_node=IntraNode(_link_kind(kind, link), 2 * link / 8) if link else None,
         fabric=fabric,
@@ -289,7 +271,7 @@ def _row_fabric(row: Mapping[str, str], per_node: int, nodes: int) -> tuple[Fabr
         return None, ()
     words = row.get("fabric", "").lower()
     kind = next((kind for word, kind in FABRIC_WORDS.items() if word in words), FabricKind.INFINIBAND)
-    rate, notes = _number(row, "inter_node_gbps_per_gpu"), ()
+    rate, notes = number(row, "inter_node_gbps_per_gpu"), ()
     if rate is None:
         return Fabric(kind, USUAL_FABRIC_GBIT_S * per_node, nodes), (
             f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",
@@ -310,7 +292,7 @@ def _grid_framework(row: Mapping[str, str]) -> str:
 
 def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str) -> tuple[Row, ...]:
     """The layout that the row gives; every sensible value where it says nothing."""
-    per_node = int(_number(row, "gpus_per_node") or 8)
+    per_node = int(number(row, "gpus_per_node") or 8)
     tensor = _given(row, "tp", [t for t in _powers(TENSOR_MOST) if t <= per_node and model.heads % t == 0])
     stages = _given(row, "pp", _powers(min(PIPELINE_MOST, model.layers)))
     context = _given(row, "cp", [1.0])
@@ -318,8 +300,8 @@ def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str
     micro = _given(row, "micro_batch", [float(b) for b in MICRO_BATCHES])
     if not model.is_moe:
         expert = [1.0]
-    chunks = _number(row, "interleave") or 0.0
-    dp = _number(row, "dp")
+    chunks = number(row, "interleave") or 0.0
+    dp = number(row, "dp")
     rows = [
         (t, p, c, e, b, r, s, chunks)
         for t, p, c, e, b, r, s in product(
@@ -339,7 +321,7 @@ def _same_dp(row: Mapping[str, str], dp: float, ranks: float, gpus: int) -> bool
 
 
 def _given(row: Mapping[str, str], name: str, options: list[float] | list[int]) -> list[float]:
-    value = _number(row, name)
+    value = number(row, name)
     return [value] if value else [float(option) for option in options]
 
 
@@ -357,7 +339,7 @@ def _sharding(row: Mapping[str, str], software: str) -> list[float]:
     if word in {"0", "ZERO-0"}:
         return [0.0]
     if "FSDP" in word or "ZERO-3" in word or word == "3":
-        return [3.0] if (_number(row, "pp") or 1.0) == 1.0 else [1.0]
+        return [3.0] if (number(row, "pp") or 1.0) == 1.0 else [1.0]
     if word:
         return [1.0]
-    return [3.0] if software == "fsdp" and (_number(row, "pp") or 1.0) == 1.0 else [1.0]
+    return [3.0] if software == "fsdp" and (number(row, "pp") or 1.0) == 1.0 else [1.0]

@@ -64,9 +64,10 @@ class AwsEc2(ProviderWire):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         world.market.add(aws_cells(world.seed))
+        self._reservations = CapacityReservations(world)
         self._actions: dict[str, _Action] = {
             **CapacityBlocks(world).actions,
-            **CapacityReservations(world).actions,
+            **self._reservations.actions,
             **Instances(world).actions,
             "DescribeSpotPriceHistory": self._spot_history,
             "DescribeInstanceTypes": self._instance_types,
@@ -109,6 +110,7 @@ class AwsEc2(ProviderWire):
             raise ec2_error(
                 "DryRunOperation", "Request would have succeeded, but DryRun flag is set.", status=412
             )
+        self._reservations.settle()
         payload = action(wanted)
         digits = self.world.new_id("aws-request", 32)
         request_id = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -7,7 +7,7 @@ Capacity Block end 30 minutes before it. Source: EC2 API model 2016-11-15.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -255,7 +255,7 @@ class Instances:
         }
 
 
-def _taken_back_at(reservation: Entry | None) -> Any:
+def _taken_back_at(reservation: Entry | None) -> datetime | None:
     if reservation is None or reservation.detail["kind"] != "block" or reservation.ends_at is None:
         return None
     return reservation.ends_at - TEARDOWN

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -98,7 +98,7 @@ class CapacityReservations:
             },
         )
 
-    def _end(self, call: Ec2Call) -> Any:
+    def _end(self, call: Ec2Call) -> datetime | None:
         end = call.instant("EndDate")
         kind = call.params.get("EndDateType", "unlimited" if end is None else "limited")
         if (kind == "limited") != (end is not None):
@@ -146,24 +146,28 @@ class CapacityReservations:
                 "InvalidCapacityReservationState",
                 f"The Capacity Reservation '{entry.instance_id}' is in the {state} state.",
             )
-        self._leave_instances_on_demand(entry)
+        for instance in launched_into(self._world, entry.instance_id):
+            self._leave_on_demand(instance, entry, now)
         self._world.ledger.write(replace(entry, released_at=now))
         return {"return": True}
 
-    def _leave_instances_on_demand(self, reservation: Entry) -> None:
-        """Instances inside a cancelled reservation go on, now billed by themselves."""
+    def settle(self) -> None:
+        """Instances of reservations that ended by their end date go on by themselves."""
         now = self._world.clock.now()
-        for entry in launched_into(self._world, reservation.instance_id):
-            hourly = reservation.tariff.usd_per_hour / reservation.nodes
-            self._world.ledger.write(
-                replace(
-                    entry,
-                    units=1,
-                    stock_key=reservation.stock_key,
-                    starts_at=now,
-                    tariff=Tariff(hourly),
-                ).with_detail(reservation="")
-            )
+        for instance in self._world.ledger.live("aws", now):
+            reservation = self._world.ledger.find("aws", instance.detail.get("reservation", ""))
+            if reservation is not None and reservation.detail["kind"] == "reservation":
+                ended_at = reservation.ends_at
+                if ended_at is not None and ended_at <= now:
+                    self._leave_on_demand(instance, reservation, ended_at)
+
+    def _leave_on_demand(self, instance: Entry, reservation: Entry, since: datetime) -> None:
+        """An instance whose reservation ended goes on, billed by itself from then."""
+        hourly = reservation.tariff.usd_per_hour / reservation.nodes
+        left = replace(
+            instance, units=1, stock_key=reservation.stock_key, starts_at=since, tariff=Tariff(hourly)
+        )
+        self._world.ledger.write(left.with_detail(reservation=""))
 
     def _find(self, reservation_id: str, region: str | None = None) -> Entry:
         entry = self._world.ledger.find("aws", reservation_id)

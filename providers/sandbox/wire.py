@@ -219,7 +219,7 @@ class ProviderWire:
         try:
             return route.handler(call)
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-            _log.info("sandbox could not read a body", provider=self.name, path=call.path, exc_info=True)
+            _log.info("sandbox could not read a body", provider=self.name, path=call.path, reason=repr(error))
             raise Refusal(self.malformed_body(str(error))) from error
 
     @property

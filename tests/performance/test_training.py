@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -232,3 +233,9 @@ def test_same_question_same_answer_whatever_else_is_asked() -> None:
     )
     assert among.hours[1, 2, 1] == alone.hours[0, 0, 0]
     assert among.layout(1, 2, 1) == alone.layout(0, 0, 0)
+
+
+def test_an_estimator_travels_to_another_process() -> None:
+    copy = pickle.loads(pickle.dumps(estimator()))
+    asked = [training("Llama-3.1-8B")], [sku("H100-SXM-80GB")], [2]
+    assert copy.training(*asked).hours == estimator().training(*asked).hours

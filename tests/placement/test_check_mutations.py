@@ -13,7 +13,7 @@ import pytest
 
 from broker.catalogue import load_gpus
 from broker.domain.offer import Offer, Tier
-from broker.domain.plan import Plan
+from broker.domain.plan import Plan, PlanStatus
 from broker.domain.window import Segment, Window
 from broker.domain.workload import Batch, PlanRequest, Precision, Redundancy, Traffic, TrafficShape
 from broker.ports import PlanOptions
@@ -36,6 +36,8 @@ UNCHECKED = {
     "nearest_fix",
     "reason",
 }
+# The asked gap is not part of a plan, so these two cannot be told apart.
+CLAIMS_OF_QUALITY = {PlanStatus.OPTIMAL, PlanStatus.FEASIBLE}
 SECOND_ZONE = replace(offer("other/a100-1", ONE_A100.sku, "1.35"), provider="other")
 COMMITTED = replace(offer("base/a100-1", ONE_A100.sku, "1.00", Tier.COMMITTED), min_hours=720.0)
 OFFERS: tuple[Offer, ...] = (*MARKET, SECOND_ZONE, COMMITTED)
@@ -106,7 +108,7 @@ def _leaf(value: Any) -> Iterator[Any]:
     if isinstance(value, bool) or value is None:
         yield "damaged" if value is None else not value
     elif isinstance(value, Enum):
-        yield from (other for other in type(value) if other is not value)
+        yield from (o for o in type(value) if o is not value and not {o, value} <= CLAIMS_OF_QUALITY)
     elif isinstance(value, str):
         yield value + "-damaged"
     elif isinstance(value, int):
@@ -127,7 +129,7 @@ def test_every_single_damage_is_rejected(plan: Plan) -> None:
     cases = list(damaged(plan))
     accepted = [case for case in cases if not check_plan(case, REQUEST, OFFERS, ESTIMATOR)]
     assert len(cases) > 300
-    assert [_difference(plan, case) for case in accepted] == []
+    assert "\n".join(_difference(plan, case) for case in accepted) == ""
 
 
 def _difference(left: Any, right: Any, path: str = "plan") -> str:

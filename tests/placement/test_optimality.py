@@ -18,13 +18,15 @@ prices = st.sampled_from(["0.50", "0.90", "1.00", "1.37", "2.00", "2.49", "3.10"
 
 
 @st.composite
-def markets(draw: st.DrawFn, count: int, gpus: tuple[str, ...]) -> list[Offer]:
+def markets(
+    draw: st.DrawFn, count: int, gpus: tuple[str, ...], stocks: tuple[int | None, ...] = (1, 2, None)
+) -> list[Offer]:
     return [
         offer(
             f"o{i}",
             draw(prices),
             gpu=draw(st.sampled_from(gpus)),
-            nodes=draw(st.sampled_from([1, 2, None])),
+            nodes=draw(st.sampled_from(stocks)),
             zone=draw(st.sampled_from(["a", "b"])),
         )
         for i in range(count)
@@ -51,9 +53,9 @@ def service_problems(draw: st.DrawFn) -> tuple[PlanRequest, list[Offer]]:
     service = serving(
         hourly=draw(st.lists(st.sampled_from([0.0, 1.0, 2.5, 4.0, 6.0]), min_size=4, max_size=4)),
         zones=draw(st.integers(1, 2)),
-        spare=draw(st.integers(0, 1)),
+        spare=draw(st.integers(0, 2)),
     )
-    return request(service, hours=4), draw(markets(2, ("BIG", "MID", "TINY")))
+    return request(service, hours=4), draw(markets(2, ("BIG", "MID", "TINY"), (1, 2)))
 
 
 @PROFILE

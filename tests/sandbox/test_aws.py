@@ -106,6 +106,31 @@ async def test_an_ended_reservation_gives_its_stock_back_and_leaves_instances(be
     assert "InsufficientInstanceCapacity" in (await bench.ec2("CreateCapacityReservation", **wish)).text
 
 
+async def test_a_reservation_that_ends_by_date_leaves_its_instances(bench: Bench) -> None:
+    await bench.stock("aws", "p5.48xlarge", 1)
+    await bench.ec2(
+        "CreateCapacityReservation",
+        InstanceType="p5.48xlarge",
+        InstancePlatform="Linux/UNIX",
+        InstanceCount="1",
+        AvailabilityZone="us-east-1a",
+        EndDateType="limited",
+        EndDate="2026-11-23T10:00:00Z",
+    )
+    await bench.advance(5)
+    (reservation,) = await bench.ledger()
+    target = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"
+    launch = {"ImageId": "ami-1", "InstanceType": "p5.48xlarge", "MinCount": "1", "MaxCount": "1"}
+    await bench.ec2("RunInstances", **launch, **{target: reservation["instance_id"]})
+    await bench.advance(2 * 3600)
+    assert "<state>expired</state>" in (await bench.ec2("DescribeCapacityReservations")).text
+    reservation, instance = await bench.ledger()
+    assert reservation["released_at"] == "2026-11-23T10:00:00Z"
+    assert reservation["billed_usd"].startswith("55.0")
+    assert instance["starts_at"] == "2026-11-23T10:00:00Z"
+    assert instance["billed_usd"].startswith("55.")
+
+
 async def test_dense_types_cannot_be_reserved_for_later(bench: Bench) -> None:
     refused = await bench.ec2(
         "CreateCapacityReservation",

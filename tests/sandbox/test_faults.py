@@ -77,7 +77,7 @@ def test_half_a_body(web: httpx.Client) -> None:
     arm(web, "malformed")
     answer = web.post(LAUNCH, json=BODY)
     assert answer.status_code == 200
-    with pytest.raises(ValueError, match="Expecting|Unterminated"):
+    with pytest.raises(ValueError, match=r"Expecting|Unterminated"):
         answer.json()
     assert held(web) == before + 1
 

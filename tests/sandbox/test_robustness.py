@@ -29,9 +29,9 @@ PATHS = [
 ]
 _WORDS = (
     "region_name instance_type_name ssh_key_names instance_ids name tags query variables gpu compute image"
-    " gpuTypeId podCount dataCenterIds type order limit allocated_storage num_gpus price disk label grant_type"
-    " instance_type hostname description location_code id action side quantity start_at end_at flags"
-    " contract_id colocate_with provider sku stock price_factor"
+    " gpuTypeId podCount dataCenterIds type order limit allocated_storage num_gpus price disk label"
+    " grant_type instance_type hostname description location_code id action side quantity start_at"
+    " end_at flags contract_id colocate_with provider sku stock price_factor"
 )
 WORDS = _WORDS.split(" ")
 VALUES = st.recursive(
@@ -55,8 +55,8 @@ ACTIONS = [
     "DescribeSpotPriceHistory",
 ]
 NAMES = (
-    "InstanceType InstanceCount CapacityDurationHours StartDateRange EndDateRange MaxResults NextToken EndDate"
-    " InstanceId.1 MinCount MaxCount ImageId AvailabilityZone Filter.1.Name Filter.1.Value.1"
+    "InstanceType InstanceCount CapacityDurationHours StartDateRange EndDateRange MaxResults NextToken"
+    " EndDate InstanceId.1 MinCount MaxCount ImageId AvailabilityZone Filter.1.Name Filter.1.Value.1"
 )
 PARAMETERS = st.dictionaries(
     st.sampled_from(NAMES.split(" ")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from broker.domain.estimate import Parallelism
 from broker.domain.plan import Placement
 from broker.domain.workload import Serving, Training, Workload
 from optimizer.placement.rules.case import Case
@@ -65,6 +66,8 @@ def _layout(where: str, placement: Placement, workload: Workload) -> Iterator[st
             yield f"{where}: gpus_per_replica is {placement.gpus_per_replica}, expected {placement.gpus}"
         return
     size = placement.gpus_per_replica
+    if layout != Parallelism(tp=layout.tp, pp=layout.pp):
+        yield f"{where}: a replica is split by tp and pp alone"
     if layout.tp * layout.pp != size:
         yield f"{where}: tp·pp is {layout.tp * layout.pp}, expected gpus_per_replica {size}"
     if placement.replicas * size > placement.gpus or placement.replicas < 1:

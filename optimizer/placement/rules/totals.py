@@ -97,6 +97,9 @@ def _spend_lines(case: Case) -> Iterator[str]:
             yield f"{where} is not whole"
             continue
         paid_for = by_key[line.workload, line.provider, line.tier]
+        held = [segment for p in paid_for for segment in p.segments]
+        if held and (line.start < min(s.start for s in held) or line.end > max(s.end for s in held)):
+            yield f"{where} reaches beyond what is held"
         share = sum((_cost_within(p, Window(line.start, line.end)) for p in paid_for), ZERO)
         if abs(line.usd - share) > CENT * (len(paid_for) + 1):
             yield f"{where}: usd is {line.usd}, {to_cents(share)} is held in its time"

@@ -1,0 +1,75 @@
+"""The table of commands, their help, and the table of exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from api.cli.errors import EXIT_CODES, ExitCode, exit_code_of
+from api.cli.main import BrokerGroup
+from broker.domain import errors
+from tests.cli.running import ROOT, broker
+
+COMMANDS = [*BrokerGroup.entries]
+SUBCOMMANDS = [("perf", "predict"), ("perf", "evaluate"), ("providers", "list"), ("providers", "parse")]
+LEAVES = [(name,) for name in COMMANDS if name not in {"perf", "providers"}] + SUBCOMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_exists(name: str) -> None:
+    assert importlib.import_module(BrokerGroup.entries[name].module).app is not None
+
+
+@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+def test_the_help_of_each_command_shows_an_example(command: tuple[str, ...]) -> None:
+    told = broker(*command, "--help")
+    assert told.exit_code == 0
+    assert "Example:" in told.stdout
+    assert f"broker {' '.join(command)}" in " ".join(told.stdout.split())
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from api.cli.main import app;"
+        "print(CliRunner().invoke(app, ['--help']).exit_code,"
+        "[m for m in ('ortools', 'numpy', 'sqlalchemy', 'fastapi', 'httpx') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "0 []"
+
+
+def test_the_version_is_told() -> None:
+    assert broker("--version").stdout.startswith("broker ")
+
+
+def concrete_errors() -> list[type[errors.BrokerError]]:
+    """Every error of the domain."""
+    found, queue = [], [errors.BrokerError]
+    while queue:
+        kind = queue.pop()
+        found.append(kind)
+        queue += [sub for sub in kind.__subclasses__() if sub.__module__ == errors.__name__]
+    return found
+
+
+INTERNAL = {errors.BrokerError, errors.StoreUnavailable, errors.PlanInvalid}
+
+
+@pytest.mark.parametrize("kind", concrete_errors(), ids=lambda kind: kind.__name__)
+def test_every_error_has_an_exit_code(kind: type[errors.BrokerError]) -> None:
+    listed = any(issubclass(kind, known) for known, _ in EXIT_CODES)
+    assert listed or kind in INTERNAL
+
+
+def test_special_errors_stand_before_general_ones() -> None:
+    assert exit_code_of(errors.CredentialsRejected("p", "no")) is ExitCode.CREDENTIALS
+    assert exit_code_of(errors.InsufficientCapacity("p", "none left")) is ExitCode.PROVIDER
+    assert exit_code_of(errors.StalePlan("moved")) is ExitCode.CONFLICT
+    assert exit_code_of(errors.NotFound("plan", "x")) is ExitCode.NOT_FOUND
+    assert exit_code_of(errors.ApprovalRequired("finance")) is ExitCode.MONEY
+    assert exit_code_of(errors.BrokerError("?")) is ExitCode.UNEXPECTED

@@ -1,0 +1,80 @@
+"""``perf`` and ``providers``: the engines alone, through the real command."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from providers.registry import SPECS
+from tests.cli.running import ROOT, broker
+
+RUN = {
+    "id": "r1", "kind": "training", "model": "Llama-3.1-8B", "gpu": "H100-SXM-80GB", "n_gpus": "8",
+    "tp": "1", "pp": "1", "dp": "8", "seq_len": "4096", "global_batch": "64", "precision": "bf16",
+}  # fmt: skip
+
+
+def test_predict_keeps_every_row_and_its_order(tmp_path: Path) -> None:
+    rows = list(csv.DictReader((ROOT / "fixtures" / "performance" / "training.csv").open()))[:3]
+    with (tmp_path / "in.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows([*rows, {**dict.fromkeys(rows[0], ""), "id": "odd", "kind": "training"}])
+    done = broker("perf", "predict", tmp_path / "in.csv", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    out = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert [row["id"] for row in out] == [*(row["id"] for row in rows), "odd"]
+    assert out[-1]["note"]
+    assert float(out[0]["pred_step_time_s_low"]) <= float(out[0]["pred_step_time_s"])
+
+
+@pytest.mark.parametrize("text", ["", "gpu,model\nH100,x\n"])
+def test_a_table_without_ids_is_bad_input(tmp_path: Path, text: str) -> None:
+    (tmp_path / "in.csv").write_text(text)
+    done = broker("perf", "predict", tmp_path / "in.csv", tmp_path / "out.csv")
+    assert done.exit_code == 2
+    assert "at least id" in done.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_evaluate_reports_by_source_and_regime(tmp_path: Path) -> None:
+    lines = (ROOT / "fixtures" / "performance" / "training.csv").read_text().splitlines()[:6]
+    (tmp_path / "measured.csv").write_text("\n".join(lines))
+    done = broker("perf", "evaluate", tmp_path / "measured.csv", "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)["lines"]
+    assert report
+    assert {"regime", "metric", "median_percent", "coverage"} <= set(report[0])
+    assert "step time" in broker("perf", "evaluate", tmp_path / "measured.csv", width=140).stdout
+
+
+def test_providers_are_listed_with_their_variables() -> None:
+    listed = json.loads(broker("providers", "list", "--json").stdout)["items"]
+    assert {row["provider"] for row in listed} == set(SPECS)
+    assert any("BROKER_LAMBDA_API_KEY" in row["variables"] for row in listed)
+    assert "BROKER_LAMBDA_API_KEY" in "".join(broker("providers", "list", width=140).stdout.split())
+
+
+def test_a_recorded_payload_is_parsed_without_a_network() -> None:
+    payload = ROOT / "fixtures" / "providers" / "lambda" / "instance_types.json"
+    done = broker("providers", "parse", "lambda", payload)
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["offers"]
+    assert set(document) == {"offers", "rejected"}
+
+
+def test_a_payload_that_cannot_be_read_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("<html>")
+    done = broker("providers", "parse", "lambda", tmp_path / "x.json")
+    assert done.exit_code == 2
+    assert "x.json" in done.stderr
+
+
+def test_an_unknown_provider_names_the_known_ones() -> None:
+    done = broker("providers", "parse", "lamda", ROOT / "README.md")
+    assert done.exit_code == 4
+    assert "lambda" in done.stderr

@@ -1,0 +1,190 @@
+"""``reserve``, ``reservations``, ``release`` and ``spend`` against a server, through the real command."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import broker, fake_server
+
+
+def reservation(state: str, name: str = "rsv_1", **fields: Any) -> dict[str, Any]:
+    return {
+        "reservation_id": name,
+        "state": state,
+        "offer_id": "o",
+        "provider": "lambda",
+        "sku": "8xH100",
+        "region": "us-east-1",
+        "nodes": 2,
+        "start": "2026-11-24T00:00:00Z",
+        "end": None,
+        "workload": "finetune",
+        "plan_id": "plan_1",
+        "provider_references": ["i-1", "i-2"],
+        "reason": "",
+        **fields,
+    }
+
+
+def problem(status: int, code: str, detail: str = "because") -> tuple[int, dict[str, Any]]:
+    return status, {"title": "t", "status": status, "code": code, "detail": detail}
+
+
+RESERVE = ("POST", "/v1/plans/plan_1/reserve")
+ONE = ("GET", "/v1/reservations/rsv_1")
+DELETE = ("DELETE", "/v1/reservations/rsv_1")
+LIST = ("GET", "/v1/reservations")
+SPEND = ("GET", "/v1/spend/projection")
+
+
+def test_reserve_waits_until_the_providers_took_the_order() -> None:
+    ordered = (202, {"reservations": [reservation("pending")]})
+    looks = [(200, reservation("pending")), (200, reservation("active"))]
+    with fake_server({RESERVE: [ordered], ONE: looks}) as server:
+        done = broker("reserve", "plan_1", "--json", env=server.env)
+    assert done.exit_code == 0, done.output
+    assert [row["state"] for row in json.loads(done.stdout)["reservations"]] == ["active"]
+    headers = server.seen[0][2]
+    assert headers["Authorization"] == "Bearer secret"
+    assert headers["Idempotency-Key"].startswith("cli-")
+
+
+def test_reserve_prints_what_is_held() -> None:
+    with fake_server({RESERVE: [(202, {"reservations": [reservation("held")]})]}) as server:
+        done = broker("reserve", "plan_1", "--idempotency-key", "again", env=server.env)
+    assert done.exit_code == 0
+    for word in ("rsv_1", "held", "lambda", "i-1"):
+        assert word in done.stdout
+    assert server.seen[0][2]["Idempotency-Key"] == "again"
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code"), [("failed", 8), ("pending", 9), ("unknown", 9), ("scheduled", 0)]
+)
+def test_reserve_says_how_it_ended(state: str, exit_code: int) -> None:
+    answers = {
+        RESERVE: [(202, {"reservations": [reservation(state)]})],
+        ONE: [(200, reservation(state))],
+    }
+    with fake_server(answers) as server:
+        done = broker("reserve", "plan_1", "--timeout", "0", env=server.env)
+    assert done.exit_code == exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("answer", "exit_code"),
+    [
+        (problem(401, "not-authenticated"), 3),
+        (problem(403, "not-permitted"), 3),
+        (problem(404, "not-found"), 4),
+        (problem(409, "stale-plan"), 5),
+        (problem(409, "approval-required"), 7),
+        (problem(409, "over-budget"), 7),
+        (problem(409, "insufficient-capacity"), 8),
+        (problem(503, "provider-unavailable"), 8),
+        (problem(500, "internal"), 1),
+        (problem(418, "other"), 1),
+    ],
+)
+def test_a_servers_problem_becomes_the_exit_code_of_its_meaning(
+    answer: tuple[int, dict[str, Any]], exit_code: int
+) -> None:
+    with fake_server({RESERVE: [answer]}) as server:
+        done = broker("reserve", "plan_1", env=server.env)
+    assert done.exit_code == exit_code
+    assert "because" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_reservations_reads_every_page() -> None:
+    pages = [
+        (200, {"items": [reservation("active")], "next_cursor": "c1"}),
+        (200, {"items": [reservation("released", "rsv_0")], "next_cursor": None}),
+    ]
+    with fake_server({LIST: pages}) as server:
+        done = broker("reservations", "--json", "--plan", "plan_1", env=server.env)
+    assert [row["reservation_id"] for row in json.loads(done.stdout)["items"]] == ["rsv_1", "rsv_0"]
+    assert "cursor=c1" in server.seen[1][1]
+    assert "plan_id=plan_1" in server.seen[1][1]
+
+
+def test_reservations_can_leave_out_what_is_over() -> None:
+    rows = [reservation("active"), reservation("released", "rsv_0")]
+    with fake_server({LIST: [(200, {"items": rows, "next_cursor": None})]}) as server:
+        done = broker("reservations", "--open", env=server.env)
+    assert "rsv_1" in done.stdout
+    assert "rsv_0" not in done.stdout
+
+
+def test_release_waits_and_twice_is_no_error() -> None:
+    gone = reservation("released")
+    answers = {DELETE: [(202, reservation("releasing")), (202, gone)], ONE: [(200, gone)]}
+    with fake_server(answers) as server:
+        assert broker("release", "rsv_1", env=server.env).exit_code == 0
+        again = broker("release", "rsv_1", "--json", env=server.env)
+    assert again.exit_code == 0
+    assert json.loads(again.stdout)["state"] == "released"
+
+
+def test_release_that_takes_longer_is_exit_code_9() -> None:
+    busy = reservation("releasing")
+    with fake_server({DELETE: [(202, busy)], ONE: [(200, busy)]}) as server:
+        done = broker("release", "rsv_1", "--timeout", "0", env=server.env)
+    assert done.exit_code == 9
+    assert "broker reservations" in done.stderr
+
+
+def spend_document() -> dict[str, Any]:
+    rows = [
+        ("research", "projected", "100.50"),
+        ("research", "actual", "40.00"),
+        ("=cmd()", "actual", "1.00"),
+    ]
+    return {
+        "interval": "month",
+        "group_by": "team",
+        "currency": "USD",
+        "total_usd": "141.50",
+        "items": [
+            {"period": "2026-11-01T00:00:00Z", "group": group, "basis": basis, "usd": usd}
+            for group, basis, usd in rows
+        ],
+        "next_cursor": None,
+    }
+
+
+def test_spend_is_printed_with_its_sums() -> None:
+    with fake_server({SPEND: [(200, spend_document())]}) as server:
+        done = broker("spend", "--group-by", "team", env=server.env)
+    assert done.exit_code == 0, done.output
+    for word in ("2026-11", "research", "$100.50", "$41.00", "projected", "actual"):
+        assert word in done.stdout
+    assert "group_by=team&interval=month" in server.seen[0][1]
+
+
+def test_spend_as_csv_is_exact_and_runs_no_formula(tmp_path: Path) -> None:
+    with fake_server({SPEND: [(200, spend_document())]}) as server:
+        done = broker("spend", "--csv", tmp_path / "spend.csv", env=server.env)
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader((tmp_path / "spend.csv").open()))
+    assert [row["usd"] for row in rows] == ["100.50", "40.00", "1.00"]
+    assert rows[2]["group"] == "'=x()"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "nonsense", "http://[", ""])
+def test_no_server_is_told_with_the_variable(url: str) -> None:
+    done = broker("reservations", env={"BROKER_URL": url})
+    assert done.exit_code == 2
+    assert "BROKER_URL" in done.stderr
+    assert "broker up" in done.stderr
+
+
+def test_a_server_that_is_no_broker_is_told() -> None:
+    with fake_server({LIST: [(200, {"hello": 1})], RESERVE: [(200, ["x"])]}) as server:
+        assert broker("reservations", env=server.env).exit_code == 2
+        assert broker("reserve", "plan_1", env=server.env).exit_code == 2
