@@ -17,6 +17,7 @@ from api.events import PlanEvents
 from api.planning_call import build_estimator, build_planner, plan_call
 from api.schemas.workloads import read_workloads
 from api.workers import PlannerProcess
+from broker.catalogue import load_price_floors
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
 from broker.ports import Clock
@@ -129,7 +130,9 @@ def build_product(
         executor=executor,
         events=events,
         accounts=AccountsService(units, clock),
-        offers=OffersService(units, adapters, clock, stale_after=stale_after),
+        offers=OffersService(
+            units, adapters, clock, stale_after=stale_after, price_floors=load_price_floors()
+        ),
         planning=PlanningService(
             units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
         ),

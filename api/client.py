@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from api.schemas.problem import Problem, error_of
-from api.schemas.reservation import ReservationForm, ReservationsForm
+from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm
 from api.schemas.spend import SpendForm
 from broker.domain.errors import BrokerError, FieldProblem, InputError
 from broker.domain.spend import Interval
@@ -68,10 +68,9 @@ class BrokerClient:
         cursor: str | None = None
         while True:
             wanted = {"limit": str(PAGE), "plan_id": plan_id, "cursor": cursor}
-            page = self._call("GET", "/v1/reservations", params=wanted).json()
-            for row in page["items"]:
-                yield self._read_data(ReservationForm, row)
-            cursor = page["next_cursor"]
+            page = self._read(ReservationPage, self._call("GET", "/v1/reservations", params=wanted))
+            yield from page.items
+            cursor = page.next_cursor
             if cursor is None:
                 return
 
@@ -109,16 +108,9 @@ class BrokerClient:
 
     def _read(self, form: type[Form], answer: httpx.Response) -> Form:
         try:
-            data = answer.json()
+            return form.model_validate(answer.json())
         except ValueError as error:
             raise self._not_a_broker(answer.text[:60]) from error
-        return self._read_data(form, data)
-
-    def _read_data(self, form: type[Form], data: Any) -> Form:
-        try:
-            return form.model_validate(data)
-        except ValidationError as error:
-            raise self._not_a_broker(str(data)[:60]) from error
 
     def _not_a_broker(self, found: str) -> InputError:
         problem = FieldProblem("BROKER_URL", f"{self._base_url!r} that answers {found!r}", "a broker")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -29,6 +31,7 @@ POLL_FAILURES = Counter("broker_feed_failures", "Rounds of a feed that failed", 
 JOB_FAILURES = Counter("broker_job_failures", "Passes of a job that failed", ["job"])
 RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did", ["action"])
 
+Job = Callable[[], Coroutine[Any, Any, None]]
 Work = Callable[[], Awaitable[object]]
 
 
@@ -46,7 +49,7 @@ class Timetable:
         """One pass of each job now, then by the timetable."""
         settings = self._product.settings
         self._product.background.start(self._first_pass())
-        jobs: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
+        jobs: tuple[tuple[Job, float], ...] = (
             (self.poll, settings.poll_seconds),
             (self.reconcile, settings.reconcile_seconds),
             (self.look_again, settings.reoptimize_seconds),
@@ -69,11 +72,8 @@ class Timetable:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    async def _in_background(self, job: Callable[[], Awaitable[None]]) -> None:
-        async def once() -> None:
-            await job()
-
-        await self._product.background.start(once())
+    async def _in_background(self, job: Job) -> None:
+        await self._product.background.start(job())
 
     async def _first_pass(self) -> None:
         await self.poll()
@@ -90,7 +90,7 @@ class Timetable:
 
     async def look_again(self) -> None:
         """Looks at every current plan, whatever changed."""
-        await self._pass("reoptimize", lambda: self._product.reoptimize.run("timetable"))
+        await self._pass("reoptimize", partial(self._product.reoptimize.run, "timetable"))
 
     async def _pass(self, job: str, work: Work) -> None:
         """One pass of ``job``, unless one is under way; no failure ends the timetable."""
@@ -144,7 +144,7 @@ class Timetable:
         try:
             while self._changes:
                 changes, self._changes = tuple(self._changes), []
-                await self._pass("react", lambda: self._product.reoptimize.run_if_touched(changes))
+                await self._pass("react", partial(self._product.reoptimize.run_if_touched, changes))
         finally:
             self._reacting = False
 

@@ -26,7 +26,7 @@ class _Watched(SpawnContext):
         super().__init__()
         self.started: list[SpawnProcess] = []
 
-    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]
         """A process that is not started yet."""
         process = SpawnProcess(*args, **kwargs)
         self.started.append(process)

@@ -1,6 +1,6 @@
 """Reads ``config/`` into typed objects; the one reader of each file there.
 
-``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes ·
+``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes · ``config/market.toml`` price gate ·
 ``config/providers/<provider>.toml`` what a provider's names mean and what its API does not say.
 """
 
@@ -12,6 +12,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -58,6 +59,20 @@ def _gpu(row: Mapping[str, str]) -> GpuSpec:
         matmul_best_fp8_tflops=_number(row["matmul_best_fp8_tflops"]),
         status=row["status"],
         source=row["source"],
+    )
+
+
+@cache
+def load_price_floors() -> Mapping[str, Decimal]:
+    """USD per GPU-hour under which a price is not believed: rated power times a tariff below any market's."""
+    rule = tomllib.loads((CONFIG / "market.toml").read_text())["price_floor"]
+    usd_per_kwh = Decimal(rule["electricity_usd_per_kwh"])
+    return MappingProxyType(
+        {
+            name: Decimal(str(spec.tdp_w)) / 1000 * usd_per_kwh
+            for name, spec in load_gpus().items()
+            if spec.tdp_w is not None
+        }
     )
 
 

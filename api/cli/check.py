@@ -17,7 +17,7 @@ from api.schemas.workloads import read_workloads
 from broker.domain.errors import InputError
 from broker.domain.plan import Plan
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

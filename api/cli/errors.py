@@ -19,6 +19,7 @@ from broker.domain.errors import (
     NotPermitted,
     OverBudget,
     ProviderError,
+    StillAtWork,
     StoreTooNew,
 )
 
@@ -49,6 +50,7 @@ EXIT_CODES: tuple[tuple[type[BrokerError], ExitCode], ...] = (
     (CredentialsRejected, ExitCode.CREDENTIALS),
     (NotFound, ExitCode.NOT_FOUND),
     (LeaseNotFound, ExitCode.NOT_FOUND),
+    (StillAtWork, ExitCode.TIMED_OUT),
     (Conflict, ExitCode.CONFLICT),
     (StoreTooNew, ExitCode.CONFLICT),
     (OverBudget, ExitCode.MONEY),

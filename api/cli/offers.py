@@ -19,7 +19,7 @@ from broker.catalogue import resolve_gpu
 from broker.domain.offer import Offer, Tier
 from broker.services.offers import OfferFilter
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 WIDE = 110
 

@@ -22,7 +22,7 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.evaluate import ErrorLine, evaluate_rows
 from optimizer.performance.rows import COLUMNS, predict_rows
 
-app = typer.Typer(help="The performance core alone.", no_args_is_help=True)
+app = typer.Typer(help="The performance core alone.", no_args_is_help=True, add_completion=False)
 
 MEASURED = CONFIG.parent / "fixtures" / "performance"
 Row = dict[str, str]

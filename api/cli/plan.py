@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,16 @@ from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json,
 from api.cli.plan_view import print_plan
 from api.cli.progress import ProgressLine
 from api.planning_call import build_planner
+from api.schemas.market import Market
 from api.schemas.plan import plan_to_document
 from api.schemas.workloads import read_workloads
+from broker.catalogue import load_gpus
 from broker.domain.plan import Obstacle, Plan, PlanStatus
 from broker.ports import PlanOptions
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
+
+MOST_NAMES = 8
 
 
 @app.command()
@@ -40,6 +45,7 @@ def plan(
     Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
     """
     found = find_market(market)
+    warn_of_unknown_gpus(found)
     text = read_text(workloads)
     request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
     with ProgressLine() as progress:
@@ -56,6 +62,15 @@ def plan(
         print_plan(stdout(), answer, request)
     if misses_something(answer):
         raise typer.Exit(ExitCode.UNPLACED)
+
+
+def warn_of_unknown_gpus(market: Market) -> None:
+    """A line on stderr when offers name GPUs without figures: nothing can be placed on those."""
+    unknown = Counter(offer.sku.gpu for offer in market.offers if offer.sku.gpu not in load_gpus())
+    if unknown:
+        names = ", ".join(sorted(unknown)[:MOST_NAMES])
+        told = f"warning: {unknown.total():,} offers left aside, no figures in config/gpus.csv for {names}"
+        stderr().print(told, markup=False, soft_wrap=True)
 
 
 def misses_something(answer: Plan) -> bool:

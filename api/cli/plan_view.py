@@ -101,14 +101,17 @@ def _quality(plan: Plan) -> str:
 
 
 def _saving(plan: Plan) -> Text | None:
-    shape = next((row for row in plan.baselines if row.name == "single_shape"), None)
-    if shape is None or not shape.cost_usd or plan.status is PlanStatus.INFEASIBLE:
+    """Against one node type for all, or, where that cannot run, against the cheapest other habit."""
+    runnable = [
+        (row.name != "single_shape", row.cost_usd, row.name) for row in plan.baselines if row.cost_usd
+    ]
+    if not runnable or plan.status is PlanStatus.INFEASIBLE:
         return None
-    saved = shape.cost_usd - plan.cost_usd
-    share = percent(float(saved / shape.cost_usd))
+    _, cost, name = min(runnable)
+    saved = cost - plan.cost_usd
     return Text.assemble(
-        (f"{usd(saved)} ({share})", "bold green" if saved > 0 else ""),
-        f" against {BASELINE_NAMES['single_shape']}",
+        (f"{usd(saved)} ({percent(float(saved / cost))})", "bold green" if saved > 0 else ""),
+        f" against {BASELINE_NAMES.get(name, name)}",
     )
 
 
@@ -287,11 +290,13 @@ def _fleet(placements: Sequence[Placement]) -> str:
     for placement in placements:
         prices = alike.setdefault(_replica(placement), [])
         prices.append(placement.estimate["usd_per_million_tokens"])
-    return "".join(
-        f"{replica} (${min(prices):.2f}{f' to ${max(prices):.2f}' if max(prices) > min(prices) else ''} "
-        f"per million tokens). "
-        for replica, prices in alike.items()
-    )
+    told = (f"{replica} ({_price_range(prices)} per million tokens)" for replica, prices in alike.items())
+    return f"answers {'; '.join(told)}. "
+
+
+def _price_range(prices: Sequence[float]) -> str:
+    low, high = f"${min(prices):.2f}", f"${max(prices):.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _replica(placement: Placement) -> str:
@@ -300,6 +305,6 @@ def _replica(placement: Placement) -> str:
     if placement.kind is WorkloadKind.SERVING:
         latency = f"TTFT p95 {estimate['ttft_p95_ms']:.0f} ms, ITL p95 {estimate['itl_p95_ms']:.0f} ms, "
     return (
-        f"answers {rate(estimate['requests_per_s_per_replica'])} requests/s a replica on {placement.gpu}, "
+        f"{rate(estimate['requests_per_s_per_replica'])} requests/s a replica on {placement.gpu}, "
         f"{latency}limited by {placement.why.bottleneck}, {estimate.provenance}"
     )

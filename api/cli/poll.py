@@ -16,7 +16,7 @@ from api.cli.polling import poll_now, print_rounds
 from api.schemas.provider import round_to_document
 from broker.domain.market import PollRound
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

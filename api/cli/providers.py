@@ -17,7 +17,7 @@ from api.schemas.provider import batch_to_document
 from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
 from providers.registry import SPECS, configured, find_spec
 
-app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True)
+app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
 
 
 @app.command("list")

@@ -13,7 +13,7 @@ from api.cli.reservation_view import exit_code_of_waiting, print_reservations, w
 from api.client import ServerTimedOut, connect
 from broker.domain.reservation import ReservationState
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 OVER = frozenset({ReservationState.RELEASED, ReservationState.FAILED})
 

@@ -35,20 +35,17 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm]) -> Non
         console.print("no reservations")
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("reservation", overflow="fold")
-    table.add_column("state", no_wrap=True)
-    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("reservation, workload,\nprovider's ids", no_wrap=True, overflow="ellipsis")
+    table.add_column("state", overflow="fold")
     table.add_column("what", overflow="fold")
     table.add_column("when (UTC)", no_wrap=True)
-    table.add_column("provider's ids", overflow="fold")
     for row in rows:
+        references = "".join(f"\n{reference}" for reference in row.provider_references)
         table.add_row(
-            Text.assemble(row.reservation_id, "\n", (row.workload or "-", "dim")),
+            Text.assemble(row.reservation_id, "\n", (f"{row.workload or '-'}{references}", "dim")),
             Text.assemble((str(row.state), STYLES.get(row.state, "")), "\n", (row.reason, "dim")),
-            str(row.nodes),
-            Text.assemble(f"{row.provider} {row.region}", "\n", (row.sku, "dim")),
+            Text.assemble(f"{row.nodes} × {row.sku}", "\n", (f"{row.provider} {row.region}", "dim")),
             f"{day_and_time(row.start)}\nto {day_and_time(row.end) if row.end is not None else 'released'}",
-            "\n".join(row.provider_references) or "-",
         )
     console.print(table)
 

@@ -12,7 +12,7 @@ from api.cli.reservation_view import print_reservations
 from api.client import connect
 from broker.domain.reservation import OPEN_STATES
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from api.cli.output import Json, print_json, stderr, stdout
 from api.cli.reservation_view import UNSETTLED, exit_code_of_rows, print_reservations, wait_until
 from api.client import ServerTimedOut, connect
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

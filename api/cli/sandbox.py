@@ -10,7 +10,7 @@ import typer
 from api.cli.output import stderr
 from providers.sandbox.server import run
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 DEFAULT_PORT = 8090
 DEFAULT_SEED = 1

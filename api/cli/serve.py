@@ -16,7 +16,7 @@ from api.cli.listening import listen, serve_until_stopped, url_of
 from api.cli.output import stderr
 from broker.settings import Settings
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on (BROKER_HOST).")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port, 0 for any free one (BROKER_PORT).")]

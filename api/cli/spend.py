@@ -20,7 +20,7 @@ from api.schemas.spend import SpendForm, spend_csv
 from broker.domain.money import ZERO
 from broker.domain.spend import ChargeBasis, Interval
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class Group(StrEnum):

@@ -38,7 +38,7 @@ from broker.settings import Settings
 from providers.registry import configured
 from providers.sandbox.server import start_in_background
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 EXAMPLES = CONFIG.parent / "fixtures" / "examples"
 BUNDLED = EXAMPLES / "finetune-and-chat.yaml"

@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from markupsafe import Markup
-
-from api.pages.charts import Bar, Lane, Series, stacked_bars, timeline
+from api.pages.charts import Bar, Charts, Lane, both_widths, timeline
 from broker.domain.market import FeedHealth
 from broker.domain.money import ZERO
+from broker.domain.offer import Offer
 from broker.domain.plan import Placement, Plan
-from broker.domain.spend import Interval, SpendRow
-from broker.domain.window import Window
+from broker.domain.reservation import Reservation
 from broker.domain.workload import WorkloadKind
 from broker.ports import PlanRecord
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
 SPLIT_BASELINE = "single_shape"
 DASH = "–"
+TONES: Mapping[str, str] = {
+    **dict.fromkeys(("optimal", "done", "active", "held", "fresh", "applied", "approved"), "good"),
+    **dict.fromkeys(("feasible", "queued", "running", "pending", "scheduled", "releasing"), "warn"),
+    **dict.fromkeys(("proposed", "stale", "waiting"), "warn"),
+    **dict.fromkeys(("infeasible", "failed", "unknown"), "bad"),
+}
+METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {
+    WorkloadKind.TRAINING: (
+        ("hours", "{:,.1f} h", 1),
+        ("tokens_per_s", "{:,.0f} tokens/s", 1),
+        ("mfu", "MFU {:.0f} %", 100),
+        ("goodput", "goodput {:.0f} %", 100),
+    ),
+    WorkloadKind.SERVING: (
+        ("requests_per_s_per_replica", "{:,.2f} requests/s a replica", 1),
+        ("ttft_p95_ms", "TTFT p95 {:,.0f} ms", 1),
+        ("itl_p95_ms", "ITL p95 {:,.0f} ms", 1),
+        ("usd_per_million_tokens", "${:,.2f} per million tokens", 1),
+    ),
+    WorkloadKind.BATCH: (
+        ("requests_per_s_per_replica", "{:,.2f} requests/s a replica", 1),
+        ("usd_per_million_tokens", "${:,.2f} per million tokens", 1),
+    ),
+}
+"""Metric of an estimate, how it reads, and what it is multiplied by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One figure with its name and a note."""
+    """One figure with its name and a note; ``lead`` marks the one to read first."""
 
     label: str
     figure: str
     note: str = ""
+    tone: str = ""
+    lead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +65,7 @@ class PlanRow:
     team: str
     created_at: datetime
     state: str
+    workloads: tuple[str, ...]
     cost_usd: Decimal | None
     gap: float | None
     saved_usd: Decimal | None
@@ -47,32 +73,23 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class BaselineRow:
-    """One habit against the plan."""
+    """One habit against the plan; ``share`` of the dearest cost in [0, 1]."""
 
     name: str
     cost_usd: Decimal | None
     saving_usd: Decimal | None
+    share: float
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class SpendTableRow:
-    """One period: a value for each group, and their sum."""
+class Filter:
+    """One choice of the market page: its values and the one that is chosen."""
 
+    name: str
     label: str
-    values: tuple[Decimal, ...]
-    sum: Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class SpendTable:
-    """Spend as periods × groups, the largest group first."""
-
-    names: tuple[str, ...]
-    rows: tuple[SpendTableRow, ...]
-    sums: tuple[Decimal, ...]
-    total: Decimal
-    chart: Markup
+    chosen: str
+    values: tuple[str, ...]
 
 
 def usd(amount: Decimal | None) -> str:
@@ -90,15 +107,22 @@ def share(ratio: float | None) -> str:
     return DASH if ratio is None else f"{100 * ratio:.2f} %"
 
 
-def expected(placement: Placement) -> str:
+def words(name: str) -> str:
+    """A name of ours as words: ``on_demand`` → ``on demand``."""
+    return str(name).replace("_", " ")
+
+
+def tone(state: str) -> str:
+    """Whether a state is good news, a wait, or bad news; empty for others."""
+    return TONES.get(str(state), "")
+
+
+def figures(placement: Placement) -> list[str]:
     """The figures of an estimate that say most."""
-    told = placement.estimate
-    if placement.kind is WorkloadKind.TRAINING:
-        return f"{told['hours']:.1f} h, {told['tokens_per_s']:,.0f} tokens/s, MFU {100 * told['mfu']:.0f} %"
-    text = f"{told['requests_per_s_per_replica']:.2f} requests/s a replica"
-    if placement.kind is WorkloadKind.SERVING:
-        text += f", TTFT p95 {told['ttft_p95_ms']:.0f} ms, ITL p95 {told['itl_p95_ms']:.0f} ms"
-    return text
+    told = placement.estimate.value
+    return [
+        form.format(told[name] * factor) for name, form, factor in METRICS[placement.kind] if name in told
+    ]
 
 
 def saved_usd(plan: Plan) -> Decimal | None:
@@ -112,12 +136,14 @@ def saved_usd(plan: Plan) -> Decimal | None:
 def plan_row(record: PlanRecord) -> PlanRow:
     """A record as a row of a list."""
     plan = record.plan
-    state = plan.status if plan is not None else record.state
+    proposed = record.state == "proposed"
+    state = record.state if plan is None or proposed else plan.status
     return PlanRow(
         plan_id=record.plan_id,
         team=record.team,
         created_at=record.created_at,
         state=str(state),
+        workloads=tuple(dict.fromkeys(p.workload for p in plan.placements)) if plan else (),
         cost_usd=plan.cost_usd if plan else None,
         gap=plan.gap if plan else None,
         saved_usd=saved_usd(plan) if plan else None,
@@ -125,106 +151,120 @@ def plan_row(record: PlanRecord) -> PlanRow:
 
 
 def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
-    """Each baseline with what the plan saves against it."""
-    return tuple(
+    """The plan, then each habit with what the plan saves against it."""
+    costs = [plan.cost_usd, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
+    dearest = max(costs) or Decimal(1)
+    this = BaselineRow("this plan", plan.cost_usd, None, float(plan.cost_usd / dearest), "")
+    others = (
         BaselineRow(
-            b.name.replace("_", " "),
+            words(b.name),
             b.cost_usd,
             None if b.cost_usd is None else b.cost_usd - plan.cost_usd,
+            0.0 if b.cost_usd is None else float(b.cost_usd / dearest),
             b.why,
         )
         for b in plan.baselines
     )
+    return (this, *others)
 
 
 def plan_cards(plan: Plan) -> tuple[Card, ...]:
-    """Cost, bound, gap, saving and effort of a plan."""
+    """Cost, saving, bound, unused and effort of a plan."""
     saved = saved_usd(plan)
-    part = (
-        "" if saved is None or not plan.cost_usd else f"{share(float(saved / (saved + plan.cost_usd)))} less"
-    )
+    unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
+    before = plan.cost_usd + (saved or ZERO)
+    part = f"{share(float(saved / before))} less" if saved and before else "that could not run"
+    penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
     return (
-        Card("Cost", usd(plan.cost_usd), f"plus {usd(plan.penalty_usd)} penalties"),
-        Card("No plan costs less than", usd(plan.bound_usd), "proven bound"),
-        Card("Gap", share(plan.gap), f"solved in {plan.solve_seconds:.1f} s"),
-        Card("Saved against one shape", usd(saved), part),
-        Card("Candidates", f"{plan.candidates.evaluated:,}", f"{plan.candidates.kept:,} passed the gates"),
+        Card("Cost", usd(plan.cost_usd), penalty, lead=True),
+        Card("Saved against one shape", usd(saved), part, tone="good" if saved and saved > 0 else ""),
+        Card("No plan costs less than", usd(plan.bound_usd), f"proven; gap {share(plan.gap)}"),
+        Card("Paid but unused", usd(unused), "windows and minimum terms"),
+        Card(
+            "Ways considered",
+            f"{plan.candidates.evaluated:,}",
+            f"{plan.candidates.kept:,} passed every gate, in {plan.solve_seconds:.1f} s",
+        ),
     )
 
 
-def plan_chart(plan: Plan) -> Markup:
+def kinds_of(plan: Plan) -> list[tuple[int, str]]:
+    """Kinds of workload that the plan's chart shows, with their colours."""
+    shown = {p.kind for p in plan.placements}
+    return [(number, str(kind)) for kind, number in SERIES_OF_KIND.items() if kind in shown]
+
+
+def plan_charts(plan: Plan) -> Charts | None:
     """The plan over time: a lane for each placement, bars as tall as the nodes held."""
     if not plan.placements:
-        return Markup("")
+        return None
     start = min(s.start for p in plan.placements for s in p.segments)
     end = max(s.end for p in plan.placements for s in p.segments)
-    lanes = [
-        Lane(
-            name=p.workload,
-            detail=f"{p.nodes} × {p.sku} · {p.provider}"[:40],
-            series=SERIES_OF_KIND[p.kind],
-            bars=tuple(
-                Bar(
-                    s.start,
-                    s.end,
-                    s.nodes / p.nodes,
-                    f"{s.nodes} nodes, {instant(s.start)} to {instant(s.end)}",
-                )
-                for s in p.segments
-            ),
+    lanes = [_lane(placement) for placement in plan.placements]
+    title = "Nodes held over time, one lane a placement"
+    return both_widths(lambda width: timeline(lanes, start, end, title, width))
+
+
+def _lane(placement: Placement) -> Lane:
+    bars = tuple(
+        Bar(
+            s.start,
+            s.end,
+            s.nodes / placement.nodes,
+            f"{placement.workload}: {s.nodes} nodes, {instant(s.start)} to {instant(s.end)}",
         )
-        for p in plan.placements
-    ]
-    return timeline(lanes, start, end, "Nodes held over time, one lane a placement")
-
-
-def period_label(period: datetime, interval: Interval) -> str:
-    """``2026-11`` or ``11-23``-like labels, unambiguous within a year's window."""
-    return f"{period:%Y-%m}" if interval is Interval.MONTH else f"{period:%Y-%m-%d}"
-
-
-def spend_table(rows: Sequence[SpendRow], interval: Interval) -> SpendTable:
-    """Rows of spend as a table and its chart; groups ordered by size."""
-    totals: dict[str, Decimal] = {}
-    cells: dict[tuple[datetime, str], Decimal] = {}
-    for row in rows:
-        totals[row.group] = totals.get(row.group, ZERO) + row.usd
-        cells[row.period, row.group] = cells.get((row.period, row.group), ZERO) + row.usd
-    names = tuple(sorted(totals, key=lambda name: (-totals[name], name)))
-    periods = sorted({row.period for row in rows})
-    table = []
-    for period in periods:
-        values = tuple(cells.get((period, name), ZERO) for name in names)
-        table.append(SpendTableRow(period_label(period, interval), values, sum(values, ZERO)))
-    series = [Series(name, tuple(float(row.values[i]) for row in table)) for i, name in enumerate(names)]
-    chart = stacked_bars([row.label for row in table], series, f"Spend by {interval}, stacked by group")
-    sums = tuple(totals[name] for name in names)
-    return SpendTable(names, tuple(table), sums, sum(sums, ZERO), chart)
-
-
-def spend_cards(table: SpendTable, window: Window) -> tuple[Card, ...]:
-    """Total, the largest group, the dearest period."""
-    days = max(1.0, window.hours / 24)
-    dearest = max(table.rows, key=lambda row: row.sum, default=None)
-    largest = table.names[0] if table.names else DASH
-    return (
-        Card("Projected", usd(table.total), f"{instant(window.start)[:10]} to {instant(window.end)[:10]}"),
-        Card("A day, on average", usd(table.total / Decimal(days))),
-        Card("Largest share", largest, usd(table.sums[0]) if table.sums else ""),
-        Card("Dearest period", dearest.label if dearest else DASH, usd(dearest.sum) if dearest else ""),
+        for s in placement.segments
     )
+    detail = f"{placement.nodes} × {placement.sku} · {placement.provider}"
+    return Lane(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)
+
+
+def matching_offers(offers: Iterable[Offer], wanted: Mapping[str, str]) -> tuple[Offer, ...]:
+    """Offers with every wished word; an empty wish takes all."""
+    return tuple(
+        offer
+        for offer in offers
+        if all(not word or _word(offer, name) == word for name, word in wanted.items())
+    )
+
+
+def market_filters(offers: Sequence[Offer], wanted: Mapping[str, str]) -> tuple[Filter, ...]:
+    """What the market can be narrowed by."""
+    labels = {"gpu": "GPU", "provider": "Provider", "region": "Region", "tier": "Tier"}
+    return tuple(
+        Filter(name, labels[name], chosen, tuple(sorted({_word(offer, name) for offer in offers} | {chosen})))
+        for name, chosen in wanted.items()
+    )
+
+
+def _word(offer: Offer, name: str) -> str:
+    return offer.sku.gpu if name == "gpu" else str(getattr(offer, name))
+
+
+def market_card(feeds: Sequence[FeedHealth]) -> Card:
+    """What is on sale now, and whether that is still true."""
+    stale = sum(feed.stale_since is not None for feed in feeds)
+    offers = sum(feed.offers for feed in feeds)
+    health = f"{stale} stale" if stale else "all fresh"
+    return Card("Offers now", f"{offers:,}", f"from {len(feeds)} providers, {health}")
 
 
 def overview_cards(
-    offers: int, feeds: Sequence[FeedHealth], plans: Sequence[PlanRecord], held: int
+    feeds: Sequence[FeedHealth], plans: Sequence[PlanRecord], reservations: Sequence[Reservation]
 ) -> tuple[Card, ...]:
     """What the product knows, plans and holds now."""
-    stale = sum(feed.stale_since is not None for feed in feeds)
     cost = sum((p.plan.cost_usd for p in plans if p.plan), ZERO)
     saved = [s for p in plans if p.plan and (s := saved_usd(p.plan)) is not None]
+    held = [row for row in reservations if row.is_open]
+    nodes = sum(row.nodes for row in held)
     return (
-        Card("Offers now", f"{offers:,}", f"from {len(feeds)} providers, {stale} stale"),
-        Card("Current plans", str(len(plans)), usd(cost)),
-        Card("Saved against one shape", usd(sum(saved, ZERO)) if saved else DASH, "sum over current plans"),
-        Card("Reservations open", str(held)),
+        Card("Planned spend", usd(cost), f"over {len(plans)} current plans", lead=True),
+        Card(
+            "Saved against one shape",
+            usd(sum(saved, ZERO)) if saved else DASH,
+            "one kind of node for training and serving alike",
+            tone="good" if saved else "",
+        ),
+        Card("Reservations open", str(len(held)), f"{nodes} nodes"),
+        market_card(feeds),
     )

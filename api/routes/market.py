@@ -93,9 +93,7 @@ async def list_providers(request: Request, caller: AnyCaller) -> JSONResponse:
                 "title": spec.title if spec else feed.provider,
                 "capabilities": sorted(spec.capabilities) if spec else [],
                 "idempotency": spec.idempotency if spec else None,
-                "rejected_rows": [
-                    {"row": row.row, "reason": row.reason} for row in rows[:SHOWN_REJECTED]
-                ],
+                "rejected_rows": [{"row": row.row, "reason": row.reason} for row in rows[:SHOWN_REJECTED]],
             }
         )
     return listing(items, None)

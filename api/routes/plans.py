@@ -40,7 +40,9 @@ HEARTBEAT_S = 10.0
 WORKLOADS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {kind: {"schema": {"type": "object"}} for kind in ("application/json", "application/yaml")},
+        "content": {
+            kind: {"schema": {"type": "object"}} for kind in ("application/json", "application/yaml")
+        },
     }
 }
 

@@ -23,7 +23,9 @@ from broker.domain.errors import (
     OverBudget,
     ProviderError,
     StalePlan,
+    StillAtWork,
     StoreTooNew,
+    StoreUnavailable,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -96,12 +98,14 @@ BY_CODE: Mapping[str, Callable[[Problem], BrokerError]] = {
     "stale-plan": _said(StalePlan),
     "concurrent-change": _said(ConcurrentChange),
     "idempotency-mismatch": _said(IdempotencyMismatch),
+    "still-at-work": _said(StillAtWork),
     "conflict": _said(Conflict),
     "approval-required": _said(ApprovalRequired),
     "over-budget": _said(OverBudget),
     "not-authenticated": _said(NotAuthenticated),
     "not-permitted": _said(NotPermitted),
     "store-too-new": _said(StoreTooNew),
+    "store-unavailable": _said(StoreUnavailable),
     **dict.fromkeys(
         (
             "insufficient-capacity",

@@ -38,6 +38,13 @@ class ReservationsForm(BaseModel):
     reservations: list[ReservationForm]
 
 
+class ReservationPage(BaseModel):
+    """A part of the list of reservations."""
+
+    items: list[ReservationForm]
+    next_cursor: str | None
+
+
 class ReservationRequest(BaseModel):
     """The body of ``POST /v1/reservations``. ``start`` left out: now; ``end``: until released."""
 

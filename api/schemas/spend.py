@@ -16,6 +16,7 @@ from api.schemas.times import Instant, format_time
 from broker.domain.money import ZERO, format_usd
 from broker.domain.spend import ChargeBasis, Interval, SpendRow
 
+NO_GROUP = "-"
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd")
 
@@ -82,6 +83,6 @@ def spend_csv(form: SpendForm) -> str:
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
     for period, group_by, group, basis, amount in spend_csv_rows(form):
-        name = f"'{group}" if group.startswith(FORMULA_STARTS) else group
+        name = f"'{group}" if group.startswith(FORMULA_STARTS) and group != NO_GROUP else group
         writer.writerow([period, group_by, name, basis, format_usd(amount)])
     return text.getvalue()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from broker.domain.errors import FieldProblem, InputError, ProviderError
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds, gate_batch
@@ -32,7 +33,8 @@ class OffersService:
     """Use cases of the market. ``sources`` by provider key.
 
     A feed without a success for ``stale_after`` is stale; a provider that does not answer within
-    ``poll_timeout_s`` seconds has failed this round.
+    ``poll_timeout_s`` seconds has failed this round. ``price_floors``: USD per GPU-hour by GPU under
+    which a price is not believed.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class OffersService:
         *,
         stale_after: timedelta = timedelta(minutes=10),
         poll_timeout_s: float = 50.0,
+        price_floors: Mapping[str, Decimal] | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
         self._clock = clock
         self._stale_after = stale_after
         self._poll_timeout_s = poll_timeout_s
+        self._price_floors = price_floors or {}
         self._recording = asyncio.Lock()
 
     async def refresh(self, providers: Iterable[str] | None = None) -> tuple[PollRound, ...]:
@@ -84,7 +88,7 @@ class OffersService:
     async def _ask(self, source: OfferSource, at: datetime) -> tuple[OfferBatch | None, str | None]:
         try:
             async with asyncio.timeout(self._poll_timeout_s):
-                return gate_batch(await source.list_offers(at)), None
+                return gate_batch(await source.list_offers(at), self._price_floors), None
         except TimeoutError:
             return None, f"{source.provider}: no answer within {self._poll_timeout_s:g} s"
         except ProviderError as error:

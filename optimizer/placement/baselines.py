@@ -93,7 +93,9 @@ def _cheapest_group(scene: Scene, name: str, groups: Mapping[str, Bools]) -> Bas
         if cents is not None and (best is None or cents < best[0]):
             best = (cents, label)
     if best is None:
-        return Baseline(name, None, f"the stock of none of {len(able)} that fit is enough for all together")
+        return Baseline(
+            name, None, f"none of {len(able)} that fit each alone has the stock and zones for all together"
+        )
     return Baseline(name, in_usd(best[0]), f"everything on {best[1]}, the cheapest of {len(able)} that can")
 
 

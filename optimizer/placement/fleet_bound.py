@@ -3,42 +3,69 @@
 Every fleet whose node counts change at grid hours is covered: at each hour its hourly price is at
 least the least cover g(demand) over all gated units (integral, with stock, zones and spares), and each
 rise of its rate pays at least the cheapest start of units that bring that rise. The shortest path over
-the steps of g joins both. Minimum terms are relaxed to nothing, other workloads are left out.
+the steps of g joins both. Commitments as long as the horizon are owed in full however they are used,
+so each amount of them is a layer of its own, with the path over what it leaves; shorter minimum terms
+are relaxed to nothing, and other workloads are left out. The bound is the least of the layers.
 J steps of g, H hours.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from optimizer.placement.cover import GRID, least_cover
-from optimizer.placement.problem import Floats, Ints, Problem
-from optimizer.placement.units import HOUR_S, FleetCase, Units
+from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.units import HOUR_S, FleetCase, Units, only_units
 
 MAX_STEPS = 64
 MAX_RATES = 12
+MAX_BASES = 12
+MAX_BASE_RATES = 6
+MAX_BASE_STEPS = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FleetBound:
-    """Least cost of a service from any start. ``price`` and ``most`` [J]: USD per hour and highest rate of
-    each step of g; ``onward_usd`` [H, J]: least cost after an hour that was met at a step.
+class Layer:
+    """``base_usd`` owed for commitments, and the path of the rest.
 
-    ``in_hours``: everything is billed in whole hours of the grid; ``in_cents``: and each of those costs
-    whole cents, so that amounts between two cents cannot occur.
+    ``price`` and ``most`` [J]: USD per hour and highest rate of each step of g; ``needs`` [H] in the same
+    steps of rate; ``onward_usd`` [H, J]: least cost after an hour that was met at a step.
     """
 
+    base_usd: float
     price: Floats
     most: Ints
     needs: Ints
     onward_usd: Floats
-    shortest_cold_s: float
-    longest_cold_s: float
-    in_hours: bool
-    in_cents: bool
+
+    def least_usd(self, hour: int, hours: float) -> float:
+        """Least cost from ``hour`` on, when that hour's fleet is held for ``hours``."""
+        rest = self.price * hours + self.onward_usd[hour]
+        return self.base_usd + float(
+            np.where(self.most >= self.needs[hour], rest, np.inf).min(initial=np.inf)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetBound:
+    """Least cost of a service from any start.
+
+    ``layers`` are the ways to commit, of which every fleet is one; ``relaxed`` is a bound over all of them.
+    ``in_hours``: everything is billed in whole hours of the grid; ``in_cents``: and each of those costs
+    whole cents, so that amounts between two cents cannot occur.
+    """
+
+    layers: tuple[Layer, ...]
+    relaxed: Layer | None
+    hours: int
+    shortest_cold_s: float = 0.0
+    longest_cold_s: float = 0.0
+    in_hours: bool = False
+    in_cents: bool = False
 
     def from_due(self, due_s: float) -> float:
         """Least cost when traffic is due from ``due_s`` for a fleet with the slowest start of all.
@@ -46,64 +73,130 @@ class FleetBound:
         Whatever is ready by then was held its own cold start before, in whole hours where billed so.
         """
         hour = int(due_s // HOUR_S)
-        if hour >= len(self.needs):
+        if hour >= self.hours:
             return 0.0
         held_from = due_s - self.shortest_cold_s
         if self.in_hours:
             held_from = held_from // HOUR_S * HOUR_S
         hours = ((hour + 1) * HOUR_S - held_from) / HOUR_S
-        cost = np.where(self.most >= self.needs[hour], self.price * hours + self.onward_usd[hour], np.inf)
-        return float(cost.min(initial=np.inf))
+        least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
+        return least if self.relaxed is None else max(least, self.relaxed.least_usd(hour, hours))
 
     @property
     def feasible(self) -> bool:
         """Whether the stock of all offers together could meet every hour."""
-        return int(self.most.max(initial=-1)) >= int(self.needs.max(initial=-1))
+        return any(int(x.most.max(initial=-1)) >= int(x.needs.max(initial=-1)) for x in self.layers)
 
     @classmethod
     def nothing(cls) -> FleetBound:
         """The bound that says nothing."""
-        return cls(
-            np.zeros(0),
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int64),
-            np.zeros((0, 0)),
-            0.0,
-            0.0,
-            False,
-            False,
-        )
+        return cls((), None, 0)
 
 
-def bound_fleet(
-    problem: Problem, case: FleetCase, surcharge_usd_per_hour: Floats | None = None
-) -> FleetBound:
-    """The bound of one service; ``surcharge`` [O] raises the price of a node-hour of each offer."""
-    units = case.units
+def bound_fleet(problem: Problem, case: FleetCase) -> FleetBound:
+    """The bound of one service."""
+    units, hours = case.units, len(case.demand)
     if not len(units):
-        needs = np.zeros(len(case.demand), np.int64)
-        return FleetBound(np.zeros(0), needs[:0], needs, np.zeros((len(needs), 0)), 0.0, 0.0, False, False)
-    hourly = units.usd_per_hour.copy()
-    if surcharge_usd_per_hour is not None:
-        hourly += units.nodes * surcharge_usd_per_hour[units.offer]
-    spare_rate = case.spare * float(units.largest.max())
-    step = max(float(case.demand.max()) + spare_rate, 1e-12) / GRID
-    cover = _net_cover(case, hourly, step)
-    needs = np.minimum(np.floor(case.demand / step * (1 - 1e-9)), GRID).astype(np.int64)
-    starting = _start_costs(problem, case)
-    rise = _start_cover(case, starting, step)
-    price, low, high = _steps_of(cover)
-    lengths = _hour_lengths(problem, len(needs))
-    onward = _shortest_path(price, _jumps(low, high, rise, float(starting.min())), high, needs, lengths)
+        return FleetBound((), None, hours)
+    step = max(float(case.demand.max()) + case.spare * float(units.largest.max()), 1e-12) / GRID
+    in_full = owed_in_full(problem, units)
+    relaxed = _path_layer(problem, _relaxed_sketch(case, step), step, MAX_STEPS)
+    layers: tuple[Layer, ...] = (relaxed,)
+    if in_full.any():
+        layers = _layers(problem, list(_sketches(problem, case, in_full, step)), step)
     in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
+    in_cents = in_hours and _whole_cents(problem, case)
     cold = (float(units.cold_s.min()), float(units.cold_s.max()))
-    in_cents = in_hours and surcharge_usd_per_hour is None and _whole_cents(problem, case)
-    return FleetBound(price, high, needs, onward, *cold, in_hours, in_cents)
+    return FleetBound(layers, relaxed, hours, *cold, in_hours, in_cents)
+
+
+def owed_in_full(problem: Problem, units: Units) -> Bools:
+    """Units [U] whose minimum term is at least all the time that is left."""
+    mask: Bools = problem.table.min_s[units.offer] >= problem.end_s - problem.t0_s
+    return mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sketch:
+    """A layer before its path: what is owed, and what the rest must cover at which price."""
+
+    base_usd: float
+    rest: FleetCase
+    cover: Floats
+    needs: Ints
+
+
+def _relaxed_sketch(case: FleetCase, step: float) -> _Sketch:
+    """Every unit by the hour, with zones and spares."""
+    needs = np.minimum(np.floor(case.demand / step * (1 - 1e-9)), GRID).astype(np.int64)
+    return _Sketch(0.0, case, _net_cover(case, step), needs)
+
+
+def _sketches(problem: Problem, case: FleetCase, in_full: Bools, step: float) -> Iterator[_Sketch]:
+    """No commitment in full, then each amount of them, by the zones that they stand in."""
+    flexible = only_units(case, ~in_full)
+    if len(flexible.units):
+        yield _relaxed_sketch(flexible, step)
+    for low, high in _rate_groups(case.units.largest, MAX_BASE_RATES if case.spare else 1):
+        small = case.units.largest <= high
+        committed, rest = only_units(case, in_full & small), only_units(case, ~in_full & small)
+        needs = np.floor((case.demand + case.spare * low) / step * (1 - 1e-9)).astype(np.int64)
+        for zones in range(1, case.zones + 1):
+            cover = _gross_cover(rest, step, zones=case.zones - zones)
+            for owed, rate in _bases(problem, committed, step, zones):
+                yield _Sketch(owed, rest, cover, np.clip(needs - rate, 0, GRID))
+
+
+def _layers(problem: Problem, sketches: list[_Sketch], step: float) -> tuple[Layer, ...]:
+    """The most promising sketches with their paths, the others by their hourly prices alone."""
+    flat = [_flat_layer(problem, sketch) for sketch in sketches]
+    order = sorted(range(len(flat)), key=lambda i: (_whole_usd(flat[i]), i))
+    layers, best = [], np.inf
+    for index in order:
+        layer = flat[index]
+        if _whole_usd(layer) < best:
+            layer = _path_layer(problem, sketches[index], step, MAX_BASE_STEPS)
+            best = min(best, _whole_usd(layer))
+        layers.append(layer)
+    return tuple(layers)
+
+
+def _whole_usd(layer: Layer) -> float:
+    return layer.least_usd(0, 1.0)
+
+
+def _flat_layer(problem: Problem, sketch: _Sketch) -> Layer:
+    """The layer without what starting costs."""
+    price, _, high = _steps_of(sketch.cover, MAX_BASE_STEPS)
+    lengths = _hour_lengths(problem, len(sketch.needs))
+    fitting = np.where(high[None, :] >= sketch.needs[:, None], price[None, :], np.inf)
+    hourly = fitting.min(axis=1, initial=np.inf) * lengths
+    later = np.append(np.cumsum(hourly[::-1])[::-1][1:], 0.0)
+    return Layer(sketch.base_usd, price, high, sketch.needs, np.tile(later[:, None], (1, len(price))))
+
+
+def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterator[tuple[float, int]]:
+    """Amounts owed for commitments, with the highest rate (in steps) that each can buy."""
+    if not len(case.units):
+        return
+    units, table = case.units, problem.table
+    owed = units.nodes * table.node_cost_usd(units.offer, np.zeros(len(units), dtype=np.int64))
+    cover = least_cover(_steps(units.requests_per_s, step), owed, units.most, units.zone, zones)
+    price, _, most = _steps_of(cover, MAX_BASES)
+    yield from ((float(p), int(m)) for p, m in zip(price, most, strict=True))
+
+
+def _path_layer(problem: Problem, sketch: _Sketch, step: float, steps: int) -> Layer:
+    price, low, high = _steps_of(sketch.cover, steps)
+    starting = _start_costs(problem, sketch.rest)
+    jumps = _jumps(low, high, _start_cover(sketch.rest, starting, step), float(starting.min(initial=np.inf)))
+    onward = _shortest_path(price, jumps, high, sketch.needs, _hour_lengths(problem, len(sketch.needs)))
+    return Layer(sketch.base_usd, price, high, sketch.needs, onward)
 
 
 def _whole_cents(problem: Problem, case: FleetCase) -> bool:
-    offers = np.unique(case.units.offer)
-    amounts = np.concatenate((problem.table.price_usd[offers], problem.table.upfront_usd[offers])) * 100
+    offers, table = np.unique(case.units.offer), problem.table
+    amounts = np.concatenate((table.price_usd[offers], table.upfront_usd[offers])) * 100
     return bool((np.abs(amounts - np.rint(amounts)) < 1e-9).all())
 
 
@@ -122,38 +215,32 @@ def _steps(rate: Floats, step: float) -> Ints:
     return np.minimum(np.ceil(rate / step * (1 - 1e-9)), GRID).astype(np.int64)
 
 
-def _net_cover(case: FleetCase, hourly: Floats, step: float) -> Floats:
+def _net_cover(case: FleetCase, step: float) -> Floats:
     """The price g over net rate: with spares, the least over what the largest replica in the fleet may be.
 
     Replicas larger than some level need at least that level's spare; levels are thinned to the lower
     ends of at most ``MAX_RATES`` groups, which only lowers the cost.
     """
-    units = case.units
     if case.spare == 0:
-        return _cover_of(case, hourly, step, np.ones(len(units), dtype=np.bool_), 0.0)
+        return _gross_cover(case, step, case.zones)
     best = np.full(GRID + 1, np.inf)
-    for low, high in _rate_groups(units.largest):
-        chosen = units.largest <= high
-        best = np.minimum(best, _cover_of(case, hourly, step, chosen, case.spare * low))
+    for low, high in _rate_groups(case.units.largest, MAX_RATES):
+        gross = _gross_cover(only_units(case, case.units.largest <= high), step, case.zones)
+        shift = math.floor(case.spare * low / step * (1 - 1e-9))
+        best = np.minimum(best, gross[np.minimum(np.arange(GRID + 1) + shift, GRID)])
     return best
 
 
-def _rate_groups(rates: Floats) -> list[tuple[float, float]]:
-    groups = np.array_split(np.unique(rates), min(MAX_RATES, len(np.unique(rates))))
+def _rate_groups(rates: Floats, most: int) -> list[tuple[float, float]]:
+    groups = np.array_split(np.unique(rates), min(most, len(np.unique(rates))))
     return [(float(group[0]), float(group[-1])) for group in groups]
 
 
-def _cover_of(case: FleetCase, hourly: Floats, step: float, chosen: np.ndarray, spare_rate: float) -> Floats:
-    keep = np.flatnonzero(chosen)
-    keep = keep[_useful(case.units, keep, hourly, step, case.zones)]
+def _gross_cover(case: FleetCase, step: float, zones: int) -> Floats:
     units = case.units
-    gross = least_cover(
-        _steps(units.requests_per_s[keep], step), hourly[keep], units.most[keep], units.zone[keep], case.zones
-    )
-    shift = math.floor(spare_rate / step * (1 - 1e-9))
-    at = np.minimum(np.arange(GRID + 1) + shift, GRID)
-    net: Floats = gross[at]
-    return net
+    keep = _useful(units, np.arange(len(units)), units.usd_per_hour, step, zones)
+    rates, hourly = _steps(units.requests_per_s[keep], step), units.usd_per_hour[keep]
+    return least_cover(rates, hourly, units.most[keep], units.zone[keep], zones)
 
 
 def _useful(units: Units, keep: Ints, hourly: Floats, step: float, zones: int) -> Ints:
@@ -214,6 +301,8 @@ def _start_costs(problem: Problem, case: FleetCase) -> Floats:
 def _start_cover(case: FleetCase, cost: Floats, step: float) -> Floats:
     """Least cost of starting units that bring a rise of each number of steps."""
     rates = case.units.requests_per_s
+    if not len(rates):
+        return np.zeros(GRID + 1)
     linear = np.arange(GRID + 1) * step * float((cost / np.maximum(rates, 1e-12)).min())
     rise: Floats = np.maximum(linear * (1 - 1e-9), _whole_start_cover(_steps(rates, step), cost))
     rise[0] = 0.0
@@ -254,14 +343,14 @@ def _shortest_path(price: Floats, jumps: Floats, most: Ints, needs: Ints, length
     return onward
 
 
-def _steps_of(cover: Floats) -> tuple[Floats, Ints, Ints]:
-    """Steps of g: price, first and last rate of each; at most ``MAX_STEPS``, merged downward."""
+def _steps_of(cover: Floats, count: int) -> tuple[Floats, Ints, Ints]:
+    """Steps of g: price, first and last rate of each; at most ``count``, merged downward."""
     finite = np.flatnonzero(np.isfinite(cover))
     if not len(finite):
         return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
     inside = cover[finite]
     starts = np.flatnonzero(np.append(True, np.diff(inside) > 1e-12))
-    if len(starts) > MAX_STEPS:
-        starts = starts[np.unique(np.linspace(0, len(starts) - 1, MAX_STEPS).astype(np.int64))]
+    if len(starts) > count:
+        starts = starts[np.unique(np.linspace(0, len(starts) - 1, count).astype(np.int64))]
     ends = np.append(starts[1:] - 1, len(inside) - 1)
     return inside[starts], finite[starts], finite[ends]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from optimizer.placement.ladders import best_ladders, build_service_column
 from optimizer.placement.problem import Bools, Ints, OfferTable
 from optimizer.placement.runs import build_run_column
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import FleetCase
+from optimizer.placement.units import FleetCase, only_units
 
 TRIED = 200
 
@@ -60,7 +59,7 @@ def _fleets(
         if count > 2 * len(order):
             return
         inside = np.isin(case.units.offer, order[:count])
-        narrowed = _only(case, inside & _smallest(case, inside))
+        narrowed = only_units(case, inside & _smallest(case, inside))
         free = {int(o): ledger.free_nodes(int(o), problem.t0_s) for o in order[:count]}
         for built in best_ladders(problem, narrowed, free, after_s, 1):
             column = build_service_column(problem, narrowed, built, after_s)
@@ -77,8 +76,3 @@ def _smallest(case: FleetCase, inside: Bools) -> Bools:
         here = np.flatnonzero(units.offer == offer)
         mask[here[per_replica[here] == per_replica[here].min()]] = True
     return mask
-
-
-def _only(case: FleetCase, mask: Bools) -> FleetCase:
-    kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
-    return replace(case, units=replace(case.units, **kept))

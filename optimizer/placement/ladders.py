@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from optimizer.placement.columns import Column, Piece, Span, price_cents
 from optimizer.placement.holding import ServiceTime, held_stretches, ready_intervals, service_time
 from optimizer.placement.problem import Floats, Ints, Problem
-from optimizer.placement.units import HOUR_S, FleetCase
+from optimizer.placement.units import HOUR_S, FleetCase, only_units
 
 MAX_RUNGS = 512
 KINDS_ALONE = 12
@@ -109,7 +109,8 @@ def _kinds_by_price(case: FleetCase) -> list[int]:
         inside = np.flatnonzero(units.kind == kind)
         rate, largest = float(units.requests_per_s[inside[0]]), float(units.largest[inside[0]])
         whole = max(case.zones, int(np.ceil((peak + case.spare * largest) / rate * (1 - 1e-9))))
-        priced.append((whole * float(units.usd_per_hour[inside].min()), int(kind)))
+        usd = units.usd_per_hour[inside] + units.surcharge_usd_per_hour[inside]
+        priced.append((whole * float(usd.min()), int(kind)))
     return [kind for _, kind in sorted(priced)]
 
 
@@ -184,7 +185,8 @@ def _use_cost(problem: Problem, case: FleetCase, units: Ints, needed: NDArray[np
     followed = starts * table.node_cost_usd(offers, each)
     span = np.full(len(units), (int(used[-1]) - int(used[0]) + 1) * HOUR_S, dtype=np.int64)
     each_node: Floats = np.minimum(followed, table.node_cost_usd(offers, span))
-    cost: Floats = each_node * case.units.nodes[units]
+    scarce = case.units.surcharge_usd_per_hour[units] * len(used)
+    cost: Floats = each_node * case.units.nodes[units] + scarce
     return cost
 
 
@@ -248,6 +250,4 @@ def stacked(stretches: Sequence[Span]) -> tuple[Span, ...]:
 
 def without_offers(case: FleetCase, offers: frozenset[int]) -> FleetCase:
     """The case over fewer offers."""
-    mask = np.array([int(o) not in offers for o in case.units.offer], dtype=np.bool_)
-    kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
-    return replace(case, units=replace(case.units, **kept))
+    return only_units(case, ~np.isin(case.units.offer, sorted(offers)))

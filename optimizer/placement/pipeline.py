@@ -6,9 +6,8 @@ import hashlib
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from decimal import Decimal
 
-from broker.domain.money import ZERO
+from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.workload import PlanRequest
@@ -57,7 +56,7 @@ def _plan(
     request = candidates.problem.request
     explainer = Explainer(candidates, solution)
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
-    cost = sum((placement.cost_usd for placement in placements), ZERO)
+    cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     penalty = in_usd(solution.choice.objective_cents) - cost
     limits = Limits(for_baselines, options.gap, options.seed)
     return Plan(
@@ -70,7 +69,7 @@ def _plan(
         cost_usd=cost,
         bound_usd=None if solution.bound_cents is None else in_usd(solution.bound_cents),
         gap=solution.gap,
-        penalty_usd=penalty if penalty else Decimal("0.00"),
+        penalty_usd=penalty,
         solve_seconds=round(_since(started), 3),
         candidates=candidates.counts(),
         placements=placements,

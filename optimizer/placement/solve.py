@@ -18,12 +18,14 @@ from optimizer.placement.columns import Column
 from optimizer.placement.fleet_pool import better_fleets, first_fleets
 from optimizer.placement.greedy import place_greedily
 from optimizer.placement.master import Choice, Limits, choice_of, solve_master
+from optimizer.placement.prices import priced_fleets
 from optimizer.placement.problem import Problem
 from optimizer.placement.run_pool import RunPool, build_run_pools
 
 MAX_ROUNDS = 6
 MASTER_SHARE = 0.4
 BOUND_SHARE = 0.3
+PRICE_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ def solve(candidates: Candidates, limits: Limits, progress: ProgressSink | None 
     search.offer(choose(search, columns, MASTER_SHARE), "chosen")
     if not search.done:
         search.prove(relaxed_bound_cents(candidates, pools, share(search, BOUND_SHARE)), "bounded")
+    columns = make_way(search, columns)
     columns = improve(search, pools, columns)
 
     assert search.best is not None
@@ -147,6 +150,18 @@ def choose(search: Search, columns: Sequence[Column], part: float) -> Choice | N
 def share(search: Search, part: float) -> Limits:
     """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once."""
     return Limits(search.left * part, search.limits.gap / 10, search.limits.seed)
+
+
+def make_way(search: Search, columns: list[Column]) -> list[Column]:
+    """Fleets that leave scarce offers to whom they are worth most."""
+    if search.done:
+        return columns
+    until = search.seconds + PRICE_SHARE * search.left
+    fresh = priced_fleets(search.candidates, columns, lambda: search.seconds >= until)
+    columns = list(dict.fromkeys([*columns, *fresh]))
+    if fresh:
+        search.offer(choose(search, columns, MASTER_SHARE), "priced")
+    return columns
 
 
 def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:

@@ -6,7 +6,8 @@ U units (offer × configuration), K kinds of node, C configurations, H hours of 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import numpy as np
@@ -23,7 +24,8 @@ HOUR_S = 3600
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
     """Arrays [U]. ``kind`` numbers (SKU kind, configuration); ``requests_per_s`` is that of a whole unit,
-    ``largest`` that of one replica; ``usd_per_hour`` of a whole unit; ``most`` how many stock allows."""
+    ``largest`` that of one replica; ``usd_per_hour`` of a whole unit; ``most`` how many stock allows; ``surcharge_usd_per_hour`` a price of
+    scarcity that steers the search and is never paid."""
 
     offer: Ints
     config: Ints
@@ -36,6 +38,7 @@ class Units:
     cold_s: Floats
     zone: Ints
     most: Ints
+    surcharge_usd_per_hour: Floats
 
     def __len__(self) -> int:
         return len(self.offer)
@@ -80,6 +83,19 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     return case
 
 
+def only_units(case: FleetCase, mask: Bools) -> FleetCase:
+    """The case over fewer units."""
+    kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
+    return replace(case, units=replace(case.units, **kept))
+
+
+def surcharged(case: FleetCase, usd_per_node_hour: Mapping[int, float]) -> FleetCase:
+    """The case with a price of scarcity on some offers."""
+    units = case.units
+    each = np.array([usd_per_node_hour.get(int(o), 0.0) for o in units.offer], dtype=np.float64)
+    return replace(case, units=replace(units, surcharge_usd_per_hour=each * units.nodes))
+
+
 def hour_count(problem: Problem) -> int:
     """Grid hours of the horizon, a last part counted whole."""
     return math.ceil(problem.end_s / HOUR_S)
@@ -116,6 +132,7 @@ def _units(problem: Problem, estimates: Estimates, row: int, offers: Ints) -> Un
         cold_s=serving.cold_start_s[row, kind, config],
         zone=table.zone_of[offer],
         most=most[at, config],
+        surcharge_usd_per_hour=np.zeros(len(offer)),
     )
 
 

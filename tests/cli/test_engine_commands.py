@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 
@@ -11,21 +12,17 @@ import pytest
 from providers.registry import SPECS
 from tests.cli.running import ROOT, broker
 
-RUN = {
-    "id": "r1", "kind": "training", "model": "Llama-3.1-8B", "gpu": "H100-SXM-80GB", "n_gpus": "8",
-    "tp": "1", "pp": "1", "dp": "8", "seq_len": "4096", "global_batch": "64", "precision": "bf16",
-}  # fmt: skip
-
 
 def test_predict_keeps_every_row_and_its_order(tmp_path: Path) -> None:
-    rows = list(csv.DictReader((ROOT / "fixtures" / "performance" / "training.csv").open()))[:3]
+    measured = (ROOT / "fixtures" / "performance" / "training.csv").read_text()
+    rows = list(csv.DictReader(io.StringIO(measured)))[:3]
     with (tmp_path / "in.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows([*rows, {**dict.fromkeys(rows[0], ""), "id": "odd", "kind": "training"}])
     done = broker("perf", "predict", tmp_path / "in.csv", tmp_path / "out.csv")
     assert done.exit_code == 0, done.output
-    out = list(csv.DictReader((tmp_path / "out.csv").open()))
+    out = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert [row["id"] for row in out] == [*(row["id"] for row in rows), "odd"]
     assert out[-1]["note"]
     assert float(out[0]["pred_step_time_s_low"]) <= float(out[0]["pred_step_time_s"])

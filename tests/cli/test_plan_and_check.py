@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from api.cli.main import app
 from tests.cli.running import QUICKSTART, broker, market_document, offer, write_market
 
 
@@ -109,7 +111,19 @@ def test_what_cannot_be_placed_is_printed_with_exit_code_6(tmp_path: Path) -> No
     assert "infeasible" in made.stdout
 
 
-def test_workloads_can_come_from_standard_input_only_once(folder: Path, tmp_path: Path) -> None:
-    made = broker("plan", tmp_path / "missing.yaml", "--market", folder / "market.json")
-    assert made.exit_code == 2
-    assert "no such file" in made.stderr
+def test_offers_of_unknown_gpus_are_told(tmp_path: Path) -> None:
+    market = market_document()
+    market["offers"].append(offer("new", gpu="X900"))
+    (tmp_path / "market.json").write_text(json.dumps(market))
+    made = broker("plan", QUICKSTART, "--market", tmp_path / "market.json", "--time-limit", "3")
+    assert made.exit_code == 0
+    assert "warning: 1 offers left aside" in made.stderr
+    assert "X900" in made.stderr
+
+
+def test_workloads_can_come_from_standard_input(folder: Path) -> None:
+    given = {"--market": folder / "market.json", "--time-limit": "3"}
+    arguments = [str(part) for pair in given.items() for part in pair]
+    done = CliRunner().invoke(app, ["plan", "-", "--json", *arguments], input=QUICKSTART.read_text())
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["team"] == "quickstart"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def spend_document() -> dict[str, Any]:
     rows = [
         ("research", "projected", "100.50"),
         ("research", "actual", "40.00"),
-        ("=cmd()", "actual", "1.00"),
+        ("=x()", "actual", "1.00"),
     ]
     return {
         "interval": "month",
@@ -171,7 +172,7 @@ def test_spend_as_csv_is_exact_and_runs_no_formula(tmp_path: Path) -> None:
     with fake_server({SPEND: [(200, spend_document())]}) as server:
         done = broker("spend", "--csv", tmp_path / "spend.csv", env=server.env)
     assert done.exit_code == 0, done.output
-    rows = list(csv.DictReader((tmp_path / "spend.csv").open()))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "spend.csv").read_text())))
     assert [row["usd"] for row in rows] == ["100.50", "40.00", "1.00"]
     assert rows[2]["group"] == "'=x()"
 

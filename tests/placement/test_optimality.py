@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer
+from broker.domain.offer import Offer, Tier
 from broker.domain.workload import PlanRequest
 from tests.placement.brute_force import best_total
 from tests.placement.market import at, offer, plan, request, serving, total, training
@@ -55,7 +56,9 @@ def service_problems(draw: st.DrawFn) -> tuple[PlanRequest, list[Offer]]:
         zones=draw(st.integers(1, 2)),
         spare=draw(st.integers(0, 2)),
     )
-    return request(service, hours=4), draw(markets(2, ("BIG", "MID", "TINY"), (1, 2)))
+    offers = draw(markets(2, ("BIG", "MID", "TINY"), (1, 2)))
+    terms = st.sampled_from([0.0, 0.0, 2.0, 4.0, 6.0])
+    return request(service, hours=4), [replace(o, tier=Tier.COMMITTED, min_hours=draw(terms)) for o in offers]
 
 
 @PROFILE

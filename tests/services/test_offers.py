@@ -4,7 +4,7 @@ from decimal import Decimal
 import pytest
 
 from broker.domain.errors import InputError
-from broker.domain.market import ChangeKind
+from broker.domain.market import ChangeKind, gate_batch
 from broker.domain.offer import OfferBatch
 from broker.services.offers import OfferFilter, OffersService
 from tests.fakes.clock import FakeClock
@@ -95,3 +95,11 @@ async def test_prices_over_time() -> None:
     service = OffersService(tables.unit_of_work, {"fake": source}, clock)
     await service.refresh()
     assert tables.points[0].price_usd_per_node_hour == Decimal(2)
+
+
+def test_a_price_under_the_electricity_of_its_gpu_is_rejected_with_its_reason() -> None:
+    cheap = an_offer("a", "0.01")
+    gated = gate_batch(OfferBatch((cheap,)), {cheap.sku.gpu: Decimal("0.02")})
+    assert gated.offers == ()
+    assert "electricity" in gated.rejected[0].reason
+    assert gate_batch(OfferBatch((cheap,)), {}).offers == (cheap,)

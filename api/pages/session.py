@@ -1,0 +1,93 @@
+"""Signing in with an API key, which a cookie then carries for twelve hours.
+
+The cookie can only read: the API takes it for GET alone, no script and no other site can use it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from api.dependencies import SESSION_COOKIE, product_of
+from api.pages.rendering import PageRoute, show
+from broker.domain.access import require_scope
+from broker.domain.account import Caller, Scope
+from broker.domain.errors import NotAuthenticated, NotPermitted
+
+SESSION_S = 12 * 3600
+LOCAL_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20]*")
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=PageRoute)
+
+
+async def visitor_of(request: Request) -> Caller:
+    """Who looks, by the session cookie; NotAuthenticated."""
+    caller = await product_of(request).accounts.verify(request.cookies.get(SESSION_COOKIE))
+    request.state.visitor = caller
+    return caller
+
+
+def visits(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency: the visitor, who must have ``scope``."""
+
+    async def allowed(request: Request) -> Caller:
+        caller = await visitor_of(request)
+        require_scope(caller, scope)
+        return caller
+
+    return allowed
+
+
+AnyVisitor = Annotated[Caller, Depends(visitor_of)]
+PlanVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_READ))]
+SpendVisitor = Annotated[Caller, Depends(visits(Scope.SPEND_READ))]
+
+
+def local_path(path: str) -> str:
+    """``path`` when it stays on this host, else the front page."""
+    return path if LOCAL_PATH.fullmatch(path) else "/"
+
+
+def require_same_origin(request: Request) -> None:
+    """NotPermitted for a form that another site sends; browsers say where a form comes from."""
+    origin = request.headers.get("Origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
+        raise NotPermitted("this form was sent by another site")
+
+
+@router.get("/signin")
+async def sign_in_page(request: Request, next_: Annotated[str, Query(alias="next")] = "/") -> Response:
+    """Asks for a key."""
+    return show(request, "signin.html", "Sign in", next=local_path(next_))
+
+
+@router.post("/signin")
+async def sign_in(request: Request) -> Response:
+    """Keeps the key in the cookie and goes on to where the visitor wanted to go."""
+    require_same_origin(request)
+    form = parse_qs((await request.body()).decode(errors="replace"))
+    key = form.get("key", [""])[0].strip()
+    wanted = local_path(form.get("next", ["/"])[0])
+    try:
+        await product_of(request).accounts.verify(key)
+    except NotAuthenticated:
+        words = "That key is unknown or was revoked. Keys begin with broker_live_."
+        return show(request, "signin.html", "Sign in", 401, next=wanted, error=words)
+    response = RedirectResponse(wanted, 303)
+    secure = request.url.scheme == "https"
+    response.set_cookie(SESSION_COOKIE, key, SESSION_S, httponly=True, samesite="strict", secure=secure)
+    return response
+
+
+@router.post("/signout")
+async def sign_out(request: Request) -> Response:
+    """Forgets the key."""
+    require_same_origin(request)
+    response = RedirectResponse("/signin", 303)
+    response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
+    return response

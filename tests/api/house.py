@@ -1,0 +1,169 @@
+"""A whole product over a real SQLite file, one fake provider and a fake planner; and clients of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from pydantic import SecretStr
+
+from api.app import create_app
+from api.bootstrap import LoggedNotifier, Product
+from api.events import PlanEvents
+from api.schemas.workloads import read_workloads
+from broker.domain.account import Scope
+from broker.domain.offer import Offer
+from broker.domain.workload import PlanRequest
+from broker.ports import Clock, Notifier, PlanCall
+from broker.services.accounts import AccountsService
+from broker.services.offers import OffersService
+from broker.services.planning import PlanningRules, PlanningService
+from broker.services.reconcile import ReconcileService
+from broker.services.reoptimize import ReoptimizeService
+from broker.services.reservations import ReservationsService
+from broker.services.spend import SpendService
+from broker.settings import Settings
+from broker.store import create_store
+from tests.fakes.clock import FakeClock
+from tests.fakes.examples import an_offer, plan_on_cheapest
+from tests.fakes.provider import FakeProvider
+
+ADMIN_KEY = "broker_live_test_admin"
+OFFERS = (an_offer("h100-a", "24"), an_offer("h100-b", "20.5"), an_offer("h100-c", "31"))
+DOCUMENT: dict[str, Any] = {
+    "team": "research",
+    "horizon": {"start": "2026-11-24T00:00:00Z", "days": 7},
+    "workloads": [
+        {
+            "name": "tune-8b",
+            "kind": "training",
+            "model": "Llama-3.1-8B",
+            "tokens": 2.0e9,
+            "sequence_length": 8192,
+            "global_batch_tokens": 1.0e6,
+            "precision": "bf16",
+            "deadline": "+4d",
+        }
+    ],
+}
+
+
+@dataclass
+class ClosableProvider(FakeProvider):
+    """A fake provider that can be closed, as adapters can."""
+
+    closed: bool = False
+
+    async def aclose(self) -> None:
+        """Remembers."""
+        self.closed = True
+
+
+@dataclass
+class House:
+    """How a product is put together for a test; ``open`` it."""
+
+    database: Path
+    clock: Clock = field(default_factory=FakeClock)
+    plan_call: PlanCall = plan_on_cheapest
+    offers: tuple[Offer, ...] = OFFERS
+    rules: PlanningRules = field(default_factory=PlanningRules)
+    notifier: Notifier = field(default_factory=LoggedNotifier)
+    executor: Executor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    settings: Settings = field(
+        default_factory=lambda: Settings(admin_key=SecretStr(ADMIN_KEY), poll_seconds=3600)
+    )
+
+    def __post_init__(self) -> None:
+        self.provider = ClosableProvider(self.clock, offers=self.offers)
+
+    def build(self) -> Product:
+        """The product, not migrated yet."""
+        store = create_store(f"sqlite:///{self.database}")
+        units, events, adapters = store.unit_of_work, PlanEvents(), {"fake": self.provider}
+
+        def read(document: str) -> PlanRequest:
+            return read_workloads(document, source="stored plan", base=None, now=self.clock.now())
+
+        planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
+        return Product(
+            settings=self.settings,
+            store=store,
+            clock=self.clock,
+            adapters=adapters,  # type: ignore[arg-type]  # buys and sells, but has no spec
+            executor=self.executor,
+            events=events,
+            accounts=AccountsService(units, self.clock),
+            offers=OffersService(units, adapters, self.clock),
+            planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
+            reservations=ReservationsService(units, adapters, self.clock, self.notifier, read_request=read),
+            reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
+            reoptimize=ReoptimizeService(*planner, read_request=read),
+            spend=SpendService(units, self.clock),
+        )
+
+    @asynccontextmanager
+    async def open(self, *, scheduled: bool = False, polled: bool = True) -> AsyncIterator[Home]:
+        """The application, living; it is closed at the end."""
+        product = self.build()
+        app = create_app(product, scheduled=scheduled)
+        async with app.router.lifespan_context(app):
+            if polled:
+                await product.offers.refresh()
+            home = Home(self, product, app)
+            try:
+                yield home
+            finally:
+                for client in home.clients:
+                    await client.aclose()
+
+
+@dataclass
+class Home:
+    """A living application."""
+
+    house: House
+    product: Product
+    app: FastAPI
+    clients: list[httpx.AsyncClient] = field(default_factory=list)
+
+    def client(self, key: str | None = ADMIN_KEY, **options: Any) -> httpx.AsyncClient:
+        """A client with a bearer key, or with none."""
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=self.app), base_url="http://broker", headers=headers, **options
+        )
+        self.clients.append(client)
+        return client
+
+    async def key(self, team: str, scopes: Sequence[Scope] | None = None) -> str:
+        """The secret of a new key of ``team``; without ``scopes`` it may do all but administrate."""
+        granted = frozenset(Scope) - {Scope.ADMIN} if scopes is None else frozenset(scopes)
+        return (await self.product.accounts.create_key("test", team, granted))[1]
+
+    async def team(self, team: str, scopes: Sequence[Scope] | None = None) -> httpx.AsyncClient:
+        """A client with a key of its own."""
+        return self.client(await self.key(team, scopes))
+
+    async def plan(self, client: httpx.AsyncClient, document: Any = DOCUMENT) -> dict[str, Any]:
+        """A plan, asked for and made."""
+        answer = await client.post("/v1/plans", json=document)
+        assert answer.status_code == 202, answer.text
+        async with client.stream("GET", answer.headers["Location"] + "/events") as events:
+            async for _ in events.aiter_lines():
+                pass
+        plan: dict[str, Any] = (await client.get(answer.headers["Location"])).json()
+        assert plan["state"] == "done", plan
+        return plan
+
+
+def limit(usd: str) -> PlanningRules:
+    """Plans above ``usd`` need finance's word."""
+    return PlanningRules(approval_limit_usd=Decimal(usd))

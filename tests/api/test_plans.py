@@ -1,0 +1,232 @@
+"""Plans over HTTP: asked for, followed, read, approved, reserved; each team its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from api.events import with_pauses
+from api.routes import plans
+from broker.domain.account import Scope
+from broker.ports import PlanState
+from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
+from tests.fakes.examples import refuse_to_plan
+
+YAML = """
+team: research
+horizon: {start: 2026-11-24T00:00:00Z, days: 7}
+workloads:
+  - {name: tune-8b, kind: training, model: Llama-3.1-8B, tokens: 2.0e9, sequence_length: 8192,
+     global_batch_tokens: 1.0e6, precision: bf16, deadline: +4d}
+"""
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+
+
+async def test_a_team_gets_a_plan(home: Home) -> None:
+    team = await home.team("research")
+    answer = await team.post("/v1/plans", json=DOCUMENT, params={"gap": 0.05, "seed": 7})
+    assert answer.status_code == 202
+    body = answer.json()
+    assert answer.headers["Location"] == f"/v1/plans/{body['plan_id']}"
+    assert body["status"] in {"queued", "running"}
+
+    followed = await team.get(answer.headers["Location"] + "/events")
+    assert followed.headers["Content-Type"].startswith("text/event-stream")
+    told = events_of(followed.text)
+    assert told[-1]["state"] == "done"
+
+    plan = (await team.get(answer.headers["Location"])).json()
+    assert (plan["plan_id"], plan["team"], plan["status"]) == (body["plan_id"], "research", "optimal")
+    assert told[-1]["cost_usd"] == plan["cost_usd"]
+    assert Decimal(plan["cost_usd"]) == sum(Decimal(p["cost_usd"]) for p in plan["placements"])
+    assert Decimal(plan["cost_usd"]) == sum(Decimal(line["usd"]) for line in plan["spend"])
+    again = events_of((await team.get(answer.headers["Location"] + "/events")).text)
+    assert again == [told[-1]]
+
+
+async def test_yaml_is_taken_too_and_lists_are_short(home: Home) -> None:
+    team = await home.team("research")
+    answer = await team.post("/v1/plans", content=YAML, headers={"Content-Type": "application/yaml"})
+    assert answer.status_code == 202
+    (row,) = (await team.get("/v1/plans")).json()["items"]
+    assert row["plan_id"] == answer.json()["plan_id"]
+    assert "placements" not in row
+    assert "spend" not in row
+
+
+async def test_plans_page_by_cursor(home: Home) -> None:
+    team = await home.team("research")
+    made = [(await team.post("/v1/plans", json=DOCUMENT)).json()["plan_id"] for _ in range(5)]
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        params = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = (await team.get("/v1/plans", params=params)).json()
+        seen += [row["plan_id"] for row in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(made)
+
+
+async def test_a_failed_plan_says_why(house: House) -> None:
+    house.plan_call = refuse_to_plan
+    async with house.open() as home:
+        team = await home.team("research")
+        answer = await team.post("/v1/plans", json=DOCUMENT)
+        told = events_of((await team.get(answer.headers["Location"] + "/events")).text)
+        assert told[-1]["state"] == "failed"
+        plan = (await team.get(answer.headers["Location"])).json()
+        assert plan["status"] == "failed"
+        assert "ZeroDivisionError" in plan["problem"]
+        refused = await team.post(answer.headers["Location"] + "/reserve")
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+
+
+async def test_another_teams_plan_does_not_exist(home: Home) -> None:
+    ours, theirs = await home.team("research"), await home.team("product")
+    plan_id = (await home.plan(ours))["plan_id"]
+    for call in (
+        theirs.get(f"/v1/plans/{plan_id}"),
+        theirs.get(f"/v1/plans/{plan_id}/events"),
+        theirs.post(f"/v1/plans/{plan_id}/approve"),
+        theirs.post(f"/v1/plans/{plan_id}/reserve"),
+    ):
+        answer = await call
+        assert answer.status_code == 404, answer.text
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert answer.json()["code"] == "not-found"
+    assert (await theirs.get("/v1/plans", params={"team": "research"})).json()["items"] == []
+    assert len((await home.client().get("/v1/plans", params={"team": "research"})).json()["items"]) == 1
+    stranger = await theirs.post("/v1/plans", json=DOCUMENT)
+    assert (stranger.status_code, stranger.json()["code"]) == (403, "not-permitted")
+
+
+async def test_finance_approves_before_anything_is_reserved(house: House) -> None:
+    house.rules = limit("100")
+    async with house.open() as home:
+        team, finance = await home.team("research"), await home.team("research", [Scope.SPEND_APPROVE])
+        plan = await home.plan(team)
+        assert plan["needs_approval"]
+        early = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
+        assert (early.status_code, early.json()["code"]) == (409, "approval-required")
+        approved = await finance.post(f"/v1/plans/{plan['plan_id']}/approve")
+        assert approved.status_code == 200
+        assert approved.json()["approved_by"]
+        assert approved.json()["placements"] == plan["placements"]
+        assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code == 202
+
+
+async def test_a_plan_is_reserved_once_whole(home: Home) -> None:
+    team = await home.team("research")
+    plan = await home.plan(team)
+    path = f"/v1/plans/{plan['plan_id']}/reserve"
+    answer = await team.post(path, headers={"Idempotency-Key": "r-1"})
+    assert answer.status_code == 202
+    rows = answer.json()["reservations"]
+    assert {row["workload"] for row in rows} == {p["workload"] for p in plan["placements"]}
+    assert answer.headers["Location"] == f"/v1/reservations?plan_id={plan['plan_id']}"
+    listed = (await team.get(answer.headers["Location"])).json()["items"]
+    assert sorted(row["reservation_id"] for row in listed) == sorted(row["reservation_id"] for row in rows)
+    again = await team.post(path, headers={"Idempotency-Key": "r-1"})
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert (again.status_code, again.content) == (202, answer.content)
+    second = await team.post(path)
+    assert (second.status_code, second.json()["code"]) == (409, "conflict")
+
+
+async def test_a_stale_plan_is_refused(home: Home) -> None:
+    team = await home.team("research")
+    plan = await home.plan(team)
+    dearer = tuple(
+        replace(o, price_usd_per_node_hour=o.price_usd_per_node_hour * 2) for o in home.house.offers
+    )
+    home.house.provider.offers = dearer
+    await home.product.offers.refresh()
+    answer = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
+    assert (answer.status_code, answer.json()["code"]) == (409, "stale-plan")
+    assert home.house.provider.open_instances() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "line", "column"),
+    [
+        ("team: [1,\n", "", 2, 1),
+        ('{"team": "research",\n "horizon": }', "", 2, 13),
+        (YAML.replace("Llama-3.1-8B", "Lama-3.1-8B"), "/workloads/0/model", 5, 46),
+        (YAML.replace("deadline: +4d", "deadline: 2026-11-20T00:00:00Z"), "/workloads/0/deadline", 6, 56),
+        (YAML.replace("2.0e9", "-1"), "/workloads/0/tokens", 5, 68),
+    ],
+)
+async def test_bad_documents_are_pointed_at(
+    home: Home, body: str, pointer: str, line: int, column: int
+) -> None:
+    answer = await home.client().post("/v1/plans", content=body)
+    assert answer.status_code == 422
+    problem = answer.json()
+    assert problem["code"] == "invalid-input"
+    assert problem["trace_id"] == answer.headers["X-Request-Id"]
+    first = problem["errors"][0]
+    assert (first["pointer"], first["line"], first["column"]) == (pointer, line, column)
+    assert (await home.client().get("/v1/plans")).json()["items"] == []
+
+
+async def test_text_that_is_no_text_and_bodies_without_end(home: Home) -> None:
+    client = home.client()
+    assert (await client.post("/v1/plans", content=b"\xff\xfe\x00")).status_code == 422
+
+    async def endless() -> Any:
+        for _ in range(40):
+            yield b" " * 2**18
+
+    announced = await client.post("/v1/plans", content=b" " * (8 * 2**20 + 1))
+    streamed = await client.post("/v1/plans", content=endless())
+    for answer in (announced, streamed):
+        assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+
+
+async def test_a_listener_is_told_what_another_process_finished(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is made elsewhere: only the store knows."""
+    monkeypatch.setattr(plans, "HEARTBEAT_S", 0.02)
+    team = await home.team("research")
+    done = await home.plan(team)
+    async with home.product.store.unit_of_work() as uow:
+        record = await uow.plans.find(done["plan_id"])
+        record = await uow.plans.update(replace(record, state=PlanState.RUNNING))
+        await uow.commit()
+    home.product.events.publish(done["plan_id"], {"state": "running"})
+    caller = await home.product.accounts.verify(ADMIN_KEY)
+    request = Request({"type": "http", "app": home.app, "method": "GET", "path": "/", "headers": []})
+    answer = await plans.stream_events(request, caller, done["plan_id"])
+    lines: list[str] = []
+    async for chunk in answer.body_iterator:
+        lines.append(str(chunk))
+        if len(lines) == 2:
+            async with home.product.store.unit_of_work() as uow:
+                await uow.plans.update(replace(record, state=PlanState.DONE))
+                await uow.commit()
+    assert any(line.startswith(": ") for line in lines)
+    assert events_of("".join(lines))[-1]["state"] == "done"
+
+
+async def test_pauses_keep_what_comes_later() -> None:
+    async def slow() -> Any:
+        for number in (1, 2):
+            await asyncio.sleep(0.03)
+            yield number
+
+    seen = [item async for item in with_pauses(slow(), 0.01)]
+    assert [item for item in seen if item is not None] == [1, 2]
+    assert seen.count(None) >= 2
+

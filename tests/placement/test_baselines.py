@@ -1,0 +1,73 @@
+"""What other habits cost: honest, never below the plan's bound, and None with a reason."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from broker.domain.plan import Baseline, Plan
+from broker.ports import PlanOptions, Progress
+from tests.placement.market import T0, offer, plan, planner, request, serving, training
+
+
+def _by_name(found: Plan) -> dict[str, Baseline]:
+    return {baseline.name: baseline for baseline in found.baselines}
+
+
+OFFERS = [
+    offer("big", "4.00", provider="p", gpu="BIG", gpus=2, joined=8),
+    offer("big2", "4.40", provider="q", gpu="BIG", gpus=2, joined=8),
+    offer("tiny", "0.60", provider="p", gpu="TINY"),
+    offer("mid", "1.20", provider="q", gpu="MID", zone="b"),
+]
+
+
+def test_every_baseline_is_told_and_none_beats_the_bound() -> None:
+    asked = request(training(gpu_hours=200), serving(hourly=[1.0, 3.0, 5.0, 3.0]))
+    found = plan(asked, OFFERS, baselines=True)
+    baselines = _by_name(found)
+    assert set(baselines) == {"single_shape", "single_provider", "cheapest_gpu_hour", "converged"}
+    assert found.bound_usd is not None
+    for baseline in baselines.values():
+        assert baseline.why
+        assert baseline.cost_usd is None or baseline.cost_usd >= found.bound_usd
+    assert baselines["single_shape"].cost_usd is not None
+    assert baselines["converged"].cost_usd is not None
+    assert baselines["converged"].cost_usd > found.cost_usd
+
+
+def test_a_habit_that_cannot_run_says_why() -> None:
+    asked = request(training(gpu_hours=200), serving(hourly=[3.0], zones=2))
+    baselines = _by_name(plan(asked, OFFERS[:1] + OFFERS[2:], baselines=True))
+    assert baselines["single_shape"].cost_usd is None
+    assert "stock and zones for all together" in baselines["single_shape"].why
+
+
+def test_without_wish_no_baselines() -> None:
+    assert plan(request(training()), OFFERS).baselines == ()
+
+
+def test_the_converged_pool_is_the_peak_of_everything() -> None:
+    asked = request(training(gpu_hours=10), serving(hourly=[3.0, 7.0]))
+    found = plan(asked, [offer("a", "1.00")], baselines=True)
+    assert _by_name(found)["converged"].cost_usd == Decimal("144.00")
+    assert "3 nodes of BIG x1" in _by_name(found)["converged"].why
+
+
+def test_progress_tells_incumbent_and_bound_in_order() -> None:
+    seen: list[Progress] = []
+    asked = request(training(gpu_hours=20), training("other", 7), serving(hourly=[1.0, 3.0]))
+    planner().plan(asked, OFFERS, T0, PlanOptions(time_limit_s=5, baselines=False), seen.append)
+    bounds = [p.bound_usd for p in seen if p.bound_usd is not None]
+    incumbents = [p.incumbent_usd for p in seen if p.incumbent_usd is not None]
+    assert bounds == sorted(bounds)
+    assert incumbents == sorted(incumbents, reverse=True)
+    assert seen[-1].gap is not None
+
+
+def test_the_time_limit_is_kept() -> None:
+    runs = [training(f"r{i}", 5 + i % 7, unplaced_usd=Decimal("30")) for i in range(20)]
+    services = [serving(f"s{i}", [1.0 + i, 4.0, 2.0]) for i in range(5)]
+    offers = [offer(f"o{i}", f"{1 + i / 9:.2f}", nodes=2, zone=str(i % 3)) for i in range(30)]
+    found = plan(request(*runs, *services), offers, time_limit_s=3.0)
+    assert found.solve_seconds < 6.0
+    assert found.placements

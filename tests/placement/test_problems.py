@@ -1,0 +1,45 @@
+"""Hand-checked problems: the planner reaches the best plan that a person can work out, and proves it."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.schemas.market import read_market
+from api.schemas.workloads import read_workloads
+from broker.catalogue import load_gpus
+from broker.domain.plan import Plan
+from broker.ports import PlanOptions
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.estimator import Estimator
+from optimizer.planner import JointPlanner
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "problems"
+PROBLEMS = sorted(FOLDER.glob("*.json"))
+
+
+def _solve(problem: dict[str, Any], name: str) -> Plan:
+    market = read_market(json.dumps(problem["market"]), name)
+    asked = read_workloads(json.dumps(problem["workloads"]), source=name, base=FOLDER, now=market.as_of)
+    planner = JointPlanner(Estimator(load_gpus(), load_calibration()))
+    return planner.plan(asked, market.offers, market.as_of, PlanOptions(gap=0.0, baselines=False))
+
+
+@pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
+def test_the_best_plan_is_found_and_proven(path: Path) -> None:
+    problem = json.loads(path.read_text())
+    expected, found = problem["expected"], _solve(problem, path.name)
+    assert problem["why"]
+    assert found.cost_usd == Decimal(expected["cost_usd"])
+    assert found.penalty_usd == Decimal(expected["penalty_usd"])
+    assert found.status == expected["status"]
+    assert found.bound_usd == found.cost_usd + found.penalty_usd
+    assert [[u.workload, u.reason] for u in found.unplaced] == expected["unplaced"]
+
+
+def test_there_are_problems() -> None:
+    assert len(PROBLEMS) >= 10
