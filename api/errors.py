@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from api.schemas.document import describe, pointer_of
 from api.schemas.problem import MEDIA_TYPE
@@ -19,6 +20,7 @@ from broker.domain import errors
 
 log = structlog.get_logger()
 
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 TYPE_BASE = "https://gpu-capacity-broker.invalid/problems/"
 
 
@@ -138,7 +140,17 @@ async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     codes = {400: "invalid-input", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
     kind = Kind(error.status_code, codes.get(error.status_code, "http-error"), str(error.detail))
-    return problem(request, kind, str(error.detail), headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed_methods(request))
+    return problem(request, kind, str(error.detail), headers=headers)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Every method that some route takes on this path; the framework names those of one route alone."""
+    scopes = ({**request.scope, "method": method} for method in METHODS)
+    routes = request.app.router.routes
+    return [s["method"] for s in scopes if any(route.matches(s)[0] is Match.FULL for route in routes)]
 
 
 async def on_unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -106,7 +106,7 @@ def stacked_bars(
 
     ``ticks`` are shorter words for the axis; as many are written as fit.
     """
-    plot = _Plot(52, 12, width - 52 - 8, height - 12 - 34)
+    plot = _Plot(52, 12, width - 52 - 18, height - 12 - 34)
     totals = [sum(s.values[i] for s in series) for i in range(len(labels))]
     step = nice_step(max(totals, default=0.0))
     ceiling = max(step, math.ceil(max(totals, default=0.0) / step - 1e-9) * step)

@@ -34,6 +34,7 @@ templates.env.filters.update(
     instant=views.instant,
     share=views.share,
     figures=views.figures,
+    place=views.place,
     tone=views.tone,
     words=views.words,
 )

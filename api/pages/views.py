@@ -112,6 +112,13 @@ def words(name: str) -> str:
     return str(name).replace("_", " ")
 
 
+def place(at: Offer | Placement) -> str:
+    """Region and zone; the zone alone where its name begins with the region's."""
+    if at.zone is None or at.zone == at.region:
+        return at.region
+    return at.zone if at.zone.startswith(at.region) else f"{at.region} · {at.zone}"
+
+
 def tone(state: str) -> str:
     """Whether a state is good news, a wait, or bad news; empty for others."""
     return TONES.get(str(state), "")

@@ -85,9 +85,11 @@ def _cheapest_group(scene: Scene, name: str, groups: Mapping[str, Bools]) -> Bas
     )
     if not able:
         return Baseline(name, None, f"none of {len(groups)} can carry every workload that the plan places")
+    if scene.left <= 0:
+        return Baseline(name, None, f"no time was left to try the {len(able)} that could carry everything")
     best: tuple[int, str] | None = None
     for _, label in able[:TRIED]:
-        if best is not None and scene.left <= 0:
+        if scene.left <= 0:
             break
         cents = _solved(scene, groups[label])
         if cents is not None and (best is None or cents < best[0]):

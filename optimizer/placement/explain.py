@@ -136,7 +136,7 @@ class Explainer:
             if same and known.pieces and known.pieces[0].offer not in mine:
                 return self._compared(column, known)
         rest = without_offers(case, mine)
-        built = best_ladders(problem, rest, free_nodes(problem, rest), column.after_s, 1)
+        built = best_ladders(problem, rest, free_nodes(problem), column.after_s, 1)
         second = build_service_column(problem, rest, built[0], column.after_s) if built else None
         return None if second is None else self._compared(column, second)
 

@@ -36,7 +36,7 @@ def first_fleets(
             continue
         case = candidates.fleets[service.name]
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
-        ladders = best_ladders(candidates.problem, case, free_nodes(candidates.problem, case), nominal, count)
+        ladders = best_ladders(candidates.problem, case, free_nodes(candidates.problem), nominal, count)
         beside = ladders_beside(candidates, service, ledger, nominal, 1)
         columns = _columns(candidates, service, [*ladders, *beside], ends)
         found.extend(columns)
@@ -53,7 +53,9 @@ def ladders_beside(
     """Best ladders from the nodes that the ledger leaves free for the whole of the service."""
     case = candidates.fleets[service.name]
     start = int(time_of(candidates.problem, case, after_s).floor_s)
-    free = {offer: ledger.free_nodes(offer, start) for offer in free_nodes(candidates.problem, case)}
+    free = free_nodes(candidates.problem)
+    for offer in ledger.taken:
+        free[offer] = ledger.free_nodes(offer, start)
     return best_ladders(candidates.problem, case, free, after_s, count)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
-from optimizer.placement.ladders import best_ladders, build_service_column
+from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Bools, Ints, OfferTable
 from optimizer.placement.runs import build_run_column
 from optimizer.placement.stock import Ledger
@@ -60,7 +60,9 @@ def _fleets(
             return
         inside = np.isin(case.units.offer, order[:count])
         narrowed = only_units(case, inside & _smallest(case, inside))
-        free = {int(o): ledger.free_nodes(int(o), problem.t0_s) for o in order[:count]}
+        free = free_nodes(problem)
+        for taken in ledger.taken:
+            free[taken] = ledger.free_nodes(taken, problem.t0_s)
         for built in best_ladders(problem, narrowed, free, after_s, 1):
             column = build_service_column(problem, narrowed, built, after_s)
             if column is not None:

@@ -20,6 +20,7 @@ from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, only_units
 
 MAX_RUNGS = 512
+MAX_CHOICES = 96
 KINDS_ALONE = 12
 KINDS_MIXED = 5
 BASES = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -51,17 +52,17 @@ class BuiltLadder:
 class _Shelf:
     """What is still free while a ladder is built: nodes by offer, zones in use."""
 
-    free_nodes: dict[int, int]
+    free_nodes: Ints
     zones: set[int]
 
 
-def free_nodes(problem: Problem, case: FleetCase) -> dict[int, int]:
-    """Nodes in stock of each offer that can serve."""
-    return {int(o): int(problem.table.stock_nodes[o]) for o in np.unique(case.units.offer)}
+def free_nodes(problem: Problem) -> Ints:
+    """Nodes in stock of each offer [O], before anything is placed."""
+    return problem.table.stock_nodes.copy()
 
 
 def best_ladders(
-    problem: Problem, case: FleetCase, free: dict[int, int], after_s: float | None, count: int
+    problem: Problem, case: FleetCase, free: Ints, after_s: float | None, count: int
 ) -> list[BuiltLadder]:
     """The ``count`` cheapest ladders by estimate: each kind alone, then the best kinds mixed."""
     if not len(case.units):
@@ -115,32 +116,35 @@ def _kinds_by_price(case: FleetCase) -> list[int]:
 
 
 def _built(
-    problem: Problem, case: FleetCase, free: dict[int, int], time: ServiceTime, ladders: Sequence[Ladder]
+    problem: Problem, case: FleetCase, free: Ints, time: ServiceTime, ladders: Sequence[Ladder]
 ) -> list[BuiltLadder]:
     by_kind = {
-        kind: _by_price(case, kind) for kind in {k for ladder in ladders for k in (ladder.base, ladder.top)}
+        kind: _by_price(case, kind, free)
+        for kind in {k for ladder in ladders for k in (ladder.base, ladder.top)}
     }
     built = (_build(problem, case, free, time, ladder, by_kind) for ladder in ladders)
     return [b for b in built if b is not None]
 
 
-def _by_price(case: FleetCase, kind: int) -> Ints:
-    inside = np.flatnonzero(case.units.kind == kind)
+def _by_price(case: FleetCase, kind: int, free: Ints) -> Ints:
+    """The cheapest units of a kind that have stock left; more than ``MAX_CHOICES`` no ladder needs."""
+    units = case.units
+    inside = np.flatnonzero((units.kind == kind) & (free[units.offer] >= units.nodes))
     order: Ints = inside[np.lexsort((case.units.offer[inside], case.units.usd_per_hour[inside]))]
-    return order
+    return order[:MAX_CHOICES]
 
 
 def _build(
     problem: Problem,
     case: FleetCase,
-    free: dict[int, int],
+    free: Ints,
     time: ServiceTime,
     ladder: Ladder,
     by_kind: dict[int, Ints],
 ) -> BuiltLadder | None:
     """Rung by rung from the base until the peak is met; None when stock or zones run out."""
     demand = case.demand[time.first_hour :]
-    shelf = _Shelf(dict(free), set())
+    shelf = _Shelf(free.copy(), set())
     rungs: list[int] = []
     total = largest = estimate = 0.0
     needed = np.ones(len(demand), dtype=np.bool_)
@@ -162,10 +166,9 @@ def _pick(
 ) -> int | None:
     """The free unit of a kind on which these hours are cheapest; in a new zone while zones are missing."""
     units = case.units
-    left = np.array([shelf.free_nodes.get(int(o), 0) for o in units.offer[choices]])
-    free = choices[left >= units.nodes[choices]]
+    free = choices[shelf.free_nodes[units.offer[choices]] >= units.nodes[choices]]
     if len(shelf.zones) < zones:
-        free = free[[int(z) not in shelf.zones for z in units.zone[free]]]
+        free = free[~np.isin(units.zone[free], list(shelf.zones))]
     if not len(free):
         return None
     unit = int(free[int(np.argmin(_use_cost(problem, case, free, needed)))])

@@ -77,5 +77,5 @@ def _moved(
 
 def _best_at(candidates: Candidates, name: str, prices: Mapping[int, float]) -> Column | None:
     problem, case = candidates.problem, candidates.fleets[name]
-    built = best_ladders(problem, surcharged(case, prices), free_nodes(problem, case), None, 1)
+    built = best_ladders(problem, surcharged(case, prices), free_nodes(problem), None, 1)
     return build_service_column(problem, case, built[0], None) if built else None

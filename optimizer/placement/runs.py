@@ -69,6 +69,11 @@ def first_second(problem: Problem, run: Run) -> int:
     return max(problem.t0_s, math.ceil(problem.seconds(run.earliest_start)))
 
 
+def first_instant_s(problem: Problem, run: Run) -> float:
+    """First instant at which prepaid nodes are useful: exact, since they need not begin with it."""
+    return max(0.0, problem.seconds(problem.as_of), problem.seconds(run.earliest_start))
+
+
 def deadline_s(problem: Problem, run: Run) -> float:
     """The deadline in seconds."""
     return problem.seconds(run.deadline)
@@ -223,7 +228,7 @@ def _window_part(
     offer = int(windows.offer[rows[0]])
     p, r = (flat.ravel() for flat in np.meshgrid(np.arange(len(pairs.offer)), rows, indexing="ij"))
     _, length = _held(pairs.needed_s[p])
-    begin = np.maximum(windows.start_s[r], first_second(problem, run))
+    begin = np.maximum(windows.start_s[r], first_instant_s(problem, run))
     least = begin + length + windows.teardown_s[r] - windows.start_s[r]
     wanted = windows.start_s[r] + cut_duration_s(problem, offer, least)
     wanted = np.where(windows.whole[r], windows.free_until_s[r], wanted)
@@ -247,11 +252,11 @@ def build_run_column(
     run, offer, nodes = found.run, int(found.offer[index]), int(found.nodes[index])
     needed = _needed_s(problem, estimates, found, index)
     own_start, until = int(found.start_s[index]), int(found.until_s[index])
-    begin = max(own_start, first_second(problem, run))
     held, length = (float(a[0]) for a in _held(np.array([needed])))
     is_window = problem.table.is_window[offer]
+    begin = max(float(own_start), first_instant_s(problem, run)) if is_window else float(own_start)
     if not is_window:
-        until = begin + int(held)
+        until = own_start + int(held)
     end = begin + length
     if end > last_second(problem, run) or end > until:
         return None

@@ -86,12 +86,17 @@ class Search:
             self.bound_cents = max(self.bound_cents, bound_cents)
         self.tell(stage)
 
-    def tell(self, stage: str) -> None:
+    def watch(self, objective_cents: float, _: float) -> None:
+        """Reports each better choice while the master is still being solved."""
+        if self.best is not None and not self.best.required_missing:
+            self.tell("choosing", min(round(objective_cents), self.best.objective_cents))
+
+    def tell(self, stage: str, incumbent: int | None = None) -> None:
         """Reports incumbent, bound and gap."""
         if self.progress is None:
             return
-        whole = self.best is not None and not self.best.required_missing
-        incumbent = self.best.objective_cents if self.best is not None and whole else None
+        if incumbent is None and self.best is not None and not self.best.required_missing:
+            incumbent = self.best.objective_cents
         bound = self.bound_cents if incumbent is None else min(self.bound_cents, incumbent)
         gap = None if incumbent is None else gap_of(incumbent, bound)
         usd = None if incumbent is None else incumbent / 100
@@ -144,7 +149,7 @@ def greedy_choice(problem: Problem, columns: Sequence[Column]) -> Choice:
 def choose(search: Search, columns: Sequence[Column], part: float) -> Choice | None:
     """The master's choice in a part of the time that is left, begun at the best so far."""
     hint = search.best.columns if search.best is not None else None
-    return solve_master(search.candidates.problem, columns, share(search, part), hint)
+    return solve_master(search.candidates.problem, columns, share(search, part), hint, search.watch)
 
 
 def share(search: Search, part: float) -> Limits:

@@ -24,8 +24,9 @@ HOUR_S = 3600
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
     """Arrays [U]. ``kind`` numbers (SKU kind, configuration); ``requests_per_s`` is that of a whole unit,
-    ``largest`` that of one replica; ``usd_per_hour`` of a whole unit; ``most`` how many stock allows; ``surcharge_usd_per_hour`` a price of
-    scarcity that steers the search and is never paid."""
+    ``largest`` that of one replica; ``usd_per_hour`` of a whole unit; ``most`` how many stock allows;
+    ``surcharge_usd_per_hour`` a price of scarcity that steers the search and is never paid.
+    """
 
     offer: Ints
     config: Ints

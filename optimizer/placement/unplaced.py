@@ -120,7 +120,7 @@ def _cheapest_column(candidates: Candidates, solution: Solution, workload: Workl
     if not isinstance(workload, Serving) or workload.starts_after is not None:
         return None
     case = candidates.fleets[workload.name]
-    built = best_ladders(candidates.problem, case, free_nodes(candidates.problem, case), None, 1)
+    built = best_ladders(candidates.problem, case, free_nodes(candidates.problem), None, 1)
     return build_service_column(candidates.problem, case, built[0], None) if built else None
 
 
@@ -157,7 +157,7 @@ def _own_fixes(candidates: Candidates, workload: Workload) -> Iterator[str]:
     if isinstance(workload, Serving) and workload.redundancy.zones > 1:
         fewer = replace(workload.redundancy, zones=workload.redundancy.zones - 1)
         offer = _cheapest_passing(candidates, problem, replace(workload, redundancy=fewer))
-        yield f"redundancy over {fewer.zones} zones" if offer else ""
+        yield f"redundancy over {fewer.zones} {'zone' if fewer.zones == 1 else 'zones'}" if offer else ""
 
 
 def _later_deadline(candidates: Candidates, run: Training | Batch) -> str:

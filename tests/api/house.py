@@ -97,7 +97,7 @@ class House:
             settings=self.settings,
             store=store,
             clock=self.clock,
-            adapters=adapters,  # type: ignore[arg-type]  # buys and sells, but has no spec
+            adapters=adapters,
             executor=self.executor,
             events=events,
             accounts=AccountsService(units, self.clock),

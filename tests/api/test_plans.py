@@ -161,10 +161,10 @@ async def test_a_stale_plan_is_refused(home: Home) -> None:
     ("body", "pointer", "line", "column"),
     [
         ("team: [1,\n", "", 2, 1),
-        ('{"team": "research",\n "horizon": }', "", 2, 13),
-        (YAML.replace("Llama-3.1-8B", "Lama-3.1-8B"), "/workloads/0/model", 5, 46),
-        (YAML.replace("deadline: +4d", "deadline: 2026-11-20T00:00:00Z"), "/workloads/0/deadline", 6, 56),
-        (YAML.replace("2.0e9", "-1"), "/workloads/0/tokens", 5, 68),
+        ('{"team": "research",\n "horizon": }', "/horizon", 2, 13),
+        (YAML.replace("Llama-3.1-8B", "Lama-3.1-8B"), "/workloads/0/model", 5, 44),
+        (YAML.replace("deadline: +4d", "deadline: 2026-11-20T00:00:00Z"), "/workloads/0/deadline", 6, 61),
+        (YAML.replace("2.0e9", "-1"), "/workloads/0/tokens", 5, 66),
     ],
 )
 async def test_bad_documents_are_pointed_at(
@@ -229,4 +229,3 @@ async def test_pauses_keep_what_comes_later() -> None:
     seen = [item async for item in with_pauses(slow(), 0.01)]
     assert [item for item in seen if item is not None] == [1, 2]
     assert seen.count(None) >= 2
-

@@ -102,6 +102,42 @@ def test_a_team_plans_reserves_and_releases(world: World) -> None:
         assert world.client.delete(path).status_code in {200, 202, 204}
 
 
+def test_a_plan_that_starts_now_is_held_in_the_ledger_and_ends_there(world: World) -> None:
+    body = document("starts-now")
+    begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=20)
+    body["horizon"] = {"start": begin.strftime("%Y-%m-%dT%H:%M:%SZ"), "days": 2}
+    body["policy"] = {"tiers": ["on_demand"]}
+    (service,) = [w for w in body["workloads"] if w["kind"] == "serving"]
+    service["traffic"] = {**service["traffic"], "shape": "flat"}
+    body["workloads"] = [service]
+    plan = planned(world, body)
+    before = {row["instance_id"] for row in world.ledger()}
+    answer = world.client.post(f"/v1/plans/{plan['plan_id']}/reserve")
+    assert answer.status_code == 202, answer.text
+    paths = [f"/v1/reservations/{r['reservation_id']}" for r in answer.json()["reservations"]]
+
+    def all_active() -> list[dict[str, Any]] | None:
+        rows = [world.client.get(path).json() for path in paths]
+        assert not [r for r in rows if r["state"] == "failed"], rows
+        return rows if all(r["state"] == "active" for r in rows) else None
+
+    rows = wait_for("the whole fleet", 90, all_active)
+    told = sorted(ref for row in rows for ref in row["provider_references"])
+    held = [r for r in world.open_instances() if r["instance_id"] not in before]
+    assert told == sorted(r["instance_id"] for r in held)
+    assert sum(r["nodes"] for r in held) == sum(p["nodes"] for p in plan["placements"])
+
+    for path in paths:
+        assert world.client.delete(path).status_code == 202
+    still_open = set(told)
+
+    def ended() -> bool | None:
+        return True if not still_open & {r["instance_id"] for r in world.open_instances()} else None
+
+    wait_for("the end of every instance in the ledger", 90, ended)
+    assert all(r["released_at"] for r in world.ledger() if r["instance_id"] in still_open)
+
+
 def test_one_node_is_held_seen_in_the_ledger_and_ended(world: World) -> None:
     offers = world.client.get(
         "/v1/offers", params={"tier": "on_demand", "provider": "lambda", "limit": 200}

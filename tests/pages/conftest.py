@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,8 @@ import uvicorn
 from playwright.sync_api import Browser, sync_playwright
 
 from api.app import create_app
+from api.bootstrap import Product
+from broker.domain.account import Scope
 from tests.api.house import House
 from tests.pages.seeding import OFFERS, seed
 
@@ -65,9 +66,7 @@ class _Server(threading.Thread):
         self.ready.set()
         await serving
 
-    async def _key(self, product, name: str, team: str) -> str:  # type: ignore[no-untyped-def]
-        from broker.domain.account import Scope
-
+    async def _key(self, product: Product, name: str, team: str) -> str:
         scopes = frozenset(Scope) if team == "admin" else frozenset(Scope) - {Scope.ADMIN}
         return (await product.accounts.create_key(name, team, scopes))[1]
 
@@ -86,9 +85,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path) -> Ite
     assert not server.is_alive()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium; one for the session."""
+    """Debian's Chromium; one for the module, as Playwright's loop must not run beside async tests."""
     program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
     assert program is not None, "no Chromium: run tests/setup_machine.py"
     with sync_playwright() as playwright:

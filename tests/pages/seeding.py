@@ -85,7 +85,7 @@ def _training(start: datetime) -> Placement:
             "the deadline of 2026-12-05 rules out fewer than 12 nodes",
             "bare metal in one InfiniBand domain keeps 96 % of the step in compute",
         ),
-        RunnerUp("aws:p5.48xlarge:capacity-block:us-east-2", Decimal("75120.40"), "22.9 % dearer for the same hours"),
+        RunnerUp("aws:p5.48xlarge:capacity-block:us-east-2", Decimal("75120.40"), "22.9 % dearer"),
     )  # fmt: skip
     placed = a_placement(BLOCK, [segment], "pretrain-8b")
     return replace(

@@ -44,10 +44,10 @@ def test_user_text_is_escaped() -> None:
 def test_a_bar_stands_where_its_window_is() -> None:
     lane = Lane("run", "", 0, (Bar(T0 + timedelta(days=1), T0 + timedelta(days=2), 0.5, "half"),))
     root = ElementTree.fromstring(str(timeline([lane], T0, T0 + timedelta(days=4), "t", width=638)))
-    bar = next(e for e in root.iter() if e.get("class") == "s0")
-    assert float(bar.get("x")) == pytest.approx(230 + 100, abs=0.1)
-    assert float(bar.get("width")) == pytest.approx(100, abs=0.1)
-    assert float(bar.get("height")) == pytest.approx(12)
+    bar = next(e for e in root.iter() if e.get("class") == "s0").attrib
+    assert float(bar["x"]) == pytest.approx(230 + 100, abs=0.1)
+    assert float(bar["width"]) == pytest.approx(100, abs=0.1)
+    assert float(bar["height"]) == pytest.approx(12)
 
 
 def test_steps_are_round() -> None:

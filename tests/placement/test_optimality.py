@@ -143,3 +143,13 @@ def test_a_fixed_seed_gives_the_same_plan() -> None:
     first, second = plan(asked, offers, seed=3), plan(asked, offers, seed=3)
     assert first.placements == second.placements
     assert first.plan_id == second.plan_id
+
+
+def test_scarce_cheap_nodes_go_to_whom_they_are_worth_most() -> None:
+    offers = [offer("cheap", "1.00", nodes=2, zone="a"), offer("dear", "9.00", zone="a", gpu="MID")]
+    offers.append(offer("tiny", "1.10", zone="a", gpu="TINY"))
+    asked = request(serving("small", [1.0]), serving("large", [7.5]), hours=10)
+    found = plan(asked, offers)
+    assert {p.offer_id for p in found.placements_of("large")} == {"cheap"}
+    assert {p.offer_id for p in found.placements_of("small")} == {"tiny"}
+    assert found.cost_usd == Decimal("31.00")

@@ -1,0 +1,100 @@
+"""Offers, prices and feeds over HTTP; cursors lose and repeat nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.cursors import page_of
+from broker.domain.errors import InputError
+from tests.api.house import Home, House
+from tests.fakes.clock import NOON, FakeClock
+from tests.fakes.examples import an_offer
+
+
+def cursor_of(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+
+
+@given(
+    st.lists(st.tuples(st.decimals(0, 100, places=3), st.text(max_size=4)), unique=True, max_size=30),
+    st.integers(1, 7),
+)
+def test_pages_hold_everything_once_in_order(keys: list[tuple[Decimal, str]], limit: int) -> None:
+    seen: list[tuple[Decimal, str]] = []
+    cursor: str | None = None
+    while True:
+        page, cursor = page_of(keys, lambda key: key, limit, cursor)
+        seen.extend(page)
+        if cursor is None:
+            break
+    assert seen == sorted(keys)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["nonsense", "é", "e30=", cursor_of([]), cursor_of(["NaN", "a"]), cursor_of(["sNaN", "a"]),
+     cursor_of(["Infinity", "a"]), cursor_of([{}, "a"]), cursor_of(7), cursor_of(["1"])],
+)  # fmt: skip
+def test_strange_cursors_are_bad_input(cursor: str) -> None:
+    with pytest.raises(InputError, match="next_cursor"):
+        page_of([(Decimal(1), "a")], lambda key: key, 1, cursor)
+
+
+async def test_offers_page_to_the_end(tmp_path: Path) -> None:
+    offers = tuple(an_offer(f"o-{n:02}", str(10 + n % 5)) for n in range(23))
+    async with House(tmp_path / "b.db", offers=offers).open() as home:
+        client, seen, cursor = home.client(), [], None
+        while True:
+            params = {"limit": 4} | ({"cursor": cursor} if cursor else {})
+            page = (await client.get("/v1/offers", params=params)).json()
+            seen += page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+    assert sorted(offer["offer_id"] for offer in seen) == [offer.offer_id for offer in offers]
+    prices = [Decimal(offer["price_usd_per_node_hour"]) for offer in seen]
+    assert prices == sorted(prices)
+
+
+async def test_offers_are_narrowed_shown_and_not_found(home: Home) -> None:
+    client = home.client()
+    assert len((await client.get("/v1/offers", params={"gpu": "H100-SXM-80GB"})).json()["items"]) == 3
+    assert (await client.get("/v1/offers", params={"gpu": "L40S"})).json()["items"] == []
+    assert (await client.get("/v1/offers/h100-a")).json()["price_usd_per_node_hour"] == "24"
+    assert (await client.get("/v1/offers/nothing")).status_code == 404
+    for params in ({"limit": 0}, {"limit": 201}, {"cursor": "x"}, {"cursor": "y" * 600}):
+        answer = await client.get("/v1/offers", params=params)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
+        assert answer.json()["errors"][0]["pointer"] == "/" + next(iter(params))
+
+
+async def test_ids_with_slashes_have_prices(tmp_path: Path) -> None:
+    clock = FakeClock()
+    house = House(tmp_path / "b.db", clock=clock, offers=(an_offer("fake/a b/c", "10"),))
+    async with house.open() as home:
+        clock.advance(hours=1)
+        house.provider.offers = (an_offer("fake/a b/c", "12.5"),)
+        await home.product.offers.refresh()
+        clock.advance(hours=1)
+        client = home.client()
+        assert (await client.get("/v1/offers/fake/a b/c")).json()["offer_id"] == "fake/a b/c"
+        points = (await client.get("/v1/offers/fake/a b/c/prices")).json()["items"]
+        assert [Decimal(point["price_usd_per_node_hour"]) for point in points] == [10, Decimal("12.5")]
+        late = {"from": (NOON + timedelta(minutes=90)).isoformat(), "to": "2026-11-24"}
+        points = (await client.get("/v1/offers/fake/a b/c/prices", params=late)).json()["items"]
+        assert [Decimal(point["price_usd_per_node_hour"]) for point in points] == [Decimal("12.5")]
+
+
+async def test_providers_tell_their_health(home: Home) -> None:
+    (feed,) = (await home.client().get("/v1/providers")).json()["items"]
+    assert (feed["provider"], feed["offers"], feed["stale_since"]) == ("fake", 3, None)
+    assert feed["last_success_at"] == "2026-11-23T12:00:00Z"
+    assert feed["rejected_rows"] == []

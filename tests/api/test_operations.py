@@ -1,0 +1,281 @@
+"""How the service is run: readiness, metrics, its own description, its timetable, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from api.app import create_app
+from api.bootstrap import Product
+from api.schedule import Timetable
+from broker.domain.errors import ProviderUnavailable, StoreTooNew
+from broker.domain.market import ChangeKind, OfferChange
+from broker.ports import PlanState
+from broker.settings import Settings
+from tests.api.house import ADMIN_KEY, DOCUMENT, House
+from tests.fakes.clock import NOON
+
+
+async def until(what: str, look: Any, limit_s: float = 5.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if await look():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{what}: not seen in {limit_s} s")
+
+
+async def test_readiness_comes_with_the_first_pass(house: House) -> None:
+    async with house.open(scheduled=False, polled=False) as home:
+        client = home.client(None)
+        assert (await client.get("/healthz")).status_code == 200
+        early = await client.get("/readyz")
+        assert early.status_code == 503
+        assert early.json() == {"schema_current": True, "polled": False, "reconciled": False}
+        timetable = Timetable(home.product)
+        timetable.start()
+        try:
+            await until("readiness", lambda: is_ready(client))
+        finally:
+            timetable.stop()
+
+
+async def is_ready(client: Any) -> bool:
+    return bool((await client.get("/readyz")).status_code == 200)
+
+
+async def test_metrics_count_by_route(house: House) -> None:
+    async with house.open(scheduled=True, polled=False) as home:
+        client = home.client()
+        await until("readiness", lambda: is_ready(client))
+        await client.get("/v1/plans/some-plan")
+        await client.get("/wp-login.php")
+        text = (await client.get("/metrics")).text
+    assert 'broker_feed_offers{provider="fake"} 3.0' in text
+    assert 'broker_http_requests_total{method="GET",route="/v1/plans/{plan_id}",status="404"}' in text
+    assert "wp-login" not in text
+    assert "some-plan" not in text
+
+
+async def test_the_service_describes_itself(house: House) -> None:
+    async with house.open() as home:
+        told = (await home.client(None).get("/openapi.json")).json()
+    assert told["openapi"].startswith("3.1")
+    paths = told["paths"]
+    assert {
+        "/v1/plans", "/v1/plans/{plan_id}", "/v1/plans/{plan_id}/events", "/v1/plans/{plan_id}/approve",
+        "/v1/plans/{plan_id}/reserve", "/v1/reservations", "/v1/reservations/{reservation_id}", "/v1/offers",
+        "/v1/offers/{offer_id}/prices", "/v1/providers", "/v1/reoptimizations", "/v1/spend/projection",
+        "/v1/audit",
+    } <= set(paths)  # fmt: skip
+    assert not any(path.startswith(("/signin", "/plans")) for path in paths)
+    assert told["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    for path, operations in paths.items():
+        for operation in operations.values():
+            assert "422" not in operation["responses"], path
+            assert "application/problem+json" in operation["responses"]["default"]["content"]
+    refs = str(told).split("#/components/schemas/")[1:]
+    names = {ref.split("'")[0] for ref in refs}
+    assert names <= set(told["components"]["schemas"])
+
+
+async def test_the_trail_of_a_plan(house: House) -> None:
+    async with house.open() as home:
+        ours, theirs = await home.team("research"), await home.team("product")
+        plan_id = (await home.plan(ours))["plan_id"]
+        trail = (await ours.get("/v1/audit", params={"object_id": plan_id})).json()["items"]
+        assert [entry["action"] for entry in trail] == ["plan.done", "plan.run", "plan.request"]
+        assert (await theirs.get("/v1/audit", params={"object_id": plan_id})).json()["items"] == []
+        pages, cursor = [], None
+        while True:
+            params = {"limit": 2, "object_id": plan_id} | ({"cursor": cursor} if cursor else {})
+            page = (await ours.get("/v1/audit", params=params)).json()
+            pages += page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert pages == trail
+
+
+async def test_a_new_look_is_taken_on_request(house: House) -> None:
+    async with house.open() as home:
+        client = await home.team("research")
+        plan = await home.plan(client)
+        for offer in house.offers:
+            cheaper = replace(offer, price_usd_per_node_hour=Decimal(1))
+            house.provider.offers = (cheaper, *(o for o in house.offers if o != offer))
+        await home.product.offers.refresh()
+        answer = await client.post("/v1/reoptimizations")
+        assert (answer.status_code, answer.headers["Location"]) == (202, "/v1/reoptimizations")
+
+        async def found() -> bool:
+            return bool((await client.get(answer.headers["Location"])).json()["items"])
+
+        await until("a look", found)
+        (look,) = (await client.get(answer.headers["Location"])).json()["items"]
+        assert look["plan_id"] == plan["plan_id"]
+        assert look["state"] in {"proposed", "unchanged", "rejected"}
+        assert look["trigger"].startswith("asked by")
+        stranger = await home.team("product")
+        assert (await stranger.get("/v1/reoptimizations")).json()["items"] == []
+
+
+async def test_a_plan_cut_off_by_a_crash_is_made_at_the_next_start(house: House) -> None:
+    async with house.open() as home:
+        client = await home.team("research")
+        plan_id = (await home.plan(client))["plan_id"]
+        async with home.product.store.unit_of_work() as uow:
+            record = await uow.plans.find(plan_id)
+            await uow.plans.update(replace(record, state=PlanState.RUNNING, plan=None))
+            await uow.commit()
+    again = House(house.database)
+    async with again.open(scheduled=True, polled=False) as home:
+
+        async def done() -> bool:
+            plan = (await home.client().get(f"/v1/plans/{plan_id}")).json()
+            return bool(plan["state"] == "done")
+
+        await until("the plan", done)
+
+
+async def test_jobs_survive_faults_and_never_overlap(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with house.open() as home:
+        timetable = Timetable(home.product)
+        at_once, most = 0, 0
+
+        async def slow() -> tuple[()]:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0.02)
+            at_once -= 1
+            return ()
+
+        monkeypatch.setattr(home.product.offers, "refresh", slow)
+        await asyncio.gather(timetable.poll(), timetable.poll(), timetable.poll())
+        assert most == 1
+
+        async def broken() -> None:
+            raise ZeroDivisionError
+
+        async def refused() -> None:
+            raise ProviderUnavailable("fake", "down")
+
+        for fault in (broken, refused):
+            monkeypatch.setattr(home.product.reconcile, "run_once", fault)
+            await timetable.reconcile()
+        assert home.product.readiness.reconciled is False
+
+
+async def test_changes_that_come_during_a_look_wait_together(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.open() as home:
+        timetable = Timetable(home.product)
+        looks: list[int] = []
+
+        async def look(changes: tuple[OfferChange, ...]) -> None:
+            looks.append(len(changes))
+            await asyncio.sleep(0.03)
+
+        monkeypatch.setattr(home.product.reoptimize, "run_if_touched", look)
+        change = OfferChange(ChangeKind.PRICE, "h100-a", "fake", NOON, Decimal(1), Decimal(2))
+        for _ in range(4):
+            timetable._react_to([change])
+            await asyncio.sleep(0.005)
+        await until("both looks", lambda: asyncio.sleep(0, result=len(looks) == 2))
+        assert looks == [1, 3]
+
+
+async def test_the_end_waits_for_what_runs_and_closes_everything(house: House) -> None:
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            ended.set()
+
+    async with house.open() as home:
+        home.product.background.start(work())
+        await asyncio.sleep(0)
+    assert ended.is_set()
+    assert house.provider.closed
+    await home.product.close()  # twice is no error
+    async with House(house.database).open():
+        pass  # the file is free again
+
+
+async def test_what_fails_to_close_keeps_nothing_else_open(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise OSError("stuck")
+
+    product: Product = house.build()
+    monkeypatch.setattr(house.provider, "aclose", fail)
+    with pytest.raises(OSError, match="stuck"):
+        await product.close()
+    async with House(house.database).open():
+        pass
+
+
+async def test_a_start_that_fails_leaves_nothing_open(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def newer() -> None:
+        raise StoreTooNew("made by a newer version")
+
+    product = house.build()
+    monkeypatch.setattr(product.store, "migrate", newer)
+    app = create_app(product)
+    with pytest.raises(StoreTooNew):
+        async with app.router.lifespan_context(app):
+            pass
+    assert house.provider.closed
+
+
+SECOND = """
+import sys
+from api.bootstrap import build_product
+from broker.domain.errors import Conflict
+from broker.settings import Settings
+try:
+    build_product(Settings(database_url=sys.argv[1], solver_executor="thread"), {})
+except Conflict as error:
+    print(error)
+    sys.exit(5)
+"""
+
+
+async def test_a_second_process_on_the_file_is_told(house: House) -> None:
+    async with house.open():
+        second = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", SECOND, f"sqlite:///{house.database}"],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert second.returncode == 5, second.stderr
+    assert "is in use by process" in second.stdout
+    assert "BROKER_DATABASE_URL" in second.stdout
+
+
+async def test_a_given_admin_key_opens_every_door(house: House) -> None:
+    house.settings = Settings(admin_key=SecretStr("broker_live_given"), poll_seconds=3600)
+    async with house.open() as home:
+        assert (await home.client("broker_live_given").post("/v1/plans", json=DOCUMENT)).status_code == 202
+        assert (await home.client(ADMIN_KEY).get("/v1/plans")).status_code == 401
+    async with House(house.database, settings=house.settings).open() as home:
+        assert (await home.client("broker_live_given").get("/v1/plans")).status_code == 200

@@ -1,0 +1,97 @@
+"""Reservations over HTTP: held, seen, given back; each team its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.house import Home
+from tests.fakes.clock import NOON
+from tests.fakes.provider import Fault
+
+WISH = {"offer_id": "h100-a", "nodes": 2, "workload": "probe"}
+
+
+async def held(client: httpx.AsyncClient) -> dict[str, Any]:
+    answer = await client.post("/v1/reservations", json=WISH)
+    assert answer.status_code == 202, answer.text
+    row: dict[str, Any] = answer.json()
+    assert answer.headers["Location"] == f"/v1/reservations/{row['reservation_id']}"
+    return row
+
+
+async def test_an_offer_is_held_and_given_back(home: Home) -> None:
+    team = await home.team("research")
+    row = await held(team)
+    assert (row["offer_id"], row["nodes"], row["workload"], row["end"]) == ("h100-a", 2, "probe", None)
+    path = f"/v1/reservations/{row['reservation_id']}"
+    assert (await team.get(path)).json()["provider_references"] == [
+        instance.reference for instance in home.house.provider.open_instances()
+    ]
+    for _ in range(2):
+        assert (await team.delete(path)).status_code == 202
+    await home.product.reconcile.run_once()
+    assert home.house.provider.open_instances() == []
+    assert (await team.get(path)).json()["state"] in {"releasing", "released"}
+
+
+async def test_times_with_any_zone_are_utc(home: Home) -> None:
+    team = await home.team("research")
+    start = (NOON + timedelta(days=1)).isoformat().replace("+00:00", "")
+    answer = await team.post("/v1/reservations", json={**WISH, "start": start + "+02:00"})
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["start"] == "2026-11-24T10:00:00Z"
+    assert answer.json()["state"] == "scheduled"
+
+
+async def test_another_teams_reservation_does_not_exist(home: Home) -> None:
+    ours, theirs = await home.team("research"), await home.team("product")
+    path = f"/v1/reservations/{(await held(ours))['reservation_id']}"
+    for answer in (await theirs.get(path), await theirs.delete(path)):
+        assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
+    assert (await theirs.get("/v1/reservations", params={"team": "research"})).json()["items"] == []
+    assert len(home.house.provider.open_instances()) == 2
+
+
+@pytest.mark.parametrize(
+    ("wish", "pointer"),
+    [
+        ({**WISH, "nodes": 0}, "/nodes"),
+        ({**WISH, "nodes": "many"}, "/nodes"),
+        ({"nodes": 1}, "/offer_id"),
+        ({**WISH, "start": "2026-11-25T00:00:00"}, "/start"),
+        ({**WISH, "colour": "blue"}, "/colour"),
+        ({**WISH, "start": "2020-01-01T00:00:00Z"}, "/start"),
+    ],
+)
+async def test_wrong_wishes_are_pointed_at(home: Home, wish: dict[str, object], pointer: str) -> None:
+    answer = await home.client().post("/v1/reservations", json=wish)
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.json()["errors"][0]["pointer"] == pointer
+    assert home.house.provider.ledger == []
+
+
+async def test_malformed_json_says_where(home: Home) -> None:
+    body = '{"offer_id": "h100-a",\n "nodes": }'
+    answer = await home.client().post(
+        "/v1/reservations", content=body, headers={"Content-Type": "application/json"}
+    )
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["line"], error["column"]) == (422, 2, 11)
+    assert "malformed JSON" in error["found"]
+
+
+async def test_unknown_offers_and_providers_that_refuse(home: Home) -> None:
+    client = home.client()
+    missing = await client.post("/v1/reservations", json={**WISH, "offer_id": "nothing"})
+    assert (missing.status_code, missing.json()["code"]) == (404, "not-found")
+    home.house.provider.fail("reserve", Fault.NO_CAPACITY)
+    sold = await client.post("/v1/reservations", json=WISH)
+    assert (sold.status_code, sold.json()["code"]) == (409, "insufficient-capacity")
+    assert sold.json()["retryable"] is True
+    too_many = await client.post("/v1/reservations", json={**WISH, "nodes": 101})
+    assert (too_many.status_code, too_many.json()["errors"][0]["pointer"]) == (422, "/nodes")

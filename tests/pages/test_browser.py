@@ -1,0 +1,230 @@
+"""The pages in a real browser: what finance sees, clicks, and reads on a phone or at night."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from decimal import Decimal
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, expect
+
+from tests.pages.conftest import Site
+from tests.pages.seeding import PRODUCT_PLAN, RESEARCH_PLAN
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+DESK, PHONE = (1280, 900), (390, 844)
+PATHS = (
+    "/",
+    "/plans",
+    f"/plans/{RESEARCH_PLAN}",
+    "/spend",
+    "/spend?interval=month",
+    "/market",
+    "/reservations",
+)
+ABORTED_BY_NAVIGATION = "net::ERR_ABORTED"
+MONEY = re.compile(r"\$([\d,]+\.\d\d)")
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def opened(site: Site, browser: Browser) -> Iterator[Open]:
+    """Opens pages that tell of every console message, failed request and request off the host."""
+    complaints: list[str] = []
+    host = urlsplit(site.url).netloc
+
+    def watch(page: Page) -> None:
+        def seen(url: str) -> None:
+            if urlsplit(url).scheme != "data" and urlsplit(url).netloc != host:
+                complaints.append(f"request off the host: {url}")
+
+        def failed(request: Request) -> None:
+            if request.failure != ABORTED_BY_NAVIGATION:
+                complaints.append(f"failed: {request.url} {request.failure}")
+
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"page error: {error}"))
+        page.on("request", lambda request: seen(request.url))
+        page.on("requestfailed", failed)
+        page.on("response", lambda r: complaints.append(f"{r.status} {r.url}") if r.status >= 500 else None)
+
+    with ExitStack() as stack:
+
+        def open_page(
+            size: tuple[int, int] = DESK, who: str | None = "finance", scheme: str = "light"
+        ) -> Page:
+            context = browser.new_context(
+                viewport={"width": size[0], "height": size[1]},
+                color_scheme="dark" if scheme == "dark" else "light",
+                base_url=site.url,
+            )
+            stack.callback(context.close)
+            if who is not None:
+                cookie = {"name": "broker_session", "value": site.keys[who], "url": site.url}
+                context.add_cookies([cookie])  # type: ignore[list-item]
+            page = context.new_page()
+            page.set_default_timeout(8000)
+            watch(page)
+            return page
+
+        yield open_page
+    assert complaints == []
+
+
+def amounts(text: str) -> list[Decimal]:
+    return [Decimal(found.replace(",", "")) for found in MONEY.findall(text)]
+
+
+def drawn_total(page: Page) -> Decimal:
+    """Sum over the marks of the chart that is shown."""
+    titles = page.locator(".wide svg.chart rect title").all_text_contents()
+    return sum((amounts(title)[0] for title in titles), Decimal(0))
+
+
+def test_finance_signs_in_and_out(site: Site, opened: Open) -> None:
+    page = opened(who=None)
+    page.goto("/spend?interval=month")
+    assert "/signin" in page.url
+    expect(page.get_by_label("API key")).to_be_focused()
+    page.keyboard.type(site.keys["finance"])
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/spend?interval=month")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Projected spend")
+    (cookie,) = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/signin")
+    assert page.context.cookies() == []
+
+
+def test_the_overview_leads_to_a_plan_and_its_reasons(opened: Open) -> None:
+    page = opened()
+    page.goto("/")
+    expect(page.get_by_text("Planned spend")).to_be_visible()
+    expect(page.locator(".card.lead .figure")).to_have_text("$109,675.20")
+    page.get_by_text("1 workload would move").click()
+    expect(page.get_by_text("runpod's L40S fell by 14 %")).to_be_visible()
+    page.get_by_role("link", name="pretrain-8b, chat-70b").click()
+    page.wait_for_url(f"**/plans/{RESEARCH_PLAN}")
+    expect(page.locator("nav [aria-current=page]")).to_have_text("Plans")
+    placements = page.get_by_role("region", name="Placements")
+    shown = [amounts(cell)[0] for cell in placements.locator("tbody td[data-label=Cost]").all_text_contents()]
+    assert sum(shown) == amounts(placements.locator("tfoot").inner_text())[0]
+    assert sum(shown) == amounts(page.locator(".card.lead").inner_text())[0]
+    reason = placements.get_by_text("needs a fabric")
+    expect(reason).not_to_be_visible()
+    placements.get_by_text("bound by compute").click()
+    expect(reason).to_be_visible()
+    expect(page.get_by_role("region", name="Left out")).to_contain_text("allow country SE or NO")
+    assert page.locator(".wide svg.chart rect").count() == 1 + 2 * 60
+
+
+def test_chart_table_and_api_have_the_same_sums(opened: Open) -> None:
+    page = opened()
+    for interval, group in (("day", "team"), ("month", "team"), ("month", "provider"), ("day", "kind")):
+        page.goto("/spend")
+        page.get_by_label("Each").select_option(interval)
+        page.get_by_label("Grouped by").select_option(group)
+        page.get_by_role("button", name="Show").click()
+        page.wait_for_url(f"**interval={interval}&group_by={group}")
+        foot = amounts(page.locator(".ledger tfoot").inner_text())
+        rows = [amounts(text) for text in page.locator(".ledger tbody tr").all_inner_texts()]
+        total = sum((row[-1] for row in rows), Decimal(0))
+        assert total == foot[-1] == sum(foot[:-1]) == drawn_total(page)
+        assert total == amounts(page.locator(".card.lead").inner_text())[0]
+        assert len(page.locator(".legend li").all()) == len(foot) - 1
+        link = page.get_by_role("link", name="Download CSV").get_attribute("href")
+        assert link is not None
+        text = page.request.get(link).text()
+        assert sum(Decimal(line.rsplit(",", 1)[1]) for line in text.splitlines()[1:]) == total
+
+
+def test_spans_are_a_click_away_and_bad_ones_are_told(opened: Open) -> None:
+    page = opened()
+    page.goto("/spend")
+    page.get_by_role("link", name="Next month").click()
+    page.wait_for_url("**from=2026-12-01&to=2027-01-01**")
+    assert all(text.startswith("2026-12-") for text in page.locator(".ledger tbody tr").all_inner_texts())
+    page.goto("/spend?from=2026-12-01&to=2026-11-01")
+    expect(page.get_by_role("alert")).to_contain_text("no span of time")
+
+
+def test_the_market_is_narrowed(opened: Open) -> None:
+    page = opened()
+    page.goto("/market")
+    offers = page.get_by_role("region", name="Offers").locator("tbody tr")
+    prices = [float(text) for text in offers.locator("td:nth-child(2)").all_text_contents()]
+    assert prices == sorted(prices)
+    assert len(prices) == 4
+    page.get_by_label("GPU").select_option("H100-SXM-80GB")
+    page.get_by_label("Tier").select_option("spot")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**gpu=H100-SXM-80GB**")
+    expect(offers).to_have_count(1)
+    expect(page.get_by_label("GPU")).to_have_value("H100-SXM-80GB")
+    page.get_by_role("link", name="Clear").click()
+    expect(offers).to_have_count(4)
+    expect(page.get_by_role("region", name="Feeds")).to_contain_text("stale")
+
+
+def test_empty_pages_say_what_to_do(opened: Open) -> None:
+    page = opened(who="empty")
+    for path, words in (
+        ("/", "No plan yet."),
+        ("/plans", "No plan yet."),
+        ("/spend", "Nothing is planned or held"),
+        ("/reservations", "Nothing is reserved."),
+    ):
+        page.goto(path)
+        expect(page.locator("main")).to_contain_text(words)
+    answer = page.request.get(f"/plans/{PRODUCT_PLAN}")
+    assert answer.status == 404
+    assert "Nothing of that name exists" in answer.text()
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (DESK, "dark"), (PHONE, "light")])
+def test_every_page_fits_and_is_marked(opened: Open, size: tuple[int, int], scheme: str) -> None:
+    page = opened(size, scheme=scheme)
+    for path in PATHS:
+        page.goto(path)
+        wide: int = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= size[0], path
+        current = page.locator("nav [aria-current=page]")
+        expect(current).to_have_count(1)
+        assert current.get_attribute("href") == "/" + urlsplit(path).path.split("/")[1]
+        dark: bool = page.evaluate(
+            "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).every(c => c < 64)"
+        )
+        assert dark is (scheme == "dark")
+        small: float = page.evaluate(
+            """Math.min(...[...document.querySelectorAll('.chart text')]
+                 .filter(t => t.getBoundingClientRect().width)
+                 .map(t => t.getBoundingClientRect().height), 99)"""
+        )
+        assert small >= 10, f"{path}: text of the chart is {small} pixels high"
+
+
+def test_the_keyboard_gets_everywhere_and_shows_where_it_is(opened: Open) -> None:
+    page = opened()
+    page.goto("/plans")
+    names = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        focus = page.evaluate(
+            """(() => {
+                 const e = document.activeElement, s = getComputedStyle(e);
+                 return [e.innerText.trim().split("\\n")[0], s.outlineStyle, parseFloat(s.outlineWidth)];
+               })()"""
+        )
+        names.append(focus[0])
+        assert focus[1] != "none", focus
+        assert focus[2] >= 2, focus
+    assert names[:7] == [
+        "Skip to content", "GPU capacity broker", "Overview", "Plans", "Spend", "Market", "Reservations",
+    ]  # fmt: skip
+    assert "pretrain-8b, chat-70b" in names

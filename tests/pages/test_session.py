@@ -1,0 +1,118 @@
+"""Signing in: where it leads, whom it refuses, and who may see which page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from api.dependencies import SESSION_COOKIE
+from api.pages.session import local_path
+from broker.domain.account import Scope
+from tests.api.house import ADMIN_KEY, Home, House
+
+
+@pytest.fixture
+async def home(tmp_path: Path, migrated_sqlite: Path) -> AsyncIterator[Home]:
+    shutil.copy(migrated_sqlite, tmp_path / "broker.db")
+    async with House(tmp_path / "broker.db").open() as living:
+        yield living
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "", "/\t/evil.example",
+     "/ok\r\nSet-Cookie: a=b", "javascript:alert(1)", "/a\\b"],
+)  # fmt: skip
+def test_no_sign_in_leads_off_the_host(path: str) -> None:
+    assert local_path(path) == "/"
+
+
+@pytest.mark.parametrize("path", ["/", "/spend?interval=month&group_by=team", "/plans/plan-1"])
+def test_sign_in_leads_back(path: str) -> None:
+    assert local_path(path) == path
+
+
+async def test_strangers_are_sent_to_sign_in_and_back(home: Home) -> None:
+    client = home.client(None)
+    sent = await client.get("/spend?interval=month")
+    assert (sent.status_code, sent.headers["Location"]) == (
+        303,
+        "/signin?next=%2Fspend%3Finterval%3Dmonth",
+    )
+    for wish, end in (("/spend?interval=month", "/spend?interval=month"), ("//evil.example", "/")):
+        form = {"key": f" {ADMIN_KEY}\n", "next": wish}
+        answer = await client.post("/signin", data=form)
+        assert (answer.status_code, answer.headers["Location"]) == (303, end)
+    cookie = answer.headers["Set-Cookie"]
+    assert f"{SESSION_COOKIE}={ADMIN_KEY}" in cookie
+    assert {"HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"} <= set(cookie.split("; "))
+    assert "Secure" not in cookie
+
+
+async def test_over_https_the_cookie_is_secure(home: Home) -> None:
+    client = home.client(None)
+    answer = await client.post("https://broker/signin", data={"key": ADMIN_KEY})
+    assert "Secure" in answer.headers["Set-Cookie"]
+
+
+async def test_wrong_keys_and_other_sites_are_refused(home: Home) -> None:
+    client = home.client(None)
+    for form in ({"key": "broker_live_wrong"}, {"key": ""}, {}):
+        answer = await client.post("/signin", data=form)
+        assert answer.status_code == 401
+        assert "Set-Cookie" not in answer.headers
+        assert "unknown or was revoked" in answer.text
+    foreign = await client.post(
+        "/signin", data={"key": ADMIN_KEY}, headers={"Origin": "https://evil.example"}
+    )
+    assert foreign.status_code == 403
+    own = await client.post("/signin", data={"key": ADMIN_KEY}, headers={"Origin": "http://broker"})
+    assert own.status_code == 303
+
+
+async def test_words_of_strangers_are_escaped(home: Home) -> None:
+    client = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
+    evil = '"><script>alert(1)</script>'
+    for page in (
+        await client.get("/market", params={"gpu": evil}),
+        await client.get("/signin", params={"next": "/" + evil}),
+        await client.get("/plans/<script>alert(1)"),
+        await client.get("/spend", params={"interval": evil}),
+        await client.get("/spend", params={"from": evil, "group_by": evil}),
+    ):
+        assert "<script>" not in page.text
+        assert page.headers["Content-Type"].startswith("text/html")
+
+
+async def test_errors_are_pages(home: Home) -> None:
+    client = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
+    for path, status in (("/plans/nothing", 404), ("/plans?cursor=x", 422), ("/spend?interval=year", 422)):
+        answer = await client.get(path)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
+        assert "Back to the overview" in answer.text
+
+
+async def test_pages_show_what_the_key_may_see(home: Home) -> None:
+    key = await home.key("research", [Scope.SPEND_READ])
+    client = home.client(None, cookies={SESSION_COOKIE: key})
+    front = (await client.get("/")).text
+    assert 'href="/spend"' in front
+    assert 'href="/plans"' not in front
+    assert (await client.get("/spend")).status_code == 200
+    assert (await client.get("/plans")).status_code == 403
+    assert (await client.get("/reservations")).status_code == 403
+
+
+async def test_plans_in_every_state_have_a_page(home: Home) -> None:
+    client = await home.team("research")
+    plan = await home.plan(client)
+    visitor = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
+    page = await visitor.get(f"/plans/{plan['plan_id']}")
+    assert page.status_code == 200
+    assert "tune-8b" in page.text
+    await client.post(f"/v1/plans/{plan['plan_id']}/reserve")
+    held = await visitor.get("/reservations")
+    assert "tune-8b" in held.text
