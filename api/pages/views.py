@@ -177,14 +177,11 @@ def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
 
 def plan_cards(plan: Plan) -> tuple[Card, ...]:
     """Cost, saving, bound, unused and effort of a plan."""
-    saved = saved_usd(plan)
     unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
-    before = plan.cost_usd + (saved or ZERO)
-    part = f"{share(float(saved / before))} less" if saved and before else "that could not run"
     penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
     return (
         Card("Cost", usd(plan.cost_usd), penalty, lead=True),
-        Card("Saved against one shape", usd(saved), part, tone="good" if saved and saved > 0 else ""),
+        _saving_card(plan),
         Card("No plan costs less than", usd(plan.bound_usd), f"proven; gap {share(plan.gap)}"),
         Card("Paid but unused", usd(unused), "windows and minimum terms"),
         Card(
@@ -193,6 +190,19 @@ def plan_cards(plan: Plan) -> tuple[Card, ...]:
             f"{plan.candidates.kept:,} passed every gate, in {plan.solve_seconds:.1f} s",
         ),
     )
+
+
+def _saving_card(plan: Plan) -> Card:
+    """Against one shape for both phases; where that cannot run, against the cheapest habit that can."""
+    ran = {b.name: b.cost_usd for b in plan.baselines if b.cost_usd is not None}
+    if not ran:
+        return Card("Saved against other habits", DASH, "none of them could run")
+    habit = SPLIT_BASELINE if SPLIT_BASELINE in ran else min(ran, key=lambda name: ran[name])
+    before = ran[habit]
+    saved = before - plan.cost_usd
+    part = f"{share(float(saved / before))} less" if saved > 0 else "this habit costs no more"
+    name = "one shape" if habit == SPLIT_BASELINE else f"“{words(habit)}”"
+    return Card(f"Saved against {name}", usd(saved), part, tone="good" if saved > 0 else "")
 
 
 def kinds_of(plan: Plan) -> list[tuple[int, str]]:
@@ -248,6 +258,10 @@ def _word(offer: Offer, name: str) -> str:
     return offer.sku.gpu if name == "gpu" else str(getattr(offer, name))
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def market_card(feeds: Sequence[FeedHealth]) -> Card:
     """What is on sale now, and whether that is still true."""
     stale = sum(feed.stale_since is not None for feed in feeds)
@@ -265,13 +279,13 @@ def overview_cards(
     held = [row for row in reservations if row.is_open]
     nodes = sum(row.nodes for row in held)
     return (
-        Card("Planned spend", usd(cost), f"over {len(plans)} current plans", lead=True),
+        Card("Planned spend", usd(cost), _counted(len(plans), "current plan"), lead=True),
         Card(
             "Saved against one shape",
             usd(sum(saved, ZERO)) if saved else DASH,
             "one kind of node for training and serving alike",
             tone="good" if saved else "",
         ),
-        Card("Reservations open", str(len(held)), f"{nodes} nodes"),
+        Card("Reservations open", str(len(held)), _counted(nodes, "node")),
         market_card(feeds),
     )

@@ -20,6 +20,8 @@ from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, only_units
 
 MAX_RUNGS = 512
+ANY_KIND = -1
+CHOICES_A_ZONE = 3
 MAX_CHOICES = 96
 KINDS_ALONE = 12
 KINDS_MIXED = 5
@@ -122,6 +124,7 @@ def _built(
         kind: _by_price(case, kind, free)
         for kind in {k for ladder in ladders for k in (ladder.base, ladder.top)}
     }
+    by_kind[ANY_KIND] = _cheapest_of_zones(case, free)
     built = (_build(problem, case, free, time, ladder, by_kind) for ladder in ladders)
     return [b for b in built if b is not None]
 
@@ -132,6 +135,17 @@ def _by_price(case: FleetCase, kind: int, free: Ints) -> Ints:
     inside = np.flatnonzero((units.kind == kind) & (free[units.offer] >= units.nodes))
     order: Ints = inside[np.lexsort((case.units.offer[inside], case.units.usd_per_hour[inside]))]
     return order[:MAX_CHOICES]
+
+
+def _cheapest_of_zones(case: FleetCase, free: Ints) -> Ints:
+    """The few cheapest units of each zone, whatever their kind: what fills a zone that a kind is not sold in."""
+    units = case.units
+    order = np.lexsort((units.offer, units.usd_per_hour, units.zone))
+    order = order[free[units.offer[order]] >= units.nodes[order]]
+    zone = units.zone[order]
+    first = np.searchsorted(zone, zone)
+    chosen: Ints = order[np.arange(len(order)) - first < CHOICES_A_ZONE]
+    return chosen
 
 
 def _build(
@@ -150,6 +164,8 @@ def _build(
     needed = np.ones(len(demand), dtype=np.bool_)
     while needed.any():
         unit = _pick(problem, case, shelf, by_kind[ladder.kind(len(rungs))], needed, case.zones)
+        if unit is None and len(shelf.zones) < case.zones:
+            unit = _pick(problem, case, shelf, by_kind[ANY_KIND], needed, case.zones)
         if unit is None or len(rungs) >= MAX_RUNGS:
             return None
         estimate += _use_cost(problem, case, np.array([unit]), needed)[0]
