@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -71,7 +72,7 @@ def problem(
     detail: str,
     extra: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
+) -> Response:
     """A problem document. ``trace_id`` is also in the log's lines and in ``X-Request-Id``."""
     body = {
         "type": TYPE_BASE + kind.code,
@@ -90,10 +91,11 @@ def problem(
     wait_s = body.get("retry_after_s", kind.retry_after_s)
     if wait_s is not None:
         told["Retry-After"] = str(math.ceil(wait_s))
-    return JSONResponse(body, kind.status, told, media_type=MEDIA_TYPE)
+    # ASCII: what a caller sent may hold half a surrogate pair, which UTF-8 cannot say.
+    return Response(json.dumps(body), kind.status, told, media_type=MEDIA_TYPE)
 
 
-async def on_broker_error(request: Request, error: Exception) -> JSONResponse:
+async def on_broker_error(request: Request, error: Exception) -> Response:
     """Answers an error that was raised on purpose."""
     assert isinstance(error, errors.BrokerError)
     kind = kind_of(error)
@@ -116,7 +118,7 @@ async def on_broker_error(request: Request, error: Exception) -> JSONResponse:
     return problem(request, kind, str(error), extra)
 
 
-async def on_invalid_request(request: Request, error: Exception) -> JSONResponse:
+async def on_invalid_request(request: Request, error: Exception) -> Response:
     """Answers what FastAPI's own validation refuses, in the same form."""
     assert isinstance(error, RequestValidationError)
     problems = tuple(_field_problem(item, error.body) for item in error.errors())
@@ -135,7 +137,7 @@ def _field_problem(item: Mapping[str, Any], body: object) -> errors.FieldProblem
     return errors.FieldProblem(pointer_of(*item["loc"][1:]), found, item["msg"])
 
 
-async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
+async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answers unknown paths and methods."""
     assert isinstance(error, HTTPException)
     codes = {400: "invalid-input", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
@@ -153,7 +155,7 @@ def _allowed_methods(request: Request) -> list[str]:
     return [s["method"] for s in scopes if any(route.matches(s)[0] is Match.FULL for route in routes)]
 
 
-async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
+async def on_unexpected(request: Request, error: Exception) -> Response:
     """The boundary: logs what nobody foresaw and answers without its text."""
     log.error("unexpected error", path=request.url.path, exc_info=error)
     return problem(request, Kind(500, "internal", "Something went wrong"), "see the server's log")

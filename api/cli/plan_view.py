@@ -97,7 +97,7 @@ def _quality(plan: Plan) -> str:
     )
     if plan.bound_usd is None or plan.gap is None:
         return searched
-    return f"at most {percent(plan.gap)} above the proven bound {usd(plan.bound_usd)}; {searched}"
+    return f"within {percent(plan.gap)} of the best possible: no plan costs less than {usd(plan.bound_usd)}\n{searched}"
 
 
 def _saving(plan: Plan) -> Text | None:
@@ -142,7 +142,7 @@ def _placements(plan: Plan, width: int) -> Padding:
     table.add_column("capacity", overflow="fold")
     table.add_column("where", overflow="fold")
     table.add_column("when (UTC)", no_wrap=True)
-    table.add_column("cost, each\nnode-hour", justify="right", no_wrap=True)
+    table.add_column("cost\nper node-hour", justify="right", no_wrap=True)
     for workload, placements in _by_workload(plan).items():
         for index, placement in enumerate(placements):
             table.add_row(

@@ -18,6 +18,7 @@ from api.dependencies import (
     product_of,
 )
 from api.schemas.reservation import ReservationForm, ReservationRequest, reservation_to_document
+from broker.domain.errors import FieldProblem, InputError
 from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
@@ -29,7 +30,12 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
 
     async def act() -> Answer:
         reservation = await product_of(request).reservations.reserve_offer(
-            caller, wish.offer_id, wish.nodes, _utc(wish.start), _utc(wish.end), wish.workload
+            caller,
+            wish.offer_id,
+            wish.nodes,
+            _utc(wish.start, "/start"),
+            _utc(wish.end, "/end"),
+            wish.workload,
         )
         location = f"/v1/reservations/{reservation.reservation_id}"
         return json_answer(202, reservation_to_document(reservation), {"Location": location})
@@ -37,8 +43,12 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
     return await answer_once(request, caller, act)
 
 
-def _utc(instant: datetime | None) -> datetime | None:
-    return None if instant is None else instant.astimezone(UTC)
+def _utc(instant: datetime | None, pointer: str) -> datetime | None:
+    try:
+        return None if instant is None else instant.astimezone(UTC)
+    except OverflowError:
+        problem = FieldProblem(pointer, str(instant), "a time of this age")
+        raise InputError("request", (problem,)) from None
 
 
 @router.get("")

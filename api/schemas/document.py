@@ -23,6 +23,9 @@ MAX_DEPTH = 64
 MAX_MARKED_CHARACTERS = 4_000_000
 MAX_NUMBER_CHARACTERS = 64
 MAX_SHOWN = 20
+SAFE_OPENERS = 1000
+"""A text with fewer beginnings of a collection than this cannot nest too deep to be composed."""
+_OPENERS = ("[", "{", "- ", "-\t", "? ", "?\t")
 
 _INT = re.compile(r"[-+]?\d[\d_]*")
 _FLOAT = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -124,6 +127,7 @@ def read_document(text: str, source: str) -> Document:
     for documents too deep or too large.
     """
     try:
+        _require_shallow(text, source)
         root = yaml.CSafeLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         raise _malformed(source, error) from None
@@ -156,6 +160,23 @@ def _malformed(source: str, error: yaml.MarkedYAMLError) -> InputError:
     found = "malformed YAML (" + ", ".join(part for part in (error.context, error.problem) if part) + ")"
     line, column = (mark.line + 1, mark.column + 1) if mark is not None else (None, None)
     return InputError(source, (FieldProblem("", found, "YAML or JSON", line, column),))
+
+
+def _require_shallow(text: str, source: str) -> None:
+    """InputError for nesting beyond MAX_DEPTH: composing nodes recurses in C, where too deep is a crash."""
+    if sum(text.count(opener) for opener in _OPENERS) <= SAFE_OPENERS:
+        return
+    depth = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            mark = event.start_mark
+            found = f"more than {MAX_DEPTH} levels"
+            problem = FieldProblem("", found, "a document less deep", mark.line + 1, mark.column + 1)
+            raise InputError(source, (problem,))
 
 
 class _Walk:

@@ -10,6 +10,9 @@ from api.schemas.times import Instant, format_time
 from broker.domain.reservation import Reservation, ReservationState
 
 
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+
+
 class ReservationForm(BaseModel):
     """One reservation. ``end`` null: until released. The fields after ``reason`` are additions."""
 
@@ -50,11 +53,11 @@ class ReservationRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    offer_id: Annotated[str, Field(min_length=1)]
+    offer_id: Annotated[str, Field(min_length=1, max_length=500, pattern=PRINTABLE)]
     nodes: Annotated[int, Field(ge=1, le=10_000)]
     start: Instant | None = None
     end: Instant | None = None
-    workload: str | None = None
+    workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> ReservationRequest:
