@@ -55,8 +55,12 @@ def local_path(path: str) -> str:
 
 def require_same_origin(request: Request) -> None:
     """NotPermitted for a form that another site sends; browsers say where a form comes from."""
-    origin = request.headers.get("Origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if site is not None:
+        ours = site in {"same-origin", "none"}
+    else:
+        ours = origin is None or origin.partition("://")[2] == request.headers.get("Host")
+    if not ours:
         raise NotPermitted("this form was sent by another site")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -22,6 +22,7 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
+FARTHEST = timedelta(days=5 * 365)
 
 
 @router.post("", status_code=202, responses={202: {"model": ReservationForm}})
@@ -29,13 +30,11 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
     """Holds nodes of one offer, now or from a later time."""
 
     async def act() -> Answer:
-        reservation = await product_of(request).reservations.reserve_offer(
-            caller,
-            wish.offer_id,
-            wish.nodes,
-            _utc(wish.start, "/start"),
-            _utc(wish.end, "/end"),
-            wish.workload,
+        product = product_of(request)
+        now = product.clock.now()
+        start, end = _near(wish.start, "/start", now), _near(wish.end, "/end", now)
+        reservation = await product.reservations.reserve_offer(
+            caller, wish.offer_id, wish.nodes, start, end, wish.workload
         )
         location = f"/v1/reservations/{reservation.reservation_id}"
         return json_answer(202, reservation_to_document(reservation), {"Location": location})
@@ -43,12 +42,14 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
     return await answer_once(request, caller, act)
 
 
-def _utc(instant: datetime | None, pointer: str) -> datetime | None:
-    try:
-        return None if instant is None else instant.astimezone(UTC)
-    except OverflowError:
-        problem = FieldProblem(pointer, str(instant), "a time of this age")
-        raise InputError("request", (problem,)) from None
+def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | None:
+    """``instant`` in UTC; InputError for one that is years away: nobody sells that, it is a slip."""
+    if instant is None:
+        return None
+    if abs(instant.replace(tzinfo=UTC) - now) > FARTHEST:
+        expected = f"a time within {FARTHEST.days} days of now"
+        raise InputError("request", (FieldProblem(pointer, str(instant), expected),))
+    return instant.astimezone(UTC)
 
 
 @router.get("")

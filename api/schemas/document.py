@@ -174,9 +174,9 @@ def _require_shallow(text: str, source: str) -> None:
             depth -= 1
         if depth > MAX_DEPTH:
             mark = event.start_mark
+            place = (mark.line + 1, mark.column + 1) if mark is not None else ()
             found = f"more than {MAX_DEPTH} levels"
-            problem = FieldProblem("", found, "a document less deep", mark.line + 1, mark.column + 1)
-            raise InputError(source, (problem,))
+            raise InputError(source, (FieldProblem("", found, "a document less deep", *place),))
 
 
 class _Walk:

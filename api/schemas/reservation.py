@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from api.schemas.times import Instant, format_time
 from broker.domain.reservation import Reservation, ReservationState
 
-
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 
 

@@ -12,6 +12,9 @@ EXPECTED_TIME = "a time with its zone such as 2026-11-23T00:00:00Z, or a date"
 EXPECTED_START = f"{EXPECTED_TIME}, or one of now, today, tomorrow, next-monday"
 EXPECTED_RELATIVE = f"{EXPECTED_TIME}, or an offset from the horizon's start such as +2d or +36h"
 
+FIRST_YEAR, LAST_YEAR = 2000, 2200
+"""Times outside are mistakes; near the ends of the calendar no date could be reckoned with."""
+
 _OFFSET = re.compile(r"\+(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {
     "m": timedelta(minutes=1),
@@ -39,6 +42,8 @@ def parse_time(text: str) -> datetime:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError(EXPECTED_TIME) from None
+    if not FIRST_YEAR <= instant.year < LAST_YEAR:
+        raise ValueError(f"{EXPECTED_TIME}, from {FIRST_YEAR} on and before {LAST_YEAR}")
     if instant.tzinfo is not None:
         return instant.astimezone(UTC)
     if _DATE.fullmatch(text.strip()):
@@ -72,7 +77,10 @@ def parse_relative(text: str, horizon_start: datetime) -> datetime:
     """An instant, or an offset from ``horizon_start``: ``+90m``, ``+36h``, ``+2d``, ``+1w``."""
     offset = _OFFSET.fullmatch(text.strip())
     if offset is not None:
-        return horizon_start + float(offset[1]) * _UNITS[offset[2]]
+        try:
+            return horizon_start + float(offset[1]) * _UNITS[offset[2]]
+        except OverflowError:
+            raise ValueError(f"{EXPECTED_RELATIVE}, before {LAST_YEAR}") from None
     try:
         return parse_time(text)
     except ValueError:

@@ -20,6 +20,8 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.domain.window import require_utc
 from broker.ports import Page
 
+LARGEST_KEY = 2**63 - 1
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -36,9 +38,9 @@ def decode_cursor(cursor: str, key_type: type) -> tuple[datetime, Any]:
         padded = cursor + "=" * (-len(cursor) % 4)
         at, key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         instant = require_utc(datetime.fromisoformat(at), "cursor")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise _unreadable(cursor) from error
-    if type(key) is not key_type:
+    if type(key) is not key_type or (isinstance(key, int) and abs(key) > LARGEST_KEY):
         raise _unreadable(cursor)
     return instant, key
 

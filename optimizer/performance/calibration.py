@@ -8,13 +8,14 @@ unknown name fails the load. Units are in the names; shares are in [0, 1].
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
+FITTED = CONFIG.with_name("performance_fitted.toml")
 
 Table = Mapping[str, float]
 G = TypeVar("G")
@@ -126,11 +127,15 @@ class ServingRates:
     hbm_share_weights: float
     hbm_share_kv: float
     prefill_share: float
+    prefill_share_slope: float
     decode_share: float
     decode_share_moe: float
+    decode_share_slope: float
+    decode_attention_share: float
     roofline_norm: float
     layer_s: float
     moe_layer_s: float
+    moe_dispatch_s: float
     step_s: float
     reduce_start_s: Table
     reduce_share: float
@@ -139,10 +144,10 @@ class ServingRates:
     memory_share: float
     workspace_gib: float
     weight_bytes: Table
+    read_share: Table
     embedding_bytes: float
     kv_bytes: float
     batch_most: float
-    offline_batch_most: float
     prefill_tokens_most: float
     load_most: float
     batch_load_most: float
@@ -150,11 +155,27 @@ class ServingRates:
 
 
 @dataclass(frozen=True, slots=True)
+class Engine:
+    """A class of serving engines, as factors on the times of the shared physics.
+
+    ``overhead`` on launches and host time, ``busy`` on decode's roofline, ``prefill`` on prompts.
+    ``harness_s``: from the client's request to the first step. ``batch_most``: sequences in flight at
+    most when latency does not matter.
+    """
+
+    overhead: float
+    busy: float
+    prefill: float
+    harness_s: float
+    batch_most: float
+
+
+@dataclass(frozen=True, slots=True)
 class Queueing:
     """Waiting, and the ratio of percentiles to means."""
 
-    harness_s: float
     closed_loop_wait: float
+    closed_loop_power: float
     ttft_p95_idle: float
     ttft_p95_load: float
     ttft_p50_share: float
@@ -178,17 +199,16 @@ class ColdStart:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Half-widths (relative) of the 80 % interval, by regime."""
+    """Half-widths (relative) of the 80 % interval; serving tables are by regime."""
 
     training_dense: float
     training_moe: float
     training_unseen_gpu: float
     training_memory: float
     goodput: float
-    decode: float
-    throughput: float
-    ttft: float
-    ttft_idle: float
+    tokens_per_s: Table
+    itl: Table
+    ttft: Table
     serving_unseen_gpu: float
     kv: float
     cold_start: float
@@ -197,7 +217,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All constants. ``software`` by class name; ``software_by_framework`` maps words to classes."""
+    """All constants. ``software`` and ``engines`` by class name; words of rows map to classes."""
 
     compute: Compute
     network: Network
@@ -210,24 +230,45 @@ class Calibration:
     software: Mapping[str, Software]
     software_by_framework: Mapping[str, str]
     default_software: str
+    engines: Mapping[str, Engine]
+    engine_by_name: Mapping[str, str]
+    default_engine: str
     calibrated_gpus: frozenset[str]
 
     def software_of(self, framework: str) -> str:
         """The class of a framework's name; the default one when no word of it is known."""
-        lowered = framework.lower()
-        for word, name in self.software_by_framework.items():
-            if word in lowered:
-                return name
-        return self.default_software
+        return _first_word(framework.lower(), self.software_by_framework, self.default_software)
 
-    def with_value(self, group: str, name: str, value: float | Table) -> Calibration:
-        """A copy with one constant changed; ``group`` is a field, or ``software.<class>``."""
-        if group.startswith("software."):
-            key = group.removeprefix("software.")
-            changed = replace(self.software[key], **{name: value})  # type: ignore[arg-type]
-            return replace(self, software={**self.software, key: changed})
-        part = replace(getattr(self, group), **{name: value})
-        return replace(self, **{group: part})
+    def engine_of(self, source: str, name: str) -> str:
+        """The class of a serving engine; tuned benchmark submissions are told by their source."""
+        return _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
+
+    def value(self, path: str) -> float:
+        """One number by its path, such as ``serving.step_s`` or ``software.fsdp.slowdown``."""
+        part: Any = self
+        for name in path.split("."):
+            part = part[name] if isinstance(part, Mapping) else getattr(part, name)
+        return float(part)
+
+    def with_values(self, values: Mapping[str, float]) -> Calibration:
+        """A copy with the numbers at ``values``' paths changed. Raises AttributeError or KeyError."""
+        changed: Any = self
+        for path, number in values.items():
+            changed = _replaced(changed, path.split("."), number)
+        return cast("Calibration", changed)
+
+
+def _first_word(text: str, classes: Mapping[str, str], default: str) -> str:
+    return next((name for word, name in classes.items() if word in text), default)
+
+
+def _replaced(part: Any, path: Sequence[str], number: float) -> Any:
+    if not path:
+        return number
+    head, rest = path[0], path[1:]
+    if isinstance(part, Mapping):
+        return {**part, head: _replaced(part[head], rest, number)}
+    return replace(part, **{head: _replaced(getattr(part, head), rest, number)})
 
 
 def parse_calibration(data: Mapping[str, Any]) -> Calibration:
@@ -244,6 +285,9 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         software={name: _group(Software, data["software"], name) for name in data["software"]},
         software_by_framework=dict(data["software_by_framework"]),
         default_software=str(data["default_software"]),
+        engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
+        engine_by_name=dict(data["engine_by_name"]),
+        default_engine=str(data["default_engine"]),
         calibrated_gpus=frozenset(data["calibrated_gpus"]),
     )
 
@@ -268,5 +312,15 @@ def _value(group: str, key: str, entry: Mapping[str, Any]) -> float | Table:
 
 @cache
 def load_calibration() -> Calibration:
-    """The constants of ``config/performance.toml``."""
+    """The constants of ``config/performance.toml`` with the fitted ones of ``performance_fitted.toml``."""
+    priors = load_priors()
+    if not FITTED.exists():
+        return priors
+    fitted = tomllib.loads(FITTED.read_text())
+    return priors.with_values({**fitted["values"], **fitted["intervals"]})
+
+
+@cache
+def load_priors() -> Calibration:
+    """The constants of ``config/performance.toml`` alone: what literature and vendors say."""
     return parse_calibration(tomllib.loads(CONFIG.read_text()))

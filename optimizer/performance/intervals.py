@@ -38,20 +38,30 @@ def training_relative(moe: bool, known_gpu: bool, measured: bool, constants: Int
     }
 
 
-def serving_relative(known_gpu: bool, measured: bool, constants: Intervals) -> dict[str, float]:
+def serving_relative(batch: bool, known_gpu: bool, measured: bool, constants: Intervals) -> dict[str, float]:
     """Relative half-width of each serving metric."""
     more = 0.0 if known_gpu else constants.serving_unseen_gpu
-    rate = constants.measured if measured else constants.throughput + more
+    modelled = constants.tokens_per_s["offline"] + more
+    rate = constants.measured if measured else modelled
     return {
         "requests_per_s_per_replica": rate,
-        "ttft_p95_ms": constants.ttft + more,
-        "itl_p95_ms": constants.decode + more,
+        "ttft_p95_ms": constants.ttft["closed" if batch else "open"] + more,
+        "itl_p95_ms": constants.itl["closed"] + more,
         "tokens_per_s": rate,
         "memory_gb_per_gpu": constants.kv,
         "kv_tokens": constants.kv,
         "usd_per_million_tokens": rate,
         "cold_start_s": constants.cold_start,
     }
+
+
+def serving_row_relative(
+    regime: str, known_gpu: bool, constants: Intervals
+) -> tuple[float, float, float, float, float]:
+    """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime."""
+    more = 0.0 if known_gpu else constants.serving_unseen_gpu
+    ttft, itl = constants.ttft[regime] + more, constants.itl[regime] + more
+    return constants.tokens_per_s[regime] + more, ttft, ttft, itl, itl
 
 
 def provenance_of(measured: bool, known_gpu: bool) -> Provenance:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.calibration import Queueing
 from optimizer.performance.serving import DecodeStep, Prefill, ServedModel, concurrency, decode_step, prefill
 
 BISECTIONS = 44
@@ -155,6 +154,6 @@ def most_under(
     return load_at(served, lengths, low, batch_most, harness_s), possible
 
 
-def harness(constants: Queueing) -> Array:
+def harness(served: ServedModel) -> Array:
     """Time before the engine sees a request."""
-    return np.asarray(constants.harness_s, dtype=np.float64)
+    return np.asarray(served.engine.harness_s, dtype=np.float64)

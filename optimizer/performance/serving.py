@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.performance.arrays import Array, as_array, smooth_max
-from optimizer.performance.calibration import Calibration, ServingRates
+from optimizer.performance.calibration import Calibration, Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.shapes import Shapes, seen_context
+
+REFERENCE_PEAK = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,12 @@ class ServedModel:
     replica: Replica
     hw: Hardware
     calibration: Calibration
+    engine_class: str | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine's factors; the default class where none is named."""
+        return self.calibration.engines[self.engine_class or self.calibration.default_engine]
 
     @property
     def rates(self) -> ServingRates:
@@ -137,15 +145,36 @@ def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep
     weights = _weight_read_s(served, here)
     cached = seen_context(shapes, context) * cache_bytes_per_token(served) * replica.pp
     cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
-    share = np.where(shapes.experts > 0, rates.decode_share_moe, rates.decode_share)
-    flops = 2.0 * shapes.active_matrix_params * np.maximum(here / replica.dp, 1.0 / replica.dp) / replica.tp
-    compute = flops / (served.product_peak * share * _quantised(served))
+    compute = _decode_products_s(served, here / replica.dp, mine * seen_context(shapes, context))
     links = _reduce_s(served, mine)
-    overhead = shapes.layers * rates.layer_s + shapes.moe_layers * rates.moe_layer_s + rates.step_s
-    overhead = overhead + (replica.pp - 1.0) * rates.pipeline_hop_s
+    overhead = launch_s(served) + (replica.pp - 1.0) * rates.pipeline_hop_s
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
-    busy = smooth_max(weights + cache, compute, rates.roofline_norm)
+    busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
     return DecodeStep((busy + links + overhead) * slow, weights, cache, compute, links, overhead)
+
+
+def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array:
+    """Products of a step of ``tokens`` tokens a rank that see ``keys`` cached tokens in all."""
+    shapes, rates, hw = served.shapes, served.rates, served.hw
+    share = np.where(shapes.experts > 0, rates.decode_share_moe, rates.decode_share)
+    flops = 2.0 * shapes.active_matrix_params * np.maximum(tokens, 1.0 / served.replica.dp)
+    linear = flops / (served.product_peak * _faded(share, served, rates.decode_share_slope))
+    wide = np.maximum(hw.peak["bf16"], hw.peak["fp16"]) * rates.decode_attention_share
+    attention = 4.0 * keys * shapes.decode_width * shapes.layers / wide
+    return (linear / _quantised(served) + attention) / served.replica.tp
+
+
+def _faded(share: Array, served: ServedModel, slope: float) -> Array:
+    """Share of peak that products reach: faster units are harder to fill."""
+    return np.minimum(share * np.power(served.product_peak / REFERENCE_PEAK, -slope), 0.9)
+
+
+def launch_s(served: ServedModel) -> Array:
+    """Host time, launches and small kernels of one step, and the starts of expert dispatch."""
+    shapes, rates = served.shapes, served.rates
+    dispatch = rates.moe_dispatch_s * np.log2(served.replica.tp * served.replica.dp)
+    moe = shapes.moe_layers * (rates.moe_layer_s + dispatch)
+    return (shapes.layers * rates.layer_s + moe + rates.step_s) * served.engine.overhead
 
 
 def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
@@ -155,13 +184,13 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     seen = seen_context(shapes, input_tokens)
     quadratic = 2.0 * input_tokens * seen * shapes.attention_width * shapes.layers
     wide = np.maximum(hw.peak["bf16"], hw.peak["fp16"])
-    compute = linear / (served.product_peak * rates.prefill_share * _quantised(served))
-    compute = (compute + quadratic / (wide * rates.prefill_share)) / replica.tp
+    share = _faded(as_array(rates.prefill_share), served, rates.prefill_share_slope)
+    compute = linear / (served.product_peak * share * _quantised(served))
+    compute = (compute + quadratic / (wide * rates.prefill_share)) / replica.tp * served.engine.prefill
     read = _weight_read_s(served, input_tokens)
     links = _reduce_s(served, input_tokens)
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
-    launch = shapes.layers * rates.layer_s + shapes.moe_layers * rates.moe_layer_s + rates.step_s
-    latency = (smooth_max(compute, read, rates.roofline_norm) + links + launch) * slow
+    latency = (smooth_max(compute, read, rates.roofline_norm) + links + launch_s(served)) * slow
     return Prefill(latency=latency, work=(compute + links) * slow / (replica.pp * replica.dp))
 
 
@@ -177,7 +206,9 @@ def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
     lookup = served.shapes.embedding_params - served.shapes.head_params
     read = (dense - lookup * served.rates.embedding_bytes) / served.replica.tp
     touched = experts_touched(served.shapes, tokens) / np.maximum(served.shapes.experts, 1.0)
-    read = read + experts * touched / (served.replica.tp * served.replica.dp)
+    table, form = served.rates.read_share, served.number_format
+    read = read / table[form.dense]
+    read = read + experts * touched / (served.replica.tp * served.replica.dp * table[form.experts])
     return read / (served.hw.hbm_bytes_per_s * served.rates.hbm_share_weights)
 
 

@@ -128,7 +128,7 @@ class ServingCore:
         batch = isinstance(workload, Batch)
         rates = self.calibration.serving
         limit = batch_limit(
-            served, lengths_of(workload), rates.offline_batch_most if batch else rates.batch_most
+            served, lengths_of(workload), served.engine.batch_most if batch else rates.batch_most
         )
         load, possible = most_under(
             served,
@@ -136,7 +136,7 @@ class ServingCore:
             objective_of(workload),
             limit,
             rates.batch_load_most if batch else rates.load_most,
-            harness(self.calibration.queueing),
+            harness(served),
         )
         dense, experts = weight_bytes(served)
         start = cold_start_s(dense + experts, replica.gpus, self.calibration.coldstart)
@@ -174,7 +174,9 @@ class ServingCore:
             load = self._measured_load(workload, precision, replica, hw, most, measured)
         value = self._metrics(workload, most, load, rate, hw, usd_per_replica_hour)
         known = bool(hw.calibrated[0])
-        relative = serving_relative(known, measured is not None, self.calibration.intervals)
+        relative = serving_relative(
+            isinstance(workload, Batch), known, measured is not None, self.calibration.intervals
+        )
         return with_interval(value, relative, provenance_of(measured is not None, known))
 
     def _measured_load(
@@ -188,7 +190,7 @@ class ServingCore:
     ) -> Load:
         """Latencies of the model at the measured rate, as far as the model thinks it can follow."""
         served = self._served(workload, precision, replica, hw)
-        start = harness(self.calibration.queueing)
+        start = harness(served)
         limit = np.maximum(most.batch_most, 1.0)
         return load_at_rate(served, lengths_of(workload), as_array([rate]), limit, start)[0]
 

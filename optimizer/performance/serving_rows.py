@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.queueing import Lengths, Load, batch_limit, harness, load_at, load_at_rate
-from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, decode_step, prefill
+from optimizer.performance.intervals import serving_row_relative
+from optimizer.performance.prediction import Prediction
+from optimizer.performance.queueing import Lengths
+from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
+from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity
 from optimizer.performance.shapes import stack_shapes
 
 METRICS = (
@@ -46,6 +49,8 @@ WEIGHT_WORDS = {
     "int8": "int8",
     "int8-w8a16": "int8",
 }
+USUAL_INPUT_TOKENS = 512.0
+TENSOR = (1, 2, 4, 8)
 CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp16": 2.0, "bf16": 2.0, "": 2.0}
 
 
@@ -68,10 +73,17 @@ class ServingRow:
     regime: str
     batch: float
     request_rate: float
+    requests: float
+    engine: str
+    layout_given: bool
+    note: str
 
 
 def read_row(
-    row: Mapping[str, str], gpus: Mapping[str, GpuSpec], models: Mapping[str, ModelShape]
+    row: Mapping[str, str],
+    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
 ) -> ServingRow:
     """A CSV row in the core's words. Raises Unreadable."""
     spec = gpus.get(row.get("gpu", ""))
@@ -100,11 +112,15 @@ def read_row(
         experts=experts,
         products=_products(dense),
         kv_bytes=CACHE_BYTES.get(row.get("kv_precision", "").strip().lower(), 2.0),
-        input_tokens=number(row, "isl") or 1.0,
+        input_tokens=number(row, "isl") or USUAL_INPUT_TOKENS,
         output_tokens=max(number(row, "osl") or 1.0, 1.0),
         regime=regime,
         batch=_size(row, regime),
         request_rate=_rate(row, regime),
+        requests=number(row, "num_requests") or np.inf,
+        engine=calibration.engine_of(row.get("source", ""), row.get("engine", "")),
+        layout_given=number(row, "tp") is not None,
+        note="" if number(row, "isl") else f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed",
     )
 
 
@@ -145,41 +161,61 @@ def _rate(row: Mapping[str, str], regime: str) -> float:
 
 def predict_serving(
     rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
-) -> list[dict[str, str]]:
-    """Predictions in the order of ``rows``; rows of one format and regime are computed together."""
-    out: list[dict[str, str]] = [{} for _ in rows]
-    groups: dict[tuple[str, str, str, str], list[int]] = {}
-    for index, row in enumerate(rows):
-        groups.setdefault((row.dense, row.experts, row.products, row.regime), []).append(index)
-    for (_, _, _, regime), members in groups.items():
-        results = _predict_group([rows[i] for i in members], regime, calibration, gpus)
-        for index, result in zip(members, results, strict=True):
-            out[index] = result
-    return out
+) -> list[Prediction]:
+    """Predictions in the order of ``rows``; rows of one format, engine and regime are computed together.
+
+    A row without a layout is computed in every tensor degree; the one of the largest capacity stands.
+    """
+    ways = [(index, way) for index, row in enumerate(rows) for way in _ways(row)]
+    found: list[tuple[float, Prediction] | None] = [None] * len(rows)
+    groups: dict[tuple[str, str, str, str, str], list[int]] = {}
+    for place, (_, way) in enumerate(ways):
+        key = (way.dense, way.experts, way.products, way.engine, way.regime)
+        groups.setdefault(key, []).append(place)
+    for members in groups.values():
+        results = _predict_group([ways[i][1] for i in members], calibration, gpus)
+        for place, result in zip(members, results, strict=True):
+            index = ways[place][0]
+            best = found[index]
+            if best is None or result[0] > best[0]:
+                found[index] = result
+    return [entry[1] for entry in found if entry is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Arrays over the rows of a group; tokens/s of one copy, times in seconds, nan where not defined."""
+def _ways(row: ServingRow) -> list[ServingRow]:
+    if row.layout_given:
+        return [row]
+    total = round(row.tp * row.pp * row.dp * row.copies)
+    degrees = [tp for tp in TENSOR if total % (tp * row.pp * row.dp) == 0]
+    per_copy = [(tp, tp * row.pp * row.dp) for tp in degrees]
+    return [
+        replace(row, tp=tp, copies=total / gpus, sku=_resized(row.sku, gpus)) for tp, gpus in per_copy
+    ] or [row]
 
-    tokens_per_s: Array
-    ttft_p50_s: Array
-    ttft_p95_s: Array
-    tpot_p50_s: Array
-    tpot_p95_s: Array
-    stable: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+def _resized(sku: Sku, gpus: int) -> Sku:
+    return replace(sku, gpus_per_node=max(1, min(gpus, 8)))
 
 
 def _predict_group(
-    rows: Sequence[ServingRow], regime: str, calibration: Calibration, gpus: Mapping[str, GpuSpec]
-) -> list[dict[str, str]]:
+    rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
+) -> list[tuple[float, Prediction]]:
+    """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
     served = _served(rows, calibration, gpus)
     lengths = Lengths(as_array([r.input_tokens for r in rows]), as_array([r.output_tokens for r in rows]))
-    asked = as_array([row.batch for row in rows]) / as_array([row.copies for row in rows])
-    answer = _ANSWERS[regime](served, lengths, asked, as_array([r.request_rate / r.copies for r in rows]))
+    copies = as_array([row.copies for row in rows])
+    asked = Asked(
+        as_array([row.batch for row in rows]) / copies,
+        as_array([row.request_rate for row in rows]) / copies,
+        as_array([row.requests for row in rows]) / copies,
+    )
+    answer = ANSWERS[rows[0].regime](served, lengths, asked)
     fits = cache_tokens(served) >= lengths.input_tokens + lengths.output_tokens
+    searched = not all(row.layout_given for row in rows)
+    most = capacity(served, lengths) * copies if searched else copies
     return [
-        _written(row, answer, index, bool(fits[index]), regime, calibration) for index, row in enumerate(rows)
+        (float(most[index]), _prediction(row, answer, index, bool(fits[index]), calibration))
+        for index, row in enumerate(rows)
     ]
 
 
@@ -189,95 +225,14 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     hw = build_hardware(kinds, gpus, calibration).take(np.asarray([place[row.sku] for row in rows]))
     replica = Replica(*(as_array([getattr(row, name) for row in rows]) for name in ("tp", "pp", "dp")))
     form = Format(rows[0].dense, rows[0].experts, as_array([r.kv_bytes for r in rows]), rows[0].products)
-    return ServedModel(stack_shapes([row.model for row in rows]), form, replica, hw, calibration)
+    shapes = stack_shapes([row.model for row in rows])
+    return ServedModel(shapes, form, replica, hw, calibration, rows[0].engine)
 
 
-def _closed(served: ServedModel, lengths: Lengths, asked: Array, rate: Array) -> _Answer:
-    """``asked`` requests always in flight: those beyond the cache wait a share of an answer's time."""
-    constants = served.calibration.queueing
-    most = np.maximum(batch_limit(served, lengths, served.rates.offline_batch_most), 1.0)
-    batch = np.minimum(np.maximum(asked, 1.0), most)
-    load = load_at(served, lengths, batch, most, harness(constants))
-    first = prefill(served, lengths.input_tokens)
-    together = constants.closed_loop_wait * np.sqrt(np.maximum(batch - 1.0, 0.0)) * first.work
-    queue = np.maximum(asked - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
-    return _answer(load, lengths, together + queue, constants.ttft_p95_idle)
-
-
-def _answer(load: Load, lengths: Lengths, wait: Array, tail: float) -> _Answer:
-    return _Answer(
-        load.requests_per_s * lengths.output_tokens,
-        load.ttft_p50_s + wait,
-        load.ttft_p95_s + tail * wait,
-        load.itl_p50_s,
-        load.itl_p95_s,
-        np.ones_like(wait, dtype=np.bool_),
-    )
-
-
-def _offline(served: ServedModel, lengths: Lengths, asked: Array, rate: Array) -> _Answer:
-    most = np.maximum(batch_limit(served, lengths, served.rates.offline_batch_most), 1.0)
-    load = load_at(served, lengths, most, most, harness(served.calibration.queueing))
-    unknown = np.full_like(most, np.nan)
-    return _Answer(
-        load.requests_per_s * lengths.output_tokens,
-        unknown,
-        unknown,
-        load.itl_p50_s,
-        load.itl_p95_s,
-        np.ones_like(most, dtype=np.bool_),
-    )
-
-
-def _open(served: ServedModel, lengths: Lengths, asked: Array, rate: Array) -> _Answer:
-    most = np.maximum(batch_limit(served, lengths, served.rates.offline_batch_most), 1.0)
-    load, stable = load_at_rate(served, lengths, rate, most, harness(served.calibration.queueing))
-    found = _answer(load, lengths, np.zeros_like(most), 1.0)
-    tokens = np.minimum(found.tokens_per_s, rate * lengths.output_tokens)
-    return _Answer(tokens, found.ttft_p50_s, found.ttft_p95_s, found.tpot_p50_s, found.tpot_p95_s, stable)
-
-
-def _static(served: ServedModel, lengths: Lengths, asked: Array, rate: Array) -> _Answer:
-    """A fixed batch from prefill to the last token, nothing joins."""
-    first = prefill(served, lengths.input_tokens)
-    step = decode_step(served, asked, lengths.mean_context).total
-    begin = first.latency + (asked - 1.0) * first.work * served.replica.pp
-    tokens = asked * lengths.output_tokens / (begin + (lengths.output_tokens - 1.0) * step)
-    return _Answer(tokens, begin, begin, step, step, np.ones_like(step, dtype=np.bool_))
-
-
-def _single(served: ServedModel, lengths: Lengths, asked: Array, rate: Array) -> _Answer:
-    """One request at a time."""
-    constants = served.calibration.queueing
-    first = prefill(served, lengths.input_tokens).latency + harness(constants)
-    step = decode_step(served, np.ones_like(first), lengths.mean_context).total
-    tokens = lengths.output_tokens / (first + (lengths.output_tokens - 1.0) * step)
-    return _Answer(
-        tokens,
-        first,
-        first * constants.ttft_p95_idle,
-        step,
-        step * constants.itl_p95_idle,
-        np.ones_like(step, dtype=np.bool_),
-    )
-
-
-_ANSWERS = {"closed": _closed, "offline": _offline, "open": _open, "static": _static, "single": _single}
-
-
-def _written(
-    row: ServingRow, answer: _Answer, index: int, fits: bool, regime: str, calibration: Calibration
-) -> dict[str, str]:
-    intervals = calibration.intervals
-    more = 0.0 if row.sku.gpu in calibration.calibrated_gpus else intervals.serving_unseen_gpu
-    ttft = intervals.ttft_idle if regime in {"single", "static"} else intervals.ttft
-    spread = (
-        intervals.throughput + more,
-        ttft + more,
-        ttft + more,
-        intervals.decode + more,
-        intervals.decode + more,
-    )
+def _prediction(
+    row: ServingRow, answer: Answer, index: int, fits: bool, calibration: Calibration
+) -> Prediction:
+    known = row.sku.gpu in calibration.calibrated_gpus
     values = (
         float(answer.tokens_per_s[index]) * row.copies,
         1e3 * float(answer.ttft_p50_s[index]),
@@ -285,11 +240,14 @@ def _written(
         1e3 * float(answer.tpot_p50_s[index]),
         1e3 * float(answer.tpot_p95_s[index]),
     )
-    note = "" if answer.stable[index] else "over capacity: the state at the limit is given"
-    written = {"fits": "true" if fits else "false", "note": note}
-    for name, value, share in zip(METRICS, values, spread, strict=True):
-        if np.isfinite(value):
-            written[name] = f"{value:.6g}"
-            written[f"{name}_low"] = f"{value / (1 + share):.6g}"
-            written[f"{name}_high"] = f"{value * (1 + share):.6g}"
-    return written
+    stable = bool(answer.stable[index])
+    notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
+    return Prediction(
+        values=dict(zip(METRICS, values, strict=True)),
+        spread=dict(
+            zip(METRICS, serving_row_relative(row.regime, known, calibration.intervals), strict=True)
+        ),
+        fits=fits,
+        note="; ".join(note for note in notes if note),
+        stable=stable,
+    )

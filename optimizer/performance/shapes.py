@@ -20,7 +20,8 @@ class Shapes:
 
     ``layer_params``: matrix parameters that one token meets in an average layer (active experts only),
     ``expert_layer_params`` of it in routed experts. ``params`` = ``dense_params`` + ``expert_params``.
-    ``attention_width``: mean of the query·key and value widths over all heads. ``kv_elements``: cached
+    ``attention_width``: mean of the query·key and value widths over all heads; ``decode_width`` the same
+    against the cache (latent width for MLA, absorbed form). ``kv_elements``: cached
     numbers per token; ``cache_groups``: ranks that can share them without copies. ``windowed_share``: share
     of caching layers that see ``window`` tokens only.
     """
@@ -43,6 +44,7 @@ class Shapes:
     moe_layers: Array
     experts: Array
     active_experts: Array
+    decode_width: Array
     kv_elements: Array
     cache_groups: Array
     window: Array
@@ -113,7 +115,9 @@ def _attention(model: ModelShape) -> dict[str, float]:
     caching = _caching_layers(model)
     full = model.full_attn_layers if model.full_attn_layers is not None else caching
     windowed = 1.0 - min(full, caching) / caching if model.sliding_window else 0.0
+    cached = model.kv_lora_rank + model.qk_rope_dim / 2 if mla else (scores + values) / 2
     return {
+        "decode_width": model.heads * cached * caching / model.layers,
         "attention_width": model.heads * (scores + values) / 2 * caching / model.layers,
         "kv_width": model.kv_elements_per_token / max(1, model.layers),
         "kv_elements": float(model.kv_elements_per_token),

@@ -24,6 +24,7 @@ from optimizer.performance.layouts import (
     Row,
     stack_layouts,
 )
+from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training import step
@@ -86,9 +87,9 @@ def read_row(
 
 def predict_training(
     rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
-) -> list[dict[str, str]]:
+) -> list[Prediction]:
     """Predictions in the order of ``rows``; rows of one format and software class are computed together."""
-    out: list[dict[str, str]] = [{} for _ in rows]
+    out = [Prediction()] * len(rows)
     groups: dict[tuple[str, str, bool], list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault((row.number_format, row.software, row.adapters), []).append(index)
@@ -102,7 +103,7 @@ def predict_training(
 
 def _predict_group(
     rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
-) -> list[dict[str, str]]:
+) -> list[Prediction]:
     counts = [len(row.layouts) for row in rows]
     owner = np.repeat(np.arange(len(rows)), counts)
     owners = owner.tolist()
@@ -128,7 +129,7 @@ def _predict_group(
         mine = np.flatnonzero(owner == index)
         best = int(mine[np.argmin(rank[mine])])
         if not np.isfinite(rank[best]):
-            results.append(blank("no layout divides GPUs and batch"))
+            results.append(Prediction(note="no layout divides GPUs and batch"))
             continue
         step_s = float(found.total[best])
         peak = float(hw.peak[row.number_format][best]) * row.gpus
@@ -138,13 +139,13 @@ def _predict_group(
             "pred_mfu": float(flops[best]) / step_s / peak,
             "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
         }
-        results.append(_written(row, values, bool(found.fits[best]), calibration))
+        results.append(_prediction(row, values, bool(found.fits[best]), calibration))
     return results
 
 
-def _written(
+def _prediction(
     row: TrainingRow, values: Mapping[str, float], fits: bool, calibration: Calibration
-) -> dict[str, str]:
+) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
     relative = training_relative(row.model.is_moe, known, measured=False, constants=calibration.intervals)
     spread = {
@@ -153,17 +154,7 @@ def _written(
         "pred_mfu": relative["mfu"],
         "pred_mem_gib": relative["memory_gb_per_gpu"],
     }
-    written = {"fits": "true" if fits else "false", "note": "; ".join(row.notes)}
-    for name, value in values.items():
-        written[name] = f"{value:.6g}"
-        written[f"{name}_low"] = f"{value / (1 + spread[name]):.6g}"
-        written[f"{name}_high"] = f"{value * (1 + spread[name]):.6g}"
-    return written
-
-
-def blank(note: str) -> dict[str, str]:
-    """A row without predictions, and why."""
-    return {"note": note}
+    return Prediction(values, spread, fits, "; ".join(row.notes))
 
 
 def _model(row: Mapping[str, str], models: Mapping[str, ModelShape]) -> tuple[ModelShape, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns import in_cents
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_bound import FleetBound, bound_fleet
+from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
-from optimizer.placement.ladders import time_of
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.runs import RunCandidates, build_run_candidates
 from optimizer.placement.units import FleetCase, build_fleet_case
@@ -82,6 +82,7 @@ def build_candidates(problem: Problem, estimates: Estimates, *, bounded: bool = 
         if case.log.obstacle is None and not bounds[name].feasible:
             spread = case.service.redundancy.zones > 1
             case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
+    fleets = {n: replace(case, spare_rates=bounds[n].spare_rates) for n, case in fleets.items()}
     return Candidates(problem, estimates, runs, fleets, bounds)
 
 

@@ -27,7 +27,7 @@ def least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int) -
         inside = np.flatnonzero(zone == name)
         without, within = cover, np.full_like(cover, np.inf)
         for unit in inside:
-            for count in _parts(int(most[unit]), int(steps[unit])):
+            for count in part_sizes(int(most[unit]), int(steps[unit]), GRID):
                 gain, price = count * int(steps[unit]), count * float(cost[unit])
                 within = np.minimum(within, _shifted(np.minimum(without, within), gain) + price)
         lifted = np.full_like(cover, np.inf)
@@ -38,9 +38,9 @@ def least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int) -
     return found
 
 
-def _parts(most: int, steps: int) -> Iterator[int]:
+def part_sizes(most: int, steps: int, grid: int) -> Iterator[int]:
     """Counts that sum to any number up to the useful most (binary splitting)."""
-    left = min(most, GRID // max(1, steps) + 2)
+    left = min(most, grid // max(1, steps) + 2)
     part = 1
     while left > 0:
         take = min(part, left)

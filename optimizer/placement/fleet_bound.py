@@ -11,18 +11,17 @@ J steps of g, H hours.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from optimizer.placement.cover import GRID, least_cover
+from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, Units, only_units
 
 MAX_STEPS = 64
-MAX_RATES = 12
 MAX_BASES = 12
 MAX_BASE_RATES = 6
 MAX_BASE_STEPS = 40
@@ -56,7 +55,8 @@ class FleetBound:
 
     ``layers`` are the ways to commit, of which every fleet is one; ``relaxed`` is a bound over all of them.
     ``in_hours``: everything is billed in whole hours of the grid; ``in_cents``: and each of those costs
-    whole cents, so that amounts between two cents cannot occur.
+    whole cents, so that amounts between two cents cannot occur. ``spare_rates``: the largest replica's rates
+    at which some demand is cheapest to cover.
     """
 
     layers: tuple[Layer, ...]
@@ -66,6 +66,7 @@ class FleetBound:
     longest_cold_s: float = 0.0
     in_hours: bool = False
     in_cents: bool = False
+    spare_rates: tuple[float, ...] = ()
 
     def from_due(self, due_s: float) -> float:
         """Least cost when traffic is due from ``due_s`` for a fleet with the slowest start of all.
@@ -98,16 +99,16 @@ def bound_fleet(problem: Problem, case: FleetCase) -> FleetBound:
     units, hours = case.units, len(case.demand)
     if not len(units):
         return FleetBound((), None, hours)
-    step = max(float(case.demand.max()) + case.spare * float(units.largest.max()), 1e-12) / GRID
     in_full = owed_in_full(problem, units)
-    relaxed = _path_layer(problem, _relaxed_sketch(case, step), step, MAX_STEPS)
-    layers: tuple[Layer, ...] = (relaxed,)
+    relaxed, rates = _relaxed_sketch(case)
+    layer = _path_layer(problem, relaxed, MAX_STEPS)
+    layers: tuple[Layer, ...] = (layer,)
     if in_full.any():
-        layers = _layers(problem, list(_sketches(problem, case, in_full, step)), step)
+        layers = _layers(problem, list(_sketches(problem, case, in_full)))
     in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
     in_cents = in_hours and _whole_cents(problem, case)
     cold = (float(units.cold_s.min()), float(units.cold_s.max()))
-    return FleetBound(layers, relaxed, hours, *cold, in_hours, in_cents)
+    return FleetBound(layers, layer, hours, *cold, in_hours, in_cents, rates)
 
 
 def owed_in_full(problem: Problem, units: Units) -> Bools:
@@ -124,30 +125,34 @@ class _Sketch:
     rest: FleetCase
     cover: Floats
     needs: Ints
+    step: float
 
 
-def _relaxed_sketch(case: FleetCase, step: float) -> _Sketch:
-    """Every unit by the hour, with zones and spares."""
+def _relaxed_sketch(case: FleetCase) -> tuple[_Sketch, tuple[float, ...]]:
+    """Every unit by the hour, with zones and spares; and the rates of the largest replica that decide it."""
+    step = max(float(case.demand.max()), 1e-12) / GRID
     needs = np.minimum(np.floor(case.demand / step * (1 - 1e-9)), GRID).astype(np.int64)
-    return _Sketch(0.0, case, _net_cover(case, step), needs)
+    cover, rates = net_cover(case, step, needs)
+    return _Sketch(0.0, case, cover, needs, step), rates
 
 
-def _sketches(problem: Problem, case: FleetCase, in_full: Bools, step: float) -> Iterator[_Sketch]:
+def _sketches(problem: Problem, case: FleetCase, in_full: Bools) -> Iterator[_Sketch]:
     """No commitment in full, then each amount of them, by the zones that they stand in."""
     flexible = only_units(case, ~in_full)
     if len(flexible.units):
-        yield _relaxed_sketch(flexible, step)
+        yield _relaxed_sketch(flexible)[0]
+    step = max(float(case.demand.max()) + case.spare * float(case.units.largest.max()), 1e-12) / GRID
     for low, high in _rate_groups(case.units.largest, MAX_BASE_RATES if case.spare else 1):
         small = case.units.largest <= high
         committed, rest = only_units(case, in_full & small), only_units(case, ~in_full & small)
         needs = np.floor((case.demand + case.spare * low) / step * (1 - 1e-9)).astype(np.int64)
         for zones in range(1, case.zones + 1):
-            cover = _gross_cover(rest, step, zones=case.zones - zones)
+            cover = gross_cover(rest, step, zones=case.zones - zones)
             for owed, rate in _bases(problem, committed, step, zones):
-                yield _Sketch(owed, rest, cover, np.clip(needs - rate, 0, GRID))
+                yield _Sketch(owed, rest, cover, np.clip(needs - rate, 0, GRID), step)
 
 
-def _layers(problem: Problem, sketches: list[_Sketch], step: float) -> tuple[Layer, ...]:
+def _layers(problem: Problem, sketches: list[_Sketch]) -> tuple[Layer, ...]:
     """The most promising sketches with their paths, the others by their hourly prices alone."""
     flat = [_flat_layer(problem, sketch) for sketch in sketches]
     order = sorted(range(len(flat)), key=lambda i: (_whole_usd(flat[i]), i))
@@ -155,7 +160,7 @@ def _layers(problem: Problem, sketches: list[_Sketch], step: float) -> tuple[Lay
     for index in order:
         layer = flat[index]
         if _whole_usd(layer) < best:
-            layer = _path_layer(problem, sketches[index], step, MAX_BASE_STEPS)
+            layer = _path_layer(problem, sketches[index], MAX_BASE_STEPS)
             best = min(best, _whole_usd(layer))
         layers.append(layer)
     return tuple(layers)
@@ -181,15 +186,17 @@ def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterat
         return
     units, table = case.units, problem.table
     owed = units.nodes * table.node_cost_usd(units.offer, np.zeros(len(units), dtype=np.int64))
-    cover = least_cover(_steps(units.requests_per_s, step), owed, units.most, units.zone, zones)
+    cover = least_cover(in_steps(units.requests_per_s, step), owed, units.most, units.zone, zones)
     price, _, most = _steps_of(cover, MAX_BASES)
     yield from ((float(p), int(m)) for p, m in zip(price, most, strict=True))
 
 
-def _path_layer(problem: Problem, sketch: _Sketch, step: float, steps: int) -> Layer:
+def _path_layer(problem: Problem, sketch: _Sketch, steps: int) -> Layer:
     price, low, high = _steps_of(sketch.cover, steps)
     starting = _start_costs(problem, sketch.rest)
-    jumps = _jumps(low, high, _start_cover(sketch.rest, starting, step), float(starting.min(initial=np.inf)))
+    jumps = _jumps(
+        low, high, _start_cover(sketch.rest, starting, sketch.step), float(starting.min(initial=np.inf))
+    )
     onward = _shortest_path(price, jumps, high, sketch.needs, _hour_lengths(problem, len(sketch.needs)))
     return Layer(sketch.base_usd, price, high, sketch.needs, onward)
 
@@ -211,77 +218,9 @@ def _hour_lengths(problem: Problem, hours: int) -> Floats:
     return lengths
 
 
-def _steps(rate: Floats, step: float) -> Ints:
-    return np.minimum(np.ceil(rate / step * (1 - 1e-9)), GRID).astype(np.int64)
-
-
-def _net_cover(case: FleetCase, step: float) -> Floats:
-    """The price g over net rate: with spares, the least over what the largest replica in the fleet may be.
-
-    Replicas larger than some level need at least that level's spare; levels are thinned to the lower
-    ends of at most ``MAX_RATES`` groups, which only lowers the cost.
-    """
-    if case.spare == 0:
-        return _gross_cover(case, step, case.zones)
-    best = np.full(GRID + 1, np.inf)
-    for low, high in _rate_groups(case.units.largest, MAX_RATES):
-        gross = _gross_cover(only_units(case, case.units.largest <= high), step, case.zones)
-        shift = math.floor(case.spare * low / step * (1 - 1e-9))
-        best = np.minimum(best, gross[np.minimum(np.arange(GRID + 1) + shift, GRID)])
-    return best
-
-
 def _rate_groups(rates: Floats, most: int) -> list[tuple[float, float]]:
     groups = np.array_split(np.unique(rates), min(most, len(np.unique(rates))))
     return [(float(group[0]), float(group[-1])) for group in groups]
-
-
-def _gross_cover(case: FleetCase, step: float, zones: int) -> Floats:
-    units = case.units
-    keep = _useful(units, np.arange(len(units)), units.usd_per_hour, step, zones)
-    rates, hourly = _steps(units.requests_per_s[keep], step), units.usd_per_hour[keep]
-    return least_cover(rates, hourly, units.most[keep], units.zone[keep], zones)
-
-
-def _useful(units: Units, keep: Ints, hourly: Floats, step: float, zones: int) -> Ints:
-    """Positions in ``keep`` that some cheapest cover may need.
-
-    Within a kind the cheapest, until they could serve everything alone from enough zones; and no kind
-    that another such kind beats in rate and price even with its dearest kept unit.
-    """
-    kinds: list[tuple[int, float, float, list[int]]] = []
-    for kind in np.unique(units.kind[keep]):
-        inside = np.flatnonzero(units.kind[keep] == kind)
-        inside = inside[np.argsort(hourly[keep[inside]], kind="stable")]
-        size = int(_steps(units.requests_per_s[keep[inside[:1]]], step)[0])
-        chosen, alone = _enough(units, keep, inside, GRID // max(1, size) + 2 + zones, zones)
-        dearest = float(hourly[keep[chosen[-1]]]) if alone else np.inf
-        kinds.append((size, float(hourly[keep[chosen[0]]]), dearest, chosen))
-    kept = [row for index, row in enumerate(kinds) if not _beaten(index, kinds)]
-    return np.array(sorted(position for row in kept for position in row[3]), dtype=np.int64)
-
-
-def _enough(units: Units, keep: Ints, inside: Ints, enough: int, zones: int) -> tuple[list[int], bool]:
-    chosen: list[int] = []
-    seen: set[int] = set()
-    total = 0
-    for position in inside:
-        chosen.append(int(position))
-        total += int(units.most[keep[position]])
-        seen.add(int(units.zone[keep[position]]))
-        if total >= enough and len(seen) >= zones:
-            return chosen, True
-    return chosen, False
-
-
-def _beaten(index: int, kinds: list[tuple[int, float, float, list[int]]]) -> bool:
-    size, cheapest = kinds[index][:2]
-    for other, (rate, _, dearest, _) in enumerate(kinds):
-        if other != index and rate >= size and dearest <= cheapest:
-            same = rate == size and kinds[index][2] <= kinds[other][1]
-            if not same or other < index:
-                return True
-    return False
 
 
 def _start_costs(problem: Problem, case: FleetCase) -> Floats:
@@ -304,7 +243,7 @@ def _start_cover(case: FleetCase, cost: Floats, step: float) -> Floats:
     if not len(rates):
         return np.zeros(GRID + 1)
     linear = np.arange(GRID + 1) * step * float((cost / np.maximum(rates, 1e-12)).min())
-    rise: Floats = np.maximum(linear * (1 - 1e-9), _whole_start_cover(_steps(rates, step), cost))
+    rise: Floats = np.maximum(linear * (1 - 1e-9), _whole_start_cover(in_steps(rates, step), cost))
     rise[0] = 0.0
     return rise
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
+from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.ladders import (
     BuiltLadder,
     best_ladders,
     build_service_column,
     free_nodes,
-    time_of,
 )
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger

@@ -7,15 +7,15 @@ cheapest. Rungs at the bottom are always on, so committed capacity carries the b
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.placement.columns import Column, Piece, Span, price_cents
-from optimizer.placement.holding import ServiceTime, held_stretches, ready_intervals, service_time
+from optimizer.placement.columns import Column
+from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
+from optimizer.placement.holding import ServiceTime
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, only_units
 
@@ -95,12 +95,6 @@ def _distinct(found: Sequence[BuiltLadder]) -> list[BuiltLadder]:
             seen.add(built.rungs)
             kept.append(built)
     return kept
-
-
-def time_of(problem: Problem, case: FleetCase, after_s: float | None) -> ServiceTime:
-    """When the service runs."""
-    starts_at = case.service.starts_at
-    return service_time(problem, None if starts_at is None else problem.seconds(starts_at), after_s)
 
 
 def _kinds_by_price(case: FleetCase) -> list[int]:
@@ -213,11 +207,10 @@ def build_service_column(
     problem: Problem, case: FleetCase, built: BuiltLadder, after_s: float | None
 ) -> Column | None:
     """The ladder as an exact column; None when no time is left to serve."""
-    time = time_of(problem, case, after_s)
-    if time.start_s >= time.end_s:
-        return None
-    pieces = tuple(_pieces(problem, case, built, time))
-    return Column(case.service.name, pieces, sum(p.cost_cents for p in pieces), after_s=after_s)
+    first = time_of(problem, case, after_s).first_hour
+    needed = rungs_needed(case, built.rungs, case.demand[first:])
+    slots = [Slot(unit, needed > rung) for rung, unit in enumerate(built.rungs)]
+    return build_slots_column(problem, case, slots, after_s)
 
 
 def rungs_needed(case: FleetCase, rungs: Sequence[int], demand: Floats) -> Ints:
@@ -232,39 +225,6 @@ def rungs_needed(case: FleetCase, rungs: Sequence[int], demand: Floats) -> Ints:
     # With two spares or more one larger replica held on can lower the net rate: all are held then.
     uneven = case.spare > 1 and len(np.unique(units.largest[chosen])) > 1
     return np.full_like(found, len(chosen)) if uneven else found
-
-
-def _pieces(problem: Problem, case: FleetCase, built: BuiltLadder, time: ServiceTime) -> Iterator[Piece]:
-    units = case.units
-    needed = rungs_needed(case, built.rungs, case.demand[time.first_hour :])
-    held: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
-    for rung, unit in enumerate(built.rungs):
-        ready = ready_intervals(time, needed > rung)
-        if not ready:
-            continue
-        offer, config = int(units.offer[unit]), int(units.config[unit])
-        stretches = held_stretches(problem.table, offer, float(units.cold_s[unit]), time, ready)
-        held[offer, config].extend((a, b, int(units.nodes[unit])) for a, b in stretches)
-    for (offer, config), spread in sorted(held.items()):
-        spans = stacked(spread)
-        yield Piece(offer, config, spans, price_cents(problem, offer, spans))
-
-
-def stacked(stretches: Sequence[Span]) -> tuple[Span, ...]:
-    """Holdings of single units as one step function."""
-    change: defaultdict[int, int] = defaultdict(int)
-    for start, end, nodes in stretches:
-        change[start] += nodes
-        change[end] -= nodes
-    spans: list[Span] = []
-    level, since = 0, 0
-    for at in sorted(change):
-        if not change[at]:
-            continue
-        if level:
-            spans.append((since, at, level))
-        level, since = level + change[at], at
-    return tuple(spans)
 
 
 def without_offers(case: FleetCase, offers: frozenset[int]) -> FleetCase:

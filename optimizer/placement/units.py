@@ -47,12 +47,16 @@ class Units:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetCase:
-    """One service with everything that can serve it; ``demand`` [H] in requests/s for each grid hour."""
+    """One service with everything that can serve it; ``demand`` [H] in requests/s for each grid hour.
+
+    ``spare_rates``: rates of the largest replica that are known to be worth a look (``net_cover``).
+    """
 
     service: Serving
     units: Units
     demand: Floats
     log: GateLog
+    spare_rates: tuple[float, ...] = ()
 
     @property
     def zones(self) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 import pytest
 
 from api.dependencies import SESSION_COOKIE
@@ -86,6 +89,21 @@ async def test_unknown_paths_and_methods_are_problems(home: Home) -> None:
     assert wrong.headers["Allow"] == "GET, POST"
     zero = await client.get("/v1/offers/a%00b")
     assert (zero.status_code, zero.json()["code"]) == (400, "invalid-input")
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/v1/plans", ["0001-01-01T00:00:00+14:00", "x"]),
+        ("/v1/audit", ["2026-01-01T00:00:00+00:00", 10**30]),
+        ("/v1/audit", ["2026-01-01T00:00:00+00:00", True]),
+        ("/v1/reservations", {"a": 1}),
+    ],
+)
+async def test_forged_cursors_are_bad_input(home: Home, path: str, content: object) -> None:
+    cursor = base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+    answer = await home.client().get(path, params={"cursor": cursor})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/cursor")
 
 
 async def test_faults_are_told_without_their_text(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

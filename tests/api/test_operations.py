@@ -147,6 +147,36 @@ async def test_a_plan_cut_off_by_a_crash_is_made_at_the_next_start(house: House)
         await until("the plan", done)
 
 
+async def test_what_is_asked_meanwhile_is_made_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first poll is slow; a plan that is asked for before its end is no wreck of a crash."""
+    async with house.open() as home:
+        released = asyncio.Event()
+        refresh = home.product.offers.refresh
+
+        async def slowly() -> Any:
+            await released.wait()
+            return await refresh()
+
+        monkeypatch.setattr(home.product.offers, "refresh", slowly)
+        timetable = Timetable(home.product)
+        timetable.start()
+        try:
+            client = await home.team("research")
+            answer = await client.post("/v1/plans", json=DOCUMENT)
+            released.set()
+            await until("readiness", lambda: is_ready(client))
+            await until("the end", lambda: has_ended(client, answer.headers["Location"]))
+            trail = await client.get("/v1/audit", params={"object_id": answer.json()["plan_id"]})
+            actions = [entry["action"] for entry in trail.json()["items"]]
+            assert actions == ["plan.done", "plan.run", "plan.request"]
+        finally:
+            timetable.stop()
+
+
+async def has_ended(client: Any, path: str) -> bool:
+    return bool((await client.get(path)).json()["state"] == "done")
+
+
 async def test_jobs_survive_faults_and_never_overlap(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async with house.open() as home:
         timetable = Timetable(home.product)
@@ -180,18 +210,20 @@ async def test_changes_that_come_during_a_look_wait_together(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house.open() as home:
-        timetable = Timetable(home.product)
-        looks: list[int] = []
+        timetable, looks = Timetable(home.product), list[int]()
+        first_may_end = asyncio.Event()
 
         async def look(changes: tuple[OfferChange, ...]) -> None:
             looks.append(len(changes))
-            await asyncio.sleep(0.03)
+            await first_may_end.wait()
 
         monkeypatch.setattr(home.product.reoptimize, "run_if_touched", look)
         change = OfferChange(ChangeKind.PRICE, "h100-a", "fake", NOON, Decimal(1), Decimal(2))
-        for _ in range(4):
+        timetable._react_to([change])
+        await until("the first look", lambda: asyncio.sleep(0, result=len(looks) == 1))
+        for _ in range(3):
             timetable._react_to([change])
-            await asyncio.sleep(0.005)
+        first_may_end.set()
         await until("both looks", lambda: asyncio.sleep(0, result=len(looks) == 2))
         assert looks == [1, 3]
 

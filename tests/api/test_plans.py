@@ -165,6 +165,10 @@ async def test_a_stale_plan_is_refused(home: Home) -> None:
         (YAML.replace("Llama-3.1-8B", "Lama-3.1-8B"), "/workloads/0/model", 5, 44),
         (YAML.replace("deadline: +4d", "deadline: 2026-11-20T00:00:00Z"), "/workloads/0/deadline", 6, 61),
         (YAML.replace("2.0e9", "-1"), "/workloads/0/tokens", 5, 66),
+        (YAML.replace("2026-11-24", "9999-12-30"), "/horizon/start", 3, 18),
+        (YAML.replace("+4d", "+9999999999d"), "/workloads/0/deadline", 6, 61),
+        ("[" * 100_000, "", 1, 65),
+        ("- " * 100_000, "", 1, 129),
     ],
 )
 async def test_bad_documents_are_pointed_at(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -65,10 +66,16 @@ async def test_another_teams_reservation_does_not_exist(home: Home) -> None:
         ({**WISH, "start": "2026-11-25T00:00:00"}, "/start"),
         ({**WISH, "colour": "blue"}, "/colour"),
         ({**WISH, "start": "2020-01-01T00:00:00Z"}, "/start"),
+        ({**WISH, "start": "0001-01-01T00:00:00+14:00"}, "/start"),
+        ({**WISH, "end": "9999-12-31T23:59:59-12:00"}, "/end"),
+        ({**WISH, "workload": "a\x00b"}, "/workload"),
+        ({**WISH, "offer_id": "\ud800"}, "/offer_id"),
     ],
 )
 async def test_wrong_wishes_are_pointed_at(home: Home, wish: dict[str, object], pointer: str) -> None:
-    answer = await home.client().post("/v1/reservations", json=wish)
+    answer = await home.client().post(
+        "/v1/reservations", content=json.dumps(wish), headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == 422, answer.text
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.json()["errors"][0]["pointer"] == pointer

@@ -51,6 +51,8 @@ async def test_teams_see_their_own_money(home: Home) -> None:
         ({"from": "2026-11-02", "to": "2026-11-01"}, "/from"),
         ({"from": "yesterday", "to": "2026-11-01"}, "/from"),
         ({"from": "2026-11-01T00:00:00", "to": "2026-11-02"}, "/from"),
+        ({"from": "0001-01-01", "to": "9999-12-31"}, "/from"),
+        ({"from": "2026-11-01", "to": "9999-12-31T23:59:59-12:00"}, "/to"),
         ({"group_by": "colour"}, "/group_by"),
         ({"interval": "year"}, "/interval"),
     ],

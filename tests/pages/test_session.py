@@ -65,12 +65,16 @@ async def test_wrong_keys_and_other_sites_are_refused(home: Home) -> None:
         assert answer.status_code == 401
         assert "Set-Cookie" not in answer.headers
         assert "unknown or was revoked" in answer.text
-    foreign = await client.post(
-        "/signin", data={"key": ADMIN_KEY}, headers={"Origin": "https://evil.example"}
+    checks: tuple[tuple[dict[str, str], int], ...] = (
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://broker"}, 403),
+        ({"Origin": "http://broker"}, 303),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://public.example"}, 303),
     )
-    assert foreign.status_code == 403
-    own = await client.post("/signin", data={"key": ADMIN_KEY}, headers={"Origin": "http://broker"})
-    assert own.status_code == 303
+    for headers, status in checks:
+        sent = await client.post("/signin", data={"key": ADMIN_KEY}, headers=headers)
+        assert sent.status_code == status
+        assert (await client.post("/signout", headers=headers)).status_code == status
 
 
 async def test_words_of_strangers_are_escaped(home: Home) -> None:

@@ -1,0 +1,90 @@
+"""What published rows measured, beside the columns that predict it.
+
+A row counts when its step is usable or its load below saturation, and when nothing says that it is something
+else: speculative decoding nobody declared, weights on a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from optimizer.performance.rows import is_serving
+
+TRAINING_PAIRS = (
+    ("step time", "pred_step_time_s", ("step_time_s",)),
+    ("peak memory", "pred_mem_gib", ("mem_gib", "mem_gb")),
+)
+SERVING_PAIRS = (
+    ("output tokens/s", "pred_output_tokens_per_s_total", ("output_tokens_per_s_total",)),
+    ("time per output token", "pred_tpot_ms_p50", ("tpot_ms_p50", "tpot_ms_mean")),
+    ("time to first token", "pred_ttft_ms_p50", ("ttft_ms_p50", "ttft_ms_mean")),
+    ("time per output token p95", "pred_tpot_ms_p95", ("tpot_ms_p95",)),
+    ("time to first token p95", "pred_ttft_ms_p95", ("ttft_ms_p95",)),
+)
+OTHER_THINGS = ("SUSPECT", "offloading")
+LOADED = 8.0
+CROWDED = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One measured number of the row at ``place``; ``column`` is the prediction it is compared with."""
+
+    place: int
+    source: str
+    regime: str
+    metric: str
+    column: str
+    measured: float
+    model: str
+    gpu: str
+
+
+def observations(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
+    """Every measured number of ``rows`` that the core has a prediction for."""
+    return [found for place, row in enumerate(rows) for found in _of_row(place, row)]
+
+
+def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:
+    serving = is_serving(row)
+    if not _counts(row, serving):
+        return
+    source, regime = _source(row, serving), _regime(row, serving)
+    for metric, column, measured_columns in SERVING_PAIRS if serving else TRAINING_PAIRS:
+        measured = next((value for name in measured_columns if (value := _value(row, name)) > 0), 0.0)
+        if measured > 0:
+            yield Observation(
+                place, source, regime, metric, column, measured, row.get("model", ""), row.get("gpu", "")
+            )
+
+
+def _counts(row: Mapping[str, str], serving: bool) -> bool:
+    if serving:
+        return not any(word in row.get("notes", "") for word in OTHER_THINGS)
+    return row.get("usable_step", "1") != "0" and row.get("status", "ok") == "ok"
+
+
+def _source(row: Mapping[str, str], serving: bool) -> str:
+    """The table that a row comes from; training rows of one table share the front of their id."""
+    named = row.get("source", "") if serving else ""
+    return named or row.get("id", "").rsplit("-", 1)[0]
+
+
+def _regime(row: Mapping[str, str], serving: bool) -> str:
+    if not serving:
+        if row.get("status"):
+            return "grid"
+        return f"{row.get('arch') or 'dense'} {row.get('precision', '')}".strip()
+    regime = row.get("regime", "")
+    if regime != "closed_loop":
+        return regime
+    size = _value(row, "concurrency_or_batch")
+    return f"{regime} C{'≤8' if size <= LOADED else '≤64' if size <= CROWDED else '>64'}"
+
+
+def _value(row: Mapping[str, str], name: str) -> float:
+    try:
+        return float(row.get(name) or 0.0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,69 @@
+"""From units and the hours in which each must be ready to an exact column of a service."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from optimizer.placement.columns import Column, Piece, Span, price_cents
+from optimizer.placement.holding import ServiceTime, held_stretches, ready_intervals, service_time
+from optimizer.placement.problem import Bools, Problem
+from optimizer.placement.units import FleetCase
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """One unit, and the hours from the service's first [H] in which it must be ready."""
+
+    unit: int
+    needed: Bools
+
+
+def time_of(problem: Problem, case: FleetCase, after_s: float | None) -> ServiceTime:
+    """When the service runs."""
+    starts_at = case.service.starts_at
+    return service_time(problem, None if starts_at is None else problem.seconds(starts_at), after_s)
+
+
+def build_slots_column(
+    problem: Problem, case: FleetCase, slots: Iterable[Slot], after_s: float | None
+) -> Column | None:
+    """The slots as an exact column; None when no time is left to serve."""
+    time = time_of(problem, case, after_s)
+    if time.start_s >= time.end_s:
+        return None
+    pieces = tuple(_pieces(problem, case, slots, time))
+    return Column(case.service.name, pieces, sum(p.cost_cents for p in pieces), after_s=after_s)
+
+
+def _pieces(problem: Problem, case: FleetCase, slots: Iterable[Slot], time: ServiceTime) -> Iterator[Piece]:
+    units = case.units
+    held: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for slot in slots:
+        ready = ready_intervals(time, slot.needed)
+        if not ready:
+            continue
+        offer, config = int(units.offer[slot.unit]), int(units.config[slot.unit])
+        stretches = held_stretches(problem.table, offer, float(units.cold_s[slot.unit]), time, ready)
+        held[offer, config].extend((a, b, int(units.nodes[slot.unit])) for a, b in stretches)
+    for (offer, config), spread in sorted(held.items()):
+        spans = stacked(spread)
+        yield Piece(offer, config, spans, price_cents(problem, offer, spans))
+
+
+def stacked(stretches: Sequence[Span]) -> tuple[Span, ...]:
+    """Holdings of single units as one step function."""
+    change: defaultdict[int, int] = defaultdict(int)
+    for start, end, nodes in stretches:
+        change[start] += nodes
+        change[end] -= nodes
+    spans: list[Span] = []
+    level, since = 0, 0
+    for at in sorted(change):
+        if not change[at]:
+            continue
+        if level:
+            spans.append((since, at, level))
+        level, since = level + change[at], at
+    return tuple(spans)

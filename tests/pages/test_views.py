@@ -1,0 +1,119 @@
+"""What the pages say: sums that agree, savings that are real, words for every case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.pages import spend_view, views
+from broker.domain.offer import Tier
+from broker.domain.plan import Baseline, Plan
+from broker.domain.spend import Charge, ChargeBasis, Interval
+from broker.domain.window import Window
+from broker.domain.workload import WorkloadKind
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
+
+charges = st.lists(
+    st.builds(
+        lambda day, team, cents, basis: Charge(
+            window=Window(NOON + timedelta(days=day), NOON + timedelta(days=day, hours=1)),
+            team=f"team-{team}",
+            workload="w",
+            kind=WorkloadKind.SERVING,
+            provider="fake",
+            sku="sku",
+            tier=Tier.ON_DEMAND,
+            usd=Decimal(cents) / 100,
+            basis=basis,
+        ),
+        st.integers(0, 120),
+        st.integers(0, 12),
+        st.integers(0, 10**7),
+        st.sampled_from(ChargeBasis),
+    ),
+    max_size=40,
+)
+
+
+def drawn(svg: str) -> Decimal:
+    return sum(
+        (Decimal(usd.replace(",", "")) for usd in re.findall(r": \$([\d,.]+)</title>", svg)), Decimal(0)
+    )
+
+
+@given(charges, st.sampled_from(Interval))
+def test_table_chart_and_cards_have_one_sum(made: Sequence[Charge], interval: Interval) -> None:
+    table = spend_view.spend_table(made, interval, "team")
+    total = sum((charge.usd for charge in made), Decimal(0))
+    assert table.total == total == sum((row.sum for row in table.rows), Decimal(0))
+    assert drawn(str(table.charts.wide)) == drawn(str(table.charts.narrow)) == total
+    assert len(table.legend) <= 8
+    assert list(table.sums) == sorted(table.sums, reverse=True)
+    window = Window(NOON, NOON + timedelta(days=200))
+    cards = {card.label: card.figure for card in spend_view.spend_cards(made, table, window)}
+    assert cards["Total"] == views.usd(total)
+
+
+def test_months_follow_each_other() -> None:
+    start = datetime(2026, 11, 30, 23, 59, tzinfo=UTC)
+    months = [f"{spend_view.month_start(start, n):%Y-%m-%d}" for n in (0, 1, 3, 12)]
+    assert months == ["2026-11-01", "2026-12-01", "2027-02-01", "2027-11-01"]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "is_told"),
+    [
+        (None, None, False),
+        ("2026-12-01", "2027-01-01", False),
+        ("2026-12-01", "2026-12-01", True),
+        ("soon", None, True),
+        ("9999-12-31", "0001-01-01", True),
+    ],
+)
+def test_wrong_dates_are_told(since: str | None, until: str | None, is_told: bool) -> None:
+    window, notice = spend_view.wished_window(since, until, NOON)
+    assert bool(notice) is is_told
+    assert window.start < window.end
+
+
+def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
+    plan = a_plan(a_placement(an_offer("a", "10"), [a_segment(0, 10)]))
+    told = tuple(Baseline(name, None if usd is None else Decimal(usd), "") for name, usd in baselines)
+    return replace(plan, baselines=told)
+
+
+@pytest.mark.parametrize(
+    ("baselines", "label", "figure"),
+    [
+        ((("single_shape", "150"), ("converged", "120")), "Saved against one shape", "$50.00"),
+        (
+            (("single_shape", None), ("converged", "130"), ("single_provider", "180")),
+            "Saved against “converged”",
+            "$30.00",
+        ),
+        ((("single_shape", None),), "Saved against other habits", "–"),
+        ((("single_shape", "90"),), "Saved against one shape", "-$10.00"),
+    ],
+)
+def test_savings_name_their_habit(
+    baselines: tuple[tuple[str, str | None], ...], label: str, figure: str
+) -> None:
+    cards = views.plan_cards(a_plan_against(*baselines))
+    assert figure in [card.figure for card in cards if card.label == label]
+    assert cards[0].figure == "$100.00"
+
+
+def test_figures_say_what_is_known() -> None:
+    placement = a_placement(an_offer(), [a_segment(0, 10)])
+    assert views.figures(placement) == ["1.0 h"]
+    assert views.place(placement) == "us-1"
+    assert views.place(replace(placement, zone="us-1-a")) == "us-1-a"
+    assert views.place(replace(placement, zone="a")) == "us-1 · a"
