@@ -86,12 +86,12 @@ class Product:
             stack.push_async_callback(self.background.stop)
 
 
-def build_executor(wish: str) -> Executor:
+def build_executor(wish: str, events: PlanEvents) -> Executor:
     """Where plans are made: a process of its own by default, so that the server keeps answering."""
     if wish == "thread":
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="planner")
     if wish == "process":
-        return PlannerProcess()
+        return PlannerProcess(events.publish)
     problem = FieldProblem("/solver_executor", repr(wish), "process or thread (Dask is not built in yet)")
     raise InputError("settings", (problem,))
 
@@ -113,8 +113,8 @@ def build_product(
     adapters = build_adapters(configured(environ, sandbox, keyless=live))
     clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
     store = create_store(settings.database_url, exclusive=exclusive)
-    executor = build_executor(settings.solver_executor)
     units, events, notifier = store.unit_of_work, PlanEvents(), LoggedNotifier()
+    executor = build_executor(settings.solver_executor, events)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
 
     def read_request(document: str) -> PlanRequest:

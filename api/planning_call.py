@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import cache
 
-from optimizer.planner import JointPlanner
-
+from api.relay import Sender
 from broker.catalogue import load_gpus
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
@@ -14,6 +13,9 @@ from broker.domain.workload import PlanRequest
 from broker.ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
+from optimizer.planner import JointPlanner
+
+_senders: list[Sender] = []
 
 
 @cache
@@ -29,5 +31,11 @@ def build_planner() -> JointPlanner:
 
 
 def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:
-    """A checked plan: what the planning service hands to its executor."""
-    return build_planner().plan(request, offers, as_of, options)
+    """A checked plan: what the planning service hands to its executor. Labelled runs tell their progress."""
+    sink = _senders[-1].sink(options.label) if _senders and options.label else None
+    return build_planner().plan(request, offers, as_of, options, sink)
+
+
+def send_progress_with(sender: Sender) -> None:
+    """In a worker process: where the progress of its runs goes from now on."""
+    _senders.append(sender)

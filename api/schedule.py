@@ -7,6 +7,7 @@ what failed and comes again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
@@ -22,6 +23,8 @@ from broker.domain.market import OfferChange, PollRound
 from providers.market_clock import MarketClock
 
 log = structlog.get_logger()
+# A pass that is skipped because the one before still runs is what the timetable is told to do.
+logging.getLogger("apscheduler").setLevel(logging.ERROR)
 
 POLLED_OFFERS = Gauge("broker_feed_offers", "Offers of a feed's last round", ["provider"])
 POLLED_AT = Gauge(

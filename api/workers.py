@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -9,10 +10,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, TypeVar
 
 import structlog
+
+from api import planning_call
+from api.relay import Publish, Receiver, Sender
 
 T = TypeVar("T")
 
@@ -36,22 +41,38 @@ class _Watched(SpawnContext):
 class PlannerProcess(Executor):
     """One worker process; a call that kills it (out of memory, say) fails alone, the next gets a new one."""
 
-    def __init__(self) -> None:
-        self._context, self._pool = _open_pool()
+    def __init__(self, publish: Publish | None = None) -> None:
+        self._publish = publish
+        self._receiver: Receiver | None = None
+        self._context, self._pool, self._progress = _open_pool()
         self._closed = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Schedules ``fn``, which the process must be able to import."""
+        """Schedules ``fn``, which the process must be able to import; progress goes to the caller's loop."""
+        if self._receiver is None:
+            self._listen()
         try:
             return self._pool.submit(fn, *args, **kwargs)
         except BrokenProcessPool:
             log.warning("the planning process died; starting another")
             self._pool.shutdown(wait=False)
-            self._context, self._pool = _open_pool()
+            self._stop_listening()
+            self._context, self._pool, self._progress = _open_pool()
+            self._listen()
             return self._pool.submit(fn, *args, **kwargs)
+
+    def _listen(self) -> None:
+        if self._publish is not None:
+            self._receiver = Receiver(self._progress, self._publish, asyncio.get_running_loop())
+
+    def _stop_listening(self) -> None:
+        if self._receiver is not None:
+            self._receiver.stop()
+            self._receiver = None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the pool; without ``wait`` what it is at ends too. Twice is no error."""
+        self._stop_listening()
         self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)
         if not wait and not self._closed:
             for process in self._context.started:
@@ -60,15 +81,18 @@ class PlannerProcess(Executor):
         self._closed = True
 
 
-def _open_pool() -> tuple[_Watched, ProcessPoolExecutor]:
+def _open_pool() -> tuple[_Watched, ProcessPoolExecutor, Connection]:
     context = _Watched()
-    return context, ProcessPoolExecutor(max_workers=1, mp_context=context, initializer=_begin)
+    reader, writer = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(max_workers=1, mp_context=context, initializer=_begin, initargs=(writer,))
+    return context, pool, reader
 
 
-def _begin() -> None:
-    """In the worker: Ctrl-C is the parent's business, and its death is ours."""
+def _begin(progress: Connection) -> None:
+    """In the worker: Ctrl-C is the parent's business, its death is ours, and progress goes to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+    planning_call.send_progress_with(Sender(progress))
 
 
 def _end_with_parent() -> None:

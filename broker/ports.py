@@ -81,12 +81,16 @@ class Reserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """How long and how well to plan. ``gap`` is the relative gap at which to stop."""
+    """How long and how well to plan. ``gap`` is the relative gap at which to stop.
+
+    ``label`` names the run in its progress; it has no influence on the plan.
+    """
 
     time_limit_s: float = 30.0
     gap: float = 0.01
     seed: int = 1
     baselines: bool = True
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

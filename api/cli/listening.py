@@ -9,6 +9,8 @@ from fastapi import FastAPI
 
 from broker.domain.errors import BrokerError, Conflict
 
+GRACE_S = 5
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket; port 0 takes any free one. Conflict names the address that cannot be had."""
@@ -28,7 +30,13 @@ def url_of(bound: socket.socket) -> str:
 
 async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on")
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_S,  # an open progress stream must not hold up the end
+    )
     server = uvicorn.Server(config)
     await server.serve(sockets=[bound])
     if not server.started:

@@ -97,7 +97,8 @@ def _quality(plan: Plan) -> str:
     )
     if plan.bound_usd is None or plan.gap is None:
         return searched
-    return f"within {percent(plan.gap)} of the best possible: no plan costs less than {usd(plan.bound_usd)}\n{searched}"
+    proven = f"within {percent(plan.gap)} of the best possible: no plan costs less than {usd(plan.bound_usd)}"
+    return f"{proven}\n{searched}"
 
 
 def _saving(plan: Plan) -> Text | None:

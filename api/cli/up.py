@@ -25,6 +25,7 @@ from api.cli.polling import poll_now, print_rounds
 from api.cli.progress import ProgressLine
 from api.cli.sandbox import DEFAULT_SEED
 from api.cli.serve import Database, Host, Port
+from api.relay import progress_of
 from api.schemas.plan import plan_to_document
 from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
@@ -130,10 +131,20 @@ async def _make_plan(product: Product, workloads: Path) -> tuple[Plan, PlanReque
         options = PlanOptions(time_limit_s=product.settings.plan_time_limit_s)
         wish = json.dumps(to_document(request))
         record = await product.planning.request_plan(LOCAL, wish, request, options)
+        following = asyncio.create_task(_follow(product, record.plan_id, progress))
         record = await product.planning.run(record.plan_id)
+        await following
     if record.plan is None:
         raise BrokerError(record.problem or "the plan failed")
     return record.plan, request
+
+
+async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
+    """Shows how far the solve is until it ends."""
+    async for event in product.events.listen(plan_id):
+        progress = progress_of(event)
+        if progress is not None:
+            show(progress)
 
 
 async def _serve(product: Product, bound: socket.socket) -> None:

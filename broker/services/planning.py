@@ -140,9 +140,8 @@ class PlanningService:
         try:
             request = self._read_request(record.document)
             offers = await self._usable_offers()
-            future = self._executor.submit(
-                self._plan_call, request, offers, self._clock.now(), record.options
-            )
+            options = replace(record.options, label=record.plan_id)
+            future = self._executor.submit(self._plan_call, request, offers, self._clock.now(), options)
             return await asyncio.wrap_future(future), None
         except BrokerError as error:
             return None, str(error)

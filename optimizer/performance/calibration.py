@@ -127,10 +127,9 @@ class ServingRates:
     hbm_share_weights: float
     hbm_share_kv: float
     prefill_share: float
-    prefill_share_slope: float
-    decode_share: float
-    decode_share_moe: float
-    decode_share_slope: float
+    prefill_share_moe: float
+    tokens_half: float
+    tokens_half_moe: float
     decode_attention_share: float
     roofline_norm: float
     layer_s: float

@@ -23,6 +23,7 @@ SERVING_PAIRS = (
     ("time to first token p95", "pred_ttft_ms_p95", ("ttft_ms_p95",)),
 )
 OTHER_THINGS = ("SUSPECT", "offloading")
+LENGTH_MATTERS = frozenset({"offline_max", "open_loop", "open_loop_slo", "closed_loop"})
 LOADED = 8.0
 CROWDED = 64.0
 
@@ -61,6 +62,8 @@ def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:
 
 def _counts(row: Mapping[str, str], serving: bool) -> bool:
     if serving:
+        if row.get("regime") in LENGTH_MATTERS and not _value(row, "isl"):
+            return False
         return not any(word in row.get("notes", "") for word in OTHER_THINGS)
     return row.get("usable_step", "1") != "0" and row.get("status", "ok") == "ok"
 

@@ -15,7 +15,7 @@ from optimizer.performance.calibration import Calibration, Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.shapes import Shapes, seen_context
 
-REFERENCE_PEAK = 1e15
+REFERENCE_BALANCE = 989e12 / 3.35e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,27 +146,39 @@ def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep
     cached = seen_context(shapes, context) * cache_bytes_per_token(served) * replica.pp
     cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
     compute = _decode_products_s(served, here / replica.dp, mine * seen_context(shapes, context))
-    links = _reduce_s(served, mine)
+    start, moved = _reduce_s(served, mine)
     overhead = launch_s(served) + (replica.pp - 1.0) * rates.pipeline_hop_s
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
-    return DecodeStep((busy + links + overhead) * slow, weights, cache, compute, links, overhead)
+    return DecodeStep((busy + start + moved + overhead) * slow, weights, cache, compute, start + moved, overhead)
 
 
 def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array:
     """Products of a step of ``tokens`` tokens a rank that see ``keys`` cached tokens in all."""
     shapes, rates, hw = served.shapes, served.rates, served.hw
-    share = np.where(shapes.experts > 0, rates.decode_share_moe, rates.decode_share)
-    flops = 2.0 * shapes.active_matrix_params * np.maximum(tokens, 1.0 / served.replica.dp)
-    linear = flops / (served.product_peak * _faded(share, served, rates.decode_share_slope))
+    filled = filling_tokens(served, np.maximum(tokens, 1.0 / served.replica.dp))
+    linear = 2.0 * shapes.active_matrix_params * filled / (served.product_peak * product_share(served))
     wide = np.maximum(hw.peak["bf16"], hw.peak["fp16"]) * rates.decode_attention_share
     attention = 4.0 * keys * shapes.decode_width * shapes.layers / wide
-    return (linear / _quantised(served) + attention) / served.replica.tp
+    return (linear + attention) / served.replica.tp
 
 
-def _faded(share: Array, served: ServedModel, slope: float) -> Array:
-    """Share of peak that products reach: faster units are harder to fill."""
-    return np.minimum(share * np.power(served.product_peak / REFERENCE_PEAK, -slope), 0.9)
+def product_share(served: ServedModel) -> Array:
+    """Share of peak that products of many tokens reach; grouped products of experts reach less."""
+    rates = served.rates
+    share = np.where(served.shapes.experts > 0, rates.prefill_share_moe, rates.prefill_share)
+    return share * _quantised(served)
+
+
+def filling_tokens(served: ServedModel, tokens: Array) -> Array:
+    """Tokens whose products take as long as those of ``tokens`` that leave tiles empty: √(n·(n + half)).
+
+    ``half`` grows with the unit's balance of FLOPs over bytes/s, here over that of an H100 in BF16.
+    """
+    shapes, rates = served.shapes, served.rates
+    half = np.where(shapes.experts > 0, rates.tokens_half_moe, rates.tokens_half)
+    balance = served.product_peak / served.hw.hbm_bytes_per_s / REFERENCE_BALANCE
+    return np.sqrt(tokens * (tokens + half * balance))
 
 
 def launch_s(served: ServedModel) -> Array:
@@ -183,15 +195,17 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     linear = 2.0 * input_tokens * shapes.layers * shapes.layer_params + 2.0 * shapes.head_params
     seen = seen_context(shapes, input_tokens)
     quadratic = 2.0 * input_tokens * seen * shapes.attention_width * shapes.layers
-    wide = np.maximum(hw.peak["bf16"], hw.peak["fp16"])
-    share = _faded(as_array(rates.prefill_share), served, rates.prefill_share_slope)
-    compute = linear / (served.product_peak * share * _quantised(served))
-    compute = (compute + quadratic / (wide * rates.prefill_share)) / replica.tp * served.engine.prefill
+    wide = np.maximum(hw.peak["bf16"], hw.peak["fp16"]) * rates.prefill_share
+    rate = served.product_peak * product_share(served)
+    alone = linear * filling_tokens(served, input_tokens) / input_tokens
+    factor = served.engine.prefill / replica.tp
+    compute = (alone / rate + quadratic / wide) * factor
     read = _weight_read_s(served, input_tokens)
-    links = _reduce_s(served, input_tokens)
+    start, moved = _reduce_s(served, input_tokens)
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
-    latency = (smooth_max(compute, read, rates.roofline_norm) + links + launch_s(served)) * slow
-    return Prefill(latency=latency, work=(compute + links) * slow / (replica.pp * replica.dp))
+    latency = (smooth_max(compute, read, rates.roofline_norm) + start + moved + launch_s(served)) * slow
+    packed = (linear / rate + quadratic / wide) * factor
+    return Prefill(latency=latency, work=(packed + moved) * slow / (replica.pp * replica.dp))
 
 
 def experts_touched(shapes: Shapes, tokens: Array) -> Array:
@@ -212,12 +226,13 @@ def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
     return read / (served.hw.hbm_bytes_per_s * served.rates.hbm_share_weights)
 
 
-def _reduce_s(served: ServedModel, tokens: Array) -> Array:
-    """Two all-reduces a layer of tokens·h·2 bytes over tp ranks; none for one."""
+def _reduce_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
+    """Two all-reduces a layer of tokens·h·2 bytes over tp ranks: their starts, their bytes; none for one."""
     tp, hw, rates = served.replica.tp, served.hw, served.rates
     size = 2.0 * tokens * served.shapes.hidden
     moved = 2.0 * (tp - 1.0) / tp * size / (hw.link_raw_bytes_per_s * rates.reduce_share)
-    return 2.0 * served.shapes.layers * (hw.reduce_start_s * np.log2(tp) + moved)
+    times = 2.0 * served.shapes.layers
+    return times * hw.reduce_start_s * np.log2(tp) + np.zeros_like(moved), times * moved
 
 
 def _quantised(served: ServedModel) -> Array:

@@ -51,7 +51,7 @@ WEIGHT_WORDS = {
 }
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
-CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp16": 2.0, "bf16": 2.0, "": 2.0}
+CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp16": 2.0, "bf16": 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ def read_row(
     experts = WEIGHT_WORDS.get(row.get("moe_precision", "").strip().lower(), dense)
     total = number(row, "gpus") or 1.0
     tp, pp, dp, copies = _degrees(row, int(total))
+    engine = calibration.engine_of(row.get("source", ""), row.get("engine", ""))
     return ServingRow(
         model=model,
         sku=_sku(spec, tp * pp * dp),
@@ -111,17 +112,25 @@ def read_row(
         dense=dense,
         experts=experts,
         products=_products(dense),
-        kv_bytes=CACHE_BYTES.get(row.get("kv_precision", "").strip().lower(), 2.0),
+        kv_bytes=_cache_bytes(row, dense, engine),
         input_tokens=number(row, "isl") or USUAL_INPUT_TOKENS,
         output_tokens=max(number(row, "osl") or 1.0, 1.0),
         regime=regime,
         batch=_size(row, regime),
         request_rate=_rate(row, regime),
         requests=number(row, "num_requests") or np.inf,
-        engine=calibration.engine_of(row.get("source", ""), row.get("engine", "")),
+        engine=engine,
         layout_given=number(row, "tp") is not None,
         note="" if number(row, "isl") else f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed",
     )
+
+
+def _cache_bytes(row: Mapping[str, str], dense: str, engine: str) -> float:
+    """As given; else TensorRT-LLM keeps the cache of 8- and 4-bit checkpoints in 8 bit, others in 16."""
+    given = CACHE_BYTES.get(row.get("kv_precision", "").strip().lower())
+    if given is not None:
+        return given
+    return 1.0 if engine == "tensorrt_llm" and dense in {"fp8", "fp4"} else 2.0
 
 
 def _degrees(row: Mapping[str, str], total: int) -> tuple[int, int, int, float]:

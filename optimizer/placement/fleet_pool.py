@@ -1,4 +1,4 @@
-"""Which fleets become columns: the best ladders of each service, alone and beside what others take."""
+"""Which fleets become columns: the best of each service, alone and beside what others take."""
 
 from __future__ import annotations
 
@@ -8,26 +8,42 @@ from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.ladders import (
-    BuiltLadder,
-    best_ladders,
-    build_service_column,
-    free_nodes,
-)
+from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns
+from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
+from optimizer.placement.problem import Ints
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
+from optimizer.placement.units import FleetCase
 
 LADDERS = 6
 LADDERS_AFTER = 2
+MAX_BASES = 3
+
+Ends = Sequence[float | None]
+
+
+def fleets(
+    candidates: Candidates, case: FleetCase, free: Ints, ends: Ends, nominal: float | None, ladders: int
+) -> list[Column]:
+    """Columns from ``free`` nodes for every end of the run before: the best ladders, and the best paths.
+
+    ``nominal``: the end for which ladders are chosen.
+    """
+    problem = candidates.problem
+    built = [b for b in best_ladders(problem, case, free, nominal, ladders) if b.rungs]
+    made = [build_service_column(problem, case, b, end) for end in ends for b in built]
+    for fixed in [(), *committed_bases(problem, case, built)[:MAX_BASES]]:
+        path = fleet_path(problem, case, free, fixed)
+        if path is not None:
+            made.extend(path_columns(problem, path, ends))
+    return list(dict.fromkeys(column for column in made if column is not None))
 
 
 def first_fleets(
     candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
 ) -> list[Column]:
-    """Columns of all services: unlimited by others, and one beside ``chosen`` and each other."""
-    ledger = Ledger(candidates.problem)
-    for column in chosen.values():
-        ledger.add(column)
+    """Columns of all services: unlimited by others, and beside ``chosen`` and each other."""
+    ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
     for service in _dearest_first(candidates):
         ends = _ends(candidates, pools, service)
@@ -36,9 +52,10 @@ def first_fleets(
             continue
         case = candidates.fleets[service.name]
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
-        ladders = best_ladders(candidates.problem, case, free_nodes(candidates.problem), nominal, count)
-        beside = ladders_beside(candidates, service, ledger, nominal, 1)
-        columns = _columns(candidates, service, [*ladders, *beside], ends)
+        columns = fleets(candidates, case, free_nodes(candidates.problem), ends, nominal, count)
+        if ledger.taken:
+            beside = free_beside(candidates, service, ledger, nominal)
+            columns = list(dict.fromkeys([*columns, *fleets(candidates, case, beside, ends, nominal, 1)]))
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
         fitting = next((c for c in now if ledger.fits(c)), None)
@@ -47,33 +64,36 @@ def first_fleets(
     return found
 
 
-def ladders_beside(
-    candidates: Candidates, service: Serving, ledger: Ledger, after_s: float | None, count: int
-) -> list[BuiltLadder]:
-    """Best ladders from the nodes that the ledger leaves free for the whole of the service."""
-    case = candidates.fleets[service.name]
-    start = int(time_of(candidates.problem, case, after_s).floor_s)
+def ledger_of(candidates: Candidates, chosen: Mapping[str, Column], without: str = "") -> Ledger:
+    """What the columns of all workloads but ``without`` take."""
+    ledger = Ledger(candidates.problem)
+    for name, column in chosen.items():
+        if name != without:
+            ledger.add(column)
+    return ledger
+
+
+def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_s: float | None) -> Ints:
+    """Nodes [O] that the ledger leaves free for the whole of a service."""
+    start = int(time_of(candidates.problem, candidates.fleets[service.name], after_s).floor_s)
     free = free_nodes(candidates.problem)
     for offer in ledger.taken:
         free[offer] = ledger.free_nodes(offer, start)
-    return best_ladders(candidates.problem, case, free, after_s, count)
+    return free
 
 
 def better_fleets(
     candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
 ) -> list[Column]:
-    """For each service the best ladder beside all others of ``chosen``, for every end of its run."""
+    """For each service the best fleets beside all others of ``chosen``, for every end of its run."""
     found = []
     for service in candidates.problem.services():
-        ledger = Ledger(candidates.problem)
-        for name, column in chosen.items():
-            if name != service.name:
-                ledger.add(column)
         ends = _ends(candidates, pools, service)
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is None or nominal is not None:
-            ladders = ladders_beside(candidates, service, ledger, nominal, 2)
-            found.extend(_columns(candidates, service, ladders, ends))
+            ledger = ledger_of(candidates, chosen, service.name)
+            free = free_beside(candidates, service, ledger, nominal)
+            found.extend(fleets(candidates, candidates.fleets[service.name], free, ends, nominal, 2))
     return found
 
 
@@ -92,21 +112,8 @@ def _ends(candidates: Candidates, pools: Mapping[str, RunPool], service: Serving
     return [end for end in sorted(ends) if end < candidates.problem.end_s]
 
 
-def _nominal(service: Serving, chosen: Mapping[str, Column], ends: Sequence[float | None]) -> float | None:
+def _nominal(service: Serving, chosen: Mapping[str, Column], ends: Ends) -> float | None:
     if service.starts_after is None or not ends:
         return None
     run = chosen.get(service.starts_after)
     return run.end_s if run is not None and run.end_s in ends else ends[0]
-
-
-def _columns(
-    candidates: Candidates, service: Serving, ladders: Sequence[BuiltLadder], ends: Sequence[float | None]
-) -> list[Column]:
-    case = candidates.fleets[service.name]
-    made = (
-        build_service_column(candidates.problem, case, built, end)
-        for end in ends
-        for built in ladders
-        if built.rungs
-    )
-    return list(dict.fromkeys(column for column in made if column is not None))

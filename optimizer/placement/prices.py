@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
-from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
+from optimizer.placement.fleet_pool import fleets
+from optimizer.placement.ladders import free_nodes
 from optimizer.placement.units import surcharged
 
 ROUNDS = 8
@@ -36,10 +37,10 @@ def priced_fleets(
             if out_of_time():
                 return found
             if any(piece.offer in prices for piece in wanted[name].pieces) or name in _touched(found):
-                column = _best_at(candidates, name, prices)
-                if column is not None:
-                    wanted[name] = column
-                    found.append(column)
+                columns = _best_at(candidates, name, prices)
+                found.extend(columns)
+                if columns:
+                    wanted[name] = min(columns, key=lambda c: _priced_cents(candidates, c, prices))
     return found
 
 
@@ -75,7 +76,12 @@ def _moved(
     return moved
 
 
-def _best_at(candidates: Candidates, name: str, prices: Mapping[int, float]) -> Column | None:
-    problem, case = candidates.problem, candidates.fleets[name]
-    built = best_ladders(problem, surcharged(case, prices), free_nodes(problem), None, 1)
-    return build_service_column(problem, case, built[0], None) if built else None
+def _best_at(candidates: Candidates, name: str, prices: Mapping[int, float]) -> list[Column]:
+    problem, case = candidates.problem, surcharged(candidates.fleets[name], prices)
+    return fleets(candidates, case, free_nodes(problem), [None], None, 1)
+
+
+def _priced_cents(candidates: Candidates, column: Column, prices: Mapping[int, float]) -> float:
+    """Cost of a column with the prices of scarcity on what it holds."""
+    held = ((p.offer, (b - a) / 3600 * n) for p in column.pieces for a, b, n in p.spans)
+    return column.total_cents + 100 * sum(prices.get(offer, 0.0) * hours for offer, hours in held)

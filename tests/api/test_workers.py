@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -9,7 +10,10 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
+from api import planning_call
+from api.relay import progress_of
 from api.workers import PlannerProcess
+from broker.ports import Progress
 
 
 def die() -> None:
@@ -18,6 +22,12 @@ def die() -> None:
 
 def pid() -> int:
     return os.getpid()
+
+
+def tell(label: str) -> None:
+    show = planning_call._senders[-1].sink(label)
+    for stage in ("priced", "priced", "chosen"):
+        show(Progress(1.0, 100.5, 99.0, 0.0149, stage))
 
 
 def is_alive(process: int) -> bool:
@@ -50,3 +60,22 @@ def test_a_worker_dies_alone_and_shutdown_does_not_wait() -> None:
     assert ends(second)
     assert time.monotonic() - began < 10
     workers.shutdown(wait=False, cancel_futures=True)
+
+
+async def test_progress_crosses_the_border_throttled_and_whole() -> None:
+    seen: list[tuple[str, dict[str, object]]] = []
+    workers = PlannerProcess(lambda plan_id, event: seen.append((plan_id, event)))
+    try:
+        await asyncio.wrap_future(workers.submit(tell, "plan-1"))
+        for _ in range(100):
+            if len(seen) >= 2:
+                break
+            await asyncio.sleep(0.05)
+        assert [(plan_id, event["stage"]) for plan_id, event in seen] == [
+            ("plan-1", "priced"),
+            ("plan-1", "chosen"),
+        ]
+        assert progress_of(seen[0][1]) == Progress(1.0, 100.5, 99.0, 0.0149, "priced")
+        assert progress_of({"state": "done"}) is None
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)

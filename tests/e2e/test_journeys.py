@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -191,6 +192,17 @@ def test_a_price_change_leads_to_a_proposal_with_its_saving(world: World) -> Non
         ).raise_for_status()
     assert Decimal(proposal["saving_usd"]) > 0
     assert any(move["workload"] == "chat-8b" for move in proposal["moves"])
+
+
+def test_progress_of_a_solve_streams(world: World) -> None:
+    answer = world.client.post("/v1/plans", json=document("streaming"))
+    with world.client.stream("GET", f"{answer.headers['Location']}/events") as stream:
+        lines = [line for line in stream.iter_lines() if line.startswith("data:")]
+    events = [json.loads(line.removeprefix("data:")) for line in lines]
+    assert events[-1]["state"] == "done"
+    solving = [event for event in events if "stage" in event]
+    assert solving
+    assert any(event["bound_usd"] is not None for event in solving)
 
 
 def test_finance_reads_spend_by_team_and_month_and_exports_it(world: World) -> None:

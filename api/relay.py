@@ -1,0 +1,91 @@
+"""Progress of a solve across the process border: the worker sends, the server's loop publishes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+
+from broker.ports import Progress, ProgressSink
+
+Publish = Callable[[str, dict[str, object]], None]
+LEAST_INTERVAL_S = 0.2
+LOOK_EVERY_S = 0.5
+
+
+class Sender:
+    """In the worker: sends the progress of labelled runs, not more often than a person can follow."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def sink(self, label: str) -> ProgressSink:
+        """A sink for one run. A server that is gone is no reason to stop planning."""
+        told: dict[str, float] = {}
+
+        def send(progress: Progress) -> None:
+            now = time.monotonic()
+            if now - told.get(progress.stage, -LEAST_INTERVAL_S) < LEAST_INTERVAL_S:
+                return
+            told[progress.stage] = now
+            try:
+                self._pipe.send((label, progress))
+            except OSError:
+                told[progress.stage] = float("inf")
+
+        return send
+
+
+class Receiver:
+    """In the server: a thread that hands what comes to the event loop."""
+
+    def __init__(self, pipe: Connection, publish: Publish, loop: asyncio.AbstractEventLoop) -> None:
+        self._pipe, self._publish, self._loop = pipe, publish, loop
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="planner-progress", daemon=True).start()
+
+    def stop(self) -> None:
+        """Hands nothing on after this."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set() and not self._loop.is_closed():
+            try:
+                if not self._pipe.poll(LOOK_EVERY_S):
+                    continue
+                label, progress = self._pipe.recv()
+                self._loop.call_soon_threadsafe(self._publish, label, progress_event(progress))
+            except (EOFError, OSError, RuntimeError):  # the worker or the loop is gone
+                return
+
+
+def progress_event(progress: Progress) -> dict[str, object]:
+    """Progress as an event: money in USD as text with cents, what is unknown null."""
+    return {
+        "state": "running",
+        "stage": progress.stage,
+        "seconds": round(progress.seconds, 2),
+        "incumbent_usd": _usd(progress.incumbent_usd),
+        "bound_usd": _usd(progress.bound_usd),
+        "gap": progress.gap,
+    }
+
+
+def progress_of(event: Mapping[str, object]) -> Progress | None:
+    """The progress that an event of a running solve tells; None for other events."""
+    if "stage" not in event:
+        return None
+    incumbent, bound, gap = (event.get(name) for name in ("incumbent_usd", "bound_usd", "gap"))
+    return Progress(
+        seconds=float(str(event["seconds"])),
+        incumbent_usd=None if incumbent is None else float(str(incumbent)),
+        bound_usd=None if bound is None else float(str(bound)),
+        gap=None if gap is None else float(str(gap)),
+        stage=str(event["stage"]),
+    )
+
+
+def _usd(amount: float | None) -> str | None:
+    return None if amount is None else f"{amount:.2f}"
