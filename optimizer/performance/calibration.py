@@ -61,6 +61,8 @@ class Software:
     activation_bytes_hidden: float
     activation_bytes_ffn_gated: float
     activation_bytes_ffn_plain: float
+    weight_grad_bytes_per_param: float
+    optimizer_bytes_per_param: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,6 @@ class Memory:
 
     fixed_bytes: float
     buffer_bytes: float
-    weight_grad_bytes_per_param: float
-    optimizer_bytes_per_param: float
     recompute_bytes_hidden: float
     score_bytes: float
     logits_bytes: float
@@ -136,6 +136,7 @@ class ServingRates:
     moe_layer_s: float
     moe_dispatch_s: float
     step_s: float
+    sequence_s: float
     reduce_start_s: Table
     reduce_share: float
     pipeline_hop_s: float
@@ -159,7 +160,7 @@ class Engine:
 
     ``overhead`` on launches and host time, ``busy`` on decode's roofline, ``prefill`` on prompts.
     ``harness_s``: from the client's request to the first step. ``batch_most``: sequences in flight at
-    most when latency does not matter.
+    most when latency does not matter; ``kept_output``: share of an answer that holds cache from its start.
     """
 
     overhead: float
@@ -167,6 +168,7 @@ class Engine:
     prefill: float
     harness_s: float
     batch_most: float
+    kept_output: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class Queueing:
 
     closed_loop_wait: float
     closed_loop_power: float
+    closed_loop_load_power: float
     ttft_p95_idle: float
     ttft_p95_load: float
     ttft_p50_share: float

@@ -31,12 +31,12 @@ def expert_replicas(layouts: Layouts, dp: Array) -> Array:
 def state_bytes(scenario: Scenario, dp: Array) -> Array:
     """Weights, gradients and optimizer: 16-20 B a parameter, of which ZeRO-1 shares the optimizer's part
     and parameter sharding everything (plus two gathered layers). Frozen weights take 2 B."""
-    memory, layouts = scenario.calibration.memory, scenario.layouts
+    software, layouts = scenario.software, scenario.layouts
     dense, experts = rank_params(scenario.shapes, layouts)
     whole = dense + experts
     mine = dense / (dp * layouts.cp) + experts / expert_replicas(layouts, dp)
-    weight_grad = 2.0 if scenario.run.adapters else memory.weight_grad_bytes_per_param
-    states = 0.0 if scenario.run.adapters else memory.optimizer_bytes_per_param
+    weight_grad = 2.0 if scenario.run.adapters else software.weight_grad_bytes_per_param
+    states = 0.0 if scenario.run.adapters else software.optimizer_bytes_per_param
     spread = weight_grad * mine + 4.0 * whole / scenario.shapes.layers
     optimizer = states * np.where(layouts.sharding >= 1.0, mine, whole)
     return optimizer + np.where(layouts.sharding >= 3.0, spread, weight_grad * whole)

@@ -127,8 +127,9 @@ def cache_tokens(served: ServedModel) -> Array:
 
 
 def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) -> Array:
-    """Sequences that the cache holds at their mean length, input + output/2, seen through windows."""
-    held = seen_context(served.shapes, input_tokens + output_tokens / 2.0)
+    """Sequences that the cache holds, seen through windows: at their mean length, input + output/2, or at
+    what the engine sets aside for an answer when it starts (``kept_output``)."""
+    held = seen_context(served.shapes, input_tokens + served.engine.kept_output * output_tokens)
     fits_one = cache_tokens(served) >= seen_context(served.shapes, input_tokens + output_tokens)
     return np.where(fits_one, np.maximum(cache_tokens(served) / held, 1.0), 0.0)
 
@@ -147,7 +148,8 @@ def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep
     cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
     compute = _decode_products_s(served, here / replica.dp, mine * seen_context(shapes, context))
     start, moved = _reduce_s(served, mine)
-    overhead = launch_s(served) + (replica.pp - 1.0) * rates.pipeline_hop_s
+    overhead = launch_s(served) + rates.sequence_s * here * served.engine.overhead
+    overhead = overhead + (replica.pp - 1.0) * rates.pipeline_hop_s
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
     return DecodeStep((busy + start + moved + overhead) * slow, weights, cache, compute, start + moved, overhead)

@@ -51,8 +51,8 @@ def capacity(served: ServedModel, lengths: Lengths) -> Array:
 def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """``asked.batch`` requests always in flight: those beyond the cache wait a share of an answer's time.
 
-    First token = harness + prefill + steps that it shares + prompts that arrive together,
-    wait·(B − 1)^power·work.
+    First token = harness + prefill + steps that it shares + prompts that arrive together, of B − 1 the
+    more the larger the share ρ of the time that prompts take: wait·(B − 1)^power·ρ^load_power.
     """
     constants = served.calibration.queueing
     most = limit_of(served, lengths)

@@ -112,7 +112,7 @@ def read_row(
         dense=dense,
         experts=experts,
         products=_products(dense),
-        kv_bytes=_cache_bytes(row, dense, engine),
+        kv_bytes=_cache_bytes(row, dense, engine, spec),
         input_tokens=number(row, "isl") or USUAL_INPUT_TOKENS,
         output_tokens=max(number(row, "osl") or 1.0, 1.0),
         regime=regime,
@@ -125,12 +125,13 @@ def read_row(
     )
 
 
-def _cache_bytes(row: Mapping[str, str], dense: str, engine: str) -> float:
-    """As given; else TensorRT-LLM keeps the cache of 8- and 4-bit checkpoints in 8 bit, others in 16."""
+def _cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) -> float:
+    """As given; else 16 bit, but 8 bit for 8- and 4-bit checkpoints on Blackwell and in TensorRT-LLM."""
     given = CACHE_BYTES.get(row.get("kv_precision", "").strip().lower())
     if given is not None:
         return given
-    return 1.0 if engine == "tensorrt_llm" and dense in {"fp8", "fp4"} else 2.0
+    small = engine == "tensorrt_llm" or spec.arch.startswith("Blackwell")
+    return 1.0 if small and dense in {"fp8", "fp4"} else 2.0
 
 
 def _degrees(row: Mapping[str, str], total: int) -> tuple[int, int, int, float]:

@@ -31,6 +31,7 @@ from optimizer.performance.training import step
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 USUAL_FABRIC_GBIT_S = 400.0
+RAN_TOLERANCE = 0.25
 FABRIC_WORDS = {
     "roce": FabricKind.ROCE,
     "efa": FabricKind.EFA,
@@ -53,6 +54,7 @@ class TrainingRow:
     software: str
     adapters: bool
     layouts: tuple[Row, ...]
+    layout_given: bool
     notes: tuple[str, ...]
 
 
@@ -81,6 +83,7 @@ def read_row(
         software=software,
         adapters=row.get("workload", "") == "lora",
         layouts=_layouts(row, model, total, software),
+        layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
     )
 
@@ -122,7 +125,9 @@ def _predict_group(
     software = calibration.software[rows[0].software]
     found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
     flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
-    rank = np.where(found.fits, found.total, found.total + 1e9)
+    ran = as_array([rows[i].layout_given for i in owners]) > 0
+    room = np.where(ran, 1.0 + RAN_TOLERANCE, 1.0) * hw.memory_bytes
+    rank = np.where(found.peak_bytes <= room, found.total, found.total + 1e9)
     rank = np.where(found.divides, rank, np.inf)
     results = []
     for index, row in enumerate(rows):
@@ -139,7 +144,7 @@ def _predict_group(
             "pred_mfu": float(flops[best]) / step_s / peak,
             "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
         }
-        results.append(_prediction(row, values, bool(found.fits[best]), calibration))
+        results.append(_prediction(row, values, bool(found.fits[mine].any()), calibration))
     return results
 
 

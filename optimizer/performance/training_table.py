@@ -163,7 +163,7 @@ def search(
 def _layouts(workload: Training, per_node: int, memory_bytes: float, core: TrainingCore) -> Layouts:
     """Layouts for a node size; pipelines only as deep as weights and gradients may ask, and twice that."""
     model = workload.model
-    weights = core.calibration.memory.weight_grad_bytes_per_param * model.total_params
+    weights = core.software.weight_grad_bytes_per_param * model.total_params
     need = weights / (min(per_node, 8) * 0.5 * memory_bytes)
     stages = 1 << max(1, int(np.ceil(np.log2(max(need, 1.0)))) + 1)
     experts = model.experts if model.is_moe else 0

@@ -81,6 +81,12 @@ def _add_spans(held: Ints, times: Ints, spans: Iterable[Span]) -> None:
         held[first:last] += nodes
 
 
+def overlap(first: Iterable[Span], second: Iterable[Span]) -> bool:
+    """Whether two holdings share an instant."""
+    others = list(second)
+    return any(a < d and c < b for a, b, _ in first for c, d, _ in others)
+
+
 def limits_at(problem: Problem, offer: int, times: Ints) -> Ints:
     """Nodes that may be held from each instant on, until the next."""
     limits = np.full(len(times), problem.table.stock_nodes[offer], dtype=np.int64)

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import World
+from tests.chromium import launched
+from tests.e2e.conftest import ADMIN_KEY, World
 from tests.e2e.processes import wait_for
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("e2e")]
@@ -221,6 +222,25 @@ def test_finance_reads_spend_by_team_and_month_and_exports_it(world: World) -> N
     ).text
     rows = [row for row in csv.DictReader(io.StringIO(text)) if row["group"] == "finance-view"]
     assert sum(Decimal(row["usd"]) for row in rows) == Decimal(plan["cost_usd"])
+
+
+def test_finance_reads_the_same_figure_on_the_page_in_a_browser(world: World) -> None:
+    plan = planned(world, document("page-view"))
+    expected = f"${Decimal(plan['cost_usd']):,.2f}"
+    with launched() as browser:
+        page = browser.new_page()
+        complaints: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.goto(world.server.url + "/spend?interval=month&group_by=team")
+        page.get_by_label("API key").fill(ADMIN_KEY)
+        page.get_by_role("button", name="Sign in").click()
+        page.goto(world.server.url + "/spend?interval=month&group_by=team")
+        table = page.get_by_role("table").last
+        column = table.get_by_role("columnheader").all_inner_texts().index("page-view")
+        sums = table.locator("tfoot tr").last.locator("td, th").all_inner_texts()
+        assert sums[column] == expected
+        assert page.locator("svg[role=img] rect").count() > 0
+        assert complaints == []
 
 
 def test_errors_are_problem_documents(world: World) -> None:

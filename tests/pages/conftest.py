@@ -10,25 +10,14 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from api.app import create_app
 from api.bootstrap import Product
 from broker.domain.account import Scope
 from tests.api.house import House
+from tests.chromium import launched
 from tests.pages.seeding import OFFERS, seed
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-)
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass
@@ -88,9 +77,5 @@ def site(tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path) -> Ite
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium; one for the module, as Playwright's loop must not run beside async tests."""
-    program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
-    assert program is not None, "no Chromium: run tests/setup_machine.py"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+    with launched() as chromium:
         yield chromium
-        chromium.close()

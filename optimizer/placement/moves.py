@@ -1,0 +1,183 @@
+"""One change of a plan with everything else fixed: the cheapest way that still fits.
+
+A *party* is what changes together: a run with the services that wait for it, or one workload alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker.domain.workload import Serving
+from optimizer.placement.candidates import Candidates, unplaced_cents
+from optimizer.placement.columns import Column, in_cents
+from optimizer.placement.fleet_pool import fleets, free_beside, ledger_of
+from optimizer.placement.run_pool import RunPool
+from optimizer.placement.runs import begun_later, build_run_column
+from optimizer.placement.stock import Ledger
+
+MOST_TRIED = 64
+MOST_ENDS = 6
+
+Chosen = Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """``lead`` is a workload that waits for nothing; ``followers`` wait for it."""
+
+    lead: str
+    followers: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of it."""
+        return self.lead, *self.followers
+
+
+def parties(candidates: Candidates) -> list[Party]:
+    """Every workload once, in the request's order of leads."""
+    problem = candidates.problem
+    waiting = {s.name for s in problem.services() if s.starts_after is not None}
+    return [
+        Party(w.name, tuple(s.name for s in problem.followers(w.name)))
+        for w in problem.request.workloads
+        if w.name not in waiting
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What others leave: their ledger, and what is left of the budget in cents (None: no budget)."""
+
+    ledger: Ledger
+    budget_cents: int | None
+
+    def allows(self, column: Column) -> bool:
+        """Whether stock and budget allow a column."""
+        within = self.budget_cents is None or column.cost_cents <= self.budget_cents
+        return within and self.ledger.fits(column)
+
+    def after(self, column: Column) -> Room:
+        """What is left when a column is taken too."""
+        ledger = Ledger(self.ledger.problem)
+        for offer, spans in self.ledger.taken.items():
+            ledger.taken[offer].extend(spans)
+        ledger.add(column)
+        left = None if self.budget_cents is None else self.budget_cents - column.cost_cents
+        return Room(ledger, left)
+
+
+def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) -> Room:
+    """What all but ``names`` leave."""
+    others = {name: column for name, column in chosen.items() if name not in names}
+    budget = candidates.problem.request.budget_usd
+    spent = sum(column.cost_cents for column in others.values())
+    return Room(ledger_of(candidates, others), None if budget is None else in_cents(budget) - spent)
+
+
+def party_cents(candidates: Candidates, chosen: Chosen, party: Party) -> int | None:
+    """Cost, lateness and what leaving out costs; None while something that must be placed is not."""
+    total = 0
+    for name in party.names:
+        cents = chosen[name].total_cents if name in chosen else unplaced_cents(candidates.problem, name)
+        if cents is None and (name == party.lead or party.lead in chosen):
+            return None
+        total += cents if name in chosen or name == party.lead or party.lead in chosen else 0
+    return total
+
+
+def cheaper_way(
+    candidates: Candidates, pools: Mapping[str, RunPool], party: Party, room: Room, below_cents: float
+) -> dict[str, Column] | None:
+    """The cheapest way of a party that costs less than ``below_cents``; None when there is none."""
+    if party.lead not in pools:
+        column = cheapest_fleet(candidates, party.lead, room, None, below_cents)
+        return None if column is None else {party.lead: column}
+    best: dict[str, Column] | None = None
+    for tried, column in enumerate(fitting_runs(candidates, pools[party.lead], room, below_cents)):
+        way = _with_followers(candidates, party, column, room, below_cents)
+        if way is not None:
+            best, below_cents = way
+        if not party.followers and best is not None or tried + 1 >= MOST_ENDS:
+            break
+    return best
+
+
+def fitting_runs(
+    candidates: Candidates, pool: RunPool, room: Room, below_cents: float
+) -> Iterator[Column]:
+    """Columns of a run that fit, cheapest first with the least that follows; begun later where stock is busy."""
+    cheap = np.flatnonzero(pool.total_usd * 100 < below_cents + 1)
+    waiting: list[Column] = []
+    for index in cheap[np.lexsort((cheap, pool.total_usd[cheap]))][:MOST_TRIED]:
+        column = pool.kept.get(int(index)) or build_run_column(
+            candidates.problem, candidates.estimates, pool.found, int(index)
+        )
+        if column is None or column.total_cents >= below_cents:
+            continue
+        least = pool.total_usd[index] * 100
+        ready = [c for c in waiting if c.total_cents <= least]
+        yield from sorted(ready, key=lambda c: c.total_cents)
+        waiting = [c for c in waiting if c.total_cents > least]
+        if room.allows(column):
+            yield column
+        else:
+            waiting.extend(_later(candidates, pool, column, room))
+    yield from sorted((c for c in waiting if c.total_cents < below_cents), key=lambda c: c.total_cents)
+
+
+def _later(candidates: Candidates, pool: RunPool, column: Column, room: Room) -> list[Column]:
+    """The same begun at the first end of another's holding from which it fits."""
+    problem, offer = candidates.problem, column.pieces[0].offer
+    if problem.table.is_window[offer]:
+        return []
+    own = column.pieces[0].spans[0][0]
+    for start in sorted({end for _, end, _ in room.ledger.taken.get(offer, []) if end > own}):
+        moved = begun_later(problem, pool.found.run, column, start)
+        if moved is None:
+            return []
+        if room.allows(moved):
+            return [moved]
+    return []
+
+
+def _with_followers(
+    candidates: Candidates, party: Party, column: Column, room: Room, below_cents: float
+) -> tuple[dict[str, Column], float] | None:
+    """A run's column with the best fleets after it, and what all cost; None when that is not below."""
+    way, total = {column.workload: column}, column.total_cents
+    room = room.after(column)
+    for name in party.followers:
+        unplaced = unplaced_cents(candidates.problem, name)
+        most = below_cents - total if unplaced is None else min(below_cents - total, unplaced)
+        fleet = cheapest_fleet(candidates, name, room, column.end_s, most)
+        if fleet is None and unplaced is None:
+            return None
+        total += fleet.total_cents if fleet is not None else unplaced or 0
+        if fleet is not None:
+            way[name] = fleet
+            room = room.after(fleet)
+    return (way, float(total)) if total < below_cents else None
+
+
+def cheapest_fleet(
+    candidates: Candidates, name: str, room: Room, after_s: float | None, below_cents: float
+) -> Column | None:
+    """The cheapest fleet from the nodes that are free throughout; None when none costs less."""
+    least = candidates.least_service_cents(_service(candidates, name), after_s)
+    if least is None or least >= below_cents:
+        return None
+    service, case = _service(candidates, name), candidates.fleets[name]
+    free = free_beside(candidates, service, room.ledger, after_s)
+    made = fleets(candidates, case, free, [after_s], after_s, 1)
+    fitting = [c for c in made if c.total_cents < below_cents and room.allows(c)]
+    return min(fitting, key=lambda column: column.total_cents, default=None)
+
+
+def _service(candidates: Candidates, name: str) -> Serving:
+    workload = candidates.problem.request.workload(name)
+    assert isinstance(workload, Serving)
+    return workload
