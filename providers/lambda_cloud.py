@@ -49,7 +49,7 @@ from providers.payload import (
     require_gpus,
     require_price,
 )
-from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
+from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"
@@ -310,16 +310,7 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_key": "an API key of the Cloud dashboard"},
     options={"ssh_key": "broker", "image_family": ""},
-    capabilities=frozenset(
-        {
-            Capability.OFFERS,
-            Capability.AVAILABILITY,
-            Capability.RESERVE,
-            Capability.FIND_LEASE,
-            Capability.LIST_LEASES,
-            Capability.RELEASE,
-        }
-    ),
+    capabilities=HOLDING,
     idempotency=Idempotency.TAG,
     adapter=LambdaCloud,
     build=LambdaCloud,

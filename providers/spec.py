@@ -50,6 +50,18 @@ class Capability(StrEnum):
     MULTI_NODE = "multi_node"
 
 
+HOLDING = frozenset(
+    {
+        Capability.OFFERS,
+        Capability.AVAILABILITY,
+        Capability.RESERVE,
+        Capability.FIND_LEASE,
+        Capability.LIST_LEASES,
+        Capability.RELEASE,
+    }
+)
+"""What every seller can whose API sells, shows and takes back capacity."""
+
 METHOD_OF: Mapping[Capability, str] = MappingProxyType(
     {
         Capability.OFFERS: "list_offers",

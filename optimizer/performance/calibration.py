@@ -27,6 +27,7 @@ class Compute:
 
     gemm_share_bf16: Table
     gemm_share_fp8: Table
+    gemm_share_fp4: Table
     sustained_share: float
     width_half: float
     rows_half: float

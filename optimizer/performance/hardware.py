@@ -124,11 +124,11 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     }
     best = {"bf16": spec.matmul_best_bf16_tflops, "fp8": spec.matmul_best_fp8_tflops}
     best["fp16"] = best["bf16"]
-    share_16 = compute.gemm_share_bf16.get(spec.arch, min(compute.gemm_share_bf16.values()))
-    share_8 = compute.gemm_share_fp8.get(spec.arch, min(compute.gemm_share_fp8.values()))
+    tables = {"fp8": compute.gemm_share_fp8, "fp4": compute.gemm_share_fp4}
     rates = {"attention_share": compute.attention_share.get(spec.arch, min(compute.attention_share.values()))}
     for name in FORMATS:
-        share = share_16 if name in {"bf16", "fp16"} else share_8
+        table = tables.get(name, compute.gemm_share_bf16)
+        share = table.get(spec.arch, min(table.values()))
         peak = (peaks[name] or 0.0) * 1e12
         rates[f"peak_{name}"] = peak
         rates[f"gemm_{name}"] = ((best.get(name) or 0.0) * 1e12 or peak * share) if peak else 0.0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns
-from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
+from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Ints
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
@@ -29,20 +29,35 @@ def fleets(
 
     ``nominal``: the end for which ladders are chosen.
     """
-    problem = candidates.problem
-    built = [b for b in best_ladders(problem, case, free, nominal, ladders) if b.rungs]
-    made = [build_service_column(problem, case, b, end) for end in ends for b in built]
-    for fixed in [(), *committed_bases(problem, case, built)[:MAX_BASES]]:
-        path = fleet_path(problem, case, free, fixed)
+    built = [b for b in best_ladders(candidates.problem, case, free, nominal, ladders) if b.rungs]
+    columns = [*_ladder_columns(candidates, case, built, ends), *_paths(candidates, case, free, built, ends)]
+    return list(dict.fromkeys(columns))
+
+
+def _ladder_columns(
+    candidates: Candidates, case: FleetCase, built: Sequence[BuiltLadder], ends: Ends
+) -> Iterator[Column]:
+    for end in ends:
+        for ladder in built:
+            column = build_service_column(candidates.problem, case, ladder, end)
+            if column is not None:
+                yield column
+
+
+def _paths(
+    candidates: Candidates, case: FleetCase, free: Ints, built: Sequence[BuiltLadder], ends: Ends
+) -> Iterator[Column]:
+    """Paths over flexible units alone, and over the commitments that the ladders stand on."""
+    for fixed in [(), *committed_bases(candidates.problem, case, built)[:MAX_BASES]]:
+        path = fleet_path(candidates.problem, case, free, fixed)
         if path is not None:
-            made.extend(path_columns(problem, path, ends))
-    return list(dict.fromkeys(column for column in made if column is not None))
+            yield from path_columns(candidates.problem, path, ends)
 
 
 def first_fleets(
     candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
 ) -> list[Column]:
-    """Columns of all services: unlimited by others, and beside ``chosen`` and each other."""
+    """Ladders of all services: unlimited by others, and beside ``chosen`` and each other."""
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
     for service in _dearest_first(candidates):
@@ -50,12 +65,12 @@ def first_fleets(
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is not None and nominal is None:
             continue
-        case = candidates.fleets[service.name]
+        case, problem = candidates.fleets[service.name], candidates.problem
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
-        columns = fleets(candidates, case, free_nodes(candidates.problem), ends, nominal, count)
-        if ledger.taken:
-            beside = free_beside(candidates, service, ledger, nominal)
-            columns = list(dict.fromkeys([*columns, *fleets(candidates, case, beside, ends, nominal, 1)]))
+        beside = free_beside(candidates, service, ledger, nominal)
+        built = best_ladders(problem, case, free_nodes(problem), nominal, count)
+        built += best_ladders(problem, case, beside, nominal, 1)
+        columns = list(dict.fromkeys(_ladder_columns(candidates, case, [b for b in built if b.rungs], ends)))
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
         fitting = next((c for c in now if ledger.fits(c)), None)
@@ -82,12 +97,52 @@ def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_
     return free
 
 
+def composed_fleets(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    chosen: Mapping[str, Column],
+    out_of_time: Callable[[], bool],
+) -> list[Column]:
+    """Paths of all services: unlimited by others, and beside the runs of ``chosen`` and each other."""
+    ledger = ledger_of(candidates, {name: chosen[name] for name in chosen if name in pools})
+    found: list[Column] = []
+    for service in _dearest_first(candidates):
+        ends = _ends(candidates, pools, service)
+        nominal = _nominal(service, chosen, ends)
+        if out_of_time():
+            break
+        if service.starts_after is not None and nominal is None:
+            continue
+        case = candidates.fleets[service.name]
+        columns = fleets(candidates, case, free_nodes(candidates.problem), ends, nominal, 1)
+        if not _any_fits(columns, ledger, nominal):
+            beside = free_beside(candidates, service, ledger, nominal)
+            columns += fleets(candidates, case, beside, ends, nominal, 1)
+        found.extend(columns)
+        now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
+        fitting = next((c for c in now if ledger.fits(c)), None)
+        if fitting is not None:
+            ledger.add(fitting)
+    return found
+
+
+def _any_fits(columns: Sequence[Column], ledger: Ledger, nominal: float | None) -> bool:
+    """Whether the cheapest of the columns fits."""
+    now = [column for column in columns if column.after_s == nominal]
+    return bool(now) and ledger.fits(min(now, key=lambda column: column.total_cents))
+
+
 def better_fleets(
-    candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    chosen: Mapping[str, Column],
+    out_of_time: Callable[[], bool],
 ) -> list[Column]:
     """For each service the best fleets beside all others of ``chosen``, for every end of its run."""
-    found = []
+    found: list[Column] = []
     for service in candidates.problem.services():
+        if out_of_time():
+            break
         ends = _ends(candidates, pools, service)
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is None or nominal is not None:

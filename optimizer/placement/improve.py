@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from optimizer.placement.candidates import Candidates
+from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column
 from optimizer.placement.moves import (
     Party,
@@ -60,9 +60,14 @@ class Improver:
         room = room_beside(self.candidates, chosen, party.names)
         below = float("inf") if now is None else float(now)
         way = cheaper_way(self.candidates, self.pools, party, room, below)
-        if way is None:
+        if way is None and not self._better_left_out(chosen, party, below):
             return None
+        way = way or {}
         return {**{n: c for n, c in chosen.items() if n not in party.names}, **way}
+
+    def _better_left_out(self, chosen: Mapping[str, Column], party: Party, now: float) -> bool:
+        unplaced = unplaced_cents(self.candidates.problem, party.lead)
+        return party.lead in chosen and unplaced is not None and unplaced < now
 
     def _take(self, chosen: dict[str, Column]) -> None:
         self.chosen = chosen

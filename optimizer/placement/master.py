@@ -7,7 +7,8 @@ cost + penalty exactly. Leaving out what must be placed costs more than everythi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
@@ -16,8 +17,7 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.problem import Problem
 from optimizer.placement.stock import StockRow, contended_rows
-
-Watcher = Callable[[float, float], None]
+from optimizer.placement.stopwatch import PULSE_SECONDS, Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +135,12 @@ def leave_cents(problem: Problem, columns: Sequence[Column]) -> dict[str, int]:
     return {w.name: priced.get(w.name, everything) for w in problem.request.workloads}
 
 
-class _Watching(cp_model.CpSolverSolutionCallback):
-    def __init__(self, watcher: Watcher) -> None:
-        super().__init__()
-        self._watcher = watcher
-
-    def on_solution_callback(self) -> None:
-        self._watcher(self.objective_value, self.best_objective_bound)
-
-
 def solve_master(
     problem: Problem,
     columns: Sequence[Column],
     limits: Limits,
     hint: Mapping[str, Column] | None = None,
-    watcher: Watcher | None = None,
+    watch: Stopwatch | None = None,
 ) -> Choice | None:
     """The best choice found in time; None when the time ended before any."""
     master = build_master(problem, columns)
@@ -159,13 +150,23 @@ def solve_master(
     solver.parameters.random_seed = limits.seed
     solver.parameters.max_time_in_seconds = max(0.05, limits.seconds)
     solver.parameters.relative_gap_limit = limits.gap
-    status = solver.solve(master.model, _Watching(watcher) if watcher else None)
+    status = _solved(solver, master.model, watch)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     chosen = {c.workload: c for i, c in enumerate(columns) if solver.boolean_value(master.take[i])}
     left = frozenset(name for name, variable in master.leave.items() if solver.boolean_value(variable))
     proven = status == cp_model.OPTIMAL
     return choice_of(problem, chosen, left, solver.best_objective_bound, proven)
+
+
+def _solved(solver: cp_model.CpSolver, model: cp_model.CpModel, watch: Stopwatch | None) -> int:
+    """The solver's status; it runs beside this thread, which keeps giving signs of life."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        running = pool.submit(solver.solve, model)
+        while watch is not None and not running.done():
+            wait([running], timeout=PULSE_SECONDS)
+            watch.over()
+        return int(running.result())
 
 
 def choice_of(

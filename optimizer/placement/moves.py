@@ -107,24 +107,29 @@ def cheaper_way(
 
 
 def fitting_runs(
-    candidates: Candidates, pool: RunPool, room: Room, below_cents: float
+    candidates: Candidates, pool: RunPool, room: Room, below_cents: float, end_s: float | None = None
 ) -> Iterator[Column]:
-    """Columns of a run that fit, cheapest first with the least that follows; begun later where stock is busy."""
-    cheap = np.flatnonzero(pool.total_usd * 100 < below_cents + 1)
+    """Columns of a run that fit and cost less than ``below_cents``, cheapest first.
+
+    What follows the run counts at its least, unless the run must end at ``end_s``. Where stock is busy
+    it is begun later.
+    """
+    found = pool.found
+    cost_usd = pool.total_usd if end_s is None else np.where(found.end_s == end_s, found.total_usd, np.inf)
+    cheap = np.flatnonzero(cost_usd * 100 < below_cents + 1)
     waiting: list[Column] = []
-    for index in cheap[np.lexsort((cheap, pool.total_usd[cheap]))][:MOST_TRIED]:
+    for index in cheap[np.lexsort((cheap, cost_usd[cheap]))][:MOST_TRIED]:
         column = pool.kept.get(int(index)) or build_run_column(
-            candidates.problem, candidates.estimates, pool.found, int(index)
+            candidates.problem, candidates.estimates, found, int(index)
         )
         if column is None or column.total_cents >= below_cents:
             continue
-        least = pool.total_usd[index] * 100
-        ready = [c for c in waiting if c.total_cents <= least]
-        yield from sorted(ready, key=lambda c: c.total_cents)
-        waiting = [c for c in waiting if c.total_cents > least]
+        due = [c for c in waiting if c.total_cents <= column.total_cents]
+        yield from sorted(due, key=lambda c: c.total_cents)
+        waiting = [c for c in waiting if c.total_cents > column.total_cents]
         if room.allows(column):
             yield column
-        else:
+        elif end_s is None:
             waiting.extend(_later(candidates, pool, column, room))
     yield from sorted((c for c in waiting if c.total_cents < below_cents), key=lambda c: c.total_cents)
 

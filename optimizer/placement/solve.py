@@ -1,31 +1,37 @@
-"""The search: price, choose, prove, improve; read it from the top.
+"""The search: price, choose, improve, prove; read it from the top.
 
-Every candidate is priced once; the cheapest become columns; the master chooses among them; a
-relaxation with all candidates proves how far from the best the choice can be; fleets are built anew
-beside what the others took until the gap is small enough or the time is over.
+Every candidate is priced once; the cheapest become columns; the master chooses among them; the choice
+is improved party by party; a relaxation with all candidates proves how far from the best it can be;
+fleets are built anew beside what the others took until the gap is small enough or the time is over.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker.ports import Progress, ProgressSink
 from optimizer.placement.bound import relaxed_bound_cents, separate_bound_cents
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
-from optimizer.placement.fleet_pool import better_fleets, first_fleets
+from optimizer.placement.fleet_pool import better_fleets, composed_fleets, first_fleets
 from optimizer.placement.greedy import place_greedily
+from optimizer.placement.improve import Improver
 from optimizer.placement.master import Choice, Limits, choice_of, solve_master
 from optimizer.placement.prices import priced_fleets
 from optimizer.placement.problem import Problem
 from optimizer.placement.run_pool import RunPool, build_run_pools
+from optimizer.placement.settle import settled
+from optimizer.placement.stopwatch import Stopwatch
 
-MAX_ROUNDS = 6
-MASTER_SHARE = 0.4
+MAX_ROUNDS = 12
+MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
+COMPOSE_SHARE = 0.5
+IMPROVE_SHARE = 0.5
 PRICE_SHARE = 0.4
+SETTLE_SHARE = 0.03
+SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,85 +57,100 @@ def gap_of(objective_cents: int, bound_cents: int) -> float:
     return (objective_cents - bound_cents) / objective_cents if objective_cents else 0.0
 
 
-@dataclass(slots=True)
 class Search:
-    """What is known so far; tells ``progress`` of each step."""
+    """What is known so far; tells ``progress`` of each step and at every pulse of the watch."""
 
-    candidates: Candidates
-    limits: Limits
-    progress: ProgressSink | None = None
-    started: float = field(default_factory=time.monotonic)
-    best: Choice | None = None
-    bound_cents: int = 0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the search began."""
-        return time.monotonic() - self.started
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left."""
-        return max(0.0, self.limits.seconds - self.seconds)
+    def __init__(
+        self,
+        candidates: Candidates,
+        watch: Stopwatch,
+        gap: float,
+        seed: int,
+        progress: ProgressSink | None = None,
+    ) -> None:
+        self.candidates = candidates
+        self.watch = watch
+        self.asked_gap = gap
+        self.seed = seed
+        self.best: Choice | None = None
+        self.bound_cents = 0
+        self._progress = progress
+        self._stage = "priced"
+        watch.pulse = self.tell
 
     def offer(self, choice: Choice | None, stage: str) -> bool:
         """Takes a choice if it is better than the best; whether it is."""
         better = choice is not None and (self.best is None or choice.rank < self.best.rank)
         if better:
             self.best = choice
-        self.tell(stage)
+        self._stage = stage
+        self.tell()
         return better
+
+    def offer_columns(self, chosen: Mapping[str, Column], stage: str) -> bool:
+        """The same for a column of each placed workload."""
+        return self.offer(choice_from(self.candidates.problem, chosen), stage)
 
     def prove(self, bound_cents: int | None, stage: str) -> None:
         """Takes a bound if it is higher than the best."""
         if bound_cents is not None:
             self.bound_cents = max(self.bound_cents, bound_cents)
-        self.tell(stage)
+        self._stage = stage
+        self.tell()
 
-    def watch(self, objective_cents: float, _: float) -> None:
-        """Reports each better choice while the master is still being solved."""
-        if self.best is not None and not self.best.required_missing:
-            self.tell("choosing", min(round(objective_cents), self.best.objective_cents))
-
-    def tell(self, stage: str, incumbent: int | None = None) -> None:
+    def tell(self) -> None:
         """Reports incumbent, bound and gap."""
-        if self.progress is None:
+        if self._progress is None:
             return
-        if incumbent is None and self.best is not None and not self.best.required_missing:
-            incumbent = self.best.objective_cents
+        known = self.best is not None and not self.best.required_missing
+        incumbent = self.best.objective_cents if known and self.best is not None else None
         bound = self.bound_cents if incumbent is None else min(self.bound_cents, incumbent)
         gap = None if incumbent is None else gap_of(incumbent, bound)
         usd = None if incumbent is None else incumbent / 100
-        self.progress(Progress(self.seconds, usd, bound / 100, gap, stage))
+        self._progress(Progress(self.watch.seconds, usd, bound / 100, gap, self._stage))
 
     @property
     def done(self) -> bool:
         """Whether the asked gap is proven or the time is over."""
-        if self.left <= 0:
+        if self.watch.over():
             return True
         if self.best is None or self.best.required_missing:
             return False
-        return gap_of(self.best.objective_cents, self.bound_cents) <= self.limits.gap
+        return gap_of(self.best.objective_cents, self.bound_cents) <= self.asked_gap
+
+    def share(self, part: float) -> Limits:
+        """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once."""
+        return Limits(self.watch.left * part, self.asked_gap / 10, self.seed)
 
 
-def solve(candidates: Candidates, limits: Limits, progress: ProgressSink | None = None) -> Solution:
+def solve(search: Search) -> Solution:
     """The best plan found in time, and the bound that is proven of it."""
-    search = Search(candidates, limits, progress)
+    candidates = search.candidates
+    search.watch.limit_s -= settling_seconds(search.watch.limit_s)
     pools = build_run_pools(candidates)
     search.prove(separate_bound_cents(candidates, pools), "priced")
 
     columns = starting_columns(candidates, pools)
     search.offer(greedy_choice(candidates.problem, columns), "greedy")
-    search.offer(choose(search, columns, MASTER_SHARE), "chosen")
+    columns = compose(search, pools, columns)
     if not search.done:
-        search.prove(relaxed_bound_cents(candidates, pools, share(search, BOUND_SHARE)), "bounded")
-    columns = make_way(search, columns)
+        search.offer(choose(search, columns), "chosen")
     columns = improve(search, pools, columns)
+    if not search.done:
+        search.prove(relaxed_bound_cents(candidates, pools, search.share(BOUND_SHARE), search.watch), "bounded")
+    columns = make_way(search, columns)
+    columns = rebuild(search, pools, columns)
 
     assert search.best is not None
+    search.offer_columns(settled(candidates, pools, columns, search.best.columns), "settled")
     whole = not search.best.required_missing
     bound = min(search.bound_cents, search.best.objective_cents) if whole else None
     return Solution(search.best, bound, tuple(columns), pools)
+
+
+def settling_seconds(limit_s: float) -> float:
+    """Kept back for the last look at every single change."""
+    return min(SETTLE_SECONDS, SETTLE_SHARE * limit_s)
 
 
 def starting_columns(candidates: Candidates, pools: Mapping[str, RunPool]) -> list[Column]:
@@ -138,48 +159,75 @@ def starting_columns(candidates: Candidates, pools: Mapping[str, RunPool]) -> li
     return runs + first_fleets(candidates, pools, place_greedily(candidates.problem, runs))
 
 
-def greedy_choice(problem: Problem, columns: Sequence[Column]) -> Choice:
-    """The greedy plan as a choice."""
-    chosen = place_greedily(problem, columns)
+def choice_from(problem: Problem, chosen: Mapping[str, Column]) -> Choice:
+    """The columns as a choice, with what they leave out."""
     waiting = {s.name for s in problem.services() if s.starts_after and s.starts_after not in chosen}
     left = frozenset(w.name for w in problem.request.workloads if w.name not in chosen) - waiting
-    return choice_of(problem, chosen, left, 0.0, proven=False)
+    return choice_of(problem, dict(chosen), left, 0.0, proven=False)
 
 
-def choose(search: Search, columns: Sequence[Column], part: float) -> Choice | None:
+def greedy_choice(problem: Problem, columns: Sequence[Column]) -> Choice:
+    """The greedy plan as a choice."""
+    return choice_from(problem, place_greedily(problem, columns))
+
+
+def choose(search: Search, columns: Sequence[Column]) -> Choice | None:
     """The master's choice in a part of the time that is left, begun at the best so far."""
     hint = search.best.columns if search.best is not None else None
-    return solve_master(search.candidates.problem, columns, share(search, part), hint, search.watch)
+    limits = search.share(MASTER_SHARE)
+    return solve_master(search.candidates.problem, columns, limits, hint, search.watch)
 
 
-def share(search: Search, part: float) -> Limits:
-    """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once."""
-    return Limits(search.left * part, search.limits.gap / 10, search.limits.seed)
+def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
+    """Fleets that change their composition with the hours, service by service."""
+    out_of_time = search.watch.until(COMPOSE_SHARE)
+    chosen = search.best.columns if search.best is not None else {}
+    fresh = composed_fleets(search.candidates, pools, chosen, out_of_time)
+    columns = list(dict.fromkeys([*columns, *fresh]))
+    search.offer(greedy_choice(search.candidates.problem, columns), "composed")
+    return columns
+
+
+def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
+    """Every party of the best choice placed anew beside the others, until nothing helps."""
+    if search.done or search.best is None:
+        return columns
+    improver = Improver(
+        search.candidates,
+        pools,
+        dict(search.best.columns),
+        columns,
+        search.watch.until(IMPROVE_SHARE),
+        lambda chosen: search.offer_columns(chosen, "improved"),
+    )
+    improver.run()
+    return list(dict.fromkeys([*columns, *improver.chosen.values()]))
 
 
 def make_way(search: Search, columns: list[Column]) -> list[Column]:
     """Fleets that leave scarce offers to whom they are worth most."""
     if search.done:
         return columns
-    until = search.seconds + PRICE_SHARE * search.left
-    fresh = priced_fleets(search.candidates, columns, lambda: search.seconds >= until)
+    fresh = priced_fleets(search.candidates, columns, search.watch.until(PRICE_SHARE))
     columns = list(dict.fromkeys([*columns, *fresh]))
-    if fresh:
-        search.offer(choose(search, columns, MASTER_SHARE), "priced")
+    if fresh and not search.done:
+        search.offer(choose(search, columns), "priced")
     return columns
 
 
-def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
+def rebuild(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
     """Rounds of fleets built beside the best choice, until nothing new, the gap or the time ends them."""
     known = set(columns)
     for _ in range(MAX_ROUNDS):
         if search.done or search.best is None:
             break
-        fresh = [c for c in better_fleets(search.candidates, pools, search.best.columns) if c not in known]
-        if not fresh:
-            break
+        made = better_fleets(search.candidates, pools, search.best.columns, search.watch.over)
+        fresh = [column for column in made if column not in known]
         known.update(fresh)
         columns = columns + fresh
-        if not search.offer(choose(search, columns, MASTER_SHARE), "improved"):
+        better = bool(fresh) and not search.done and search.offer(choose(search, columns), "rebuilt")
+        before = search.best
+        columns = improve(search, pools, columns)
+        if not better and search.best is before:
             break
     return columns

@@ -33,7 +33,7 @@ from providers.aws.spot import parse_spot
 from providers.aws.xml import Node, parse_xml
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
 from providers.payload import join_batches
-from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
+from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
 
@@ -102,19 +102,7 @@ SPEC = ProviderSpec(
         "image_id": DEFAULT_IMAGE,
         "price_list_max_age_s": "21600",
     },
-    capabilities=frozenset(
-        {
-            Capability.OFFERS,
-            Capability.SPOT,
-            Capability.WINDOWS,
-            Capability.AVAILABILITY,
-            Capability.RESERVE,
-            Capability.FIND_LEASE,
-            Capability.LIST_LEASES,
-            Capability.RELEASE,
-            Capability.MULTI_NODE,
-        }
-    ),
+    capabilities=HOLDING | {Capability.MULTI_NODE, Capability.SPOT, Capability.WINDOWS},
     idempotency=Idempotency.TAG,
     adapter=AwsAdapter,
     build=build,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from broker.ports import Idempotency
 from providers.runpod.adapter import RunPod
 from providers.runpod.offers import NAME, parse
-from providers.spec import Capability, ProviderSpec
+from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
 
@@ -29,17 +29,7 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_key": "an API key with read and write access to pods"},
     options={"image": "runpod/pytorch:2.8.0-py3.11-cuda12.8.1-cudnn-devel-ubuntu22.04", "disk_gb": "50"},
-    capabilities=frozenset(
-        {
-            Capability.OFFERS,
-            Capability.AVAILABILITY,
-            Capability.SPOT,
-            Capability.RESERVE,
-            Capability.FIND_LEASE,
-            Capability.LIST_LEASES,
-            Capability.RELEASE,
-        }
-    ),
+    capabilities=HOLDING | {Capability.SPOT},
     idempotency=Idempotency.TAG,
     adapter=RunPod,
     build=RunPod,

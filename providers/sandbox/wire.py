@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -169,7 +170,7 @@ class Route:
         return None if found is None else found.groupdict()
 
 
-class ProviderWire:
+class ProviderWire(ABC):
     """One provider's protocol. Subclasses give ``name``, ``routes`` and their own error bodies."""
 
     name: ClassVar[str]
@@ -178,25 +179,25 @@ class ProviderWire:
         self.world = world
         self.routes: tuple[Route, ...] = tuple(self.make_routes())
 
+    @abstractmethod
     def make_routes(self) -> Iterable[Route]:
         """The paths that this provider serves."""
-        raise NotImplementedError
 
+    @abstractmethod
     def authorise(self, call: Call) -> None:
         """Raises Refusal with the provider's own body when no key came."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unknown_path(self) -> Reply:
         """The provider's answer to a path that it does not have."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refusal(self, kind: FaultKind, call: Call) -> Reply:
         """The provider's own form of ``http_500``, ``rate_limited`` and ``out_of_capacity``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def malformed_body(self, reason: str) -> Reply:
         """The provider's answer to a body that cannot be read."""
-        raise NotImplementedError
 
     def operation(self, call: Call) -> str:
         """What the call is counted as, and which faults hit it."""

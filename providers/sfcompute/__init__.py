@@ -23,7 +23,7 @@ from providers.http import HttpFactory, HttpPolicy, Operation
 from providers.payload import join_batches
 from providers.sfcompute.adapter import SfCompute, classify
 from providers.sfcompute.offers import PROVIDER, QuoteAnswer, parse_offers, read_quote
-from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
+from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
 
@@ -66,18 +66,7 @@ SPEC = ProviderSpec(
     title="SF Compute",
     base_url="https://api.sfcompute.com",
     credentials={"api_key": "a token of `sf tokens create`"},
-    capabilities=frozenset(
-        {
-            Capability.OFFERS,
-            Capability.AVAILABILITY,
-            Capability.WINDOWS,
-            Capability.RESERVE,
-            Capability.FIND_LEASE,
-            Capability.LIST_LEASES,
-            Capability.RELEASE,
-            Capability.MULTI_NODE,
-        }
-    ),
+    capabilities=HOLDING | {Capability.MULTI_NODE, Capability.WINDOWS},
     idempotency=Idempotency.TOKEN,
     adapter=SfCompute,
     build=build,

@@ -13,7 +13,7 @@ Environment: ``BROKER_VAST_API_KEY``; ``BROKER_VAST_IMAGE``, ``BROKER_VAST_DISK_
 from __future__ import annotations
 
 from broker.ports import Idempotency
-from providers.spec import Capability, ProviderSpec
+from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.vast.adapter import Vast
 from providers.vast.offers import NAME, parse
 
@@ -27,17 +27,7 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_key": "an API key of the account"},
     options={"image": "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-devel", "disk_gb": "50"},
-    capabilities=frozenset(
-        {
-            Capability.OFFERS,
-            Capability.AVAILABILITY,
-            Capability.SPOT,
-            Capability.RESERVE,
-            Capability.FIND_LEASE,
-            Capability.LIST_LEASES,
-            Capability.RELEASE,
-        }
-    ),
+    capabilities=HOLDING | {Capability.SPOT},
     idempotency=Idempotency.TAG,
     adapter=Vast,
     build=Vast,

@@ -14,7 +14,7 @@ Environment: ``BROKER_VERDA_CLIENT_ID`` and ``BROKER_VERDA_CLIENT_SECRET`` (OAut
 from __future__ import annotations
 
 from broker.ports import Idempotency
-from providers.spec import Capability, ProviderSpec
+from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.verda.adapter import Verda
 from providers.verda.offers import NAME, parse
 
@@ -31,17 +31,7 @@ SPEC = ProviderSpec(
         "client_secret": "their secret",
     },
     options={"ssh_key_id": "", "image": "ubuntu-24.04", "disk_gb": "100"},
-    capabilities=frozenset(
-        {
-            Capability.OFFERS,
-            Capability.AVAILABILITY,
-            Capability.SPOT,
-            Capability.RESERVE,
-            Capability.FIND_LEASE,
-            Capability.LIST_LEASES,
-            Capability.RELEASE,
-        }
-    ),
+    capabilities=HOLDING | {Capability.SPOT},
     idempotency=Idempotency.TAG,
     adapter=Verda,
     build=Verda,
