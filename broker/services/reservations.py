@@ -22,6 +22,7 @@ from broker.domain.errors import (
 )
 from broker.domain.holding_orders import (
     Intent,
+    ends_by_itself,
     find_drifts,
     free_nodes,
     intents_of,
@@ -278,9 +279,10 @@ class ReservationsService:
         reservation = await self.find_reservation(caller, reservation_id)
         if not reservation.is_open or reservation.state is ReservationState.RELEASING:
             return reservation
-        leaving = await self._leasing.begin_release(
-            reservation, f"released by {caller.key_id}", caller.key_id
-        )
+        reason = f"released by {caller.key_id}"
+        if reservation.provider_references and ends_by_itself(reservation.offer):
+            reason += "; the seller takes it back at its end only, and it stays paid"
+        leaving = await self._leasing.begin_release(reservation, reason, caller.key_id)
         left = await self._leasing.release_held(leaving, caller.key_id)
         await self._tell("reservation.changed", (left,))
         return left

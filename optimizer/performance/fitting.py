@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from broker.domain.model_shape import GpuSpec
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.calibration import CONFIG, Calibration
 from optimizer.performance.observations import Observation
 from optimizer.performance.rows import ReadRows, predictions
@@ -24,11 +24,14 @@ from optimizer.performance.rows import ReadRows, predictions
 PARAMETERS = CONFIG.with_name("performance_fit.toml")
 NOISE = 0.15
 HUBER = 0.12
-TABLE_MOST = 120.0
+TABLE_MOST = 120
 DIFFERENCE = 0.02
 STEP_MOST = 0.5
 HALVINGS = 4
 OUTLIER = 3.0
+ROUNDS = 12
+FOLD_ROUNDS = 5
+ENOUGH = 3e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +53,50 @@ class Problem:
     priors: Calibration
     gpus: Mapping[str, GpuSpec]
 
-    def without(self, left_out: Collection[int]) -> Problem:
-        """The same problem with the observations at these indices left out, and their rows unread."""
-        gone = frozenset(left_out)
-        kept = tuple(o for index, o in enumerate(self.observed) if index not in gone)
-        return self.only(kept)
-
     def only(self, observed: Sequence[Observation]) -> Problem:
         """The same problem over these observations alone."""
         places = {observation.place for observation in observed}
         return Problem(self.read.at(places), tuple(observed), self.parameters, self.priors, self.gpus)
 
-    def calibration(self, shift: Array) -> Calibration:
-        """The constants at ``shift`` [P], in log from the priors."""
-        return self.priors.with_values(self.values(shift))
-
     def values(self, shift: Array) -> dict[str, float]:
-        """The parameters' values at ``shift`` [P]."""
+        """The parameters' values at ``shift`` [P], in log from the priors."""
         return {
             p.path: min(self.priors.value(p.path) * float(np.exp(s)), p.most)
             for p, s in zip(self.parameters, shift, strict=True)
         }
 
     def log_errors(self, shift: Array) -> Array:
-        """log(predicted / measured) [O]; 0 where there is no prediction or the load is over capacity."""
-        return log_errors(self.read, self.observed, self.calibration(shift), self.gpus)
+        """log(predicted / measured) [O]; nan where there is no prediction or the load is over capacity."""
+        calibration = self.priors.with_values(self.values(shift))
+        return log_errors(self.read, self.observed, calibration, self.gpus)
+
+    def slopes(self, shift: Array) -> Array:
+        """Change of the log errors with each parameter [O, P], by differences."""
+        base = self.log_errors(shift)
+        slopes = np.empty((base.size, shift.size))
+        for index in range(shift.size):
+            moved = shift.copy()
+            moved[index] += DIFFERENCE
+            slopes[:, index] = (self.log_errors(moved) - base) / DIFFERENCE
+        return slopes
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of observations [O] and of the distance from the priors [P]."""
+
+    rows: Array
+    prior: Array
+
+    def loss(self, errors: Array, shift: Array) -> float:
+        """Huber's loss of the errors and the squared distance from the priors."""
+        size = np.abs(np.where(np.isfinite(errors), errors, OUTLIER))
+        huber = np.where(size <= HUBER, size**2, HUBER * (2.0 * size - HUBER))
+        return float(np.sum(self.rows * huber) + np.sum(self.prior * shift**2))
+
+    def without(self, left_out: Mask) -> Weights:
+        """The same with some observations worth nothing."""
+        return Weights(np.where(left_out, 0.0, self.rows), self.prior)
 
 
 def log_errors(
@@ -82,81 +104,96 @@ def log_errors(
 ) -> Array:
     """log(predicted / measured) [O]; nan where there is no prediction or the load is over capacity."""
     found = predictions(read, calibration, gpus)
-    ratios = as_array(
-        [
-            found[o.place].values.get(o.column, np.nan) / o.measured if found[o.place].stable else np.nan
-            for o in observed
-        ]
-    )
-    return np.log(ratios)
+    ratios = [
+        found[o.place].values.get(o.column, np.nan) / o.measured if found[o.place].stable else np.nan
+        for o in observed
+    ]
+    return np.log(as_array(ratios))
+
+
+def fit_settings() -> dict[str, Any]:
+    """``config/performance_fit.toml``: parameters by kind of row, tables that are not fitted, noise floors."""
+    return tomllib.loads(PARAMETERS.read_text())
 
 
 def read_parameters(group: str) -> tuple[Parameter, ...]:
-    """The parameters of ``config/performance_fit.toml`` for ``training`` or ``serving`` rows."""
-    data = tomllib.loads(Path(PARAMETERS).read_text())[group]
+    """The parameters for ``training`` or ``serving`` rows."""
     return tuple(
         Parameter(path, float(entry["spread"]), float(entry.get("most", np.inf)))
-        for path, entry in data.items()
+        for path, entry in fit_settings()[group].items()
     )
 
 
-def row_weights(observed: Sequence[Observation]) -> Array:
-    """Weights [O]: each (source, metric, regime) counts at most ``TABLE_MOST`` rows."""
-    keys = [(o.source, o.metric, o.regime) for o in observed]
+def thinned(observed: Sequence[Observation]) -> list[Observation]:
+    """Every n-th of long tables, so that each (source, metric, regime) keeps at most about twice ``TABLE_MOST``."""
+    counts = Counter((o.source, o.metric, o.regime) for o in observed)
+    seen: Counter[tuple[str, str, str]] = Counter()
+    kept = []
+    for o in observed:
+        key = (o.source, o.metric, o.regime)
+        if seen[key] % max(1, counts[key] // TABLE_MOST) == 0:
+            kept.append(o)
+        seen[key] += 1
+    return kept
+
+
+def weights_of(problem: Problem) -> Weights:
+    """Each (source, metric, regime) counts at most ``TABLE_MOST`` rows; priors by their spread."""
+    keys = [(o.source, o.metric, o.regime) for o in problem.observed]
     counts = Counter(keys)
-    return as_array([min(1.0, TABLE_MOST / counts[key]) for key in keys]) / NOISE**2
+    rows = as_array([min(1.0, TABLE_MOST / counts[key]) for key in keys]) / NOISE**2
+    return Weights(rows, as_array([1.0 / p.spread**2 for p in problem.parameters]))
 
 
-def fit(problem: Problem, start: Array | None = None, rounds: int = 6) -> Array:
-    """Shift [P] of the least regularised loss found within ``rounds`` Gauss-Newton steps from ``start``."""
-    weights = row_weights(problem.observed)
-    penalty = as_array([1.0 / p.spread**2 for p in problem.parameters])
-    shift = np.zeros(len(problem.parameters)) if start is None else start.copy()
+def fit(problem: Problem, weights: Weights) -> tuple[Array, Array]:
+    """Shift [P] of the least regularised loss within ``ROUNDS`` Gauss-Newton steps, and the slopes there."""
+    shift = np.zeros(len(problem.parameters))
     errors = problem.log_errors(shift)
-    loss = _loss(errors, shift, weights, penalty)
-    for _ in range(rounds):
-        step = _step(problem, shift, errors, weights, penalty)
-        better = _line_search(problem, shift, step, loss, weights, penalty)
+    slopes = problem.slopes(shift)
+    for _ in range(ROUNDS):
+        better = _improved(problem, weights, shift, errors, slopes)
         if better is None:
             break
-        shift, errors, new_loss = better
-        if loss - new_loss < 1e-4 * abs(loss):
+        gain = weights.loss(errors, shift) - weights.loss(better[1], better[0])
+        shift, errors = better
+        slopes = problem.slopes(shift)
+        if gain < ENOUGH * weights.loss(errors, shift):
             break
-        loss = new_loss
+    return shift, slopes
+
+
+def refit(problem: Problem, weights: Weights, start: Array, slopes: Array) -> Array:
+    """The fit under other weights, from a nearby one and with its slopes (chord steps)."""
+    shift, errors = start, problem.log_errors(start)
+    for _ in range(FOLD_ROUNDS):
+        better = _improved(problem, weights, shift, errors, slopes)
+        if better is None:
+            break
+        shift, errors = better
     return shift
 
 
-def _step(problem: Problem, shift: Array, errors: Array, weights: Array, penalty: Array) -> Array:
-    """Solves (JᵀWJ + Λ)·δ = −(JᵀWr + Λθ), W with Huber's weights; each entry at most ``STEP_MOST``."""
-    slopes = np.empty((errors.size, shift.size))
-    for index in range(shift.size):
-        moved = shift.copy()
-        moved[index] += DIFFERENCE
-        slopes[:, index] = (problem.log_errors(moved) - errors) / DIFFERENCE
-    known = np.isfinite(errors) & np.isfinite(slopes).all(axis=1)
-    slopes, left = slopes[known], np.clip(errors[known], -OUTLIER, OUTLIER)
-    robust = weights[known] * np.minimum(1.0, HUBER / np.maximum(np.abs(left), 1e-12))
-    matrix = slopes.T @ (robust[:, None] * slopes) + np.diag(penalty)
-    gradient = slopes.T @ (robust * left) + penalty * shift
-    step: Array = np.clip(-np.linalg.solve(matrix, gradient), -STEP_MOST, STEP_MOST)
-    return step
-
-
-def _line_search(
-    problem: Problem, shift: Array, step: Array, loss: float, weights: Array, penalty: Array
-) -> tuple[Array, Array, float] | None:
-    share = 1.0
+def _improved(
+    problem: Problem, weights: Weights, shift: Array, errors: Array, slopes: Array
+) -> tuple[Array, Array] | None:
+    """One damped step and the errors after it; None where no share of it lowers the loss."""
+    step = _step(weights, shift, errors, slopes)
+    loss, share = weights.loss(errors, shift), 1.0
     for _ in range(HALVINGS):
         trial = shift + share * step
-        errors = problem.log_errors(trial)
-        trial_loss = _loss(errors, trial, weights, penalty)
-        if trial_loss < loss:
-            return trial, errors, trial_loss
+        after = problem.log_errors(trial)
+        if weights.loss(after, trial) < loss:
+            return trial, after
         share /= 2.0
     return None
 
 
-def _loss(errors: Array, shift: Array, weights: Array, penalty: Array) -> float:
-    size = np.abs(np.where(np.isfinite(errors), errors, OUTLIER))
-    huber = np.where(size <= HUBER, size**2, HUBER * (2.0 * size - HUBER))
-    return float(np.sum(weights * huber) + np.sum(penalty * shift**2))
+def _step(weights: Weights, shift: Array, errors: Array, slopes: Array) -> Array:
+    """Solves (JᵀWJ + Λ)·δ = −(JᵀWr + Λθ), W with Huber's weights; each entry at most ``STEP_MOST``."""
+    known = np.isfinite(errors) & np.isfinite(slopes).all(axis=1)
+    used, left = slopes[known], np.clip(errors[known], -OUTLIER, OUTLIER)
+    robust = weights.rows[known] * np.minimum(1.0, HUBER / np.maximum(np.abs(left), 1e-12))
+    matrix = used.T @ (robust[:, None] * used) + np.diag(weights.prior)
+    gradient = used.T @ (robust * left) + weights.prior * shift
+    step: Array = np.clip(-np.linalg.solve(matrix, gradient), -STEP_MOST, STEP_MOST)
+    return step

@@ -24,13 +24,16 @@ SERVING_PAIRS = (
 )
 OTHER_THINGS = ("SUSPECT", "offloading")
 LENGTH_MATTERS = frozenset({"offline_max", "open_loop", "open_loop_slo", "closed_loop"})
+SENSIBLE_MFU = 0.20
+SENSIBLE_TENSOR = 8.0
 LOADED = 8.0
 CROWDED = 64.0
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One measured number of the row at ``place``; ``column`` is the prediction it is compared with."""
+    """One measured number of the row at ``place``; ``column`` is the prediction it is compared with.
+    ``fair``: its size counts, not only its rank (grid runs in hopeless layouts have only a rank)."""
 
     place: int
     source: str
@@ -40,6 +43,7 @@ class Observation:
     measured: float
     model: str
     gpu: str
+    fair: bool = True
 
 
 def observations(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
@@ -56,8 +60,23 @@ def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:
         measured = next((value for name in measured_columns if (value := _value(row, name)) > 0), 0.0)
         if measured > 0:
             yield Observation(
-                place, source, regime, metric, column, measured, row.get("model", ""), row.get("gpu", "")
+                place,
+                source,
+                regime,
+                metric,
+                column,
+                measured,
+                row.get("model", ""),
+                row.get("gpu", ""),
+                metric != "step time" or _sensible(row),
             )
+
+
+def _sensible(row: Mapping[str, str]) -> bool:
+    """Whether a grid run used a layout that someone would: tensor groups in the node, MFU above a fifth."""
+    if not row.get("status"):
+        return True
+    return _value(row, "mfu_reported") > SENSIBLE_MFU and _value(row, "tp") <= SENSIBLE_TENSOR
 
 
 def _counts(row: Mapping[str, str], serving: bool) -> bool:

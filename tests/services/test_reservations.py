@@ -224,6 +224,17 @@ async def test_what_is_not_bought_yet_just_ends(house: House) -> None:
     assert house.provider.calls == []
 
 
+async def test_a_window_that_cannot_be_cancelled_says_so_and_waits_for_its_end(house: House) -> None:
+    block = an_offer("block", "40", window=listed_terms(NOON + timedelta(hours=1), 24), upfront="1920")
+    house.sell(block)
+    row = await house.reservations.reserve_offer(ALICE, "block", 1)
+    left = await house.reservations.release(ALICE, row.reservation_id)
+    assert left.state is ReservationState.RELEASING
+    assert "stays paid" in left.reason
+    assert "release" not in house.provider.calls
+    assert (await house.reservations.release(ALICE, row.reservation_id)) == left
+
+
 async def test_stock_is_not_sold_twice(house: House) -> None:
     offer = an_offer("o-1", stock=3)
     house.sell(offer)

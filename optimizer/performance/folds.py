@@ -1,0 +1,126 @@
+"""Held-out predictions: every row by constants that were fitted without its source, model or GPU.
+
+Folds are fitted together with the constants and kept beside them; a fold's constants are what the same fit
+gives when the rows of that fold weigh nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker.domain.model_shape import GpuSpec, ModelShape
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.calibration import CONFIG, FITTED, Calibration
+from optimizer.performance.fitting import (
+    Problem,
+    fit,
+    fit_settings,
+    log_errors,
+    read_parameters,
+    refit,
+    thinned,
+    weights_of,
+)
+from optimizer.performance.observations import Observation, observations
+from optimizer.performance.rows import ReadRows, is_serving, read_rows
+
+FOLDS = CONFIG.with_name("performance_folds.json")
+SOURCE, MODEL, GPU = "source", "model", "gpu"
+LEFT_OUT = (SOURCE, MODEL, GPU)
+GROUPS = ("training", "serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Fitted constants by path, and the constants of each fold: ``folds[kind][name]``."""
+
+    values: Mapping[str, float]
+    folds: Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+def fold_name(kind: str, observation: Observation) -> str:
+    """The fold that an observation falls into: its source, its model's family, its GPU."""
+    if kind == MODEL:
+        return family(observation.model)
+    return observation.source if kind == SOURCE else observation.gpu
+
+
+def family(model: str) -> str:
+    """Models that share a shape and differ in size or version: the name up to its first digit or dash."""
+    word = model.lower().split("-")[0]
+    return word.rstrip("0123456789.") or word
+
+
+def fit_all(
+    rows: Sequence[Mapping[str, str]],
+    priors: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> Fitted:
+    """The constants fitted to ``rows``, and every fold's."""
+    read = read_rows(rows, priors, gpus, models)
+    readable = set(read.training) | set(read.serving)
+    observed = [o for o in observations(rows) if o.place in readable]
+    values: dict[str, float] = {}
+    folds: dict[str, dict[str, dict[str, float]]] = {kind: {} for kind in LEFT_OUT}
+    for group in GROUPS:
+        serving = group == "serving"
+        mine = [o for o in observed if is_serving(rows[o.place]) is serving]
+        problem = Problem(read, tuple(mine), read_parameters(group), priors, gpus)
+        _fit_group(problem, values, folds)
+    return Fitted(values, folds)
+
+
+def _fit_group(
+    problem: Problem, values: dict[str, float], folds: dict[str, dict[str, dict[str, float]]]
+) -> None:
+    ignored = fit_settings()["not_fitted"]
+    used = problem.only(thinned([o for o in problem.observed if o.fair and o.source not in ignored]))
+    weights = weights_of(used)
+    shift, slopes = fit(used, weights)
+    values.update(used.values(shift))
+    for kind in LEFT_OUT:
+        names = np.asarray([fold_name(kind, o) for o in used.observed])
+        for name in sorted(set(names.tolist())):
+            found = refit(used, weights.without(names == name), shift, slopes)
+            folds[kind].setdefault(name, {}).update(used.values(found))
+
+
+def held_out_errors(
+    kind: str,
+    read: ReadRows,
+    observed: Sequence[Observation],
+    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
+) -> Array:
+    """log(predicted / measured) [O] with the constants of each observation's own fold.
+
+    What no fold knows was never fitted: there the constants themselves are held out.
+    """
+    folds = load_folds()[kind]
+    names = np.asarray([fold_name(kind, o) for o in observed])
+    errors = np.full(len(observed), np.nan)
+    for name in sorted(set(names.tolist())):
+        mine = np.flatnonzero(names == name)
+        part = [observed[i] for i in mine]
+        constants = calibration.with_values(folds.get(name, {}))
+        errors[mine] = log_errors(read.at({o.place for o in part}), part, constants, gpus)
+    return as_array(errors)
+
+
+def load_folds() -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+    """The folds of ``config/performance_folds.json``; none before the first fit."""
+    if not FOLDS.exists():
+        return {kind: {} for kind in LEFT_OUT}
+    stored: dict[str, dict[str, dict[str, float]]] = json.loads(FOLDS.read_text())
+    return stored
+
+
+def fitted_sha256() -> str:
+    """The fingerprint of the data that the stored constants were fitted to."""
+    return str(tomllib.loads(FITTED.read_text())["data_sha256"])
