@@ -44,9 +44,9 @@ def plan(
 
     Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
     """
+    text = read_text(workloads)
     found = find_market(market)
     warn_of_unknown_gpus(found)
-    text = read_text(workloads)
     request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
     with ProgressLine() as progress:
         progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")

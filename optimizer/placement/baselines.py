@@ -1,60 +1,63 @@
 """What other habits would have cost, each solved as honestly as the plan: same gates, same stock.
 
-A baseline counts only if it places everything that the plan places. Its cost is cost plus lateness.
+A baseline must place everything that the plan places; it may pass the budget, and says so. Its cost is
+cost plus lateness.
 """
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.domain.plan import Baseline
 from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates, build_candidates
-from optimizer.placement.columns import Column, in_usd
+from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.converged import converged_pool
 from optimizer.placement.greedy import place_greedily
 from optimizer.placement.habits import cheapest_gpu_hour_columns
-from optimizer.placement.master import Choice, Limits, solve_master
-from optimizer.placement.problem import Bools, OfferTable
-from optimizer.placement.run_pool import build_run_pools
-from optimizer.placement.solve import Solution, greedy_choice, starting_columns
+from optimizer.placement.problem import Bools, OfferTable, Problem
+from optimizer.placement.solve import Search, Solution, search_only
+from optimizer.placement.stopwatch import Stopwatch
+from optimizer.placement.units import HOUR_S
 
-TRIED = 4
+GROUP_SHARE = 0.25
+GROUP_GAP = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What every baseline needs: the plan's candidates and solution, and when its time is over."""
+    """What every baseline needs: the plan's candidates and solution, and the time that is left."""
 
     candidates: Candidates
     solution: Solution
-    limits: Limits
-    until: float
+    watch: Stopwatch
+    seed: int
 
     @property
-    def placed(self) -> frozenset[str]:
+    def placed(self) -> list[str]:
         """What the plan places, and a baseline therefore must."""
-        return frozenset(self.solution.choice.columns)
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left."""
-        return max(0.0, self.until - time.monotonic())
+        return sorted(self.solution.choice.columns)
 
 
-def build_baselines(candidates: Candidates, solution: Solution, limits: Limits) -> tuple[Baseline, ...]:
-    """All four, within the seconds of ``limits``."""
-    scene = Scene(candidates, solution, limits, time.monotonic() + limits.seconds)
+def build_baselines(
+    candidates: Candidates, solution: Solution, watch: Stopwatch, seed: int
+) -> tuple[Baseline, ...]:
+    """All four, within the time of ``watch``."""
+    scene = Scene(candidates, solution, watch, seed)
+    if not scene.placed:
+        names = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
+        return tuple(Baseline(name, None, "nothing to compare: the plan places nothing") for name in names)
     table = candidates.problem.table
+    cheapest, converged = _cheapest_gpu_hour(scene), _converged(scene)
     return (
-        _cheapest_group(scene, "single_shape", shape_groups(table)),
-        _cheapest_group(scene, "single_provider", provider_groups(table)),
-        _cheapest_gpu_hour(scene),
-        _converged(scene),
+        _cheapest_group(scene, "single_shape", "kinds of node", shape_groups(table), 0.5),
+        _cheapest_group(scene, "single_provider", "providers", provider_groups(table), 1.0),
+        cheapest,
+        converged,
     )
 
 
@@ -78,93 +81,133 @@ def _groups(table: OfferTable, name_of: Callable[[int], str]) -> dict[str, Bools
     return {str(name): names == name for name in np.unique(names)} if len(table) else {}
 
 
-def _cheapest_group(scene: Scene, name: str, groups: Mapping[str, Bools]) -> Baseline:
-    """The cheapest of the groups of offers that can carry everything, most promising first."""
-    able = sorted(
-        (rank, label) for label, mask in groups.items() if (rank := _promise(scene, mask)) is not None
-    )
+def _cheapest_group(
+    scene: Scene, name: str, noun: str, groups: Mapping[str, Bools], share: float
+) -> Baseline:
+    """The cheapest group of offers that can carry everything.
+
+    Groups are tried by the least that they could cost; the search ends when the next could not be cheaper.
+    """
+    least = {label: _least_cents(scene, mask) for label, mask in groups.items()}
+    able = sorted((cents, label) for label, cents in least.items() if isinstance(cents, float))
+    lacking = Counter(name for name in least.values() if isinstance(name, str))
     if not able:
-        return Baseline(name, None, f"none of {len(groups)} can carry every workload that the plan places")
-    if scene.left <= 0:
-        return Baseline(name, None, f"no time was left to try the {len(able)} that could carry everything")
+        worst, count = lacking.most_common(1)[0]
+        text = f"none of {len(groups)} {noun} has the offers, stock and zones for all together"
+        return Baseline(name, None, f"{text}: {count} cannot carry {worst}")
     best: tuple[int, str] | None = None
-    for _, label in able[:TRIED]:
-        if scene.left <= 0:
+    out_of_time, tried = scene.watch.until(share), 0
+    for cents, label in able:
+        if (best is not None and cents >= best[0]) or out_of_time():
             break
-        cents = _solved(scene, groups[label])
-        if cents is not None and (best is None or cents < best[0]):
-            best = (cents, label)
+        tried += 1
+        found = _solved(scene, groups[label])
+        if found is not None and (best is None or found < best[0]):
+            best = (found, label)
+    untried = [cents for cents, _ in able[tried:] if best is None or cents < best[0]]
+    return _told(scene, name, noun, best, len(able), len(untried))
+
+
+def _told(
+    scene: Scene, name: str, noun: str, best: tuple[int, str] | None, able: int, untried: int
+) -> Baseline:
+    if best is None and untried:
+        text = f"not found in time: {untried} of {able} {noun} that fit each workload alone were not tried"
+        return Baseline(name, None, text)
     if best is None:
-        return Baseline(
-            name, None, f"none of {len(able)} that fit each alone has the stock and zones for all together"
-        )
-    return Baseline(name, in_usd(best[0]), f"everything on {best[1]}, the cheapest of {len(able)} that can")
+        text = f"no way found for all together on any of {able} {noun} that fit each workload alone"
+        return Baseline(name, None, text)
+    rest = f"; time ended before {untried} others were tried" if untried else f" of {able} {noun} that can"
+    return Baseline(
+        name, in_usd(best[0]), f"everything on {best[1]}, the cheapest{rest}{_over_budget(scene, best[0])}"
+    )
 
 
-def _promise(scene: Scene, mask: Bools) -> float | None:
-    """Sum of each workload's cheapest price among the offers of ``mask``; None when one has none."""
+def _over_budget(scene: Scene, cents: int) -> str:
+    budget = scene.candidates.problem.request.budget_usd
+    over = 0 if budget is None else cents - in_cents(budget)
+    return f"; {in_usd(over)} USD over the budget" if over > 0 else ""
+
+
+def _least_cents(scene: Scene, mask: Bools) -> float | str:
+    """The least that everything could cost on the offers of ``mask``; the name of a workload that cannot."""
     total = 0.0
-    for name in sorted(scene.placed):
+    for name in scene.placed:
         if name in scene.candidates.runs:
             found = scene.candidates.runs[name]
-            costs = found.total_usd[mask[found.offer]]
+            least = float(found.total_usd[mask[found.offer]].min(initial=np.inf))
         else:
-            units = scene.candidates.fleets[name].units
-            inside = mask[units.offer]
-            costs = units.usd_per_hour[inside] / units.requests_per_s[inside]
-            costs = costs * float(scene.candidates.fleets[name].demand.sum())
-        if not len(costs):
-            return None
-        total += float(costs.min())
-    return total
+            least = _least_service_usd(scene, name, mask)
+        if not np.isfinite(least):
+            return name
+        total += least
+    return total * 100
+
+
+def _least_service_usd(scene: Scene, name: str, mask: Bools) -> float:
+    """Each hour at the lowest price per request; inf without the zones or the rate for the peak."""
+    case = scene.candidates.fleets[name]
+    units, inside = case.units, mask[case.units.offer]
+    if len(np.unique(units.zone[inside])) < case.zones:
+        return float("inf")
+    demand = case.demand[_first_hour(scene, name, mask) :] + case.spare * float(units.largest[inside].min())
+    if float(units.requests_per_s[inside] @ units.most[inside]) < float(demand.max(initial=0.0)) * (1 - 1e-9):
+        return float("inf")
+    per_request = float((units.usd_per_hour[inside] / units.requests_per_s[inside]).min())
+    return float(demand[:-1].sum()) * per_request
+
+
+def _first_hour(scene: Scene, name: str, mask: Bools) -> int:
+    """The latest hour in which the service may begin."""
+    workload = scene.candidates.problem.request.workload(name)
+    assert isinstance(workload, Serving)
+    if workload.starts_after is None:
+        start = scene.candidates.problem.seconds(workload.starts_at) if workload.starts_at else 0.0
+        return max(0, int(max(start, scene.candidates.problem.t0_s) // HOUR_S) + 1)
+    found = scene.candidates.runs[workload.starts_after]
+    return int(float(found.end_s[mask[found.offer]].max(initial=0.0)) // HOUR_S) + 1
 
 
 def _solved(scene: Scene, mask: Bools) -> int | None:
-    """Cost and lateness in cents of the restricted problem; None when it cannot carry everything."""
+    """Cost and lateness in cents of the restricted problem; None when no way was found for everything."""
     old = scene.candidates
-    restricted = build_candidates(old.problem.restricted(mask), old.estimates, bounded=False)
-    columns = starting_columns(restricted, build_run_pools(restricted))
-    choice = greedy_choice(restricted.problem, columns)
-    seconds = min(scene.left, scene.limits.seconds / 8)
-    if seconds > 0:
-        better = solve_master(
-            restricted.problem, columns, Limits(seconds, scene.limits.gap, scene.limits.seed), choice.columns
-        )
-        choice = better if better is not None and better.rank < choice.rank else choice
-    return _total(scene, choice)
+    candidates = build_candidates(_only_placed(scene).restricted(mask), old.estimates)
+    watch = Stopwatch(scene.watch.left * GROUP_SHARE, scene.watch.pulse)
+    choice = search_only(Search(candidates, watch, GROUP_GAP, scene.seed))
+    return None if choice.required_missing or choice.left_out else choice.objective_cents
 
 
-def _total(scene: Scene, choice: Choice) -> int | None:
-    if not scene.placed <= set(choice.columns):
-        return None
-    return sum(column.total_cents for name, column in choice.columns.items() if name in scene.placed)
+def _only_placed(scene: Scene) -> Problem:
+    """The problem of what the plan places: all of it must be placed, whatever the budget."""
+    problem = scene.candidates.problem
+    kept = tuple(
+        replace(w, unplaced_usd=None) for w in problem.request.workloads if w.name in set(scene.placed)
+    )
+    return replace(problem, request=replace(problem.request, workloads=kept, budget_usd=None))
 
 
 def _cheapest_gpu_hour(scene: Scene) -> Baseline:
     name = "cheapest_gpu_hour"
     columns: list[Column] = []
-    problem = scene.candidates.problem
-    for workload in _runs_first(scene):
+    problem = _only_placed(scene)
+    for workload in _runs_first(problem):
         chosen = place_greedily(problem, columns)
         made = cheapest_gpu_hour_columns(scene.candidates, workload, chosen)
         if made is None:
             return Baseline(name, None, f"no offer with stock left can carry {workload} this way")
         columns.append(made)
     total = sum(column.total_cents for column in columns)
-    return Baseline(
-        name, in_usd(total), "each workload on its lowest price per GPU-hour, as small as it fits"
-    )
+    text = "each workload on its lowest price per GPU-hour, as small as it fits"
+    return Baseline(name, in_usd(total), text + _over_budget(scene, total))
 
 
-def _runs_first(scene: Scene) -> Iterable[str]:
-    workloads = [w for w in scene.candidates.problem.request.workloads if w.name in scene.placed]
-    return [w.name for w in sorted(workloads, key=lambda w: isinstance(w, Serving))]
+def _runs_first(problem: Problem) -> Iterable[str]:
+    return [w.name for w in sorted(problem.request.workloads, key=lambda w: isinstance(w, Serving))]
 
 
 def _converged(scene: Scene) -> Baseline:
-    pool = converged_pool(scene.candidates, sorted(scene.placed))
+    pool = converged_pool(scene.candidates, scene.placed)
     if pool is None:
-        return Baseline(
-            "converged", None, "no one kind of node has the stock to carry everything at its peak"
-        )
-    return Baseline("converged", in_usd(pool.cost_cents), pool.why)
+        text = "no one kind of node at one provider has the stock to carry everything at its peak"
+        return Baseline("converged", None, text)
+    return Baseline("converged", in_usd(pool.cost_cents), pool.why + _over_budget(scene, pool.cost_cents))

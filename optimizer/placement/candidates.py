@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,20 +70,37 @@ class Candidates:
         return found
 
 
-def build_candidates(problem: Problem, estimates: Estimates, *, bounded: bool = True) -> Candidates:
-    """Gates, candidates and service bounds of every workload; without ``bounded`` those are zero."""
+def build_candidates(
+    problem: Problem, estimates: Estimates, out_of_time: Callable[[], bool] | None = None
+) -> Candidates:
+    """Gates, candidates and service bounds of every workload.
+
+    Bounds are made until ``out_of_time``; a service without one counts for nothing. Without
+    ``out_of_time`` none is made.
+    """
     windows = build_window_rows(problem)
-    runs = {run.name: build_run_candidates(problem, estimates, windows, run) for run in problem.runs()}
-    fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}
-    if not bounded:
-        return Candidates(problem, estimates, runs, fleets, dict.fromkeys(fleets, FleetBound.nothing()))
-    bounds = {name: bound_fleet(problem, case) for name, case in fleets.items()}
-    for name, case in fleets.items():
-        if case.log.obstacle is None and not bounds[name].feasible:
-            spread = case.service.redundancy.zones > 1
-            case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
-    fleets = {n: replace(case, spare_rates=bounds[n].spare_rates) for n, case in fleets.items()}
+    runs, fleets = {}, {}
+    for run in problem.runs():
+        runs[run.name] = build_run_candidates(problem, estimates, windows, run)
+        if out_of_time is not None:
+            out_of_time()
+    for service in problem.services():
+        fleets[service.name] = build_fleet_case(problem, estimates, service)
+    bounds = dict.fromkeys(fleets, FleetBound.nothing())
+    for name in bounds:
+        if out_of_time is None or out_of_time():
+            break
+        bounds[name] = bound_fleet(problem, fleets[name])
+        fleets[name] = _judged(fleets[name], bounds[name])
     return Candidates(problem, estimates, runs, fleets, bounds)
+
+
+def _judged(case: FleetCase, bound: FleetBound) -> FleetCase:
+    """The case with what its bound has shown."""
+    if case.log.obstacle is None and not bound.feasible:
+        spread = case.service.redundancy.zones > 1
+        case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
+    return replace(case, spare_rates=bound.spare_rates)
 
 
 def floor_cents(usd: float, placements: int = 1) -> int:

@@ -26,7 +26,7 @@ SLACK_STEPS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shelf:
-    """The units [D] that fleets are composed of, ``most`` of each, USD per hour with its price of scarcity."""
+    """The units [D] that fleets are made of, ``most`` of each, USD per hour with its price of scarcity."""
 
     units: Ints
     rate: Floats
@@ -41,7 +41,7 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compositions:
-    """``counts`` [S, D] of the shelf's units; ``net`` [S] rate with its spares set aside; ``usd`` [S] an hour."""
+    """``counts`` [S, D] of the shelf's units; ``net`` [S] rate without its spares; ``usd`` [S] an hour."""
 
     shelf: Shelf
     counts: Ints

@@ -22,7 +22,7 @@ from optimizer.placement.units import HOUR_S, FleetCase
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPath:
-    """``onward_usd`` [H, S]: least cost of hour h at composition s and all after; ``then`` [H, S] what follows."""
+    """``onward_usd`` [H, S]: least cost from hour h on at composition s; ``then`` [H, S]: what follows."""
 
     case: FleetCase
     compositions: Compositions

@@ -35,7 +35,7 @@ class Improver:
     chosen: dict[str, Column]
     known: Sequence[Column]
     out_of_time: Callable[[], bool]
-    changed: Callable[[Mapping[str, Column]], None]
+    changed: Callable[[Mapping[str, Column]], object]
 
     def run(self) -> None:
         """Until no change helps or the time is over."""

@@ -132,7 +132,7 @@ def _by_price(case: FleetCase, kind: int, free: Ints) -> Ints:
 
 
 def _cheapest_of_zones(case: FleetCase, free: Ints) -> Ints:
-    """The few cheapest units of each zone, whatever their kind: what fills a zone that a kind is not sold in."""
+    """The few cheapest units of each zone: what fills a zone that a kind is not sold in."""
     units = case.units
     order = np.lexsort((units.offer, units.usd_per_hour, units.zone))
     order = order[free[units.offer[order]] >= units.nodes[order]]

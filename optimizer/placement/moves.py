@@ -81,11 +81,11 @@ def room_beside(candidates: Candidates, chosen: Chosen, names: Sequence[str]) ->
 def party_cents(candidates: Candidates, chosen: Chosen, party: Party) -> int | None:
     """Cost, lateness and what leaving out costs; None while something that must be placed is not."""
     total = 0
-    for name in party.names:
+    for name in party.names if party.lead in chosen else (party.lead,):
         cents = chosen[name].total_cents if name in chosen else unplaced_cents(candidates.problem, name)
-        if cents is None and (name == party.lead or party.lead in chosen):
+        if cents is None:
             return None
-        total += cents if name in chosen or name == party.lead or party.lead in chosen else 0
+        total += cents
     return total
 
 
@@ -101,7 +101,7 @@ def cheaper_way(
         way = _with_followers(candidates, party, column, room, below_cents)
         if way is not None:
             best, below_cents = way
-        if not party.followers and best is not None or tried + 1 >= MOST_ENDS:
+        if (not party.followers and best is not None) or tried + 1 >= MOST_ENDS:
             break
     return best
 
@@ -115,7 +115,11 @@ def fitting_runs(
     it is begun later.
     """
     found = pool.found
-    cost_usd = pool.total_usd if end_s is None else np.where(found.end_s == end_s, found.total_usd, np.inf)
+    cost_usd = (
+        pool.total_usd
+        if end_s is None
+        else np.where(np.abs(found.end_s - end_s) < 1e-3, found.total_usd, np.inf)
+    )
     cheap = np.flatnonzero(cost_usd * 100 < below_cents + 1)
     waiting: list[Column] = []
     for index in cheap[np.lexsort((cheap, cost_usd[cheap]))][:MOST_TRIED]:

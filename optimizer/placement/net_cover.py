@@ -23,7 +23,7 @@ def in_steps(rate: Floats, step: float) -> Ints:
 
 
 def net_cover(case: FleetCase, step: float, needs: Ints) -> tuple[Floats, tuple[float, ...]]:
-    """The price [GRID + 1] of each net rate, and the rates of the largest replica that decide at ``needs``."""
+    """The price [GRID + 1] of each net rate, and the largest replica's rates that decide at ``needs``."""
     rates = np.unique(case.units.largest)
     if case.spare == 0:
         return gross_cover(case, step, case.zones), (float(rates[-1]),)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, ProgressSink
+from broker.ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines import build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
@@ -19,13 +18,16 @@ from optimizer.placement.columns import in_usd
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
 from optimizer.placement.extract import build_placements, build_spend
-from optimizer.placement.master import Limits
 from optimizer.placement.problem import build_problem
-from optimizer.placement.solve import Solution, solve
+from optimizer.placement.solve import Search, Solution, solve
+from optimizer.placement.stopwatch import Stopwatch
 from optimizer.placement.unplaced import explain_unplaced
 
-BASELINE_SHARE = 0.25
+BASELINE_SHARE = 0.2
 BASELINE_SECONDS = 4.0
+MOST_BASELINE_SECONDS = 8.0
+TELLING_SHARE = 0.04
+BOUND_SHARE = 0.35
 
 
 def make_plan(
@@ -37,28 +39,40 @@ def make_plan(
     progress: ProgressSink | None = None,
 ) -> Plan:
     """The plan of a request over a market; raises InputError for a request that cannot mean anything."""
-    started = time.monotonic()
+    whole = Stopwatch(options.time_limit_s * (1 - TELLING_SHARE))
+    kept = min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
+    watch = Stopwatch(whole.limit_s - kept, _speaker(whole, progress))
     problem = build_problem(request, offers, as_of)
-    candidates = build_candidates(problem, build_estimates(problem, estimator))
-    for_baselines = min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
-    limits = Limits(options.time_limit_s - for_baselines - _since(started), options.gap, options.seed)
-    solution = solve(candidates, limits, progress)
-    return _plan(candidates, solution, options, for_baselines, started)
+    estimates = build_estimates(problem, estimator)
+    candidates = build_candidates(problem, estimates, watch.until(BOUND_SHARE))
+    search = Search(candidates, watch, options.gap, options.seed, progress)
+    solution = solve(search)
+    for_baselines = Stopwatch(min(whole.left, max(kept, MOST_BASELINE_SECONDS)), search.tell)
+    return _plan(candidates, solution, options, for_baselines, whole)
 
 
-def _since(started: float) -> float:
-    return time.monotonic() - started
+def _speaker(watch: Stopwatch, progress: ProgressSink | None) -> Callable[[], None] | None:
+    """Signs of life before anything is known."""
+    if progress is None:
+        return None
+    return lambda: progress(Progress(watch.seconds, None, None, None, "reading the market"))
 
 
 def _plan(
-    candidates: Candidates, solution: Solution, options: PlanOptions, for_baselines: float, started: float
+    candidates: Candidates,
+    solution: Solution,
+    options: PlanOptions,
+    for_baselines: Stopwatch,
+    whole: Stopwatch,
 ) -> Plan:
     request = candidates.problem.request
+    baselines = (
+        build_baselines(candidates, solution, for_baselines, options.seed) if options.baselines else ()
+    )
     explainer = Explainer(candidates, solution)
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     penalty = in_usd(solution.choice.objective_cents) - cost
-    limits = Limits(for_baselines, options.gap, options.seed)
     return Plan(
         plan_id=_plan_id(candidates, options),
         status=status_of(solution, options.gap),
@@ -70,11 +84,11 @@ def _plan(
         bound_usd=None if solution.bound_cents is None else in_usd(solution.bound_cents),
         gap=solution.gap,
         penalty_usd=penalty,
-        solve_seconds=round(_since(started), 3),
+        solve_seconds=round(whole.seconds, 3),
         candidates=candidates.counts(),
         placements=placements,
         unplaced=explain_unplaced(candidates, solution),
-        baselines=build_baselines(candidates, solution, limits) if options.baselines else (),
+        baselines=baselines,
         spend=build_spend(placements),
     )
 

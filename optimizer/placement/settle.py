@@ -21,7 +21,8 @@ def settled(
     now = dict(chosen)
     while True:
         better = next(
-            (way for name in now if (way := _cheaper(candidates, pools, columns, now, name)) is not None), None
+            (way for name in now if (way := _cheaper(candidates, pools, columns, now, name)) is not None),
+            None,
         )
         if better is None:
             return now
@@ -38,9 +39,10 @@ def _cheaper(
     mine = chosen[name]
     room = room_beside(candidates, chosen, (name,))
     if name in pools:
-        led = bool(candidates.problem.followers(name))
-        ways = fitting_runs(candidates, pools[name], room, mine.total_cents, mine.end_s if led else None)
-        return next(ways, None)
+        if not candidates.problem.followers(name):
+            return next(fitting_runs(candidates, pools[name], room, mine.total_cents), None)
+        ways = fitting_runs(candidates, pools[name], room, mine.total_cents, mine.end_s)
+        return next((column for column in ways if column.end_s == mine.end_s), None)
     known = (c for c in columns if c.workload == name and c.after_s == mine.after_s)
     cheaper = (c for c in known if c.total_cents < mine.total_cents and room.allows(c))
     return min(cheaper, key=lambda column: column.total_cents, default=None)

@@ -76,7 +76,8 @@ class Search:
         self.bound_cents = 0
         self._progress = progress
         self._stage = "priced"
-        watch.pulse = self.tell
+        if progress is not None:
+            watch.pulse = self.tell
 
     def offer(self, choice: Choice | None, stage: str) -> bool:
         """Takes a choice if it is better than the best; whether it is."""
@@ -130,22 +131,39 @@ def solve(search: Search) -> Solution:
     pools = build_run_pools(candidates)
     search.prove(separate_bound_cents(candidates, pools), "priced")
 
-    columns = starting_columns(candidates, pools)
-    search.offer(greedy_choice(candidates.problem, columns), "greedy")
-    columns = compose(search, pools, columns)
+    columns = first_plans(search, pools)
     if not search.done:
-        search.offer(choose(search, columns), "chosen")
-    columns = improve(search, pools, columns)
-    if not search.done:
-        search.prove(relaxed_bound_cents(candidates, pools, search.share(BOUND_SHARE), search.watch), "bounded")
+        limits = search.share(BOUND_SHARE)
+        search.prove(relaxed_bound_cents(candidates, pools, limits, search.watch), "bounded")
     columns = make_way(search, columns)
     columns = rebuild(search, pools, columns)
 
+    best = settle(search, pools, columns)
+    bound = None if best.required_missing else min(search.bound_cents, best.objective_cents)
+    return Solution(best, bound, tuple(columns), pools)
+
+
+def search_only(search: Search) -> Choice:
+    """The best choice found in time, with no bound: for what is only compared with a plan."""
+    pools = build_run_pools(search.candidates)
+    return settle(search, pools, first_plans(search, pools))
+
+
+def first_plans(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
+    """Columns, and the best choice of them: at once by greed, then by the master, then party by party."""
+    columns = starting_columns(search.candidates, pools)
+    search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
+    columns = compose(search, pools, columns)
+    if not search.done:
+        search.offer(choose(search, columns), "chosen")
+    return improve(search, pools, columns)
+
+
+def settle(search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column]) -> Choice:
+    """The best choice after the last look at every single change."""
     assert search.best is not None
-    search.offer_columns(settled(candidates, pools, columns, search.best.columns), "settled")
-    whole = not search.best.required_missing
-    bound = min(search.bound_cents, search.best.objective_cents) if whole else None
-    return Solution(search.best, bound, tuple(columns), pools)
+    search.offer_columns(settled(search.candidates, pools, columns, search.best.columns), "settled")
+    return search.best
 
 
 def settling_seconds(limit_s: float) -> float:
@@ -225,9 +243,10 @@ def rebuild(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
         fresh = [column for column in made if column not in known]
         known.update(fresh)
         columns = columns + fresh
-        better = bool(fresh) and not search.done and search.offer(choose(search, columns), "rebuilt")
-        before = search.best
+        before: Choice = search.best
+        if fresh and not search.done:
+            search.offer(choose(search, columns), "rebuilt")
         columns = improve(search, pools, columns)
-        if not better and search.best is before:
+        if search.best is before:
             break
     return columns
