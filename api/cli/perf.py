@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-from api.cli.figures import percent, plural
+from api.cli.accuracy_view import print_report
+from api.cli.figures import plural
 from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
-from broker.catalogue import CONFIG, load_gpus, load_models
+from broker.catalogue import load_gpus, load_models
 from broker.domain.errors import FieldProblem, InputError
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.evaluate import ErrorLine, evaluate_rows
+from optimizer.performance.calibration import load_calibration, load_priors
+from optimizer.performance.evaluate import evaluate_rows
+from optimizer.performance.fitted_store import interval_half_widths, save_fitted, save_folds
+from optimizer.performance.folds import fit_all
+from optimizer.performance.measured import bundled_rows
 from optimizer.performance.rows import COLUMNS, predict_rows
 
 app = typer.Typer(help="The performance core alone.", no_args_is_help=True, add_completion=False)
 
-MEASURED = CONFIG.parent / "fixtures" / "performance"
 Row = dict[str, str]
 
 
@@ -61,17 +61,37 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare predictions with measurements, by source and regime.
+    """Compare predictions with measurements, by source and regime, held out by source, model and GPU.
+
+    A row of a source that the constants were fitted to is predicted by a fit without that source.
 
     Example: broker perf evaluate my_runs.csv
     """
-    files = [measured] if measured is not None else [MEASURED / "training.csv", MEASURED / "serving.csv"]
-    rows = [row for file in files for row in read_rows(file)]
-    lines = evaluate_rows(rows, load_calibration(), load_gpus(), load_models())
+    rows = read_rows(measured) if measured is not None else bundled_rows()
+    report = evaluate_rows(rows, load_calibration(), load_gpus(), load_models())
     if as_json:
-        print_json({"lines": [asdict(line) for line in lines]})
+        print_json(asdict(report))
     else:
-        print_errors(stdout(), lines)
+        print_report(stdout(), report)
+
+
+@app.command()
+def fit(as_json: Json = False) -> None:
+    """Fit the constants to the bundled measurements and write them, with their folds and intervals.
+
+    Writes config/performance_fitted.toml and config/performance_folds.json; takes a few minutes.
+
+    Example: broker perf fit
+    """
+    rows, gpus, models = bundled_rows(), load_gpus(), load_models()
+    fitted = fit_all(rows, load_priors(), gpus, models)
+    save_folds(fitted)
+    intervals = interval_half_widths(rows, load_priors().with_values(fitted.values), gpus, models)
+    save_fitted(fitted.values, intervals, datetime.now(UTC).date())
+    if as_json:
+        print_json({"values": dict(fitted.values), "intervals": intervals})
+    else:
+        stderr().print(f"{plural(len(fitted.values), 'constant')} fitted to {plural(len(rows), 'row')}")
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -86,29 +106,3 @@ def read_rows(path: Path) -> list[Row]:
     except csv.Error as error:
         problem = FieldProblem("", f"malformed CSV ({error})", "comma-separated rows", reader.line_num, 1)
         raise InputError(str(path), (problem,)) from error
-
-
-def print_errors(console: Console, lines: Sequence[ErrorLine]) -> None:
-    """A row a source, regime and metric."""
-    if not lines:
-        console.print("no measured rows")
-        return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    for name in ("source", "regime", "metric"):
-        table.add_column(name, overflow="fold")
-    for name in ("rows", "median error", "mean", "90 %", "bias", "in interval", "unpredicted"):
-        table.add_column(name, justify="right")
-    for line in lines:
-        table.add_row(
-            line.source,
-            line.regime,
-            line.metric,
-            str(line.rows),
-            f"{line.median_percent:.1f} %",
-            f"{line.mean_percent:.1f} %",
-            f"{line.p90_percent:.1f} %",
-            f"{line.bias:.2f}",
-            percent(line.coverage),
-            str(line.unpredicted),
-        )
-    console.print(table)

@@ -55,6 +55,8 @@ class Software:
 
     slowdown: float
     host_s_per_layer: float
+    rank_floor_s: float
+    pipeline_rank_floor_s: float
     flash_attention: float
     tp_exposed: float
     dp_exposed: float
@@ -133,6 +135,7 @@ class ServingRates:
     tokens_half_moe: float
     decode_attention_share: float
     roofline_norm: float
+    host_norm: float
     layer_s: float
     moe_layer_s: float
     moe_dispatch_s: float
@@ -178,7 +181,6 @@ class Queueing:
 
     closed_loop_wait: float
     closed_loop_power: float
-    closed_loop_load_power: float
     ttft_p95_idle: float
     ttft_p95_load: float
     ttft_p50_share: float

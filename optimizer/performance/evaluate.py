@@ -1,36 +1,29 @@
-"""How far predictions are from measured rows, by source and regime."""
+"""How far predictions are from measured rows: by source and regime, by what was held out, over the grid."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
+from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.rows import is_serving, predict_rows
-
-UNSTABLE = "over capacity"
-TRAINING_PAIRS = (
-    ("step time", "pred_step_time_s", ("step_time_s",)),
-    ("peak memory", "pred_mem_gib", ("mem_gib", "mem_gb")),
-)
-SERVING_PAIRS = (
-    ("output tokens/s", "pred_output_tokens_per_s_total", ("output_tokens_per_s_total",)),
-    ("time per output token", "pred_tpot_ms_p50", ("tpot_ms_p50", "tpot_ms_mean")),
-    ("time to first token", "pred_ttft_ms_p50", ("ttft_ms_p50", "ttft_ms_mean")),
-    ("time per output token p95", "pred_tpot_ms_p95", ("tpot_ms_p95",)),
-    ("time to first token p95", "pred_ttft_ms_p95", ("ttft_ms_p95",)),
-)
+from optimizer.performance.fitting import fit_settings, log_errors
+from optimizer.performance.folds import GPU, MODEL, SOURCE, held_out_errors, load_folds
+from optimizer.performance.observations import Observation, identifier_front, observations
+from optimizer.performance.ranking import cell_correlations
+from optimizer.performance.rows import ReadRows, is_serving, predictions, read_rows
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorLine:
-    """Absolute percentage errors of one metric over the rows of one source and regime.
+    """Absolute percentage errors of one metric over the rows of one source and regime, held out by source.
 
     ``bias``: median of predicted over measured. ``coverage``: share of measured values inside the 80 %
-    interval. ``unpredicted``: rows with a measured value and no prediction.
+    interval. ``unpredicted``: rows with a measured value and no prediction, or over capacity.
     """
 
     source: str
@@ -43,17 +36,56 @@ class ErrorLine:
     bias: float
     coverage: float
     unpredicted: int
+    noise_floor_percent: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    source: str
+class HeldOutLine:
+    """Median errors of a regime, in percent: with all rows fitted, and without the source, the model's
+    family, the GPU of each row. ``coverage`` as in ``ErrorLine``, held out by source."""
+
     regime: str
     metric: str
-    measured: float
-    predicted: float
-    low: float
-    high: float
+    rows: int
+    fitted_percent: float
+    by_source_percent: float
+    by_model_percent: float
+    by_gpu_percent: float
+    coverage: float
+    noise_floor_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class GridReport:
+    """Runs of one model over layouts: right decisions "it fits" of all, and rank correlation of predicted
+    and measured rates within each cell of model and GPU count (``CELL_LEAST`` runs or more)."""
+
+    fit_right: int
+    fit_told: int
+    cells: int
+    spearman_median: float
+    spearman_least: float
+    spearman_above_09: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything ``broker perf evaluate`` prints."""
+
+    lines: tuple[ErrorLine, ...]
+    held_out: tuple[HeldOutLine, ...]
+    grid: GridReport | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """Log errors [O] of fair observations by what was held out, and the intervals' half-widths in log."""
+
+    observed: tuple[Observation, ...]
+    groups: tuple[str, ...]
+    fitted: Array
+    held_out: Mapping[str, Array]
+    spread: Array
 
 
 def evaluate_rows(
@@ -61,79 +93,120 @@ def evaluate_rows(
     calibration: Calibration,
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
-) -> tuple[ErrorLine, ...]:
-    """Errors of every (source, regime, metric) that ``rows`` measure, sorted; rows over capacity left out."""
-    groups: dict[tuple[str, str, str], list[_Pair]] = {}
-    for row, predicted in zip(rows, predict_rows(rows, calibration, gpus, models), strict=True):
-        for pair in _pairs(row, predicted):
-            groups.setdefault((pair.source, pair.regime, pair.metric), []).append(pair)
-    return tuple(_line(key, groups[key]) for key in sorted(groups))
+) -> Report:
+    """Errors of ``rows``; a row whose source was fitted is predicted without it."""
+    read = read_rows(rows, calibration, gpus, models)
+    evidence = _evidence(rows, read, calibration, gpus)
+    lines: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    regimes: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for index, o in enumerate(evidence.observed):
+        lines[o.source, o.regime, o.metric].append(index)
+        regimes[evidence.groups[index], o.metric].append(index)
+    return Report(
+        tuple(_error_line(key, members, evidence) for key, members in sorted(lines.items())),
+        tuple(_held_out_line(key, members, evidence) for key, members in sorted(regimes.items())),
+        _grid(rows, read, calibration, gpus),
+    )
 
 
-def fit_decisions(
-    rows: Sequence[Mapping[str, str]],
-    calibration: Calibration,
-    gpus: Mapping[str, GpuSpec],
-    models: Mapping[str, ModelShape],
-) -> tuple[int, int]:
-    """Right and all decisions "it fits" over rows whose ``status`` says whether the run went through."""
-    told = [row for row in rows if row.get("status")]
-    predictions = predict_rows(told, calibration, gpus, models)
-    pairs = [
-        (row["status"] == "ok", predicted["fits"] == "true")
-        for row, predicted in zip(told, predictions, strict=True)
-        if predicted["fits"]
-    ]
-    return sum(ran == fits for ran, fits in pairs), len(pairs)
+def _evidence(
+    rows: Sequence[Mapping[str, str]], read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]
+) -> _Evidence:
+    observed = tuple(o for o in observations(rows) if o.fair)
+    found = predictions(read, calibration, gpus)
+    spread = [found[o.place].spread.get(o.column, np.nan) for o in observed]
+    return _Evidence(
+        observed,
+        tuple(regime_group(o) for o in observed),
+        log_errors(read, observed, calibration, gpus),
+        {kind: held_out_errors(kind, read, observed, calibration, gpus) for kind in (SOURCE, MODEL, GPU)},
+        np.log1p(as_array(spread)),
+    )
 
 
-def _pairs(row: Mapping[str, str], predicted: Mapping[str, str]) -> Iterator[_Pair]:
-    serving = is_serving(row)
-    if predicted["note"].startswith(UNSTABLE) or (not serving and row.get("usable_step") == "0"):
-        return
-    source = row.get("source", "") if serving else _short(row.get("id", ""))
-    regime = row.get("regime", "") if serving else f"{row.get('arch') or 'dense'} {row.get('precision', '')}"
-    for metric, column, measured_columns in SERVING_PAIRS if serving else TRAINING_PAIRS:
-        measured = _first(row, measured_columns)
-        if measured is not None:
-            values = [_value(predicted.get(f"{column}{end}", "")) for end in ("", "_low", "_high")]
-            yield _Pair(source, regime, metric, measured, values[0], values[1], values[2])
+def regime_group(observation: Observation) -> str:
+    """Regimes that are judged together: training by kind of model, serving by kind of load."""
+    if observation.metric in {"step time", "peak memory"}:
+        word = observation.regime.split(" ")[0]
+        return f"training {'moe' if 'moe' in word else 'grid' if word == 'grid' else 'dense'}"
+    return observation.regime
 
 
-def _short(identifier: str) -> str:
-    """Rows of one table share the front of their id."""
-    return identifier.rsplit("-", 1)[0]
+def noise_floor_percent(metric: str, group: str) -> float:
+    """What two measurements of the same configuration differ by, in percent."""
+    table = fit_settings()["noise_floor"]
+    kind = "moe" if group.endswith("moe") else "dense"
+    plain = metric.removesuffix(" p95")
+    return 100.0 * float(table.get(f"{metric} {kind}", table.get(plain, 0.0)))
 
 
-def _first(row: Mapping[str, str], names: Sequence[str]) -> float | None:
-    for name in names:
-        value = _value(row.get(name) or "")
-        if value > 0:
-            return value
-    return None
+def _percent(errors: Array) -> Array:
+    """Absolute errors in percent of the measured value."""
+    return 100.0 * np.abs(np.expm1(errors))
 
 
-def _value(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
-def _line(key: tuple[str, str, str], pairs: Sequence[_Pair]) -> ErrorLine:
-    known = [pair for pair in pairs if np.isfinite(pair.predicted)]
-    ratio = np.asarray([pair.predicted / pair.measured for pair in known] or [np.nan])
-    inside = [pair.low <= pair.measured <= pair.high for pair in known]
-    error = 100.0 * np.abs(ratio - 1.0)
+def _error_line(key: tuple[str, str, str], members: Sequence[int], evidence: _Evidence) -> ErrorLine:
+    errors = evidence.held_out[SOURCE][members]
+    known = np.isfinite(errors)
+    off = _percent(errors[known]) if known.any() else as_array([np.nan])
     return ErrorLine(
         source=key[0],
         regime=key[1],
         metric=key[2],
-        rows=len(known),
-        mean_percent=float(np.mean(error)),
-        median_percent=float(np.median(error)),
-        p90_percent=float(np.percentile(error, 90)),
-        bias=float(np.median(ratio)),
-        coverage=float(np.mean(inside)) if inside else float("nan"),
-        unpredicted=len(pairs) - len(known),
+        rows=int(known.sum()),
+        mean_percent=float(np.mean(off)),
+        median_percent=float(np.median(off)),
+        p90_percent=float(np.percentile(off, 90)),
+        bias=float(np.exp(np.median(errors[known]))) if known.any() else float("nan"),
+        coverage=_coverage(errors, evidence.spread[members]),
+        unpredicted=int((~known).sum()),
+        noise_floor_percent=noise_floor_percent(key[2], evidence.groups[members[0]]),
+    )
+
+
+def _held_out_line(key: tuple[str, str], members: Sequence[int], evidence: _Evidence) -> HeldOutLine:
+    errors = evidence.held_out[SOURCE][members]
+    return HeldOutLine(
+        regime=key[0],
+        metric=key[1],
+        rows=int(np.isfinite(errors).sum()),
+        fitted_percent=_median(evidence.fitted[members]),
+        by_source_percent=_median(errors),
+        by_model_percent=_median(evidence.held_out[MODEL][members]),
+        by_gpu_percent=_median(evidence.held_out[GPU][members]),
+        coverage=_coverage(errors, evidence.spread[members]),
+        noise_floor_percent=noise_floor_percent(key[1], key[0]),
+    )
+
+
+def _median(errors: Array) -> float:
+    known = errors[np.isfinite(errors)]
+    return float(np.median(_percent(known))) if known.size else float("nan")
+
+
+def _coverage(errors: Array, spread: Array) -> float:
+    known = np.isfinite(errors)
+    return float(np.mean(np.abs(errors[known]) <= spread[known])) if known.any() else float("nan")
+
+
+def _grid(
+    rows: Sequence[Mapping[str, str]], read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]
+) -> GridReport | None:
+    told = [place for place, row in enumerate(rows) if row.get("status") and not is_serving(row)]
+    if not told:
+        return None
+    folds = load_folds()[SOURCE]
+    names = {identifier_front(rows[p]) for p in told}
+    held_out = calibration.with_values(folds.get(names.pop(), {}) if len(names) == 1 else {})
+    found = predictions(read.at(told), held_out, gpus)
+    decided = [(rows[p]["status"] == "ok", found[p].fits) for p in told if found[p].fits is not None]
+    ranks = cell_correlations(rows, found)
+    known = as_array(ranks) if ranks else as_array([np.nan])
+    return GridReport(
+        fit_right=sum(ran is fits for ran, fits in decided),
+        fit_told=len(decided),
+        cells=len(ranks),
+        spearman_median=float(np.median(known)),
+        spearman_least=float(np.min(known)),
+        spearman_above_09=int(np.sum(known >= 0.9)),
     )

@@ -23,6 +23,7 @@ from optimizer.performance.rows import ReadRows, predictions
 
 PARAMETERS = CONFIG.with_name("performance_fit.toml")
 NOISE = 0.15
+NOISE_FIRST_TOKEN = 0.20
 HUBER = 0.12
 TABLE_MOST = 120
 DIFFERENCE = 0.02
@@ -112,7 +113,7 @@ def log_errors(
 
 
 def fit_settings() -> dict[str, Any]:
-    """``config/performance_fit.toml``: parameters by kind of row, tables that are not fitted, noise floors."""
+    """``config/performance_fit.toml``: parameters by kind of row, unfitted tables, noise floors."""
     return tomllib.loads(PARAMETERS.read_text())
 
 
@@ -125,7 +126,7 @@ def read_parameters(group: str) -> tuple[Parameter, ...]:
 
 
 def thinned(observed: Sequence[Observation]) -> list[Observation]:
-    """Every n-th of long tables, so that each (source, metric, regime) keeps at most about twice ``TABLE_MOST``."""
+    """Every n-th of long tables: a (source, metric, regime) keeps at most about twice ``TABLE_MOST``."""
     counts = Counter((o.source, o.metric, o.regime) for o in observed)
     seen: Counter[tuple[str, str, str]] = Counter()
     kept = []
@@ -141,7 +142,8 @@ def weights_of(problem: Problem) -> Weights:
     """Each (source, metric, regime) counts at most ``TABLE_MOST`` rows; priors by their spread."""
     keys = [(o.source, o.metric, o.regime) for o in problem.observed]
     counts = Counter(keys)
-    rows = as_array([min(1.0, TABLE_MOST / counts[key]) for key in keys]) / NOISE**2
+    noise = as_array([NOISE_FIRST_TOKEN if "first token" in o.metric else NOISE for o in problem.observed])
+    rows = as_array([min(1.0, TABLE_MOST / counts[key]) for key in keys]) / noise**2
     return Weights(rows, as_array([1.0 / p.spread**2 for p in problem.parameters]))
 
 

@@ -10,6 +10,7 @@ import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -113,12 +114,13 @@ def held_out_errors(
     errors = np.full(len(observed), np.nan)
     for name in sorted(set(names.tolist())):
         mine = np.flatnonzero(names == name)
-        part = [observed[i] for i in mine]
+        part = [observed[i] for i in mine.tolist()]
         constants = calibration.with_values(folds.get(name, {}))
         errors[mine] = log_errors(read.at({o.place for o in part}), part, constants, gpus)
     return as_array(errors)
 
 
+@cache
 def load_folds() -> Mapping[str, Mapping[str, Mapping[str, float]]]:
     """The folds of ``config/performance_folds.json``; none before the first fit."""
     if not FOLDS.exists():

@@ -90,7 +90,12 @@ def _counts(row: Mapping[str, str], serving: bool) -> bool:
 def _source(row: Mapping[str, str], serving: bool) -> str:
     """The table that a row comes from; training rows of one table share the front of their id."""
     named = row.get("source", "") if serving else ""
-    return named or row.get("id", "").rsplit("-", 1)[0]
+    return named or identifier_front(row)
+
+
+def identifier_front(row: Mapping[str, str]) -> str:
+    """Rows of one training table share the front of their id."""
+    return row.get("id", "").rsplit("-", 1)[0]
 
 
 def _regime(row: Mapping[str, str], serving: bool) -> str:

@@ -137,7 +137,8 @@ def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) 
 def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep:
     """A step of ``batch`` sequences at mean ``context`` tokens.
 
-    Roofline of bytes and products (p-norm), then launches and all-reduces. Pipelined replicas pass
+    Roofline of bytes and products (p-norm), bookkeeping of sequences partly beside it, then launches and
+    all-reduces. Pipelined replicas pass
     pp batches in turn, so that a sequence meets the whole model at batch/pp.
     """
     shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
@@ -148,11 +149,14 @@ def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep
     cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
     compute = _decode_products_s(served, here / replica.dp, mine * seen_context(shapes, context))
     start, moved = _reduce_s(served, mine)
-    overhead = launch_s(served) + rates.sequence_s * here * served.engine.overhead
-    overhead = overhead + (replica.pp - 1.0) * rates.pipeline_hop_s
+    overhead = launch_s(served) + (replica.pp - 1.0) * rates.pipeline_hop_s
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
-    return DecodeStep((busy + start + moved + overhead) * slow, weights, cache, compute, start + moved, overhead)
+    host = rates.sequence_s * here * served.engine.overhead
+    busy = smooth_max(busy, host, rates.host_norm)
+    return DecodeStep(
+        (busy + start + moved + overhead) * slow, weights, cache, compute, start + moved, overhead
+    )
 
 
 def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array:

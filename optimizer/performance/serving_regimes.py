@@ -51,17 +51,16 @@ def capacity(served: ServedModel, lengths: Lengths) -> Array:
 def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """``asked.batch`` requests always in flight: those beyond the cache wait a share of an answer's time.
 
-    First token = harness + prefill + steps that it shares + prompts that arrive together, of B − 1 the
-    more the larger the share ρ of the time that prompts take: wait·(B − 1)^power·ρ^load_power.
+    First token = harness + prefill + steps that it shares + prompts that arrive together,
+    wait·(B − 1)^power·work.
     """
     constants = served.calibration.queueing
     most = limit_of(served, lengths)
     batch = np.minimum(np.maximum(asked.batch, 1.0), most)
     load = load_at(served, lengths, batch, most, harness(served))
     first = prefill(served, lengths.input_tokens)
-    together = constants.closed_loop_wait * np.power(
-        np.maximum(batch - 1.0, 0.0), constants.closed_loop_power
-    )
+    others = np.power(np.maximum(batch - 1.0, 0.0), constants.closed_loop_power)
+    together = constants.closed_loop_wait * others
     queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
     chunks = np.maximum(lengths.input_tokens / served.rates.prefill_tokens_most, 1.0)
     shared = np.where(batch > 1.0, chunks * load.step.total, 0.0)

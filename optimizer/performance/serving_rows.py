@@ -51,6 +51,7 @@ WEIGHT_WORDS = {
 }
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
+CROWDED, CROWDED_ABOVE = "crowded", 64.0
 CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp16": 2.0, "bf16": 2.0}
 
 
@@ -250,13 +251,12 @@ def _prediction(
         1e3 * float(answer.tpot_p50_s[index]),
         1e3 * float(answer.tpot_p95_s[index]),
     )
+    regime = CROWDED if row.regime == "closed" and row.batch > CROWDED_ABOVE else row.regime
     stable = bool(answer.stable[index])
     notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
     return Prediction(
         values=dict(zip(METRICS, values, strict=True)),
-        spread=dict(
-            zip(METRICS, serving_row_relative(row.regime, known, calibration.intervals), strict=True)
-        ),
+        spread=dict(zip(METRICS, serving_row_relative(regime, known, calibration.intervals), strict=True)),
         fits=fits,
         note="; ".join(note for note in notes if note),
         stable=stable,

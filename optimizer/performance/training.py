@@ -141,6 +141,7 @@ def _stages(scenario: Scenario) -> tuple[_Stage, _Stage]:
     host = scenario.software.host_s_per_layer * _host_factor(scenario)
     small = small + np.maximum(host - compute - small, 0.0)
     tensor, expert = _tensor(scenario), _expert(scenario)
+    small = small + np.maximum(_rank_floor(scenario) - compute - small - tensor, 0.0)
     head = 3.0 * head_forward(scenario)
     layers = scenario.shapes.layers / scenario.layouts.pp
     body = compute + small + tensor + expert
@@ -171,6 +172,13 @@ def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Ar
 def _host_factor(scenario: Scenario) -> Array:
     share = scenario.shapes.moe_layers / scenario.shapes.layers
     return 1.0 + (scenario.compute.moe_host_factor - 1.0) * share
+
+
+def _rank_floor(scenario: Scenario) -> Array:
+    """Least time of a layer and micro-batch where the host waits for every rank of a tensor group."""
+    software, layouts = scenario.software, scenario.layouts
+    per_rank = np.where(layouts.pp > 1.0, software.pipeline_rank_floor_s, software.rank_floor_s)
+    return per_rank * layouts.tp
 
 
 def _tensor(scenario: Scenario) -> Array:

@@ -17,15 +17,17 @@ from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.converged import converged_pool
-from optimizer.placement.greedy import place_greedily
-from optimizer.placement.habits import cheapest_gpu_hour_columns
+from optimizer.placement.habits import cheapest_gpu_hour_column
 from optimizer.placement.problem import Bools, OfferTable, Problem
 from optimizer.placement.solve import Search, Solution, search_only
+from optimizer.placement.stock import Ledger
 from optimizer.placement.stopwatch import Stopwatch
 from optimizer.placement.units import HOUR_S
 
 GROUP_SHARE = 0.25
 GROUP_GAP = 0.002
+HABIT_SHARE = 0.4
+NOT_IN_TIME = "not found in time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def _solved(scene: Scene, mask: Bools) -> int | None:
     """Cost and lateness in cents of the restricted problem; None when no way was found for everything."""
     old = scene.candidates
     candidates = build_candidates(_only_placed(scene).restricted(mask), old.estimates)
-    watch = Stopwatch(scene.watch.left * GROUP_SHARE, scene.watch.pulse)
+    watch = Stopwatch(scene.watch.left * GROUP_SHARE)
     choice = search_only(Search(candidates, watch, GROUP_GAP, scene.seed))
     return None if choice.required_missing or choice.left_out else choice.objective_cents
 
@@ -187,16 +189,18 @@ def _only_placed(scene: Scene) -> Problem:
 
 
 def _cheapest_gpu_hour(scene: Scene) -> Baseline:
-    name = "cheapest_gpu_hour"
-    columns: list[Column] = []
-    problem = _only_placed(scene)
+    name, problem = "cheapest_gpu_hour", _only_placed(scene)
+    chosen: dict[str, Column] = {}
+    ledger, out_of_time = Ledger(problem), scene.watch.until(HABIT_SHARE)
     for workload in _runs_first(problem):
-        chosen = place_greedily(problem, columns)
-        made = cheapest_gpu_hour_columns(scene.candidates, workload, chosen)
+        if out_of_time():
+            return Baseline(name, None, NOT_IN_TIME)
+        made = cheapest_gpu_hour_column(scene.candidates, workload, ledger, chosen)
         if made is None:
             return Baseline(name, None, f"no offer with stock left can carry {workload} this way")
-        columns.append(made)
-    total = sum(column.total_cents for column in columns)
+        ledger.add(made)
+        chosen[workload] = made
+    total = sum(column.total_cents for column in chosen.values())
     text = "each workload on its lowest price per GPU-hour, as small as it fits"
     return Baseline(name, in_usd(total), text + _over_budget(scene, total))
 
@@ -206,7 +210,10 @@ def _runs_first(problem: Problem) -> Iterable[str]:
 
 
 def _converged(scene: Scene) -> Baseline:
-    pool = converged_pool(scene.candidates, scene.placed)
+    try:
+        pool = converged_pool(scene.candidates, scene.placed, scene.watch.until(HABIT_SHARE))
+    except TimeoutError:
+        return Baseline("converged", None, NOT_IN_TIME)
     if pool is None:
         text = "no one kind of node at one provider has the stock to carry everything at its peak"
         return Baseline("converged", None, text)

@@ -17,7 +17,6 @@ from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, floor_ce
 from optimizer.placement.columns import Column
 from optimizer.placement.master import Limits, solve_master
 from optimizer.placement.run_pool import GHOST_END_S, RunPool, ghost_of
-from optimizer.placement.stopwatch import Stopwatch
 
 
 def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -> int:
@@ -40,9 +39,7 @@ def _or_left_out(candidates: Candidates, name: str, cents: int | None) -> int:
     return min((option for option in options if option is not None), default=0)
 
 
-def relaxed_bound_cents(
-    candidates: Candidates, pools: Mapping[str, RunPool], limits: Limits, watch: Stopwatch | None = None
-) -> int | None:
+def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], limits: Limits) -> int | None:
     """What the solver proves about the relaxation; None when it proved nothing in time."""
     columns: list[Column] = []
     for pool in pools.values():
@@ -51,7 +48,7 @@ def relaxed_bound_cents(
         if ghost is not None:
             columns.append(ghost)
     columns.extend(_service_ghosts(candidates, columns))
-    found = solve_master(candidates.problem, columns, limits, watch=watch)
+    found = solve_master(candidates.problem, columns, limits)
     if found is None or not np.isfinite(found.bound_cents):
         return None
     return int(np.ceil(found.bound_cents * (1 - 1e-12) - 1e-6))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,14 +23,21 @@ class ConvergedPool:
     why: str
 
 
-def converged_pool(candidates: Candidates, placed: Sequence[str]) -> ConvergedPool | None:
-    """The cheapest kind of node that can run all of ``placed``, bought for the whole horizon."""
+def converged_pool(
+    candidates: Candidates, placed: Sequence[str], out_of_time: Callable[[], bool]
+) -> ConvergedPool | None:
+    """The cheapest kind of node that can run all of ``placed``, bought for the whole horizon.
+
+    Raises TimeoutError when the time is over before every kind was tried.
+    """
     table = candidates.problem.table
     best: ConvergedPool | None = None
     for kind in range(len(table.skus)):
         steady = (table.sku_of == kind) & ~table.is_window & (table.tier_of != TIERS.index(Tier.SPOT))
         offers = np.flatnonzero(steady & candidates.problem.allowed)
         for offers_of_provider in _by_provider(candidates, offers):
+            if out_of_time():
+                raise TimeoutError
             pool = _pool(candidates, placed, kind, offers_of_provider)
             if pool is not None and (best is None or pool.cost_cents < best.cost_cents):
                 best = pool

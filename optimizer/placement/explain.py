@@ -1,9 +1,9 @@
-"""Why each placement is as it is: what bounds it, which rules decided, and what came second."""
+"""Why each placement is as it is: what decided, most important first, what bounds it, what came second."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 import numpy as np
@@ -12,30 +12,56 @@ from broker.domain.plan import Obstacle, RunnerUp, Why
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
-from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
+from optimizer.placement.improve import blockers
+from optimizer.placement.runner_up import because, main_piece, named, rival_of
 from optimizer.placement.runs import RunCandidates, build_run_column
 from optimizer.placement.solve import Solution
+
+CHEAPER_LOOKED_AT = 5
+
+DROPPED = {
+    Obstacle.POLICY: "by the policy on providers and regions",
+    Obstacle.TIER: "on tiers that it may not use",
+    Obstacle.RESIDENCY: "outside the allowed countries",
+    Obstacle.COMPLIANCE: "without the compliance tags",
+    Obstacle.GPU_UNKNOWN: "of GPUs without figures",
+    Obstacle.PRECISION: "without its precision",
+    Obstacle.MEMORY: "with too little memory",
+    Obstacle.FABRIC: "without a fabric",
+    Obstacle.LATENCY: "too slow for the SLO",
+    Obstacle.DEADLINE: "too slow for the deadline",
+    Obstacle.WINDOW: "whose windows do not fit",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Explainer:
-    """Answers for the placements of one solution; the runner-up of a workload is looked up once."""
+    """Answers for the placements of one solution; each workload's rules and runner-up are found once."""
 
     candidates: Candidates
     solution: Solution
+    _runner_ups: dict[str, RunnerUp | None] = field(default_factory=dict)
 
     def why(self, column: Column, piece: Piece) -> Why:
         """The explanation of one placement."""
         workload = self.candidates.problem.request.workload(column.workload)
         if isinstance(workload, Serving):
-            binding = tuple(self._service_rules(workload, column, piece))
-            return Why(
-                self._bottleneck(workload.name, piece), binding, self._service_runner_up(workload, column)
-            )
-        found = self.candidates.runs[column.workload]
-        runner_up = self._run_runner_up(found, column)
-        binding = tuple(self._run_rules(found, column, piece, runner_up))
-        return Why(self._bottleneck(workload.name, piece), binding, runner_up)
+            rules = self._service_rules(workload, column, piece)
+        else:
+            rules = self._run_rules(self.candidates.runs[column.workload], column, piece)
+        if column.workload not in self._runner_ups:
+            self._runner_ups[column.workload] = self._runner_up(column)
+        return Why(self._bottleneck(workload.name, piece), tuple(rules), self._runner_ups[column.workload])
+
+    def _runner_up(self, column: Column) -> RunnerUp | None:
+        solution = self.solution
+        chosen = solution.choice.columns
+        rival = rival_of(self.candidates, solution.pools, solution.columns, chosen, column.workload)
+        if rival is None:
+            return None
+        offer = self.candidates.problem.table.offers[main_piece(rival.column).offer]
+        text = because(self.candidates, chosen, column, rival)
+        return RunnerUp(offer.offer_id, in_usd(rival.column.cost_cents), text)
 
     def _bottleneck(self, name: str, piece: Piece) -> str:
         estimates, table = self.candidates.estimates, self.candidates.problem.table
@@ -45,55 +71,82 @@ class Explainer:
             return estimates.training.bottleneck(row, kind, piece.choice)
         return estimates.serving.bottleneck(row, kind, piece.choice)
 
-    def _run_rules(
-        self, found: RunCandidates, column: Column, piece: Piece, runner_up: RunnerUp | None
-    ) -> Iterator[str]:
-        offers = len(np.unique(found.offer))
-        mine = float(found.total_usd[found.offer == piece.offer].min())
-        cheaper = len(np.unique(found.offer[found.total_usd < mine - 0.01]))
-        if cheaper:
-            yield f"{_count(cheaper, 'cheaper offer')} of {offers} used up by, or kept for, others"
-        else:
-            yield f"cheapest of {_count(offers, 'offer')} that fit and meet the deadline"
-        yield from self._node_rule(found, piece)
-        if isinstance(found.run, Training):
-            layout = self.candidates.estimates.training.layout(
-                self.candidates.estimates.row_of[found.run.name],
-                int(self.candidates.problem.table.sku_of[piece.offer]),
-                piece.choice,
-            )
-            if layout.tp > 1:
-                yield f"TP{layout.tp} inside the node: the fastest layout that fits its memory"
+    def _run_rules(self, found: RunCandidates, column: Column, piece: Piece) -> Iterator[str]:
+        yield self._rank_rule(found, column)
         if column.penalty_cents:
-            yield f"late for {in_usd(column.penalty_cents)} USD: being on time costs more"
+            late_h = column.penalty_cents / 100 / float(_late_usd_per_hour(found))
+            yield f"{late_h:.1f} h late for ${in_usd(column.penalty_cents):,}: being on time costs more"
+        yield self._node_rule(found, piece)
+        if isinstance(found.run, Training):
+            yield from self._layout_rule(found.run, piece)
         if self.candidates.problem.table.is_window[piece.offer]:
-            yield "window: bought for its whole length, and it ends by itself"
+            yield "a window, bought for its whole length; it ends by itself"
         yield from self._gate_rules(found.run.name)
 
-    def _node_rule(self, found: RunCandidates, piece: Piece) -> Iterator[str]:
+    def _rank_rule(self, found: RunCandidates, column: Column) -> str:
+        """How many offers would be cheaper, and who holds them."""
+        total = self.solution.pools[found.run.name].total_usd
+        offers = len(np.unique(found.offer))
+        mine = float(total[np.isin(found.offer, [p.offer for p in column.pieces])].min())
+        mine = max(mine, column.total_cents / 100)
+        cheaper = np.flatnonzero(total < mine - 0.01)
+        cheaper = cheaper[~np.isin(found.offer[cheaper], [p.offer for p in column.pieces])]
+        if not len(cheaper):
+            return f"cheapest of {_count(offers, 'offer')} that fit and meet the deadline"
+        count = len(np.unique(found.offer[cheaper]))
+        holders = self._holders(found, cheaper[np.argsort(total[cheaper])])
+        held = f"held by {named(holders)}" if holders else "of no use with what waits for it"
+        return f"{_count(count, 'cheaper offer')} of {offers} {held}"
+
+    def _holders(self, found: RunCandidates, order: np.ndarray) -> list[str]:
+        chosen = self.solution.choice.columns
+        seen: dict[str, None] = {}
+        for index in order[:CHEAPER_LOOKED_AT]:
+            column = build_run_column(self.candidates.problem, self.candidates.estimates, found, int(index))
+            if column is not None:
+                seen.update(dict.fromkeys(blockers(chosen, column)))
+        return list(seen)
+
+    def _node_rule(self, found: RunCandidates, piece: Piece) -> str:
         here = found.offer == piece.offer
         nodes = piece.spans[0][2]
-        fewest = int(found.nodes[here].min())
-        if nodes == 1 and len(np.unique(found.nodes[here])) == 1:
-            yield "one node is enough and no more are joined or needed"
-        elif nodes == fewest and nodes > 1:
-            yield f"{nodes} nodes: fewer do not fit the memory, the asked GPUs or the deadline"
-        else:
-            yield f"{_count(nodes, 'node')}: the cheapest size on this offer"
+        held = _count(nodes, "node")
+        if nodes > int(found.nodes[here].min()):
+            return f"{held}: the cheapest size on this offer"
+        if nodes == 1:
+            return "1 node is enough"
+        return f"{held}: {self._why_not_fewer(found, piece, nodes)}"
+
+    def _why_not_fewer(self, found: RunCandidates, piece: Piece, nodes: int) -> str:
+        estimates, table = self.candidates.estimates, self.candidates.problem.table
+        run, kind = found.run, int(table.sku_of[piece.offer])
+        fewer = [i for i, n in enumerate(estimates.node_counts) if n < nodes]
+        if not isinstance(run, Training) or not fewer:
+            return "fewer miss the deadline"
+        count = estimates.node_counts[fewer[-1]]
+        if count * int(table.gpus_per_node[piece.offer]) < run.gpus_min:
+            return f"the fewest with the asked {run.gpus_min} GPUs"
+        fits = bool(estimates.training.fits[estimates.row_of[run.name], kind, fewer[-1]])
+        return "fewer miss the deadline" if fits else "fewer do not hold the model in memory"
+
+    def _layout_rule(self, run: Training, piece: Piece) -> Iterator[str]:
+        table, estimates = self.candidates.problem.table, self.candidates.estimates
+        kind = int(table.sku_of[piece.offer])
+        layout = estimates.training.layout(estimates.row_of[run.name], kind, piece.choice)
+        if layout.tp > 1:
+            yield f"TP{layout.tp} inside the node: the fastest layout that fits its memory"
 
     def _service_rules(self, service: Serving, column: Column, piece: Piece) -> Iterator[str]:
         case, table = self.candidates.fleets[service.name], self.candidates.problem.table
         offers = _count(len(np.unique(case.units.offer)), "offer")
-        yield f"cheapest fleet found over {offers} that fit and meet the SLO"
+        yield f"cheapest fleet found over {offers} that meet the SLO"
+        yield _held_rule(piece)
         yield from self._replica_rule(service, piece)
         if service.redundancy.spare_replicas:
-            yield f"N+{service.redundancy.spare_replicas}: spare replicas over every hour's demand"
+            yield f"N+{service.redundancy.spare_replicas} over every hour's demand"
         if service.redundancy.zones > 1:
             zones = {table.zone_of[p.offer] for p in column.pieces}
-            yield f"replicas in {len(zones)} zones, {service.redundancy.zones} are asked"
-        counts = {nodes for _, _, nodes in piece.spans}
-        held = "follows traffic between" if len(counts) > 1 else "held at"
-        yield f"{held} {' and '.join(str(n) for n in sorted({min(counts), max(counts)}))} nodes"
+            yield f"fleet in {len(zones)} zones, {service.redundancy.zones} are asked"
         if service.starts_after is not None:
             yield f"starts when {service.starts_after} ends"
         yield from self._gate_rules(service.name)
@@ -108,49 +161,34 @@ class Explainer:
             if other.precision == config.precision and other.gpus_per_replica < config.gpus_per_replica
         ]
         if config.gpus_per_replica == 1:
-            yield "one GPU a replica: the weights and the cache fit one"
+            yield "one GPU a replica: weights and cache fit"
         elif not any(estimates.serving.fits[row, kind, c] for c in smaller):
-            yield f"TP{config.tp} because the weights and the SLO need {config.gpus_per_replica} GPUs"
+            yield f"TP{config.tp}: weights and SLO need {config.gpus_per_replica} GPUs"
         else:
             yield f"TP{config.tp}: more requests per dollar than smaller replicas here"
 
     def _gate_rules(self, name: str) -> Iterator[str]:
         dropped = self.candidates.log(name).dropped
-        told = {g: n for g, n in dropped.items() if n and g is not Obstacle.STOCK}
+        told = sorted(((n, g) for g, n in dropped.items() if n and g in DROPPED), reverse=True)
         if told:
-            yield "dropped: " + ", ".join(f"{n} by {gate}" for gate, n in sorted(told.items()))
+            yield "dropped: " + ", ".join(f"{n} {DROPPED[gate]}" for n, gate in told)
 
-    def _run_runner_up(self, found: RunCandidates, column: Column) -> RunnerUp | None:
-        other = np.flatnonzero(~np.isin(found.offer, [p.offer for p in column.pieces]))
-        for index in other[np.argsort(found.total_usd[other], kind="stable")][:8]:
-            second = build_run_column(self.candidates.problem, self.candidates.estimates, found, int(index))
-            if second is not None:
-                return self._compared(column, second)
-        return None
 
-    def _service_runner_up(self, service: Serving, column: Column) -> RunnerUp | None:
-        problem, case = self.candidates.problem, self.candidates.fleets[service.name]
-        mine = frozenset(piece.offer for piece in column.pieces)
-        for known in sorted(self.solution.columns, key=lambda c: c.total_cents):
-            same = known.workload == service.name and known.after_s == column.after_s
-            if same and known.pieces and known.pieces[0].offer not in mine:
-                return self._compared(column, known)
-        rest = without_offers(case, mine)
-        built = best_ladders(problem, rest, free_nodes(problem), column.after_s, 1)
-        second = build_service_column(problem, rest, built[0], column.after_s) if built else None
-        return None if second is None else self._compared(column, second)
+def _late_usd_per_hour(found: RunCandidates) -> Decimal:
+    assert isinstance(found.run, Training)
+    assert found.run.late_usd_per_hour is not None
+    return found.run.late_usd_per_hour
 
-    def _compared(self, column: Column, second: Column) -> RunnerUp:
-        offer = self.candidates.problem.table.offers[second.pieces[0].offer]
-        more = in_usd(second.total_cents - column.total_cents)
-        if more > 0:
-            share = more / in_usd(column.total_cents) * 100 if column.total_cents else Decimal(0)
-            because = f"costs {more} USD more ({share:.1f} %)"
-        elif more < 0:
-            because = f"would cost {-more} USD less, but others use its stock, the budget or a later start"
-        else:
-            because = "costs the same"
-        return RunnerUp(offer.offer_id, in_usd(second.cost_cents), because)
+
+def _held_rule(piece: Piece) -> str:
+    """How the nodes of a service are held over time."""
+    counts = sorted({nodes for _, _, nodes in piece.spans})
+    if len(counts) > 1:
+        return f"{counts[0]} to {counts[-1]} nodes, following traffic"
+    held = f"{_count(counts[0], 'node')} held"
+    if len(piece.spans) == 1:
+        return f"{held} throughout"
+    return f"{held} {len(piece.spans)} times, when traffic asks for it"
 
 
 def _count(number: int, noun: str) -> str:

@@ -55,9 +55,15 @@ def _paths(
 
 
 def first_fleets(
-    candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    chosen: Mapping[str, Column],
+    hurry: Callable[[], bool],
 ) -> list[Column]:
-    """Ladders of all services: unlimited by others, and beside ``chosen`` and each other."""
+    """Ladders of all services: unlimited by others, and beside ``chosen`` and each other.
+
+    In a hurry only one simple ladder of each, beside the others.
+    """
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
     for service in _dearest_first(candidates):
@@ -68,8 +74,10 @@ def first_fleets(
         case, problem = candidates.fleets[service.name], candidates.problem
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
         beside = free_beside(candidates, service, ledger, nominal)
-        built = best_ladders(problem, case, free_nodes(problem), nominal, count)
-        built += best_ladders(problem, case, beside, nominal, 1)
+        simple = hurry()
+        built = best_ladders(problem, case, beside, nominal, 1, mixed=not simple)
+        if not simple:
+            built += best_ladders(problem, case, free_nodes(problem), nominal, count)
         columns = list(dict.fromkeys(_ladder_columns(candidates, case, [b for b in built if b.rungs], ends)))
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)

@@ -17,13 +17,10 @@ from optimizer.placement.units import FleetCase, only_units
 TRIED = 200
 
 
-def cheapest_gpu_hour_columns(
-    candidates: Candidates, name: str, chosen: Mapping[str, Column]
+def cheapest_gpu_hour_column(
+    candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
 ) -> Column | None:
     """The column of a workload beside what is already chosen; None when nothing fits."""
-    ledger = Ledger(candidates.problem)
-    for column in chosen.values():
-        ledger.add(column)
     made = (
         _run_columns(candidates, name)
         if name in candidates.runs
@@ -63,7 +60,7 @@ def _fleets(
         free = free_nodes(problem)
         for taken in ledger.taken:
             free[taken] = ledger.free_nodes(taken, problem.t0_s)
-        for built in best_ladders(problem, narrowed, free, after_s, 1):
+        for built in best_ladders(problem, narrowed, free, after_s, 1, mixed=False):
             column = build_service_column(problem, narrowed, built, after_s)
             if column is not None:
                 yield column

@@ -64,21 +64,23 @@ def free_nodes(problem: Problem) -> Ints:
 
 
 def best_ladders(
-    problem: Problem, case: FleetCase, free: Ints, after_s: float | None, count: int
+    problem: Problem, case: FleetCase, free: Ints, after_s: float | None, count: int, *, mixed: bool = True
 ) -> list[BuiltLadder]:
-    """The ``count`` cheapest ladders by estimate: each kind alone, then the best kinds mixed."""
+    """The ``count`` cheapest ladders by estimate: each kind alone, then the best kinds ``mixed``."""
     if not len(case.units):
         return []
     time = time_of(problem, case, after_s)
     kinds = _kinds_by_price(case)[:KINDS_ALONE]
     alone = _built(problem, case, free, time, [Ladder(kind, 0, kind) for kind in kinds])
     alone.sort(key=_rank)
+    if alone and not mixed:
+        return _distinct(alone)[:count]
     order = [built.ladder.top for built in alone] + [
         k for k in kinds if k not in {b.ladder.top for b in alone}
     ]
     leading = order[:KINDS_MIXED]
-    mixed = [Ladder(a, m, b) for a in leading for b in leading if a != b for m in BASES]
-    found = alone + _built(problem, case, free, time, mixed)
+    pairs = [Ladder(a, m, b) for a in leading for b in leading if a != b for m in BASES]
+    found = alone + _built(problem, case, free, time, pairs)
     found.sort(key=_rank)
     return _distinct(found)[:count]
 

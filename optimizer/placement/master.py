@@ -7,8 +7,7 @@ cost + penalty exactly. Leaving out what must be placed costs more than everythi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
@@ -17,7 +16,7 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.problem import Problem
 from optimizer.placement.stock import StockRow, contended_rows
-from optimizer.placement.stopwatch import PULSE_SECONDS, Stopwatch
+from optimizer.placement.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,13 @@ class MasterModel:
     by_workload: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
-def build_master(problem: Problem, columns: Sequence[Column]) -> MasterModel:
-    """Variables, then one rule after the other, then the objective."""
+def build_master(
+    problem: Problem, columns: Sequence[Column], out_of_time: Callable[[], bool]
+) -> MasterModel | None:
+    """Variables, then one rule after the other, then the objective; None when the time is over before."""
+    rows = contended_rows(problem, columns, out_of_time)
+    if rows is None:
+        return None
     master = MasterModel(problem, columns)
     for index, column in enumerate(columns):
         master.take.append(master.model.new_bool_var(f"take{index}"))
@@ -71,7 +75,7 @@ def build_master(problem: Problem, columns: Sequence[Column]) -> MasterModel:
         master.leave[workload.name] = master.model.new_bool_var(f"leave[{workload.name}]")
     constrain_choice(master)
     constrain_order(master)
-    constrain_stock(master, contended_rows(problem, columns))
+    constrain_stock(master, rows)
     constrain_budget(master)
     minimise_total(master)
     return master
@@ -140,33 +144,25 @@ def solve_master(
     columns: Sequence[Column],
     limits: Limits,
     hint: Mapping[str, Column] | None = None,
-    watch: Stopwatch | None = None,
 ) -> Choice | None:
     """The best choice found in time; None when the time ended before any."""
-    master = build_master(problem, columns)
+    building = Stopwatch(limits.seconds)
+    master = build_master(problem, columns, building.over)
+    if master is None:
+        return None
     _hint(master, hint)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = limits.seed
-    solver.parameters.max_time_in_seconds = max(0.05, limits.seconds)
+    solver.parameters.max_time_in_seconds = max(0.05, building.left)
     solver.parameters.relative_gap_limit = limits.gap
-    status = _solved(solver, master.model, watch)
+    status = solver.solve(master.model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     chosen = {c.workload: c for i, c in enumerate(columns) if solver.boolean_value(master.take[i])}
     left = frozenset(name for name, variable in master.leave.items() if solver.boolean_value(variable))
     proven = status == cp_model.OPTIMAL
     return choice_of(problem, chosen, left, solver.best_objective_bound, proven)
-
-
-def _solved(solver: cp_model.CpSolver, model: cp_model.CpModel, watch: Stopwatch | None) -> int:
-    """The solver's status; it runs beside this thread, which keeps giving signs of life."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        running = pool.submit(solver.solve, model)
-        while watch is not None and not running.done():
-            wait([running], timeout=PULSE_SECONDS)
-            watch.over()
-        return int(running.result())
 
 
 def choice_of(

@@ -98,7 +98,7 @@ def cheaper_way(
         return None if column is None else {party.lead: column}
     best: dict[str, Column] | None = None
     for tried, column in enumerate(fitting_runs(candidates, pools[party.lead], room, below_cents)):
-        way = _with_followers(candidates, party, column, room, below_cents)
+        way = with_followers(candidates, party, column, room, below_cents)
         if way is not None:
             best, below_cents = way
         if (not party.followers and best is not None) or tried + 1 >= MOST_ENDS:
@@ -153,7 +153,7 @@ def _later(candidates: Candidates, pool: RunPool, column: Column, room: Room) ->
     return []
 
 
-def _with_followers(
+def with_followers(
     candidates: Candidates, party: Party, column: Column, room: Room, below_cents: float
 ) -> tuple[dict[str, Column], float] | None:
     """A run's column with the best fleets after it, and what all cost; None when that is not below."""

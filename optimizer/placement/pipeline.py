@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, Progress, ProgressSink
+from broker.ports import PlanOptions, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines import build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
@@ -18,6 +18,7 @@ from optimizer.placement.columns import in_usd
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
 from optimizer.placement.extract import build_placements, build_spend
+from optimizer.placement.heartbeat import with_heartbeat
 from optimizer.placement.problem import build_problem
 from optimizer.placement.solve import Search, Solution, solve
 from optimizer.placement.stopwatch import Stopwatch
@@ -26,8 +27,10 @@ from optimizer.placement.unplaced import explain_unplaced
 BASELINE_SHARE = 0.2
 BASELINE_SECONDS = 4.0
 MOST_BASELINE_SECONDS = 8.0
-TELLING_SHARE = 0.04
-BOUND_SHARE = 0.35
+TELLING_SHARE = 0.02
+TELLING_SECONDS_EACH = 0.025
+MOST_TELLING_SHARE = 0.25
+BOUND_SHARE = 0.3
 
 
 def make_plan(
@@ -39,23 +42,37 @@ def make_plan(
     progress: ProgressSink | None = None,
 ) -> Plan:
     """The plan of a request over a market; raises InputError for a request that cannot mean anything."""
-    whole = Stopwatch(options.time_limit_s * (1 - TELLING_SHARE))
+    whole = Stopwatch(options.time_limit_s)
+
+    def work(told: ProgressSink | None) -> Plan:
+        return _make(request, offers, as_of, options, estimator, whole, told)
+
+    return with_heartbeat(work, whole, progress)
+
+
+def _make(
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    options: PlanOptions,
+    estimator: Estimator,
+    whole: Stopwatch,
+    progress: ProgressSink | None,
+) -> Plan:
     kept = min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
-    watch = Stopwatch(whole.limit_s - kept, _speaker(whole, progress))
+    telling = telling_seconds(request, options)
+    watch = Stopwatch(whole.limit_s - kept - telling, whole.started)
     problem = build_problem(request, offers, as_of)
-    estimates = build_estimates(problem, estimator)
-    candidates = build_candidates(problem, estimates, watch.until(BOUND_SHARE))
-    search = Search(candidates, watch, options.gap, options.seed, progress)
-    solution = solve(search)
-    for_baselines = Stopwatch(min(whole.left, max(kept, MOST_BASELINE_SECONDS)), search.tell)
+    candidates = build_candidates(problem, build_estimates(problem, estimator), watch.until(BOUND_SHARE))
+    solution = solve(Search(candidates, watch, options.gap, options.seed, progress))
+    for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)))
     return _plan(candidates, solution, options, for_baselines, whole)
 
 
-def _speaker(watch: Stopwatch, progress: ProgressSink | None) -> Callable[[], None] | None:
-    """Signs of life before anything is known."""
-    if progress is None:
-        return None
-    return lambda: progress(Progress(watch.seconds, None, None, None, "reading the market"))
+def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
+    """Kept back to explain the plan and to check it."""
+    needed = TELLING_SHARE * options.time_limit_s + TELLING_SECONDS_EACH * len(request.workloads)
+    return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
 
 
 def _plan(

@@ -86,7 +86,7 @@ def _chosen(found: RunCandidates, total: Floats, leads: bool) -> list[int]:
 
 def _contended(candidates: Candidates, pools: Mapping[str, RunPool]) -> set[int]:
     columns = [column for pool in pools.values() for column in pool.columns]
-    return {row.offer for row in contended_rows(candidates.problem, columns)}
+    return {row.offer for row in contended_rows(candidates.problem, columns) or ()}
 
 
 def _add_window_rows(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
@@ -108,14 +108,27 @@ def _add_later_starts(candidates: Candidates, pools: Mapping[str, RunPool]) -> N
     that a service waits for is not delayed for the sake of a shorter service.
     """
     problem = candidates.problem
-    free = {name: pool for name, pool in pools.items() if not problem.followers(name)}
-    for offer in sorted(_contended(candidates, pools)):
-        if not problem.table.is_window[offer] and problem.table.stock_nodes[offer] < UNLIMITED_NODES:
-            for _ in range(START_ROUNDS):
-                if not _one_round(candidates, pools, free, offer):
-                    break
-            else:
-                _mark_truncated(candidates, pools, free, offer)
+    contended = _contended(candidates, pools)
+    users = _users(pools)
+    for offer in sorted(contended):
+        if problem.table.is_window[offer] or problem.table.stock_nodes[offer] >= UNLIMITED_NODES:
+            continue
+        here = {name: pools[name] for name in users[offer]}
+        free = {name: pool for name, pool in here.items() if not problem.followers(name)}
+        for _ in range(START_ROUNDS):
+            if not _one_round(candidates, here, free, offer):
+                break
+        else:
+            _mark_truncated(candidates, here, free, offer)
+
+
+def _users(pools: Mapping[str, RunPool]) -> Mapping[int, list[str]]:
+    """Runs with columns on each offer."""
+    users: defaultdict[int, list[str]] = defaultdict(list)
+    for name, pool in pools.items():
+        for offer in sorted({piece.offer for column in pool.columns for piece in column.pieces}):
+            users[offer].append(name)
+    return users
 
 
 def _one_round(

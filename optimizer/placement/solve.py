@@ -21,17 +21,18 @@ from optimizer.placement.master import Choice, Limits, choice_of, solve_master
 from optimizer.placement.prices import priced_fleets
 from optimizer.placement.problem import Problem
 from optimizer.placement.run_pool import RunPool, build_run_pools
-from optimizer.placement.settle import settled
+from optimizer.placement.runner_up import settled
 from optimizer.placement.stopwatch import Stopwatch
 
 MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
+FIRST_SHARE = 0.4
 COMPOSE_SHARE = 0.5
 IMPROVE_SHARE = 0.5
 PRICE_SHARE = 0.4
-SETTLE_SHARE = 0.03
-SETTLE_SECONDS = 1.0
+SETTLE_SECONDS_EACH = 0.01
+MOST_SETTLE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def gap_of(objective_cents: int, bound_cents: int) -> float:
 
 
 class Search:
-    """What is known so far; tells ``progress`` of each step and at every pulse of the watch."""
+    """What is known so far; tells ``progress`` of each step."""
 
     def __init__(
         self,
@@ -76,8 +77,6 @@ class Search:
         self.bound_cents = 0
         self._progress = progress
         self._stage = "priced"
-        if progress is not None:
-            watch.pulse = self.tell
 
     def offer(self, choice: Choice | None, stage: str) -> bool:
         """Takes a choice if it is better than the best; whether it is."""
@@ -127,14 +126,14 @@ class Search:
 def solve(search: Search) -> Solution:
     """The best plan found in time, and the bound that is proven of it."""
     candidates = search.candidates
-    search.watch.limit_s -= settling_seconds(search.watch.limit_s)
+    search.watch.limit_s -= settling_seconds(search)
     pools = build_run_pools(candidates)
     search.prove(separate_bound_cents(candidates, pools), "priced")
 
     columns = first_plans(search, pools)
     if not search.done:
         limits = search.share(BOUND_SHARE)
-        search.prove(relaxed_bound_cents(candidates, pools, limits, search.watch), "bounded")
+        search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
     columns = make_way(search, columns)
     columns = rebuild(search, pools, columns)
 
@@ -151,7 +150,7 @@ def search_only(search: Search) -> Choice:
 
 def first_plans(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     """Columns, and the best choice of them: at once by greed, then by the master, then party by party."""
-    columns = starting_columns(search.candidates, pools)
+    columns = starting_columns(search, pools)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
     columns = compose(search, pools, columns)
     if not search.done:
@@ -166,15 +165,17 @@ def settle(search: Search, pools: Mapping[str, RunPool], columns: Sequence[Colum
     return search.best
 
 
-def settling_seconds(limit_s: float) -> float:
+def settling_seconds(search: Search) -> float:
     """Kept back for the last look at every single change."""
-    return min(SETTLE_SECONDS, SETTLE_SHARE * limit_s)
+    each = SETTLE_SECONDS_EACH * len(search.candidates.problem.request.workloads)
+    return min(each, MOST_SETTLE_SHARE * search.watch.limit_s)
 
 
-def starting_columns(candidates: Candidates, pools: Mapping[str, RunPool]) -> list[Column]:
+def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     """Columns of all runs, and of all services beside the runs' cheapest places."""
     runs = [column for pool in pools.values() for column in pool.columns]
-    return runs + first_fleets(candidates, pools, place_greedily(candidates.problem, runs))
+    chosen = place_greedily(search.candidates.problem, runs)
+    return runs + first_fleets(search.candidates, pools, chosen, search.watch.until(FIRST_SHARE))
 
 
 def choice_from(problem: Problem, chosen: Mapping[str, Column]) -> Choice:
@@ -193,7 +194,7 @@ def choose(search: Search, columns: Sequence[Column]) -> Choice | None:
     """The master's choice in a part of the time that is left, begun at the best so far."""
     hint = search.best.columns if search.best is not None else None
     limits = search.share(MASTER_SHARE)
-    return solve_master(search.candidates.problem, columns, limits, hint, search.watch)
+    return solve_master(search.candidates.problem, columns, limits, hint)
 
 
 def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:

@@ -6,7 +6,7 @@ Rows exist only where the columns of different workloads together could take mor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,14 +26,18 @@ class StockRow:
     limit: int
 
 
-def contended_rows(problem: Problem, columns: Sequence[Column]) -> list[StockRow]:
-    """Every row that the columns could break, each once."""
+def contended_rows(
+    problem: Problem, columns: Sequence[Column], out_of_time: Callable[[], bool] = lambda: False
+) -> list[StockRow] | None:
+    """Every row that the columns could break, each once; None when time was over before all were found."""
     users: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
     for index, column in enumerate(columns):
         for piece in column.pieces:
             users[piece.offer].append((index, piece))
     rows: list[StockRow] = []
     for offer, pieces in sorted(users.items()):
+        if out_of_time():
+            return None
         names = {columns[index].workload for index, _ in pieces}
         doubled = len({index for index, _ in pieces}) < len(pieces)
         if _is_limited(problem, offer) and (len(names) > 1 or doubled):

@@ -1,4 +1,4 @@
-"""Time of one plan: what is used, what is left, and a sign of life at least every second."""
+"""Time of one plan: what is used, what is left."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PULSE_SECONDS = 0.5
-
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Counts from its making; long loops call ``over`` at each turn, which also lets ``pulse`` speak."""
+    """Counts from its making; long loops ask ``over`` at each turn."""
 
     limit_s: float
-    pulse: Callable[[], None] | None = None
     started: float = field(default_factory=time.monotonic)
-    spoke: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -30,13 +26,9 @@ class Stopwatch:
 
     def over(self) -> bool:
         """Whether the time is over."""
-        seconds = self.seconds
-        if self.pulse is not None and seconds - self.spoke >= PULSE_SECONDS:
-            self.spoke = seconds
-            self.pulse()
-        return seconds >= self.limit_s
+        return self.seconds >= self.limit_s
 
     def until(self, share: float) -> Callable[[], bool]:
         """Whether a share of the time that is left now is over."""
         end = self.seconds + share * self.left
-        return lambda: self.over() or self.seconds >= end
+        return lambda: self.seconds >= min(end, self.limit_s)

@@ -17,8 +17,10 @@ from broker.domain.plan import Obstacle, Unplaced
 from broker.domain.workload import Batch, Policy, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
+from optimizer.placement.improve import blockers
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Problem
+from optimizer.placement.runner_up import main_piece, named
 from optimizer.placement.runs import build_run_candidates, last_second
 from optimizer.placement.solve import Solution
 from optimizer.placement.units import build_fleet_case
@@ -91,17 +93,24 @@ def _unplaced(candidates: Candidates, solution: Solution, workload: Workload) ->
     if cheapest is None:
         return _without_column(candidates, workload)
     if workload.unplaced_usd is not None and cheapest.total_cents >= in_cents(workload.unplaced_usd):
-        text = f"unplaced_usd above {in_usd(cheapest.total_cents)}: placing it costs that at least"
+        text = f"unplaced_usd above {in_usd(cheapest.total_cents)}, the cheapest way found to place it"
         return Unplaced(workload.name, Obstacle.PRICE, text)
     budget = candidates.problem.request.budget_usd
     spent = sum(column.cost_cents for column in solution.choice.columns.values())
     if budget is not None and spent + cheapest.cost_cents > in_cents(budget):
         more = in_usd(spent + cheapest.cost_cents - in_cents(budget))
         return Unplaced(workload.name, Obstacle.BUDGET, f"a budget {more} USD higher")
-    offers = [candidates.problem.table.offers[p.offer].offer_id for p in cheapest.pieces]
-    nodes = max(n for piece in cheapest.pieces for _, _, n in piece.spans)
-    text = f"{nodes} more nodes of {', '.join(offers)}, or move what else uses them"
-    return Unplaced(workload.name, Obstacle.CONTENTION, text)
+    return Unplaced(workload.name, Obstacle.CONTENTION, _contention_fix(candidates, solution, cheapest))
+
+
+def _contention_fix(candidates: Candidates, solution: Solution, cheapest: Column) -> str:
+    """The offer that is short, and who holds it."""
+    piece = main_piece(cheapest)
+    nodes = max(n for _, _, n in piece.spans)
+    holders = blockers(solution.choice.columns, cheapest)
+    held = f", now held by {named(holders)}" if holders else ""
+    more = f"{nodes} more {'node' if nodes == 1 else 'nodes'}"
+    return f"{more} of {candidates.problem.table.offers[piece.offer].offer_id}{held}"
 
 
 def _without_column(candidates: Candidates, workload: Workload) -> Unplaced:

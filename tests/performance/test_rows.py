@@ -7,7 +7,7 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.calibration import load_calibration
-from optimizer.performance.evaluate import evaluate_rows, fit_decisions
+from optimizer.performance.evaluate import evaluate_rows
 from optimizer.performance.rows import COLUMNS, predict_rows
 from tests.performance.builders import rows_of
 
@@ -108,12 +108,12 @@ def test_overload_is_said() -> None:
 
 
 def lines(name: str) -> list[Any]:
-    return list(evaluate_rows(rows_of(name), load_calibration(), load_gpus(), load_models()))
+    return list(evaluate_rows(rows_of(name), load_calibration(), load_gpus(), load_models()).lines)
 
 
 def test_decode_time_on_published_rows() -> None:
     found = [line for line in lines("serving.csv") if line.metric == "time per output token"]
-    closed = [line for line in found if line.regime == "closed_loop"]
+    closed = [line for line in found if line.regime.startswith("closed_loop")]
     assert np.average([line.median_percent for line in closed], weights=[line.rows for line in closed]) < 30
 
 
@@ -125,8 +125,9 @@ def test_offline_throughput_on_published_rows() -> None:
 
 def test_report_counts_rows_and_fit_decisions() -> None:
     rows = rows_of("training_grid.csv")
-    assert sum(line.rows for line in lines("training_grid.csv") if line.metric == "step time") == sum(
-        row["status"] == "ok" and bool(row["step_time_s"]) for row in rows
-    )
-    right, told = fit_decisions(rows, load_calibration(), load_gpus(), load_models())
-    assert 0 < right <= told <= len(rows)
+    report = evaluate_rows(rows, load_calibration(), load_gpus(), load_models())
+    sensible = [r for r in rows if r["status"] == "ok" and float(r["mfu_reported"] or 0) > 0.2]
+    shown = sum(line.rows for line in report.lines if line.metric == "step time")
+    assert shown == sum(bool(row["step_time_s"]) and float(row["tp"]) <= 8 for row in sensible)
+    assert report.grid is not None
+    assert 0 < report.grid.fit_right <= report.grid.fit_told <= len(rows)

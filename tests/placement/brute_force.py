@@ -77,22 +77,42 @@ def _runs(offers: Sequence[Offer], run: Training) -> Iterator[Way]:
                 yield _cost(offers, held), held
 
 
+Pair = tuple[int, int]
+
+
 def _fleets(asked: PlanRequest, offers: Sequence[Offer], service: Serving) -> Iterator[Way]:
     hours = int(asked.horizon.hours)
-    most = [2 if o.stock.nodes is None else min(2, o.stock.nodes) for o in offers]
+    pairs = [(o, size) for o, offer in enumerate(offers) for size in _replica_sizes(offer)]
+    most = [2 if offers[o].stock.nodes is None else min(2, offers[o].stock.nodes) for o, _ in pairs]
     by_hour = []
     for hour in range(hours):
         demand = service.traffic.requests_per_s_at(at(hour), at(0))
         counts = itertools.product(*(range(m + 1) for m in most))
-        by_hour.append([c for c in counts if _meets(offers, service, c, demand)])
+        by_hour.append([c for c in counts if _meets(offers, pairs, service, c, demand)])
     for schedule in itertools.product(*by_hour):
-        held = {o: _held(offers[o], [counts[o] for counts in schedule]) for o in range(len(offers))}
-        yield _cost(offers, held), held
+        each = [_held(offers[o], [counts[i] for counts in schedule]) for i, (o, _) in enumerate(pairs)]
+        cost = sum((_cost(offers, {o: spans}) for (o, _), spans in zip(pairs, each, strict=True)), Decimal(0))
+        held: dict[int, Spans] = {}
+        for (o, _), spans in zip(pairs, each, strict=True):
+            held[o] = (*held.get(o, ()), *spans)
+        if _fits(offers, [held]):
+            yield cost, held
 
 
-def _meets(offers: Sequence[Offer], service: Serving, counts: Sequence[int], demand: float) -> bool:
-    rates = [GPUS[offers[o].sku.gpu].requests_per_s for o, n in enumerate(counts) for _ in range(n)]
-    zones = {(offers[o].provider, offers[o].zone) for o, n in enumerate(counts) if n}
+def _replica_sizes(offer: Offer) -> tuple[int, ...]:
+    return tuple(size for size in (1, 2) if offer.sku.gpus_per_node % size == 0)
+
+
+def _meets(
+    offers: Sequence[Offer], pairs: Sequence[Pair], service: Serving, counts: Sequence[int], demand: float
+) -> bool:
+    rates = [
+        GPUS[offers[o].sku.gpu].requests_per_s * size
+        for (o, size), n in zip(pairs, counts, strict=True)
+        for _ in range(n * (offers[o].sku.gpus_per_node // size))
+    ]
+    used = (offers[o] for (o, _), n in zip(pairs, counts, strict=True) if n)
+    zones = {(offer.provider, offer.zone) for offer in used}
     spare = service.redundancy.spare_replicas * max(rates, default=0.0)
     return len(zones) >= service.redundancy.zones and sum(rates) - spare >= demand
 

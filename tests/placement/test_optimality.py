@@ -88,6 +88,43 @@ def test_the_bound_of_a_service_never_passes_the_optimum(problem: tuple[PlanRequ
     assert total(found) <= best * Decimal("1.25")
 
 
+@st.composite
+def mixed_fleet_problems(draw: st.DrawFn) -> tuple[PlanRequest, list[Offer]]:
+    """Three nodes of one or two GPUs: configurations and offers mix, and change with the hours."""
+    service = serving(
+        hourly=draw(st.lists(st.sampled_from([0.5, 2.5, 4.0, 6.0, 8.0]), min_size=3, max_size=3)),
+        zones=draw(st.integers(1, 2)),
+        spare=draw(st.integers(0, 1)),
+    )
+    offers = [
+        offer(
+            f"o{i}",
+            draw(prices),
+            gpu=draw(st.sampled_from(["BIG", "MID", "TINY"])),
+            gpus=gpus,
+            nodes=1,
+            zone=draw(st.sampled_from(["a", "b"])),
+            billing_increment_s=draw(st.sampled_from([1, 600, 3600])),
+        )
+        for i, gpus in enumerate((1, 1, draw(st.sampled_from([1, 2]))))
+    ]
+    return request(service, hours=3), offers
+
+
+@PROFILE
+@given(mixed_fleet_problems())
+def test_fleets_of_mixed_units_are_found_and_the_bound_is_below_them(
+    problem: tuple[PlanRequest, list[Offer]],
+) -> None:
+    asked, offers = problem
+    best = best_total(asked, offers)
+    found = plan(asked, offers)
+    if best is None or found.bound_usd is None:
+        return
+    assert found.bound_usd <= best
+    assert best - Decimal("0.02") <= total(found) <= best * Decimal("1.06")
+
+
 @settings(PROFILE, max_examples=15)
 @given(service_problems(), st.sampled_from([1, 2, 3]), st.sampled_from(["0.40", "5.00"]))
 def test_the_bound_holds_when_runs_and_services_share(
