@@ -169,9 +169,9 @@ class Explainer:
 
     def _gate_rules(self, name: str) -> Iterator[str]:
         dropped = self.candidates.log(name).dropped
-        told = sorted(((n, g) for g, n in dropped.items() if n and g in DROPPED), reverse=True)
+        told = sorted(((g, n) for g, n in dropped.items() if n and g in DROPPED), key=lambda row: -row[1])
         if told:
-            yield "dropped: " + ", ".join(f"{n} {DROPPED[gate]}" for n, gate in told)
+            yield "dropped: " + ", ".join(f"{n} {DROPPED[gate]}" for gate, n in told)
 
 
 def _late_usd_per_hour(found: RunCandidates) -> Decimal:
