@@ -26,6 +26,7 @@ from optimizer.placement.units import HOUR_S
 
 GROUP_SHARE = 0.25
 GROUP_GAP = 0.002
+GROUP_SECONDS_EACH = 0.03
 HABIT_SHARE = 0.4
 NOT_IN_TIME = "not found in time"
 
@@ -99,11 +100,13 @@ def _cheapest_group(
         return Baseline(name, None, f"{text}: {count} cannot carry {worst}")
     best: tuple[int, str] | None = None
     out_of_time, tried = scene.watch.until(share), 0
+    longest = GROUP_SECONDS_EACH * len(scene.placed)
     for cents, label in able:
-        if (best is not None and cents >= best[0]) or out_of_time():
+        if (best is not None and cents >= best[0]) or out_of_time() or scene.watch.left <= longest:
             break
-        tried += 1
+        tried, before = tried + 1, scene.watch.seconds
         found = _solved(scene, groups[label])
+        longest = max(longest, scene.watch.seconds - before)
         if found is not None and (best is None or found < best[0]):
             best = (found, label)
     untried = [cents for cents, _ in able[tried:] if best is None or cents < best[0]]
@@ -173,8 +176,8 @@ def _first_hour(scene: Scene, name: str, mask: Bools) -> int:
 def _solved(scene: Scene, mask: Bools) -> int | None:
     """Cost and lateness in cents of the restricted problem; None when no way was found for everything."""
     old = scene.candidates
-    candidates = build_candidates(_only_placed(scene).restricted(mask), old.estimates)
     watch = Stopwatch(scene.watch.left * GROUP_SHARE)
+    candidates = build_candidates(_only_placed(scene).restricted(mask), old.estimates)
     choice = search_only(Search(candidates, watch, GROUP_GAP, scene.seed))
     return None if choice.required_missing or choice.left_out else choice.objective_cents
 

@@ -58,7 +58,8 @@ class FleetPath:
 def fleet_path(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int] = ()) -> FleetPath | None:
     """The cheapest path over the compositions beside ``free`` stock; None when nothing can serve."""
     found = compose(problem, case, free, fixed)
-    if found is None:
+    # With two spares or more one larger replica that is ready early can lower the net rate.
+    if found is None or (case.spare > 1 and len(np.unique(found.shelf.largest)) > 1):
         return None
     start = _start_usd(problem, case, found, len(set(fixed)))
     change = _change_usd(found, start)

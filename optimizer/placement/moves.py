@@ -112,9 +112,9 @@ def fitting_runs(
     """Columns of a run that fit and cost less than ``below_cents``, cheapest first.
 
     What follows the run counts at its least, unless the run must end at ``end_s``. Where stock is busy
-    it is begun later.
+    it is begun later, unless services wait for it.
     """
-    found = pool.found
+    found, led = pool.found, bool(candidates.problem.followers(pool.found.run.name))
     cost_usd = (
         pool.total_usd
         if end_s is None
@@ -133,7 +133,7 @@ def fitting_runs(
         waiting = [c for c in waiting if c.total_cents > column.total_cents]
         if room.allows(column):
             yield column
-        elif end_s is None:
+        elif not led:
             waiting.extend(_later(candidates, pool, column, room))
     yield from sorted((c for c in waiting if c.total_cents < below_cents), key=lambda c: c.total_cents)
 

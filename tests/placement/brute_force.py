@@ -83,7 +83,7 @@ Pair = tuple[int, int]
 def _fleets(asked: PlanRequest, offers: Sequence[Offer], service: Serving) -> Iterator[Way]:
     hours = int(asked.horizon.hours)
     pairs = [(o, size) for o, offer in enumerate(offers) for size in _replica_sizes(offer)]
-    most = [2 if offers[o].stock.nodes is None else min(2, offers[o].stock.nodes) for o, _ in pairs]
+    most = [min(2, stock) if (stock := offers[o].stock.nodes) is not None else 2 for o, _ in pairs]
     by_hour = []
     for hour in range(hours):
         demand = service.traffic.requests_per_s_at(at(hour), at(0))
