@@ -151,7 +151,7 @@ async def _serve(product: Product, bound: socket.socket) -> None:
     given = product.settings.admin_key
     secret = await product.accounts.ensure_admin_key(given.get_secret_value() if given is not None else None)
     console = stderr()
-    console.print(f"\nserving on {url_of(bound)}", markup=False)
+    console.print(f"\nserving on {url_of(bound)}: open it in a browser and sign in with a key", markup=False)
     if given is None:
         console.print(f"admin key (shown once): {secret}", markup=False, soft_wrap=True)
         hint = f"BROKER_URL={url_of(bound)} BROKER_KEY={secret} broker reservations"
