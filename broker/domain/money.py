@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
 
 CENT = Decimal("0.01")
 MICRO = Decimal("0.000001")
@@ -18,11 +18,6 @@ def to_cents(usd: Decimal) -> Decimal:
 def to_micro_usd(usd: Decimal) -> int:
     """``usd`` as integer micro-dollars, rounded half-even."""
     return int((usd / MICRO).to_integral_value(rounding=ROUND_HALF_EVEN))
-
-
-def ceil_micro_usd(usd: Decimal) -> int:
-    """``usd`` as integer micro-dollars, rounded up: a solver may overstate a cost, never hide one."""
-    return int((usd / MICRO).to_integral_value(rounding=ROUND_CEILING))
 
 
 def from_micro_usd(micro_usd: int) -> Decimal:

@@ -23,9 +23,10 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Sums by period and group, and their totals: owed already and expected."""
+    """Sums by period and group, the same told apart by basis, and their totals: owed already and expected."""
 
     rows: tuple[SpendRow, ...]
+    by_basis: tuple[tuple[ChargeBasis, SpendRow], ...]
     total_usd: Decimal
     actual_usd: Decimal
     projected_usd: Decimal
@@ -51,9 +52,19 @@ class SpendService:
             problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
             raise InputError("spend", (problem,))
         charges = await self.charges(caller, window, team)
-        actual = _sum(charge for charge in charges if charge.basis is ChargeBasis.ACTUAL)
-        total = _sum(charges)
-        return Projection(sum_charges(charges, interval, group_by), total, actual, total - actual)
+        by_basis = [
+            (basis, row)
+            for basis in ChargeBasis
+            for row in sum_charges((c for c in charges if c.basis is basis), interval, group_by)
+        ]
+        by_basis.sort(key=lambda pair: (pair[1].period, pair[1].group, pair[0]))
+        return Projection(
+            rows=sum_charges(charges, interval, group_by),
+            by_basis=tuple(by_basis),
+            total_usd=_sum(charges),
+            actual_usd=_sum(c for c in charges if c.basis is ChargeBasis.ACTUAL),
+            projected_usd=_sum(c for c in charges if c.basis is ChargeBasis.PROJECTED),
+        )
 
     async def charges(
         self, caller: Caller, window: Window | None = None, team: str | None = None

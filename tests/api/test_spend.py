@@ -8,8 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from api.routes.spend import spend_csv
-from api.schemas.spend import SpendForm
+from api.schemas.spend import SpendForm, spend_csv
 from broker.domain.spend import GROUPS
 from tests.api.house import DOCUMENT, Home
 
