@@ -21,8 +21,10 @@ from typing import Any
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
+from broker.model_config import model_from_hf_config
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
+UNEQUAL_LAYERS = 0.05
 
 
 def _number(text: str) -> float | None:
@@ -95,8 +97,8 @@ def _model(row: Mapping[str, str]) -> ModelShape:
         head_dim=_count(row["head_dim"]),
         ffn=_count(row["ffn"]),
         vocab=_count(row["vocab"]),
-        total_params=float(row["total_params_b_calc"]) * 1e9,
-        active_params=float(row["active_params_b_calc"]) * 1e9,
+        total_params=_params(row, "total_params_b"),
+        active_params=_params(row, "active_params_b"),
         kv_elements_per_token=_count(row["kv_elems_per_token"]),
         mlp_mats=_count(row["mlp_mats"]),
         experts=_count(row["experts"]),
@@ -116,6 +118,12 @@ def _model(row: Mapping[str, str]) -> ModelShape:
         v_head_dim=_count(row["v_head_dim"]),
         source=row["source"],
     )
+
+
+def _params(row: Mapping[str, str], column: str) -> float:
+    """Parameters counted from the sizes; the published count where layers differ and no count is meant."""
+    counted = 1.0 - UNEQUAL_LAYERS < float(row["calc_vs_nominal"]) < 1.0 + UNEQUAL_LAYERS
+    return float(row[f"{column}_calc" if counted else column]) * 1e9
 
 
 def _known_attention(text: str) -> Attention:
@@ -138,7 +146,7 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
     if name.endswith(".json") and path.is_file():
         try:
             return model_from_hf_config(json.loads(path.read_text()), name)
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             problem = FieldProblem(pointer, f"{name!r} ({error})", "a Hugging Face config.json")
             raise InputError(source, (problem,)) from error
     folded = {known.lower(): known for known in models}
@@ -169,73 +177,6 @@ def resolve_gpu(name: str, pointer: str, source: str) -> str:
     if near:
         expected += f" (nearest: {', '.join(folded[key] for key in near[:3])})"
     raise InputError(source, (FieldProblem(pointer, repr(name), expected),))
-
-
-def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
-    """A shape from the fields of a Hugging Face ``config.json`` (nested ``text_config`` is followed).
-
-    Raises KeyError or ValueError when a needed field is missing or not a number.
-    """
-    text: Mapping[str, Any] = config.get("text_config") or config
-    layers, hidden = int(text["num_hidden_layers"]), int(text["hidden_size"])
-    heads = int(text["num_attention_heads"])
-    kv_heads = int(text.get("num_key_value_heads") or heads)
-    mla = bool(text.get("kv_lora_rank"))
-    experts = _first(text, "num_local_experts", "n_routed_experts", "num_experts")
-    model_type = str(text.get("model_type", ""))
-    ffn = _first(text, "intermediate_size", "ffn_dim", "n_inner") or 4 * hidden
-    shape = ModelShape(
-        name=name,
-        attention=_attention(mla, heads, kv_heads),
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=int(text.get("head_dim") or hidden // heads),
-        ffn=ffn,
-        vocab=int(text["vocab_size"]),
-        total_params=0.0,
-        active_params=0.0,
-        kv_elements_per_token=0,
-        mlp_mats=2 if model_type in {"gpt2", "opt", "bloom", "falcon", "gptj", "gpt_neox"} else 3,
-        experts=experts,
-        active_experts=_first(text, "num_experts_per_tok", "moe_topk") if experts else 0,
-        shared_experts=_first(text, "n_shared_experts", "num_shared_experts"),
-        moe_ffn=(_first(text, "moe_intermediate_size") or ffn) if experts else 0,
-        first_k_dense=_first(text, "first_k_dense_replace"),
-        moe_every=max(1, _first(text, "interleave_moe_layer_step", "decoder_sparse_step")),
-        tie_embeddings=bool(text.get("tie_word_embeddings", False)),
-        context=_first(text, "max_position_embeddings", "n_positions") or 131072,
-        sliding_window=_window(text),
-        q_lora_rank=_first(text, "q_lora_rank"),
-        kv_lora_rank=_first(text, "kv_lora_rank"),
-        qk_rope_dim=_first(text, "qk_rope_head_dim"),
-        qk_nope_dim=_first(text, "qk_nope_head_dim"),
-        v_head_dim=_first(text, "v_head_dim"),
-        source="config.json",
-    )
-    return shape.with_counted_params()
-
-
-def _first(text: Mapping[str, Any], *names: str) -> int:
-    for field_name in names:
-        if text.get(field_name):
-            return int(text[field_name])
-    return 0
-
-
-def _window(text: Mapping[str, Any]) -> int | None:
-    if text.get("use_sliding_window") is False:
-        return None
-    return _first(text, "sliding_window") or None
-
-
-def _attention(mla: bool, heads: int, kv_heads: int) -> Attention:
-    if mla:
-        return Attention.MLA
-    if kv_heads == 1:
-        return Attention.MQA
-    return Attention.MHA if kv_heads == heads else Attention.GQA
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.catalogue import infer_intra_node, load_gpus, load_models, model_from_hf_config, resolve_model
+from broker.catalogue import infer_intra_node, load_gpus, load_models, resolve_model
 from broker.domain.errors import Conflict, InputError
 from broker.domain.market import ChangeKind, diff_rounds
-from broker.domain.model_shape import Attention
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.sku import LinkKind
 from broker.domain.window import Window
@@ -76,23 +75,6 @@ def test_counted_parameters_agree_with_the_published_table(name: str) -> None:
     counted = shape.with_counted_params()
     assert counted.total_params == pytest.approx(shape.total_params, rel=0.002)
     assert counted.active_params == pytest.approx(shape.active_params, rel=0.002)
-
-
-def test_a_hugging_face_config_gives_the_same_shape() -> None:
-    config = {
-        "model_type": "llama",
-        "num_hidden_layers": 80,
-        "hidden_size": 8192,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "intermediate_size": 28672,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-    }
-    shape = model_from_hf_config(config, "mine")
-    assert shape.attention is Attention.GQA
-    assert shape.total_params == pytest.approx(load_models()["Llama-3.1-70B"].total_params, rel=0.001)
-    assert shape.kv_elements_per_token == load_models()["Llama-3.1-70B"].kv_elements_per_token
 
 
 def test_an_unknown_model_is_named_with_its_neighbours(tmp_path: Path) -> None:
