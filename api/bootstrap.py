@@ -32,8 +32,8 @@ from broker.settings import Settings
 from broker.store.engine import Store, create_store
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
-from providers.registry import build_adapters, configured
-from providers.spec import ProviderAdapter
+from providers.registry import build_adapters, configured, sellers
+from providers.spec import Feed
 
 __all__ = ["Product", "build_estimator", "build_planner", "build_product"]
 
@@ -58,7 +58,7 @@ class Product:
     settings: Settings
     store: Store
     clock: Clock
-    adapters: Mapping[str, ProviderAdapter]
+    adapters: Mapping[str, Feed]
     executor: Executor
     events: PlanEvents
     accounts: AccountsService
@@ -111,6 +111,8 @@ def build_product(
     """
     sandbox = settings.sandbox_url or (None if live else sandbox_url)
     adapters = build_adapters(configured(environ, sandbox, keyless=live))
+    selling = sellers(adapters)
+    price_lists = frozenset(adapters) - frozenset(selling)
     clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
     store = create_store(settings.database_url, exclusive=exclusive)
     units, events, notifier = store.unit_of_work, PlanEvents(), LoggedNotifier()
@@ -121,7 +123,7 @@ def build_product(
         return read_workloads(document, source="stored plan", base=None, now=clock.now())
 
     limit = settings.approval_limit_usd
-    rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after)
+    rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after, price_lists)
     return Product(
         settings=settings,
         store=store,
@@ -138,13 +140,13 @@ def build_product(
         ),
         reservations=ReservationsService(
             units,
-            adapters,
+            selling,
             clock,
             notifier,
             rules=ReservingRules(price_tolerance=settings.price_tolerance),
             read_request=read_request,
         ),
-        reconcile=ReconcileService(units, adapters, clock, notifier),
+        reconcile=ReconcileService(units, selling, clock, notifier),
         reoptimize=ReoptimizeService(
             units,
             plan_call,
@@ -152,7 +154,11 @@ def build_product(
             clock,
             notifier,
             read_request=read_request,
-            rules=ReoptimizeRules(approval_limit_usd=rules.approval_limit_usd, max_offer_age=stale_after),
+            rules=ReoptimizeRules(
+                approval_limit_usd=rules.approval_limit_usd,
+                max_offer_age=stale_after,
+                price_lists=price_lists,
+            ),
         ),
         spend=SpendService(units, clock),
     )

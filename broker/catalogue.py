@@ -1,7 +1,8 @@
 """Reads ``config/`` into typed objects; the one reader of each file there.
 
 ``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes · ``config/market.toml`` price gate ·
-``config/providers/<provider>.toml`` what a provider's names mean and what its API does not say.
+``config/exchange_rates.csv`` dated rates · ``config/providers/<provider>.toml`` what a provider's names mean
+and what its API does not say.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -19,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.exchange import ExchangeRate
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
 from broker.model_config import model_from_hf_config
@@ -76,6 +79,18 @@ def load_price_floors() -> Mapping[str, Decimal]:
             if spec.tdp_w is not None
         }
     )
+
+
+@cache
+def load_exchange_rates() -> tuple[ExchangeRate, ...]:
+    """Dated rates of the currencies that providers quote in."""
+    with (CONFIG / "exchange_rates.csv").open(newline="") as file:
+        return tuple(
+            ExchangeRate(
+                row["currency"], Decimal(row["usd_per_unit"]), date.fromisoformat(row["on"]), row["source"]
+            )
+            for row in csv.DictReader(file)
+        )
 
 
 @cache

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Never, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from broker.catalogue import ProviderFacts, load_gpus
+from broker.catalogue import ProviderFacts, load_exchange_rates, load_gpus
 from broker.domain.errors import PayloadUnreadable
+from broker.domain.exchange import rate_on
 from broker.domain.offer import Offer, OfferBatch, RejectedRow
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -138,6 +140,20 @@ def require_price(value: Decimal | None, name: str = "price") -> Decimal:
     if value < LEAST_USD_PER_HOUR:
         raise RowRejected(f"{name} is zero")
     return value
+
+
+def usd_of(amount: Decimal, currency: str, day: date) -> tuple[Decimal, str]:
+    """Dollars of ``amount`` at the table's rate of ``day``, and the rate in words ("" for dollars).
+
+    RowRejected when the table has no such currency.
+    """
+    code = currency.upper()
+    if code == "USD":
+        return amount, ""
+    rate = rate_on(load_exchange_rates(), code, day)
+    if rate is None:
+        raise RowRejected(f"no exchange rate for {_short(currency)!r}")
+    return amount * rate.usd_per_unit, str(rate)
 
 
 def require_gpus(count: int | None) -> int:

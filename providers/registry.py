@@ -8,7 +8,7 @@ from types import MappingProxyType
 from broker.domain.errors import NotFound
 from providers import aws, lambda_cloud, runpod, sfcompute, vast, verda
 from providers.http import HttpFactory, ProviderHttp
-from providers.spec import ProviderAdapter, ProviderSettings, ProviderSpec, settings_from_environment
+from providers.spec import Feed, ProviderAdapter, ProviderSettings, ProviderSpec, settings_from_environment
 
 SPECS: Mapping[str, ProviderSpec] = MappingProxyType(
     {
@@ -51,6 +51,11 @@ def configured(
 
 def build_adapters(
     settings: Mapping[str, ProviderSettings], http_factory: HttpFactory = ProviderHttp
-) -> Mapping[str, ProviderAdapter]:
+) -> Mapping[str, Feed]:
     """An adapter for each provider of ``settings``; the caller closes them."""
     return {name: find_spec(name).build(each, http_factory) for name, each in settings.items()}
+
+
+def sellers(feeds: Mapping[str, Feed]) -> Mapping[str, ProviderAdapter]:
+    """Those of ``feeds`` that can be bought from."""
+    return {name: feed for name, feed in feeds.items() if isinstance(feed, ProviderAdapter)}

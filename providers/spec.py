@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from broker.domain.errors import FieldProblem, InputError, OrderRejected
 from broker.domain.offer import OfferBatch
@@ -122,12 +122,17 @@ class ProviderSettings:
         return policy.with_interval(0.0) if is_loopback(self.base_url) else policy
 
 
-class ProviderAdapter(OfferSource, Reserver, Protocol):
-    """What ``build`` gives: a source of offers that can be bought from."""
+class Feed(OfferSource, Protocol):
+    """What ``build`` gives at least: a source of offers. A list of other sellers' prices is no more."""
 
     async def aclose(self) -> None:
         """Closes its connections."""
         ...
+
+
+@runtime_checkable
+class ProviderAdapter(Feed, Reserver, Protocol):
+    """A source of offers that can be bought from."""
 
 
 def refuse_unless_single(order: Order, provider: str, longest_tag: int) -> None:
@@ -138,7 +143,7 @@ def refuse_unless_single(order: Order, provider: str, longest_tag: int) -> None:
         raise OrderRejected(provider, f"tag of {len(order.tag)} characters, {longest_tag} are kept")
 
 
-Build = Callable[[ProviderSettings, HttpFactory], ProviderAdapter]
+Build = Callable[[ProviderSettings, HttpFactory], Feed]
 Parse = Callable[[Sequence[NamedPayload], datetime], OfferBatch]
 
 
@@ -151,6 +156,7 @@ class ProviderSpec:
     ``optional_credentials`` are not. ``options``: the same for settings that are no secret, with their
     defaults. Every provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``.
     ``keyless``: ``list_offers`` works without credentials. ``adapter``: the class that ``build`` makes.
+    ``idempotency`` None: nothing can be bought from it.
     """
 
     name: str
@@ -158,8 +164,8 @@ class ProviderSpec:
     base_url: str
     credentials: Mapping[str, str]
     capabilities: frozenset[Capability]
-    idempotency: Idempotency
-    adapter: type[ProviderAdapter]
+    idempotency: Idempotency | None
+    adapter: type[Feed]
     build: Build
     parse: Parse
     keyless: bool = False

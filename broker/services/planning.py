@@ -43,11 +43,12 @@ UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
 class PlanningRules:
     """``approval_limit_usd`` None: no plan needs finance's word.
 
-    Offers that nobody confirmed within ``max_offer_age`` are left out.
+    Offers that nobody confirmed within ``max_offer_age`` are left out, and those of ``price_lists``.
     """
 
     approval_limit_usd: Decimal | None = None
     max_offer_age: timedelta = timedelta(minutes=10)
+    price_lists: frozenset[str] = frozenset()
 
     def needs_approval(self, cost_usd: Decimal) -> bool:
         """Whether a plan of that cost waits for finance."""
@@ -153,7 +154,9 @@ class PlanningService:
         async with self._uow_factory() as uow:
             offers = await uow.offers.find_current()
             feeds = await uow.offers.find_feeds()
-        return fresh_offers(offers, feeds, self._clock.now(), self._rules.max_offer_age)
+        return fresh_offers(
+            offers, feeds, self._clock.now(), self._rules.max_offer_age, self._rules.price_lists
+        )
 
     async def _tell(self, record: PlanRecord) -> None:
         event: dict[str, object] = {"state": record.state.value}

@@ -57,6 +57,7 @@ class ReoptimizeRules:
     thresholds: Thresholds = field(default_factory=Thresholds)
     approval_limit_usd: Decimal | None = None
     max_offer_age: timedelta = timedelta(minutes=10)
+    price_lists: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ class ReoptimizeService:
         return _Look(
             record=record,
             plan=plan,
-            offers=fresh_offers(offers, feeds, now, self._rules.max_offer_age),
+            offers=fresh_offers(offers, feeds, now, self._rules.max_offer_age, self._rules.price_lists),
             reservations=tuple(r for r in reservations if r.plan_id == record.plan_id),
             prices_then=prices,
             now=now,

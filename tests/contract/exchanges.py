@@ -21,7 +21,7 @@ from broker.domain.offer import Offer
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Window
 from providers.http import HttpPolicy, ProviderHttp
-from providers.spec import ProviderAdapter, ProviderSettings, ProviderSpec, Secret
+from providers.spec import Feed, ProviderAdapter, ProviderSettings, ProviderSpec, Secret
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "providers"
 NOT_PAYLOADS = {"expected.json", "exchanges.json", "SOURCE.md"}
@@ -52,7 +52,7 @@ def _filled(text: str) -> str:
     return text.replace("{tag}", TAG).replace("{secret}", SECRET)
 
 
-def build(spec: ProviderSpec, keyless: bool = False) -> ProviderAdapter:
+def build(spec: ProviderSpec, keyless: bool = False) -> Feed:
     settings = ProviderSettings(
         provider=spec.name,
         base_url=BASE_URL,
@@ -105,11 +105,12 @@ def _answer(name: str, answer: Mapping[str, Any]) -> httpx.Response | Exception:
     return httpx.Response(status, headers=headers)
 
 
-async def play(adapter: ProviderAdapter, exchange: Mapping[str, Any], offers: Mapping[str, Offer]) -> Any:
+async def play(adapter: Feed, exchange: Mapping[str, Any], offers: Mapping[str, Offer]) -> Any:
     """Makes the call of ``exchange``."""
     call = exchange["call"]
     if call == "list_offers":
         return await adapter.list_offers(OBSERVED_AT)
+    assert isinstance(adapter, ProviderAdapter)
     if call == "list_leases":
         return await adapter.list_leases()
     if call == "find_lease":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from broker.catalogue import infer_intra_node, load_gpus, load_models, resolve_model
 from broker.domain.errors import Conflict, InputError
+from broker.domain.freshness import fresh_offers
 from broker.domain.market import ChangeKind, diff_rounds
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.sku import LinkKind
@@ -88,3 +90,9 @@ def test_links_follow_from_form_factors_only() -> None:
     assert (link.kind, link.gbyte_s) == (LinkKind.NVLINK, 900.0)
     assert infer_intra_node("H100-SXM-80GB", 1) is None
     assert infer_intra_node("no such GPU", 8) is None
+
+
+def test_offers_of_a_price_list_are_not_acted_on() -> None:
+    of_seller, of_list = offer(offer_id="a"), replace(offer(offer_id="b"), provider="skypilot")
+    usable = fresh_offers([of_seller, of_list], [], T0, timedelta(hours=1), price_lists={"skypilot"})
+    assert [found.offer_id for found in usable] == ["a"]

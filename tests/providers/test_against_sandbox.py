@@ -19,16 +19,21 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, StockLevel, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
-from providers.registry import SPECS, build_adapters, configured
+from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.sandbox.server import start_in_background
-from providers.spec import ProviderAdapter
+from providers.spec import Capability, ProviderAdapter
 
-NAMES = ("lambda", "runpod", "vast", "verda")
+OF_THEIR_OWN = {"aws", "sfcompute"}
+NAMES = tuple(
+    name
+    for name, spec in SPECS.items()
+    if Capability.RESERVE in spec.capabilities and name not in OF_THEIR_OWN
+)
 BOTH_TIERS = [
     (name, tier)
     for name in NAMES
     for tier in (Tier.ON_DEMAND, Tier.SPOT)
-    if (name, tier) != ("lambda", "spot")
+    if tier is Tier.ON_DEMAND or Capability.SPOT in SPECS[name].capabilities
 ]
 
 
@@ -42,9 +47,8 @@ def sandbox_url() -> Iterator[str]:
 @pytest.fixture
 async def adapters(sandbox_url: str) -> AsyncIterator[dict[str, ProviderAdapter]]:
     environ = {f"BROKER_{name.upper()}_TIMEOUT_S": "1.5" for name in SPECS}
-    built = build_adapters(
-        {name: found for name, found in configured(environ, sandbox_url).items() if name in NAMES}
-    )
+    wanted = {name: found for name, found in configured(environ, sandbox_url).items() if name in NAMES}
+    built = sellers(build_adapters(wanted))
     yield dict(built)
     for adapter in built.values():
         await adapter.aclose()

@@ -33,7 +33,9 @@ def sandbox() -> Iterator[str]:
 def adapter(name: str, url: str) -> ProviderAdapter:
     settings = settings_from_environment(SPECS[name], {}, url)
     assert settings is not None
-    return SPECS[name].build(settings, ProviderHttp)
+    built = SPECS[name].build(settings, ProviderHttp)
+    assert isinstance(built, ProviderAdapter)
+    return built
 
 
 def control(url: str, path: str, **body: Any) -> Any:
