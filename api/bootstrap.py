@@ -17,7 +17,7 @@ from api.events import PlanEvents
 from api.planning_call import build_estimator, build_planner, plan_call
 from api.schemas.workloads import read_workloads
 from api.workers import PlannerProcess
-from broker.catalogue import load_price_floors
+from broker.catalogue import load_gate_rules
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
 from broker.ports import Clock
@@ -132,9 +132,7 @@ def build_product(
         executor=executor,
         events=events,
         accounts=AccountsService(units, clock),
-        offers=OffersService(
-            units, adapters, clock, stale_after=stale_after, price_floors=load_price_floors()
-        ),
+        offers=OffersService(units, adapters, clock, stale_after=stale_after, gate=load_gate_rules()),
         planning=PlanningService(
             units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
         ),

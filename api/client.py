@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel
 
 from api.schemas.problem import Problem, error_of
+from api.schemas.provider import QuarantinedForm, QuarantinePage
 from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm
 from api.schemas.spend import SpendForm
 from broker.domain.errors import BrokerError, FieldProblem, InputError
@@ -77,6 +79,21 @@ class BrokerClient:
     def release(self, reservation_id: str) -> ReservationForm:
         """Asks for the end of a reservation; a second time is no error."""
         return self._read(ReservationForm, self._call("DELETE", f"/v1/reservations/{_part(reservation_id)}"))
+
+    def list_quarantine(self) -> Iterator[QuarantinedForm]:
+        """Every offer whose price is not believed, oldest doubt first."""
+        cursor: str | None = None
+        while True:
+            answer = self._call("GET", "/v1/quarantine", params={"limit": str(PAGE), "cursor": cursor})
+            page = self._read(QuarantinePage, answer)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def believe_price(self, offer_id: str) -> QuarantinedForm:
+        """Releases an offer from quarantine at its price; a second time is no error."""
+        return self._read(QuarantinedForm, self._call("POST", f"/v1/quarantine/{quote(offer_id)}/release"))
 
     def find_spend(
         self, *, group_by: str, interval: Interval, since: str | None = None, until: str | None = None

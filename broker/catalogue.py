@@ -13,7 +13,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.exchange import ExchangeRate
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.price_gate import GateRules
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
 from broker.model_config import model_from_hf_config
 
@@ -68,10 +69,23 @@ def _gpu(row: Mapping[str, str]) -> GpuSpec:
 
 
 @cache
-def load_price_floors() -> Mapping[str, Decimal]:
-    """USD per GPU-hour under which a price is not believed: rated power times a tariff below any market's."""
-    rule = tomllib.loads((CONFIG / "market.toml").read_text())["price_floor"]
-    usd_per_kwh = Decimal(rule["electricity_usd_per_kwh"])
+def load_gate_rules() -> GateRules:
+    """What the price gate believes; a GPU's floor is its rated power times a tariff below any market's."""
+    rules = tomllib.loads((CONFIG / "market.toml").read_text())
+    jump, outlier = rules["jump"], rules["outlier"]
+    return GateRules(
+        floors_usd_per_gpu_hour=_price_floors(Decimal(rules["price_floor"]["electricity_usd_per_kwh"])),
+        least_of_before=Decimal(jump["least_of_before"]),
+        most_of_before=Decimal(jump["most_of_before"]),
+        believed_after=timedelta(hours=jump["believed_after_hours"]),
+        least_of_peers=Decimal(outlier["least_of_peers"]),
+        most_of_peers=Decimal(outlier["most_of_peers"]),
+        peers_least=int(outlier["sellers_least"]),
+        most_age=timedelta(days=rules["age"]["most_days"]),
+    )
+
+
+def _price_floors(usd_per_kwh: Decimal) -> Mapping[str, Decimal]:
     return MappingProxyType(
         {
             name: Decimal(str(spec.tdp_w)) / 1000 * usd_per_kwh

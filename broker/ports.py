@@ -13,6 +13,7 @@ from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.plan import Plan
+from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.reoptimization import Reoptimization
 from broker.domain.reservation import Idempotency as Idempotency
 from broker.domain.reservation import Lease, Order, Reservation
@@ -213,6 +214,10 @@ class OfferRepository(Protocol):
         """One current offer; NotFound."""
         ...
 
+    async def find_peer_prices(self, provider: str) -> tuple[PeerPrice, ...]:
+        """What every seller but ``provider`` asks now."""
+        ...
+
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
         """Points of change in ``window``, led by the one in force at its start."""
         ...
@@ -231,6 +236,26 @@ class OfferRepository(Protocol):
 
     async def find_as_of(self) -> datetime | None:
         """When the newest current offer was seen."""
+        ...
+
+
+class QuarantineRepository(Protocol):
+    """Offers whose price is not believed, by offer id."""
+
+    async def find(self, provider: str | None) -> tuple[Quarantined, ...]:
+        """Entries of ``provider`` (None: all), oldest first."""
+        ...
+
+    async def find_one(self, offer_id: str) -> Quarantined:
+        """One entry; NotFound."""
+        ...
+
+    async def put(self, entry: Quarantined) -> None:
+        """Stores an entry, over an earlier one of the same offer."""
+        ...
+
+    async def replace(self, provider: str, entries: Sequence[Quarantined]) -> None:
+        """Makes ``entries`` all that there are of ``provider``."""
         ...
 
 
@@ -342,6 +367,7 @@ class UnitOfWork(Protocol):
     """One transaction. Leaving without ``commit`` rolls back."""
 
     offers: OfferRepository
+    quarantine: QuarantineRepository
     plans: PlanRepository
     reservations: ReservationRepository
     reoptimizations: ReoptimizationRepository

@@ -134,6 +134,7 @@ async def market_page(
         "market.html",
         "Market",
         feeds=await product.offers.find_feeds(),
+        quarantine=await product.offers.find_quarantine(),
         offers=found[:SHOWN_OFFERS],
         count=len(found),
         filters=views.market_filters(offers, wanted),

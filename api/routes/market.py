@@ -5,17 +5,31 @@ from __future__ import annotations
 from datetime import timedelta
 from decimal import Decimal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from api.cursors import page_of
-from api.dependencies import AnyCaller, Cursor, Limit, Since, Until, listing, product_of, window_between
+from api.dependencies import (
+    Administrator,
+    AnyCaller,
+    Cursor,
+    Limit,
+    Since,
+    Until,
+    answer_once,
+    json_answer,
+    listing,
+    product_of,
+    window_between,
+)
 from api.schemas.offer import offer_to_document
-from api.schemas.provider import feed_to_document
+from api.schemas.provider import feed_to_document, quarantined_to_document
 from api.schemas.times import format_time
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
+from broker.domain.price_gate import Quarantined
 from broker.domain.window import Window
+from broker.services.accounts import Answer
 from broker.services.offers import OfferFilter
 from providers.registry import SPECS
 
@@ -27,6 +41,10 @@ SHOWN_REJECTED = 100
 def price_per_gpu(offer: Offer) -> tuple[Decimal, str]:
     """Orders offers: USD per GPU-hour, then id."""
     return offer.price_usd_per_node_hour / offer.sku.gpus_per_node, offer.offer_id
+
+
+def _by_age(entry: Quarantined) -> tuple[Decimal, str]:
+    return Decimal(str(entry.since.timestamp())), entry.offer.offer_id
 
 
 @router.get("/offers")
@@ -76,6 +94,31 @@ async def list_prices(
 async def show_offer(request: Request, caller: AnyCaller, offer_id: str) -> JSONResponse:
     """One offer that is on sale now."""
     return JSONResponse(offer_to_document(await product_of(request).offers.find_offer(offer_id)))
+
+
+@router.get("/quarantine")
+async def list_quarantine(
+    request: Request,
+    caller: AnyCaller,
+    provider: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Offers whose price is not believed, with the doubt, and those that somebody released at it."""
+    entries = await product_of(request).offers.find_quarantine(provider)
+    page, next_cursor = page_of(entries, _by_age, limit, cursor)
+    return listing([quarantined_to_document(entry) for entry in page], next_cursor)
+
+
+@router.post("/quarantine/{offer_id:path}/release")
+async def release_from_quarantine(request: Request, caller: Administrator, offer_id: str) -> Response:
+    """Believes a price: from the next poll on the offer is on sale, until its price changes."""
+
+    async def act() -> Answer:
+        entry = await product_of(request).offers.release_from_quarantine(caller, offer_id)
+        return json_answer(200, quarantined_to_document(entry))
+
+    return await answer_once(request, caller, act)
 
 
 @router.get("/providers")

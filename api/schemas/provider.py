@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,7 +11,28 @@ from pydantic import BaseModel
 from api.schemas.offer import offer_to_document
 from api.schemas.times import Instant, format_time
 from broker.domain.market import FeedHealth, PollRound
+from broker.domain.money import format_usd
 from broker.domain.offer import OfferBatch
+from broker.domain.price_gate import Doubt, Quarantined
+
+
+class QuarantinedForm(BaseModel):
+    """An offer whose price is not believed, or was released at it."""
+
+    offer_id: str
+    doubt: Doubt
+    reason: str
+    price_usd_per_node_hour: Decimal
+    since: Instant
+    released_at: Instant | None
+    released_by: str | None
+
+
+class QuarantinePage(BaseModel):
+    """A page of them."""
+
+    items: list[QuarantinedForm]
+    next_cursor: str | None
 
 
 class FeedForm(BaseModel):
@@ -41,6 +63,20 @@ def feed_to_document(feed: FeedHealth) -> dict[str, Any]:
         "offers": feed.offers,
         "rejected": feed.rejected,
         "seconds": feed.seconds,
+    }
+
+
+def quarantined_to_document(entry: Quarantined) -> dict[str, Any]:
+    """The JSON form of an offer in quarantine."""
+    return {
+        "offer_id": entry.offer.offer_id,
+        "doubt": entry.doubt.value,
+        "reason": entry.reason,
+        "price_usd_per_node_hour": format_usd(entry.price),
+        "since": format_time(entry.since),
+        "released_at": _time(entry.released_at),
+        "released_by": entry.released_by,
+        "offer": offer_to_document(entry.offer),
     }
 
 

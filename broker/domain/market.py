@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from broker.domain.money import ZERO
-from broker.domain.offer import Offer, OfferBatch, RejectedRow
+from broker.domain.offer import Offer, RejectedRow
 
 
 class ChangeKind(StrEnum):
@@ -95,32 +94,3 @@ def diff_rounds(before: Iterable[Offer], after: Iterable[Offer], at: datetime) -
             continue
         changes.append(OfferChange(kind, key, offer.provider, at, was, offer.price_usd_per_node_hour))
     return tuple(changes)
-
-
-def gate_batch(batch: OfferBatch, floors_usd_per_gpu_hour: Mapping[str, Decimal]) -> OfferBatch:
-    """``batch`` without offers that must not be used; each comes back as a rejected row with its reason.
-
-    A price must be above zero and not under the GPU's floor, and an id may come once.
-    """
-    usable: dict[str, Offer] = {}
-    rejected = list(batch.rejected)
-    for offer in batch.offers:
-        reason = _unusable(offer, floors_usd_per_gpu_hour)
-        if reason is None and offer.offer_id in usable:
-            reason = "the same offer came twice in one answer"
-        if reason is None:
-            usable[offer.offer_id] = offer
-        else:
-            rejected.append(RejectedRow(offer.offer_id, reason))
-    return OfferBatch(tuple(usable.values()), tuple(rejected))
-
-
-def _unusable(offer: Offer, floors_usd_per_gpu_hour: Mapping[str, Decimal]) -> str | None:
-    price = offer.price_usd_per_node_hour
-    if not price.is_finite() or price <= 0:
-        return f"price {price} USD per node-hour is not above zero"
-    per_gpu = price / offer.sku.gpus_per_node
-    floor = floors_usd_per_gpu_hour.get(offer.sku.gpu, ZERO)
-    if per_gpu < floor:
-        return f"price {per_gpu:.4f} USD per GPU-hour is less than the electricity it draws ({floor:.4f})"
-    return None

@@ -8,13 +8,15 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
 
+from broker.domain.access import require_scope
+from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.errors import FieldProblem, InputError, ProviderError
-from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds, gate_batch
+from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
+from broker.domain.price_gate import Before, GateRules, Peers, Quarantined, gate_batch
 from broker.domain.window import Window
-from broker.ports import Clock, OfferSource, UnitOfWorkFactory
+from broker.ports import Clock, OfferSource, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +35,7 @@ class OffersService:
     """Use cases of the market. ``sources`` by provider key.
 
     A feed without a success for ``stale_after`` is stale; a provider that does not answer within
-    ``poll_timeout_s`` seconds has failed this round. ``price_floors``: USD per GPU-hour by GPU under
-    which a price is not believed.
+    ``poll_timeout_s`` seconds has failed this round. ``gate``: which prices are not believed.
     """
 
     def __init__(
@@ -45,14 +46,14 @@ class OffersService:
         *,
         stale_after: timedelta = timedelta(minutes=10),
         poll_timeout_s: float = 50.0,
-        price_floors: Mapping[str, Decimal] | None = None,
+        gate: GateRules | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
         self._clock = clock
         self._stale_after = stale_after
         self._poll_timeout_s = poll_timeout_s
-        self._price_floors = price_floors or {}
+        self._gate = gate or GateRules()
         self._recording = asyncio.Lock()
 
     async def refresh(self, providers: Iterable[str] | None = None) -> tuple[PollRound, ...]:
@@ -73,22 +74,36 @@ class OffersService:
         batch, error = await self._ask(source, started_at)
         round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
         async with self._recording, self._uow_factory() as uow:
-            if batch is not None:
-                before = await uow.offers.find_current(provider=source.provider)
-                round_ = replace(
-                    round_,
-                    offers=len(batch.offers),
-                    rejected=batch.rejected,
-                    changes=diff_rounds(before, batch.offers, started_at),
-                )
-            await uow.offers.record_round(round_, None if batch is None else batch.offers)
+            if batch is None:
+                await uow.offers.record_round(round_, None)
+            else:
+                round_ = await self._record(uow, round_, batch)
             await uow.commit()
         return round_
+
+    async def _record(self, uow: UnitOfWork, round_: PollRound, batch: OfferBatch) -> PollRound:
+        """Gates and stores what came; the round as it was stored."""
+        current = await uow.offers.find_current(provider=round_.provider)
+        before = Before(
+            {offer.offer_id: offer.price_usd_per_node_hour for offer in current},
+            {entry.offer.offer_id: entry for entry in await uow.quarantine.find(round_.provider)},
+            Peers(await uow.offers.find_peer_prices(round_.provider)),
+        )
+        gated = gate_batch(batch, self._gate, before, round_.started_at)
+        stored = replace(
+            round_,
+            offers=len(gated.batch.offers),
+            rejected=gated.batch.rejected,
+            changes=diff_rounds(current, gated.batch.offers, round_.started_at),
+        )
+        await uow.offers.record_round(stored, gated.batch.offers)
+        await uow.quarantine.replace(round_.provider, gated.quarantine)
+        return stored
 
     async def _ask(self, source: OfferSource, at: datetime) -> tuple[OfferBatch | None, str | None]:
         try:
             async with asyncio.timeout(self._poll_timeout_s):
-                return gate_batch(await source.list_offers(at), self._price_floors), None
+                return await source.list_offers(at), None
         except TimeoutError:
             return None, f"{source.provider}: no answer within {self._poll_timeout_s:g} s"
         except ProviderError as error:
@@ -129,6 +144,29 @@ class OffersService:
         """The last round of ``provider``, with the rows that could not be read."""
         async with self._uow_factory() as uow:
             return await uow.offers.find_rejected(provider)
+
+    async def find_quarantine(self, provider: str | None = None) -> tuple[Quarantined, ...]:
+        """Offers whose price waits for somebody's word, and those released at their price."""
+        async with self._uow_factory() as uow:
+            return await uow.quarantine.find(provider)
+
+    async def release_from_quarantine(self, caller: Caller, offer_id: str) -> Quarantined:
+        """Believes the price of an offer in quarantine: from the next poll on it is on sale, until its price
+        changes. NotFound; released twice is no error."""
+        require_scope(caller, Scope.ADMIN)
+        async with self._recording, self._uow_factory() as uow:
+            entry = await uow.quarantine.find_one(offer_id)
+            if entry.released_at is None:
+                now = self._clock.now()
+                entry = replace(entry, released_at=now, released_by=caller.key_id)
+                await uow.quarantine.put(entry)
+                await uow.accounts.add_audit(
+                    AuditEntry(
+                        now, caller.key_id, "offer.believe", "offer", offer_id, caller.team, entry.reason
+                    )
+                )
+                await uow.commit()
+        return entry
 
     async def find_feeds(self) -> tuple[FeedHealth, ...]:
         """Health of every feed, polled yet or not; stale ones say since when."""

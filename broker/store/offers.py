@@ -12,7 +12,8 @@ from sqlalchemy.orm import selectinload
 from broker.domain.errors import NotFound
 from broker.domain.market import ChangeKind, FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.money import from_micro_usd, to_micro_usd
-from broker.domain.offer import Offer, RejectedRow
+from broker.domain.offer import Offer, RejectedRow, Tier
+from broker.domain.price_gate import PeerPrice
 from broker.domain.window import Window
 from broker.store.documents import from_document, to_document
 from broker.store.price_history import PriceState, offer_is_available, points_of_change
@@ -67,6 +68,16 @@ class SqlOfferRepository:
         if document is None:
             raise NotFound("offer", offer_id, "it may have been sold or withdrawn since")
         return from_document(Offer, document)
+
+    async def find_peer_prices(self, provider: str) -> tuple[PeerPrice, ...]:
+        """What every seller but ``provider`` asks now."""
+        statement = select(
+            OfferRow.provider, OfferRow.gpu, OfferRow.tier, OfferRow.price_per_gpu_hour_micro_usd
+        ).where(OfferRow.provider != provider)
+        rows = await self._session.execute(statement)
+        return tuple(
+            PeerPrice(seller, gpu, Tier(tier), from_micro_usd(usd)) for seller, gpu, tier, usd in rows
+        )
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
         """Points of change in ``window``, led by the one in force at its start."""

@@ -99,6 +99,17 @@ class OfferRow(Row):
     document: Mapped[dict[str, Any]]
 
 
+class QuarantineRow(Row):
+    """An offer whose price is not believed, or was released at that price."""
+
+    __tablename__ = "quarantine"
+
+    offer_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    provider: Mapped[str] = mapped_column(Identifier, index=True)
+    since: Mapped[datetime]
+    document: Mapped[dict[str, Any]]
+
+
 class PricePointRow(Row):
     """The price of an offer from ``at`` on; appended to, never written over."""
 

@@ -12,12 +12,14 @@ from broker.ports import (
     AccountRepository,
     OfferRepository,
     PlanRepository,
+    QuarantineRepository,
     ReoptimizationRepository,
     ReservationRepository,
 )
 from broker.store.accounts import SqlAccountRepository
 from broker.store.offers import SqlOfferRepository
 from broker.store.plans import SqlPlanRepository
+from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
 
@@ -30,6 +32,7 @@ class SqlUnitOfWork:
     """
 
     offers: OfferRepository
+    quarantine: QuarantineRepository
     plans: PlanRepository
     reservations: ReservationRepository
     reoptimizations: ReoptimizationRepository
@@ -38,6 +41,7 @@ class SqlUnitOfWork:
     def __init__(self, engine: AsyncEngine) -> None:
         self._session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
         self.offers = SqlOfferRepository(self._session)
+        self.quarantine = SqlQuarantineRepository(self._session)
         self.plans = SqlPlanRepository(self._session)
         self.reservations = SqlReservationRepository(self._session)
         self.reoptimizations = SqlReoptimizationRepository(self._session)

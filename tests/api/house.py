@@ -20,6 +20,7 @@ from api.events import PlanEvents
 from api.schemas.workloads import read_workloads
 from broker.domain.account import Scope
 from broker.domain.offer import Offer
+from broker.domain.price_gate import GateRules
 from broker.domain.workload import PlanRequest
 from broker.ports import Clock, Notifier, PlanCall
 from broker.services.accounts import AccountsService
@@ -75,6 +76,7 @@ class House:
     plan_call: PlanCall = plan_on_cheapest
     offers: tuple[Offer, ...] = OFFERS
     rules: PlanningRules = field(default_factory=PlanningRules)
+    gate: GateRules = field(default_factory=GateRules)
     notifier: Notifier = field(default_factory=LoggedNotifier)
     executor: Executor = field(default_factory=lambda: ThreadPoolExecutor(1))
     settings: Settings = field(
@@ -101,7 +103,7 @@ class House:
             executor=self.executor,
             events=events,
             accounts=AccountsService(units, self.clock),
-            offers=OffersService(units, adapters, self.clock),
+            offers=OffersService(units, adapters, self.clock, gate=self.gate),
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
             reservations=ReservationsService(units, adapters, self.clock, self.notifier, read_request=read),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from api.cursors import page_of
 from broker.domain.errors import InputError
-from tests.api.house import Home, House
+from broker.domain.price_gate import GateRules
+from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer
 
@@ -98,3 +99,24 @@ async def test_providers_tell_their_health(home: Home) -> None:
     assert (feed["provider"], feed["offers"], feed["stale_since"]) == ("fake", 3, None)
     assert feed["last_success_at"] == "2026-11-23T12:00:00Z"
     assert feed["rejected_rows"] == []
+
+
+async def test_a_doubtful_price_is_shown_and_released_by_an_administrator(tmp_path: Path) -> None:
+    rules = GateRules(floors_usd_per_gpu_hour={"H100-SXM-80GB": Decimal(1)})
+    offers = (an_offer("good/one", "24"), an_offer("odd/price", "0.5"))
+    async with House(tmp_path / "b.db", offers=offers, gate=rules).open() as home:
+        client = home.client()
+        (entry,) = (await client.get("/v1/quarantine")).json()["items"]
+        assert (entry["offer_id"], entry["doubt"], entry["released_at"]) == ("odd/price", "floor", None)
+        visitor = home.client(None)
+        await visitor.post("/signin", data={"key": ADMIN_KEY})
+        page = (await visitor.get("/market")).text
+        assert "Prices in doubt" in page
+        assert "odd/price" in page
+
+        answer = await client.post("/v1/quarantine/odd/price/release")
+        assert answer.json()["released_by"]
+        assert (await client.post("/v1/quarantine/no/such/release")).status_code == 404
+        await home.product.offers.refresh()
+        shown = (await client.get("/v1/offers")).json()["items"]
+        assert {offer["offer_id"] for offer in shown} == {"good/one", "odd/price"}

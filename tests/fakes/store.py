@@ -17,6 +17,7 @@ from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
 from broker.domain.errors import ConcurrentChange, Conflict, NotFound
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer
+from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.reoptimization import Reoptimization
 from broker.domain.reservation import Reservation
 from broker.domain.window import Window
@@ -27,6 +28,7 @@ from broker.ports import (
     PlanRecord,
     PlanRepository,
     PlanState,
+    QuarantineRepository,
     ReoptimizationRepository,
     ReservationRepository,
 )
@@ -42,6 +44,7 @@ class Tables:
     """What is committed."""
 
     offers: dict[str, Offer] = field(default_factory=dict)
+    quarantine: dict[str, Quarantined] = field(default_factory=dict)
     points: list[PricePoint] = field(default_factory=list)
     changes: list[OfferChange] = field(default_factory=list)
     feeds: dict[str, FeedHealth] = field(default_factory=dict)
@@ -153,6 +156,13 @@ class Offers(_Repository):
             raise NotFound("offer", offer_id)
         return self._tables.offers[offer_id]
 
+    async def find_peer_prices(self, provider: str) -> tuple[PeerPrice, ...]:
+        return tuple(
+            PeerPrice(o.provider, o.sku.gpu, o.tier, o.price_usd_per_node_hour / o.sku.gpus_per_node)
+            for o in self._tables.offers.values()
+            if o.provider != provider
+        )
+
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
         mine = [p for p in self._tables.points if p.offer_id == offer_id and p.at < window.end]
         leading = [p for p in mine if p.at <= window.start][-1:]
@@ -169,6 +179,31 @@ class Offers(_Repository):
 
     async def find_as_of(self) -> datetime | None:
         return max((offer.observed_at for offer in self._tables.offers.values()), default=None)
+
+
+class Quarantine(_Repository):
+    """Fulfils ``QuarantineRepository``."""
+
+    async def find(self, provider: str | None) -> tuple[Quarantined, ...]:
+        mine = [e for e in self._tables.quarantine.values() if provider in (None, e.offer.provider)]
+        return tuple(sorted(mine, key=lambda e: (e.since, e.offer.offer_id)))
+
+    async def find_one(self, offer_id: str) -> Quarantined:
+        if offer_id not in self._tables.quarantine:
+            raise NotFound("quarantined offer", offer_id)
+        return self._tables.quarantine[offer_id]
+
+    async def put(self, entry: Quarantined) -> None:
+        self._staged.append(lambda: self._tables.quarantine.update({entry.offer.offer_id: entry}))
+
+    async def replace(self, provider: str, entries: Sequence[Quarantined]) -> None:
+        def apply() -> None:
+            table = self._tables.quarantine
+            for key in [key for key, entry in table.items() if entry.offer.provider == provider]:
+                del table[key]
+            table.update({entry.offer.offer_id: entry for entry in entries})
+
+        self._staged.append(apply)
 
 
 class Plans(_Rows):
@@ -295,6 +330,7 @@ class InMemoryUnitOfWork:
     def __init__(self, tables: Tables) -> None:
         self._staged: list[Callable[[], None]] = []
         self.offers: OfferRepository = Offers(tables, self._staged)
+        self.quarantine: QuarantineRepository = Quarantine(tables, self._staged)
         self.plans: PlanRepository = Plans(tables, self._staged)
         self.reservations: ReservationRepository = Reservations(tables, self._staged)
         self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged)

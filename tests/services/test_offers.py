@@ -3,9 +3,11 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.errors import InputError
-from broker.domain.market import ChangeKind, gate_batch
+from broker.domain.account import Caller, Scope
+from broker.domain.errors import InputError, NotFound, NotPermitted
+from broker.domain.market import ChangeKind
 from broker.domain.offer import OfferBatch
+from broker.domain.price_gate import Doubt, GateRules
 from broker.services.offers import OfferFilter, OffersService
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer
@@ -97,9 +99,35 @@ async def test_prices_over_time() -> None:
     assert tables.points[0].price_usd_per_node_hour == Decimal(2)
 
 
-def test_a_price_under_the_electricity_of_its_gpu_is_rejected_with_its_reason() -> None:
-    cheap = an_offer("a", "0.01")
-    gated = gate_batch(OfferBatch((cheap,)), {cheap.sku.gpu: Decimal("0.02")})
-    assert gated.offers == ()
-    assert "electricity" in gated.rejected[0].reason
-    assert gate_batch(OfferBatch((cheap,)), {}).offers == (cheap,)
+async def test_a_doubtful_price_waits_until_it_is_released_and_no_longer_than_its_price() -> None:
+    clock, tables = FakeClock(), Tables()
+    source = FakeProvider(clock, offers=(an_offer("a", "10"), an_offer("b", "10")))
+    rules = GateRules(least_of_before=Decimal("0.4"), most_of_before=Decimal(3))
+    service = OffersService(tables.unit_of_work, {"fake": source}, clock, gate=rules)
+    await service.refresh()
+
+    source.offers = (an_offer("a", "0.1"), an_offer("b", "9"))
+    (round_,) = await service.refresh()
+    assert round_.offers == 1
+    assert [offer.offer_id for offer in await service.find_offers()] == ["b"]
+    (entry,) = await service.find_quarantine()
+    assert (entry.offer.offer_id, entry.doubt, entry.released_at) == ("a", Doubt.JUMP, None)
+
+    administrator = Caller("key-1", "ops", frozenset({Scope.ADMIN}))
+    await service.release_from_quarantine(administrator, "a")
+    await service.release_from_quarantine(administrator, "a")
+    assert [audit.action for audit in tables.audit] == ["offer.believe"]
+    await service.refresh()
+    assert {offer.offer_id for offer in await service.find_offers()} == {"a", "b"}
+
+    source.offers = (an_offer("a", "0.01"), an_offer("b", "9"))
+    await service.refresh()
+    assert [offer.offer_id for offer in await service.find_offers()] == ["b"]
+    with pytest.raises(NotFound):
+        await service.release_from_quarantine(administrator, "b")
+
+
+async def test_only_an_administrator_believes_a_price() -> None:
+    service = OffersService(Tables().unit_of_work, {}, FakeClock())
+    with pytest.raises(NotPermitted):
+        await service.release_from_quarantine(Caller("k", "t", frozenset({Scope.PLANS_WRITE})), "a")
