@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import structlog
 
@@ -15,9 +16,11 @@ from api.background import Background, Readiness
 from api.clocks import SystemClock
 from api.events import PlanEvents
 from api.planning_call import build_estimator, build_planner, plan_call
+from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
 from api.workers import PlannerProcess
 from broker.catalogue import load_gate_rules
+from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
 from broker.ports import Clock
@@ -96,6 +99,18 @@ def build_executor(wish: str, events: PlanEvents) -> Executor:
     raise InputError("settings", (problem,))
 
 
+def _contracts(path: Path | None) -> tuple[ContractPrice, ...]:
+    """The overlay file's contract prices; none without one. Raises InputError."""
+    if path is None:
+        return ()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = FieldProblem("BROKER_CONTRACT_PRICES", f"{str(path)!r} ({error})", "a readable CSV file")
+        raise InputError("settings", (problem,)) from error
+    return read_contract_prices(text, str(path))
+
+
 def build_product(
     settings: Settings,
     environ: Mapping[str, str],
@@ -132,7 +147,14 @@ def build_product(
         executor=executor,
         events=events,
         accounts=AccountsService(units, clock),
-        offers=OffersService(units, adapters, clock, stale_after=stale_after, gate=load_gate_rules()),
+        offers=OffersService(
+            units,
+            adapters,
+            clock,
+            stale_after=stale_after,
+            gate=load_gate_rules(),
+            contracts=_contracts(settings.contract_prices),
+        ),
         planning=PlanningService(
             units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
         ),

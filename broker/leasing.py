@@ -312,7 +312,7 @@ def _order(reservation: Reservation, unit: Unit) -> Order:
     window = None
     if reservation.offer.window is not None and reservation.end is not None:
         window = Window(reservation.start, reservation.end)
-    return Order(unit.tag, reservation.offer, unit.nodes, window)
+    return Order(unit.tag, reservation.offer.at_list_price(), unit.nodes, window)
 
 
 def lease_for(reservation: Reservation, unit: Unit) -> Lease:

@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     plan_time_limit_s: float = Field(default=20.0, gt=0)
     price_tolerance: float = Field(default=0.02, ge=0, le=1)
     approval_limit_usd: float | None = Field(default=None, ge=0)
+    contract_prices: Path | None = None
     log_format: Literal["console", "json"] = "console"
 
     @classmethod

@@ -16,6 +16,7 @@ from api.schemas.times import Instant, format_time
 from broker.domain.money import format_usd
 from broker.domain.offer import (
     CancelRule,
+    ContractTerms,
     NativePrice,
     Offer,
     Stock,
@@ -132,8 +133,16 @@ class NativeForm(JsonPart):
     per: str
 
 
+class ContractForm(JsonPart):
+    """The contract whose price an offer has, and what the seller's list says."""
+
+    name: str
+    list_price_usd_per_node_hour: NotNegativeMoney
+    list_upfront_usd: NotNegativeMoney | None = None
+
+
 class OfferForm(JsonPart):
-    """One offer. ``seller``, ``reference`` and ``window.teardown_s`` are additions of ours."""
+    """One offer. ``seller``, ``contract``, ``reference`` and ``window.teardown_s`` are additions of ours."""
 
     offer_id: Annotated[str, Field(min_length=1)]
     provider: Annotated[str, Field(min_length=1)]
@@ -163,6 +172,7 @@ class OfferForm(JsonPart):
     observed_at: Instant | None = None
     source: str = ""
     interruptions_per_hour: NotNegative | None = None
+    contract: ContractForm | None = None
     reference: dict[str, str] = {}
 
     @model_validator(mode="after")
@@ -200,7 +210,14 @@ class OfferForm(JsonPart):
             compliance=frozenset(self.compliance),
             interruptions_per_hour=self.interruptions_per_hour,
             reference=self.reference,
+            contract=self._contract(),
         )
+
+    def _contract(self) -> ContractTerms | None:
+        form = self.contract
+        if form is None:
+            return None
+        return ContractTerms(form.name, form.list_price_usd_per_node_hour, form.list_upfront_usd)
 
     def _sku(self) -> Sku:
         intra, fabric = self.intra_node, self.fabric
@@ -254,7 +271,19 @@ def offer_to_document(offer: Offer) -> dict[str, Any]:
         "observed_at": format_time(offer.observed_at),
         "source": offer.source,
         "interruptions_per_hour": offer.interruptions_per_hour,
+        "contract": _contract_document(offer.contract),
         "reference": dict(offer.reference),
+    }
+
+
+def _contract_document(contract: ContractTerms | None) -> dict[str, Any] | None:
+    if contract is None:
+        return None
+    upfront = contract.list_upfront_usd
+    return {
+        "name": contract.name,
+        "list_price_usd_per_node_hour": format_usd(contract.list_usd_per_node_hour),
+        "list_upfront_usd": format_usd(upfront) if upfront is not None else None,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 from decimal import Decimal
 from enum import StrEnum
@@ -86,12 +86,22 @@ class NativePrice:
 
 
 @dataclass(frozen=True, slots=True)
+class ContractTerms:
+    """What the seller's list says where a contract makes it another price, and the contract's name."""
+
+    name: str
+    list_usd_per_node_hour: Decimal
+    list_upfront_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """One thing a provider sells, as seen at ``observed_at``.
 
     ``offer_id`` is stable from poll to poll while what is sold is the same. ``zone`` None: the
     provider does not say. ``upfront_usd`` of a ``listed`` window buys all nodes of all segments.
     ``reference`` is the adapter's own note of what to order (its keys mean nothing elsewhere).
+    ``contract``: the prices are those of a contract; it keeps the list's.
     """
 
     offer_id: str
@@ -114,11 +124,23 @@ class Offer:
     compliance: frozenset[str] = frozenset()
     interruptions_per_hour: float | None = None
     reference: Mapping[str, str] = field(default_factory=dict, hash=False)
+    contract: ContractTerms | None = None
 
     @property
     def max_nodes_in_one_run(self) -> int:
         """How many nodes one job may span: the fabric's size, or a single node."""
         return self.sku.fabric.max_nodes if self.sku.fabric is not None else 1
+
+    def at_list_price(self) -> Offer:
+        """The offer as its seller quotes it: what orders name, and what the price gate looks at."""
+        if self.contract is None:
+            return self
+        return replace(
+            self,
+            price_usd_per_node_hour=self.contract.list_usd_per_node_hour,
+            upfront_usd=self.contract.list_upfront_usd,
+            contract=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

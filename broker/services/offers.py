@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.domain.access import require_scope
 from broker.domain.account import AuditEntry, Caller, Scope
+from broker.domain.contract_prices import ContractPrice, with_contract_prices
 from broker.domain.errors import FieldProblem, InputError, ProviderError
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
@@ -36,6 +37,7 @@ class OffersService:
 
     A feed without a success for ``stale_after`` is stale; a provider that does not answer within
     ``poll_timeout_s`` seconds has failed this round. ``gate``: which prices are not believed.
+    ``contracts``: prices of ours over the sellers' lists.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class OffersService:
         stale_after: timedelta = timedelta(minutes=10),
         poll_timeout_s: float = 50.0,
         gate: GateRules | None = None,
+        contracts: Sequence[ContractPrice] = (),
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
@@ -54,6 +57,7 @@ class OffersService:
         self._stale_after = stale_after
         self._poll_timeout_s = poll_timeout_s
         self._gate = gate or GateRules()
+        self._contracts = tuple(contracts)
         self._recording = asyncio.Lock()
 
     async def refresh(self, providers: Iterable[str] | None = None) -> tuple[PollRound, ...]:
@@ -85,18 +89,19 @@ class OffersService:
         """Gates and stores what came; the round as it was stored."""
         current = await uow.offers.find_current(provider=round_.provider)
         before = Before(
-            {offer.offer_id: offer.price_usd_per_node_hour for offer in current},
+            {offer.offer_id: offer.at_list_price().price_usd_per_node_hour for offer in current},
             {entry.offer.offer_id: entry for entry in await uow.quarantine.find(round_.provider)},
             Peers(await uow.offers.find_peer_prices(round_.provider)),
         )
         gated = gate_batch(batch, self._gate, before, round_.started_at)
+        offers = with_contract_prices(gated.batch.offers, self._contracts, round_.started_at)
         stored = replace(
             round_,
-            offers=len(gated.batch.offers),
+            offers=len(offers),
             rejected=gated.batch.rejected,
-            changes=diff_rounds(current, gated.batch.offers, round_.started_at),
+            changes=diff_rounds(current, offers, round_.started_at),
         )
-        await uow.offers.record_round(stored, gated.batch.offers)
+        await uow.offers.record_round(stored, offers)
         await uow.quarantine.replace(round_.provider, gated.quarantine)
         return stored
 

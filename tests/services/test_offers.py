@@ -1,9 +1,10 @@
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 
 import pytest
 
 from broker.domain.account import Caller, Scope
+from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import InputError, NotFound, NotPermitted
 from broker.domain.market import ChangeKind
 from broker.domain.offer import OfferBatch
@@ -131,3 +132,18 @@ async def test_only_an_administrator_believes_a_price() -> None:
     service = OffersService(Tables().unit_of_work, {}, FakeClock())
     with pytest.raises(NotPermitted):
         await service.release_from_quarantine(Caller("k", "t", frozenset({Scope.PLANS_WRITE})), "a")
+
+
+async def test_contract_prices_are_stored_with_the_list_price_and_do_not_look_like_a_jump() -> None:
+    clock, tables = FakeClock(), Tables()
+    source = FakeProvider(clock, offers=(an_offer("a", "10"),))
+    contract = ContractPrice(
+        "MSA", "fake", "*", "*", None, date(2000, 1, 1), date(2100, 1, 1), discount_share=Decimal("0.7")
+    )
+    rules = GateRules(least_of_before=Decimal("0.4"), most_of_before=Decimal(3))
+    service = OffersService(tables.unit_of_work, {"fake": source}, clock, gate=rules, contracts=[contract])
+    for _ in range(2):
+        await service.refresh()
+        (offer,) = await service.find_offers()
+        assert offer.price_usd_per_node_hour == Decimal("3.0")
+        assert offer.at_list_price().price_usd_per_node_hour == Decimal(10)
