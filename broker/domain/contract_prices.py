@@ -17,8 +17,8 @@ ONE = Decimal(1)
 class ContractPrice:
     """What a contract makes of list prices, on days from ``since`` to ``until`` (both included).
 
-    ``sku`` and ``region`` are patterns (``*``: any), ``tier`` None: any. Either ``discount_share`` of the list
-    price is taken off, or ``usd_per_node_hour`` stands in its place.
+    ``sku`` and ``region`` are patterns (``*``: any), ``tier`` None: any. Either ``discount_share`` of the
+    list price is taken off, or ``usd_per_node_hour`` stands in its place.
     """
 
     contract: str
