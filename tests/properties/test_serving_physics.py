@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.sku import IntraNode, LinkKind
-from broker.domain.workload import Precision, Slo
+from broker.domain.workload import Batch, Precision, Serving, Slo
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.hardware import build_hardware
@@ -124,14 +124,22 @@ def test_a_looser_objective_never_serves_less(
     gpu: str, model: str, first_ms: float, between_ms: float, looser: float, which: str
 ) -> None:
     tight = Slo(first_ms, between_ms)
-    loose = Slo(first_ms * (looser if which != "between" else 1), between_ms * (looser if which != "first" else 1))
+    loose = Slo(
+        first_ms * (looser if which != "between" else 1), between_ms * (looser if which != "first" else 1)
+    )
     works = [serving(model, slo=slo) for slo in (tight, loose)]
     rates = estimator().serving(works, [sku(gpu)]).requests_per_s
     assert (rates[1] * SLACK >= rates[0]).all()
 
 
 @FEW
-@given(gpu=GPUS, model=MODELS, tokens_in=st.integers(50, 8000), out=st.integers(10, 1000), more=st.integers(0, 4000))
+@given(
+    gpu=GPUS,
+    model=MODELS,
+    tokens_in=st.integers(50, 8000),
+    out=st.integers(10, 1000),
+    more=st.integers(0, 4000),
+)
 def test_longer_requests_are_never_served_more_often(
     gpu: str, model: str, tokens_in: int, out: int, more: int
 ) -> None:
@@ -213,7 +221,10 @@ def test_a_huge_batch_goes_to_the_compute_roofline(gpu: str, model: str) -> None
     """2 N FLOPs a token over the dense peak, of which engines reach a third at least; linear in the batch."""
     shape, spec = load_models()[model], load_gpus()[gpu]
     sizes = (1e6, 2e6)
-    rows = [eight(gpu=gpu, model=model, regime="static_batch", isl=1, osl=1, concurrency_or_batch=n) for n in sizes]
+    rows = [
+        eight(gpu=gpu, model=model, regime="static_batch", isl=1, osl=1, concurrency_or_batch=n)
+        for n in sizes
+    ]
     one, two = asked(BETWEEN, *(row | {"tp": "1", "gpus": "1"} for row in rows))
     assert two / one == pytest.approx(2, rel=0.02)
     matrices = shape.total_params - shape.vocab * shape.hidden
@@ -228,12 +239,20 @@ def test_no_prompt_beats_the_datasheet(model: str, gpu: str, tokens: int, tp: in
     peak = (spec.fp8_tflops if dense == "fp8" else None) or spec.bf16_tflops or np.nan
     lookups = 2 * shape.vocab * shape.hidden
     flops = 2 * (shape.active_params - lookups) * tokens
-    row = served_row(gpu=gpu, gpus=tp, tp=tp, model=model, regime="single_stream", isl=tokens, weight_precision=dense)
+    row = served_row(
+        gpu=gpu, gpus=tp, tp=tp, model=model, regime="single_stream", isl=tokens, weight_precision=dense
+    )
     assert asked(FIRST, row)[0] > 1e3 * flops / (tp * peak * 1e12)
 
 
 @FEW
-@given(model=MODELS, gpu=GPUS, regime=REGIMES, in_flight=st.sampled_from([1, 7, 64, 500]), rate=st.floats(0.01, 50))
+@given(
+    model=MODELS,
+    gpu=GPUS,
+    regime=REGIMES,
+    in_flight=st.sampled_from([1, 7, 64, 500]),
+    rate=st.floats(0.01, 50),
+)
 def test_percentiles_are_in_order(model: str, gpu: str, regime: str, in_flight: int, rate: float) -> None:
     row = eight(gpu=gpu, model=model, regime=regime, concurrency_or_batch=in_flight, request_rate=rate)
     assert never_falls(np.append(asked(FIRST, row), asked(FIRST_P95, row)))
@@ -256,7 +275,9 @@ def test_a_shared_cache_takes_less_than_a_copied_one(tp: int) -> None:
 
 @pytest.mark.parametrize("model", list(load_models()))
 def test_weights_shrink_with_their_format(model: str) -> None:
-    sizes = [sum(float(part) for part in weight_bytes(replica(model, 1, form))) for form in ("bf16", "fp8", "int4")]
+    sizes = [
+        sum(float(part) for part in weight_bytes(replica(model, 1, form))) for form in ("bf16", "fp8", "int4")
+    ]
     assert sizes[0] == pytest.approx(2 * load_models()[model].total_params, rel=0.06)
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[2] > 0.25 * sizes[0]
@@ -266,7 +287,10 @@ def test_weights_shrink_with_their_format(model: str) -> None:
 @given(order=st.permutations(range(4)), model=MODELS)
 def test_rates_do_not_depend_on_the_order_of_the_market(order: list[int], model: str) -> None:
     kinds = [sku("H100-SXM-80GB"), sku("L40S", 4, fabric=None), sku("A100-SXM-40GB"), sku("MI300X-192GB")]
-    works = [serving(model), batch("Qwen3-32B", precisions=(Precision.BF16, Precision.FP8))]
+    works: list[Serving | Batch] = [
+        serving(model),
+        batch("Qwen3-32B", precisions=(Precision.BF16, Precision.FP8)),
+    ]
     straight = estimator().serving(works, kinds)
     turned = estimator().serving(works, [kinds[i] for i in order])
     assert turned.requests_per_s == pytest.approx(straight.requests_per_s[:, order], rel=1e-12)

@@ -13,7 +13,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind
 from broker.domain.workload import Precision
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.layouts import stack_layouts
@@ -21,7 +21,18 @@ from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training import Step, step
 from tests.performance.builders import INFINIBAND, estimator, sku, training
-from tests.properties.asking import CARDS, DENSE, FEW, MEMORY, SLACK, STEP, asked, never_falls, never_rises, run_row
+from tests.properties.asking import (
+    CARDS,
+    DENSE,
+    FEW,
+    MEMORY,
+    SLACK,
+    STEP,
+    asked,
+    never_falls,
+    never_rises,
+    run_row,
+)
 
 GPUS, MODELS = st.sampled_from(CARDS), st.sampled_from(DENSE)
 LAYOUTS = st.sampled_from([(8, 1, 4), (1, 8, 4), (2, 4, 4), (4, 1, 8), (2, 1, 16), (8, 4, 1)])
@@ -46,8 +57,9 @@ def parts(layout: Parallelism, gpus: int, sharding: float = 1.0, gbit_s: float =
     kind = sku("H100-SXM-80GB", fabric=Fabric(FabricKind.INFINIBAND, gbit_s, 64))
     hw = build_hardware([kind], load_gpus(), calibration)
     recompute = ("none", "selective", "full").index(layout.recompute)
-    degrees = (layout.tp, layout.pp, layout.cp, layout.ep, layout.micro_batch, recompute)
-    made = stack_layouts([(*(float(d) for d in degrees), sharding, run.get("interleave", 1.0))])
+    tp, pp, cp, ep = (float(d) for d in (layout.tp, layout.pp, layout.cp, layout.ep))
+    chunks = run.get("interleave", 1.0)
+    made = stack_layouts([(tp, pp, cp, ep, float(layout.micro_batch), float(recompute), sharding, chunks)])
     shapes = build_shape(load_models()["Llama-3.1-70B"])
     asked_for = Run(as_array(run.get("tokens", 4096)), as_array(run.get("sequences", 64)), "bf16")
     scenario = Scenario(shapes, asked_for, made, hw, calibration.software["tuned"], calibration)
@@ -55,7 +67,9 @@ def parts(layout: Parallelism, gpus: int, sharding: float = 1.0, gbit_s: float =
 
 
 @FEW
-@given(gpu=GPUS, model=MODELS, layout=LAYOUTS, sharding=SHARDING, rate=st.sampled_from(list(FASTER)), by=FACTOR)
+@given(
+    gpu=GPUS, model=MODELS, layout=LAYOUTS, sharding=SHARDING, rate=st.sampled_from(list(FASTER)), by=FACTOR
+)
 def test_a_faster_card_never_slows_a_step(
     gpu: str, model: str, layout: tuple[int, int, int], sharding: str, rate: str, by: float
 ) -> None:
@@ -132,11 +146,9 @@ def test_more_copies_shorten_a_step_and_hold_no_more(model: str, sharding: str, 
 
 @FEW
 @given(layout=LAYOUTS, model=MODELS, tokens=st.sampled_from([2048, 8192, 32768]))
-def test_sharding_and_recomputation_buy_memory(
-    layout: tuple[int, int, int], model: str, tokens: int
-) -> None:
+def test_sharding_and_recomputation_buy_memory(layout: tuple[int, int, int], model: str, tokens: int) -> None:
     """ZeRO-1 <= none, FSDP <= ZeRO-1 over two ranks or more; full recompute <= selective <= none."""
-    tp, pp, dp = layout
+    _, pp, dp = layout
     ways = ["0", "1", "FSDP"] if dp > 1 and pp == 1 else ["0", "1"]
     rows = [laid_out(layout, model=model, seq_len=tokens, zero_fsdp=way) for way in ways]
     assert never_rises(asked(MEMORY, *rows))
@@ -255,5 +267,3 @@ def test_intervals_hold_their_value_on_every_card() -> None:
             assert 0 <= estimate.low[name] <= value <= estimate.high[name]
         for share in ("goodput", "mfu", "communication_share", "checkpoint_share"):
             assert estimate.high[share] <= 1
-
-
