@@ -245,6 +245,30 @@ def test_no_prompt_beats_the_datasheet(model: str, gpu: str, tokens: int, tp: in
     assert asked(FIRST, row)[0] > 1e3 * flops / (tp * peak * 1e12)
 
 
+@pytest.mark.parametrize("gpu", CARDS)
+@pytest.mark.parametrize("model", DENSE)
+def test_the_shortest_prompt_still_reads_every_weight(gpu: str, model: str) -> None:
+    shape, spec = load_models()[model], load_gpus()[gpu]
+    lookup = 0 if shape.tie_embeddings else shape.vocab * shape.hidden
+    least = 2e3 * (shape.total_params - lookup) / (spec.hbm_gbyte_s / 100 * 1e9)
+    slow = {gpu: replace(spec, hbm_gbyte_s=spec.hbm_gbyte_s / 100)}
+    row = served_row(gpu=gpu, model=model, regime="single_stream", isl=1)
+    assert asked(FIRST, row, gpus=slow)[0] > 0.98 * least
+
+
+@FEW
+@given(model=MODELS, gpu=GPUS, in_flight=st.sampled_from([2, 8, 32]), tokens_in=st.sampled_from([100, 2000]))
+def test_little_holds_between_closed_and_open_loops(
+    model: str, gpu: str, in_flight: int, tokens_in: int
+) -> None:
+    """Arrivals at the rate that a closed loop gives keep as many in flight, so tokens come as far apart."""
+    closed = eight(gpu=gpu, model=model, isl=tokens_in, concurrency_or_batch=in_flight)
+    tokens = asked(TOKENS, closed)[0]
+    opened = closed | {"regime": "open_loop", "request_rate": str(tokens / 256)}
+    assert asked(TOKENS, opened)[0] == pytest.approx(tokens, rel=0.02)
+    assert asked(BETWEEN, opened)[0] == pytest.approx(asked(BETWEEN, closed)[0], rel=0.25)
+
+
 @FEW
 @given(
     model=MODELS,
