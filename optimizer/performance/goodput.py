@@ -12,6 +12,8 @@ import numpy as np
 from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import Calibration
 
+EXPONENT_MOST = 600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Saving:
@@ -71,9 +73,9 @@ def goodput_share(plan: Saving, failures: Array) -> Array:
     τ / (M·e^(R/M)·(e^((τ+C)/M) − 1)); near 1 − C/τ − (τ/2 + R)/M when failures are rare.
     """
     mean = 3600.0 / failures
-    segment = np.minimum((plan.interval_s + plan.blocking_s) / mean, 500.0)
-    lost = np.minimum(plan.restart_s / mean, 500.0)
-    share: Array = plan.interval_s / (mean * np.exp(lost) * np.expm1(segment))
+    segment, lost = (plan.interval_s + plan.blocking_s) / mean, plan.restart_s / mean
+    kept = np.exp(-np.minimum(segment + lost, EXPONENT_MOST))
+    share: Array = plan.interval_s / mean * kept / -np.expm1(-segment)
     return share
 
 
