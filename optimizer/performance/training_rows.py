@@ -15,7 +15,7 @@ from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, build_hardware, implied_link
-from optimizer.performance.intervals import training_relative
+from optimizer.performance.intervals import memory_regime, training_relative
 from optimizer.performance.layouts import (
     MICRO_BATCHES,
     PIPELINE_MOST,
@@ -134,7 +134,7 @@ def _predict_group(
         mine = np.flatnonzero(owner == index)
         best = int(mine[np.argmin(rank[mine])])
         if not np.isfinite(rank[best]):
-            results.append(Prediction(note="no layout divides GPUs and batch"))
+            results.append(Prediction(fits=False, note="no layout divides GPUs and batch"))
             continue
         step_s = float(found.total[best])
         peak = float(hw.peak[row.number_format][best]) * row.gpus
@@ -152,7 +152,8 @@ def _prediction(
     row: TrainingRow, values: Mapping[str, float], fits: bool, calibration: Calibration
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
-    relative = training_relative(row.model.is_moe, known, measured=False, constants=calibration.intervals)
+    regime = memory_regime(row.software)
+    relative = training_relative(row.model.is_moe, known, False, calibration.intervals, regime)
     spread = {
         "pred_step_time_s": relative["step_s"],
         "pred_tokens_per_s_per_gpu": relative["tokens_per_s"],
@@ -337,5 +338,5 @@ def _sharding(row: Mapping[str, str], software: str) -> list[float]:
     if "FSDP" in word or "ZERO-3" in word or word == "3":
         return [3.0] if (number(row, "pp") or 1.0) == 1.0 else [1.0]
     if word:
-        return [1.0]
+        return [2.0] if word.endswith("2") else [1.0]
     return [3.0] if software == "fsdp" and (number(row, "pp") or 1.0) == 1.0 else [1.0]
