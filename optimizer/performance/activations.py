@@ -85,8 +85,9 @@ def layer_bytes(scenario: Scenario) -> Array:
     plain, gated = software.activation_bytes_ffn_plain, software.activation_bytes_ffn_gated
     ffn = np.where(shapes.gated > 0, gated, plain) - (memory.fp8_saved_bytes_ffn if eight else 0.0)
     attention = HALF * (2.0 * shapes.attention_width + shapes.kv_width)
-    routed = memory.routed_bytes_hidden * shapes.hidden * shapes.active_experts
-    sliced = attention + ffn * shapes.ffn + routed * shapes.moe_layers / shapes.layers
+    routed = memory.routed_bytes_hidden - (memory.fp8_saved_bytes_routed if eight else 0.0)
+    experts = routed * shapes.hidden * shapes.active_experts * shapes.moe_layers / shapes.layers
+    sliced = attention + ffn * shapes.ffn + experts
     if not software.flash_attention:
         scores = memory.score_bytes * shapes.heads * scenario.run.sequence_length
         sliced = sliced + np.where(layouts.recompute == 1.0, 0.0, scores)

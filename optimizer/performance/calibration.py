@@ -115,6 +115,7 @@ class Memory:
     logits_bytes: float
     routed_bytes_hidden: float
     fp8_saved_bytes_hidden: float
+    fp8_saved_bytes_routed: float
     fp8_saved_bytes_ffn: float
     fp8_weight_bytes_per_param: float
     gib_per_nominal_gb: float
