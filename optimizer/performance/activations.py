@@ -60,9 +60,7 @@ def activation_bytes(scenario: Scenario, micro_batches: Array, interleave: Array
     logits = memory.logits_bytes * shapes.vocab * scenario.rank_tokens / layouts.tp
     first, last = stage_layers(scenario)
     ramp = (layouts.pp - 1.0) / interleave
-    early = np.minimum(layouts.pp, micro_batches) * (
-        1.0 + np.where(interleave > 1.0, ramp / layouts.pp, 0.0)
-    )
+    early = np.minimum(layouts.pp, micro_batches) * (1.0 + np.where(interleave > 1.0, ramp / layouts.pp, 0.0))
     late = np.where(interleave > 1.0, np.minimum(layouts.pp, micro_batches) - ramp, 1.0)
     end = np.maximum(rebuilt, logits)
     with_logits = np.maximum(late, 1.0) * last * kept + end

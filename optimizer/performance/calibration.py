@@ -133,8 +133,10 @@ class Goodput:
     snapshot_fixed_s: float
     storage_bytes_per_s_per_node: float
     storage_bytes_per_s_most: float
+    blocking_write_share: float
     failures_per_node_hour: float
-    failures_per_job_hour: float
+    software_failures_per_node_hour: float
+    software_failures_per_hour_most: float
     detect_and_reschedule_s: float
     warm_up_s: float
     startup_s: float

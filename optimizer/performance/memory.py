@@ -1,4 +1,4 @@
-"""Bytes on one training rank: states, activations, buffers, and whether a card holds them. Shapes broadcast."""
+"""Bytes on one training rank: states, activations, buffers, and what a card holds. Shapes broadcast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from optimizer.performance.activations import activation_bytes, can_start, stage_layers
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.calibration import Memory
-from optimizer.performance.hardware import Hardware
 from optimizer.performance.layouts import Layouts
 from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes
@@ -32,7 +31,7 @@ class RankMemory:
 def rank_memory(
     scenario: Scenario, dp: Array, micro_batches: Array, interleave: Array, shards: Array | None = None
 ) -> RankMemory:
-    """Memory of a run over ``dp`` data-parallel ranks; ``shards``: ranks that share states, all without it."""
+    """Memory of a run over ``dp`` data-parallel ranks; ``shards``: ranks that share states (all)."""
     memory, software, hw = scenario.calibration.memory, scenario.software, scenario.hw
     states = state_bytes(scenario, dp, shards)
     allocated = memory.fixed_bytes + states + activation_bytes(scenario, micro_batches, interleave)
@@ -103,8 +102,8 @@ def buffer_bytes(layouts: Layouts, dp: Array, memory: Memory) -> Array:
     return memory.context_bytes + memory.communicator_bytes * count
 
 
-def fit_probability(held_bytes: float, hw: Hardware, half_width: float) -> float:
-    """How sure it is that one card holds ``held_bytes``: errors log-normal, ``half_width`` (relative) of the
+def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:
+    """How sure it is that a card holds ``held_bytes``: errors log-normal, ``half_width`` (relative) of the
     80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width))."""
-    room = math.log(float(hw.memory_bytes.flat[0]) / held_bytes)
+    room = math.log(card_bytes / held_bytes)
     return 0.5 * (1.0 + math.erf(EIGHTY_PERCENT * room / math.log1p(half_width) / math.sqrt(2.0)))

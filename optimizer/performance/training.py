@@ -22,7 +22,8 @@ class Step:
 
     ``compute``: products and attention; ``memory_bound``: small kernels, launches, optimizer; then what
     stays visible of tensor (and context), expert, pipeline and data-parallel traffic; ``bubble``.
-    ``peak_bytes`` is what published peaks show, ``held_bytes`` what the card holds, ``divides`` whether the layout makes sense at all.
+    ``peak_bytes`` is what published peaks show, ``held_bytes`` what the card holds, ``divides`` whether the
+    layout makes sense at all.
     """
 
     total: Array

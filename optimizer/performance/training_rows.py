@@ -24,6 +24,7 @@ from optimizer.performance.layouts import (
     Row,
     stack_layouts,
 )
+from optimizer.performance.memory import fit_probability
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
@@ -32,6 +33,7 @@ from optimizer.performance.training import step
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 USUAL_FABRIC_GBIT_S = 400.0
 RAN_TOLERANCE = 0.25
+NOT_SURE = 0.02
 FABRIC_WORDS = {
     "roce": FabricKind.ROCE,
     "efa": FabricKind.EFA,
@@ -144,13 +146,20 @@ def _predict_group(
             "pred_mfu": float(flops[best]) / step_s / peak,
             "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
         }
-        results.append(_prediction(row, values, bool(found.fits[mine].any()), calibration))
+        fits = bool(found.fits[mine].any())
+        card = (float(found.held_bytes[best]), float(hw.memory_bytes[best]))
+        results.append(_prediction(row, values, fits, card, calibration))
     return results
 
 
 def _prediction(
-    row: TrainingRow, values: Mapping[str, float], fits: bool, calibration: Calibration
+    row: TrainingRow,
+    values: Mapping[str, float],
+    fits: bool,
+    card: tuple[float, float],
+    calibration: Calibration,
 ) -> Prediction:
+    """``card``: bytes that the fullest card holds, and that it has."""
     known = row.sku.gpu in calibration.calibrated_gpus
     regime = memory_regime(row.software)
     relative = training_relative(row.model.is_moe, known, False, calibration.intervals, regime)
@@ -160,7 +169,9 @@ def _prediction(
         "pred_mfu": relative["mfu"],
         "pred_mem_gib": relative["memory_gb_per_gpu"],
     }
-    return Prediction(values, spread, fits, "; ".join(row.notes))
+    sure = fit_probability(*card, relative["memory_gb_per_gpu"])
+    close = (f"memory suffices with {sure:.0%} probability",) if NOT_SURE < sure < 1.0 - NOT_SURE else ()
+    return Prediction(values, spread, fits, "; ".join(row.notes + close))
 
 
 def _model(row: Mapping[str, str], models: Mapping[str, ModelShape]) -> tuple[ModelShape, tuple[str, ...]]:
