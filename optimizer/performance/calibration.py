@@ -51,7 +51,14 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """A class of training stacks; it moves step time more than any second-order hardware term."""
+    """A class of training stacks; it moves step time more than any second-order hardware term.
+
+    Memory: ``activation_bytes_hidden`` and ``_ffn_*`` a token and layer, over hidden and feed-forward width,
+    without attention's own tensors; ``gathered_bytes_hidden`` kept unsliced without pipelines;
+    ``accumulation_bytes_per_param`` in BF16 only; ``cache_share`` of allocated bytes that the allocator
+    holds on top. Flags: ``sequence_parallel``, ``balanced_head`` (stages share cost, the head included),
+    ``reports_device`` (published peaks are the driver's).
+    """
 
     slowdown: float
     host_s_per_layer: float
@@ -65,7 +72,13 @@ class Software:
     activation_bytes_ffn_gated: float
     activation_bytes_ffn_plain: float
     weight_grad_bytes_per_param: float
+    accumulation_bytes_per_param: float
     optimizer_bytes_per_param: float
+    sequence_parallel: float
+    gathered_bytes_hidden: float
+    balanced_head: float
+    cache_share: float
+    reports_device: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +108,16 @@ class Memory:
     """Bytes that a training rank keeps, and what of a card is usable."""
 
     fixed_bytes: float
-    buffer_bytes: float
+    context_bytes: float
+    communicator_bytes: float
     recompute_bytes_hidden: float
     score_bytes: float
     logits_bytes: float
-    reserve_share: float
+    routed_bytes_hidden: float
+    fp8_saved_bytes_hidden: float
+    fp8_saved_bytes_routed: float
+    fp8_saved_bytes_ffn: float
+    fp8_weight_bytes_per_param: float
     gib_per_nominal_gb: float
     gddr_gib_per_nominal_gb: float
     gddr_gpus: Table
@@ -115,8 +133,10 @@ class Goodput:
     snapshot_fixed_s: float
     storage_bytes_per_s_per_node: float
     storage_bytes_per_s_most: float
+    blocking_write_share: float
     failures_per_node_hour: float
-    failures_per_job_hour: float
+    software_failures_per_node_hour: float
+    software_failures_per_hour_most: float
     detect_and_reschedule_s: float
     warm_up_s: float
     startup_s: float
@@ -209,7 +229,7 @@ class Intervals:
     training_dense: float
     training_moe: float
     training_unseen_gpu: float
-    training_memory: float
+    training_memory: Table
     goodput: float
     tokens_per_s: Table
     itl: Table

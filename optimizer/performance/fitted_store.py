@@ -14,9 +14,10 @@ from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, Calibration, load_calibration
 from optimizer.performance.evaluate import regime_group
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
+from optimizer.performance.intervals import memory_regime
 from optimizer.performance.measured import data_sha256
 from optimizer.performance.observations import Observation, observations
-from optimizer.performance.rows import read_rows
+from optimizer.performance.rows import ReadRows, read_rows
 from optimizer.performance.serving_rows import CROWDED, CROWDED_ABOVE, REGIMES
 
 SHARE = 0.8
@@ -31,7 +32,6 @@ METRIC_TABLES = {
 TRAINING_KEYS = {
     ("training dense", "step time"): "training_dense",
     ("training moe", "step time"): "training_moe",
-    ("training grid", "peak memory"): "training_memory",
 }
 
 
@@ -57,7 +57,7 @@ def interval_half_widths(
     errors = held_out_errors(SOURCE, read, observed, calibration, gpus)
     by_path: dict[str, list[float]] = defaultdict(list)
     for o, error in zip(observed, errors, strict=True):
-        path = _path(o)
+        path = _memory_path(read, o) if o.metric == "peak memory" else _path(o)
         if path and np.isfinite(error):
             by_path[path].append(abs(float(error)))
     return {
@@ -65,6 +65,10 @@ def interval_half_widths(
         for path, sizes in sorted(by_path.items())
         if len(sizes) >= ENOUGH
     }
+
+
+def _memory_path(read: ReadRows, observation: Observation) -> str:
+    return f"intervals.training_memory.{memory_regime(read.training[observation.place].software)}"
 
 
 def _path(observation: Observation) -> str | None:

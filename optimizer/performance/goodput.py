@@ -32,10 +32,16 @@ def checkpoint_bytes(params: Array, calibration: Calibration) -> Array:
 def failures_per_hour(
     nodes: Array, gpus_per_node: Array, interruptions: Array, calibration: Calibration
 ) -> Array:
-    """Failures of a run: hardware by nodes of eight, a floor for software and people, spot by node."""
+    """Failures of a run: hardware by nodes of eight, software and people, spot by node.
+
+    Software fails with every node that joins, up to what the largest runs bear: min(s·n, most).
+    """
     goodput = calibration.goodput
-    per_node = goodput.failures_per_node_hour * gpus_per_node / 8.0 + interruptions
-    return goodput.failures_per_job_hour + nodes * per_node
+    eights = nodes * gpus_per_node / 8.0
+    software = np.minimum(
+        goodput.software_failures_per_node_hour * eights, goodput.software_failures_per_hour_most
+    )
+    return goodput.failures_per_node_hour * eights + software + nodes * interruptions
 
 
 def daly_interval_s(blocking_s: Array, between_failures_s: Array) -> Array:
@@ -54,16 +60,17 @@ def saving(
     failures: Array,
     calibration: Calibration,
 ) -> Saving:
-    """Asynchronous checkpoints: the copy to host memory blocks, the write limits how often."""
+    """Checkpoints: the copy to host memory blocks, and of the write ``blocking_write_share`` (0 where saves
+    are asynchronous, 1 where they are not); the write limits how often."""
     goodput = calibration.goodput
     size = checkpoint_bytes(params, calibration)
     rate = np.minimum(goodput.storage_bytes_per_s_per_node * nodes, goodput.storage_bytes_per_s_most)
-    blocking = goodput.snapshot_fixed_s + size / (
-        nodes * gpus_per_node * goodput.snapshot_bytes_per_s_per_gpu
-    )
-    least = np.maximum(size / rate, goodput.interval_least_s)
+    write = size / rate
+    copy = size / (nodes * gpus_per_node * goodput.snapshot_bytes_per_s_per_gpu)
+    blocking = goodput.snapshot_fixed_s + copy + goodput.blocking_write_share * write
+    least = np.maximum(write, goodput.interval_least_s)
     wanted = daly_interval_s(blocking, 3600.0 / failures) if every_minutes is None else every_minutes * 60.0
-    restart = goodput.detect_and_reschedule_s + goodput.warm_up_s + size / rate
+    restart = goodput.detect_and_reschedule_s + goodput.warm_up_s + write
     return Saving(blocking, np.maximum(wanted, least), restart)
 
 

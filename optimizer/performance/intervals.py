@@ -21,8 +21,17 @@ def with_interval(
     return Estimate(dict(value), low, high, provenance)
 
 
-def training_relative(moe: bool, known_gpu: bool, measured: bool, constants: Intervals) -> dict[str, float]:
-    """Relative half-width of each training metric."""
+def memory_regime(software: str) -> str:
+    """Classes of training stacks whose peaks are judged together: ``eager``, ``old`` or ``tuned``."""
+    if software == "eager":
+        return software
+    return "old" if software.endswith("_2022") else "tuned"
+
+
+def training_relative(
+    moe: bool, known_gpu: bool, measured: bool, constants: Intervals, memory: str = "tuned"
+) -> dict[str, float]:
+    """Relative half-width of each training metric; ``memory``: the regime of the stack's peaks."""
     time = constants.training_moe if moe else constants.training_dense
     time += 0.0 if known_gpu else constants.training_unseen_gpu
     time = constants.measured if measured else time
@@ -31,7 +40,7 @@ def training_relative(moe: bool, known_gpu: bool, measured: bool, constants: Int
         "mfu": time,
         "tokens_per_s": time,
         "hours": time + constants.goodput,
-        "memory_gb_per_gpu": constants.training_memory,
+        "memory_gb_per_gpu": constants.training_memory[memory],
         "communication_share": 2.0 * time,
         "checkpoint_share": 2.0 * time,
         "goodput": constants.goodput,

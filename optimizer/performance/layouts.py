@@ -1,7 +1,7 @@
 """Parallel layouts as arrays, and the ones worth trying.
 
 L layouts. ``sharding`` over the data-parallel ranks: 0 nothing, 1 the optimizer's states (ZeRO-1),
-3 parameters too (FSDP, ZeRO-3).
+2 gradients too (ZeRO-2), 3 parameters too (FSDP, ZeRO-3).
 ``interleave`` 0: chosen from the layers of a stage.
 """
 

@@ -1,15 +1,43 @@
-"""Bytes on one training rank: states, activations, logits, buffers. Shapes broadcast."""
+"""Bytes on one training rank: states, activations, buffers, and what a card holds. Shapes broadcast."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
+from optimizer.performance.activations import activation_bytes, can_start, stage_layers
 from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.calibration import Calibration
-from optimizer.performance.hardware import Hardware
+from optimizer.performance.calibration import Memory
 from optimizer.performance.layouts import Layouts
 from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes
+
+WEIGHT_BYTES = 2.0
+EIGHTY_PERCENT = 1.2816
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """The fullest rank, bytes. ``peak``: what the stack's published peaks show, the allocator's or the
+    driver's; ``held``: what the card holds, with the allocator's cache, contexts and communicators."""
+
+    peak: Array
+    held: Array
+    fits: Mask
+
+
+def rank_memory(
+    scenario: Scenario, dp: Array, micro_batches: Array, interleave: Array, shards: Array | None = None
+) -> RankMemory:
+    """Memory of a run over ``dp`` data-parallel ranks; ``shards``: ranks that share states (all)."""
+    memory, software, hw = scenario.calibration.memory, scenario.software, scenario.hw
+    states = state_bytes(scenario, dp, shards)
+    allocated = memory.fixed_bytes + states + activation_bytes(scenario, micro_batches, interleave)
+    held = allocated * (1.0 + software.cache_share) + buffer_bytes(scenario.layouts, dp, memory)
+    peak = held if software.reports_device else allocated
+    return RankMemory(peak, held, (held <= hw.memory_bytes) & can_start(scenario, micro_batches))
 
 
 def rank_params(shapes: Shapes, layouts: Layouts) -> tuple[Array, Array]:
@@ -28,56 +56,54 @@ def expert_replicas(layouts: Layouts, dp: Array) -> Array:
     return np.maximum(layouts.tp * layouts.cp * dp / np.maximum(layouts.tp, layouts.ep), 1.0)
 
 
-def state_bytes(scenario: Scenario, dp: Array) -> Array:
-    """Weights, gradients and optimizer: 16-20 B a parameter, of which ZeRO-1 shares the optimizer's part
-    and parameter sharding everything (plus two gathered layers). Frozen weights take 2 B."""
-    software, layouts = scenario.software, scenario.layouts
-    dense, experts = rank_params(scenario.shapes, layouts)
-    whole = dense + experts
-    mine = dense / (dp * layouts.cp) + experts / expert_replicas(layouts, dp)
-    weight_grad = 2.0 if scenario.run.adapters else software.weight_grad_bytes_per_param
-    states = 0.0 if scenario.run.adapters else software.optimizer_bytes_per_param
-    spread = weight_grad * mine + 4.0 * whole / scenario.shapes.layers
-    optimizer = states * np.where(layouts.sharding >= 1.0, mine, whole)
-    return optimizer + np.where(layouts.sharding >= 3.0, spread, weight_grad * whole)
+def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> Array:
+    """Weights (2 B a parameter), gradients (2-4, and FP32 sums beside 16-bit ones) and optimizer (12-16).
 
-
-def activation_bytes(scenario: Scenario, micro_batches: Array, interleave: Array) -> Array:
-    """Kept for the backward pass on the fullest stage, with logits.
-
-    1F1B: the first stage holds min(p, m) micro-batches, more when interleaved by (p−1)/(p·v) [korth].
+    Sharded over ``shards`` ranks (all data-parallel ones without it): the optimizer from ZeRO-1 on,
+    gradients from ZeRO-2 on, weights under ZeRO-3 or FSDP, which gathers a layer ahead. Frozen weights
+    take 2 B and nothing else.
     """
-    shapes, layouts, memory = scenario.shapes, scenario.layouts, scenario.calibration.memory
-    per_slice = scenario.rank_tokens / layouts.tp
-    layer = _layer_bytes(scenario, per_slice)
-    full = layouts.recompute >= 2.0
-    kept_of_layer = np.where(full, memory.recompute_bytes_hidden * shapes.hidden * per_slice, layer)
-    stage = np.ceil(shapes.layers / layouts.pp) * kept_of_layer
-    extra = np.where(interleave > 1.0, (layouts.pp - 1.0) / (layouts.pp * interleave), 0.0)
-    held = np.minimum(layouts.pp, micro_batches) * (1.0 + extra)
-    logits = memory.logits_bytes * shapes.vocab * per_slice
-    first = held * stage + np.where(layouts.pp > 1.0, 0.0, logits)
-    kept: Array = np.maximum(first, stage + logits) + np.where(full, layer, 0.0)
-    return kept
+    software, sharding = scenario.software, scenario.layouts.sharding
+    layer, whole, mine = _params(scenario, dp, shards)
+    weights = WEIGHT_BYTES * np.where(sharding >= 3.0, mine, whole)
+    gathered = np.where(sharding >= 3.0, 2.0 * WEIGHT_BYTES * layer, 0.0)
+    if scenario.run.adapters:
+        return weights + gathered
+    eight = scenario.calibration.memory.fp8_weight_bytes_per_param
+    copies = eight if scenario.run.number_format in {"fp8", "fp4"} else 0.0
+    gradient = software.weight_grad_bytes_per_param - WEIGHT_BYTES
+    if scenario.run.number_format == "bf16":
+        gradient += software.accumulation_bytes_per_param
+    gradients = gradient * np.where(sharding >= 2.0, mine, whole)
+    reduced = np.where(sharding >= 2.0, gradient * layer, 0.0)
+    optimizer = software.optimizer_bytes_per_param * np.where(sharding >= 1.0, mine, whole)
+    return weights * (1.0 + copies / WEIGHT_BYTES) + gathered + gradients + reduced + optimizer
 
 
-def _layer_bytes(scenario: Scenario, per_slice: Array) -> Array:
-    shapes, software = scenario.shapes, scenario.software
-    plain, gated = software.activation_bytes_ffn_plain, software.activation_bytes_ffn_gated
-    ffn = np.where(shapes.gated > 0, gated, plain) * shapes.ffn
-    size = (software.activation_bytes_hidden * shapes.hidden + ffn) * per_slice
-    if software.flash_attention:
-        return size
-    scores = scenario.calibration.memory.score_bytes * shapes.heads * scenario.run.sequence_length * per_slice
-    return size + np.where(scenario.layouts.recompute == 1.0, 0.0, scores)
+def _params(scenario: Scenario, dp: Array, shards: Array | None) -> tuple[Array, Array, Array]:
+    """Parameters of one layer (or of the head, if larger), of the fullest rank, and of its share of them."""
+    shapes, layouts = scenario.shapes, scenario.layouts
+    dense, experts = rank_params(shapes, layouts)
+    ends = np.where(layouts.pp > 1.0, shapes.head_params, shapes.embedding_params) / layouts.tp
+    fuller = stage_layers(scenario)[0] * layouts.pp / shapes.layers
+    dense, experts = ends + (dense - ends) * fuller, experts * fuller
+    copies, replicas = dp * layouts.cp, expert_replicas(layouts, dp)
+    if shards is not None:
+        copies, replicas = np.minimum(copies, shards), np.minimum(replicas, shards)
+    whole = dense + experts
+    one = (whole - ends) * layouts.pp / (shapes.layers * fuller)
+    return np.maximum(one, shapes.head_params / layouts.tp), whole, dense / copies + experts / replicas
 
 
-def peak_bytes(states: Array, activations: Array, calibration: Calibration) -> Array:
-    """What the allocator peaks at."""
-    return calibration.memory.fixed_bytes + states + activations
+def buffer_bytes(layouts: Layouts, dp: Array, memory: Memory) -> Array:
+    """CUDA context and libraries, and the buffers of each kind of communicator: t, p, d, c, e."""
+    kinds = [layouts.tp > 1.0, layouts.pp > 1.0, dp * layouts.cp > 1.0, layouts.cp > 1.0, layouts.ep > 1.0]
+    count: Array = sum((kind.astype(np.float64) for kind in kinds), start=np.zeros_like(layouts.tp))
+    return memory.context_bytes + memory.communicator_bytes * count
 
 
-def fits(peak: Array, hw: Hardware, calibration: Calibration) -> Mask:
-    """Whether the peak, context and communicator buffers and a reserve fit the card."""
-    memory = calibration.memory
-    return peak + memory.buffer_bytes <= hw.memory_bytes * (1.0 - memory.reserve_share)
+def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:
+    """How sure it is that a card holds ``held_bytes``: errors log-normal, ``half_width`` (relative) of the
+    80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width))."""
+    room = math.log(card_bytes / held_bytes)
+    return 0.5 * (1.0 + math.erf(EIGHTY_PERCENT * room / math.log1p(half_width) / math.sqrt(2.0)))

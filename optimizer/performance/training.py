@@ -11,14 +11,7 @@ import numpy as np
 
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.compute import LayerTime, head_forward, layer_forward
-from optimizer.performance.memory import (
-    activation_bytes,
-    expert_replicas,
-    fits,
-    peak_bytes,
-    rank_params,
-    state_bytes,
-)
+from optimizer.performance.memory import expert_replicas, rank_memory, rank_params
 from optimizer.performance.network import all_reduce_s, all_to_all_s, neighbour_s, reduce_scatter_s
 from optimizer.performance.scenario import Scenario
 
@@ -29,7 +22,8 @@ class Step:
 
     ``compute``: products and attention; ``memory_bound``: small kernels, launches, optimizer; then what
     stays visible of tensor (and context), expert, pipeline and data-parallel traffic; ``bubble``.
-    ``peak_bytes`` is what the allocator peaks at, ``divides`` whether the layout makes sense at all.
+    ``peak_bytes`` is what published peaks show, ``held_bytes`` what the card holds, ``divides`` whether the
+    layout makes sense at all.
     """
 
     total: Array
@@ -41,6 +35,7 @@ class Step:
     data: Array
     bubble: Array
     peak_bytes: Array
+    held_bytes: Array
     fits: Mask
     divides: Mask
 
@@ -88,8 +83,7 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     fixed = _optimizer(scenario, split.dp)
     nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
     drag = 1.0 + scenario.compute.straggler_per_doubling * np.log2(nodes) + hw.vm_slowdown
-    kept = activation_bytes(scenario, split.micro, split.interleave)
-    peak = peak_bytes(state_bytes(scenario, split.dp), kept, scenario.calibration)
+    memory = rank_memory(scenario, split.dp, split.micro, split.interleave)
     return Step(
         total=(split.micro * fullest.total + bubble + pipeline + data + fixed) * drag,
         compute=split.micro * fullest.compute,
@@ -99,8 +93,9 @@ def step(scenario: Scenario, gpus: Array) -> Step:
         pipeline=pipeline,
         data=data,
         bubble=bubble,
-        peak_bytes=peak,
-        fits=fits(peak, hw, scenario.calibration),
+        peak_bytes=memory.peak,
+        held_bytes=memory.held,
+        fits=memory.fits,
         divides=split.divides,
     )
 

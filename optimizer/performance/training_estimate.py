@@ -16,7 +16,7 @@ from optimizer.performance.calibration import Calibration, Software
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
 from optimizer.performance.hardware import Hardware, build_hardware, kind_of
-from optimizer.performance.intervals import provenance_of, training_relative, with_interval
+from optimizer.performance.intervals import memory_regime, provenance_of, training_relative, with_interval
 from optimizer.performance.layouts import Layouts, layouts_of
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import Shapes, build_shape
@@ -143,13 +143,16 @@ class TrainingCore:
             "mfu": tokens_per_s * flops / (peak * case.nodes * float(per_node)),
             "tokens_per_s": tokens_per_s,
             "hours": float(held_hours(workload, as_array(case.step_s), nodes, per_node, rate, calibration)),
-            "memory_gb_per_gpu": (float(case.step.peak_bytes[0]) + calibration.memory.buffer_bytes) / 1e9,
+            "memory_gb_per_gpu": float(case.step.held_bytes[0]) / 1e9,
             "communication_share": float(case.step.communication[0] / case.step.total[0]),
             "checkpoint_share": float(blocked),
             "goodput": float(goodput),
         }
         known = bool(case.hw.calibrated[0])
-        relative = training_relative(workload.model.is_moe, known, case.measured, calibration.intervals)
+        stack = calibration.default_software
+        relative = training_relative(
+            workload.model.is_moe, known, case.measured, calibration.intervals, memory_regime(stack)
+        )
         return with_interval(value, relative, provenance_of(case.measured, known))
 
 

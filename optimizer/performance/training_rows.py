@@ -15,7 +15,7 @@ from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, build_hardware, implied_link
-from optimizer.performance.intervals import training_relative
+from optimizer.performance.intervals import memory_regime, training_relative
 from optimizer.performance.layouts import (
     MICRO_BATCHES,
     PIPELINE_MOST,
@@ -24,6 +24,7 @@ from optimizer.performance.layouts import (
     Row,
     stack_layouts,
 )
+from optimizer.performance.memory import fit_probability
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
@@ -32,6 +33,7 @@ from optimizer.performance.training import step
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 USUAL_FABRIC_GBIT_S = 400.0
 RAN_TOLERANCE = 0.25
+NOT_SURE = 0.02
 FABRIC_WORDS = {
     "roce": FabricKind.ROCE,
     "efa": FabricKind.EFA,
@@ -134,7 +136,7 @@ def _predict_group(
         mine = np.flatnonzero(owner == index)
         best = int(mine[np.argmin(rank[mine])])
         if not np.isfinite(rank[best]):
-            results.append(Prediction(note="no layout divides GPUs and batch"))
+            results.append(Prediction(fits=False, note="no layout divides GPUs and batch"))
             continue
         step_s = float(found.total[best])
         peak = float(hw.peak[row.number_format][best]) * row.gpus
@@ -144,22 +146,32 @@ def _predict_group(
             "pred_mfu": float(flops[best]) / step_s / peak,
             "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
         }
-        results.append(_prediction(row, values, bool(found.fits[mine].any()), calibration))
+        fits = bool(found.fits[mine].any())
+        card = (float(found.held_bytes[best]), float(hw.memory_bytes[best]))
+        results.append(_prediction(row, values, fits, card, calibration))
     return results
 
 
 def _prediction(
-    row: TrainingRow, values: Mapping[str, float], fits: bool, calibration: Calibration
+    row: TrainingRow,
+    values: Mapping[str, float],
+    fits: bool,
+    card: tuple[float, float],
+    calibration: Calibration,
 ) -> Prediction:
+    """``card``: bytes that the fullest card holds, and that it has."""
     known = row.sku.gpu in calibration.calibrated_gpus
-    relative = training_relative(row.model.is_moe, known, measured=False, constants=calibration.intervals)
+    regime = memory_regime(row.software)
+    relative = training_relative(row.model.is_moe, known, False, calibration.intervals, regime)
     spread = {
         "pred_step_time_s": relative["step_s"],
         "pred_tokens_per_s_per_gpu": relative["tokens_per_s"],
         "pred_mfu": relative["mfu"],
         "pred_mem_gib": relative["memory_gb_per_gpu"],
     }
-    return Prediction(values, spread, fits, "; ".join(row.notes))
+    sure = fit_probability(*card, relative["memory_gb_per_gpu"])
+    close = (f"memory suffices with {sure:.0%} probability",) if NOT_SURE < sure < 1.0 - NOT_SURE else ()
+    return Prediction(values, spread, fits, "; ".join(row.notes + close))
 
 
 def _model(row: Mapping[str, str], models: Mapping[str, ModelShape]) -> tuple[ModelShape, tuple[str, ...]]:
@@ -337,5 +349,5 @@ def _sharding(row: Mapping[str, str], software: str) -> list[float]:
     if "FSDP" in word or "ZERO-3" in word or word == "3":
         return [3.0] if (number(row, "pp") or 1.0) == 1.0 else [1.0]
     if word:
-        return [1.0]
+        return [2.0] if word.endswith("2") else [1.0]
     return [3.0] if software == "fsdp" and (number(row, "pp") or 1.0) == 1.0 else [1.0]

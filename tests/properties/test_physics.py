@@ -13,12 +13,13 @@ from broker.domain.estimate import Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind
 from broker.domain.workload import Precision
+from optimizer.performance.activations import activation_bytes
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.layouts import layouts_of
-from optimizer.performance.memory import activation_bytes, state_bytes
+from optimizer.performance.memory import state_bytes
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, decode_step
 from optimizer.performance.shapes import build_shape
