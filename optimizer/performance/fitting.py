@@ -11,7 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -42,6 +42,20 @@ class Parameter:
     path: str
     spread: float
     most: float
+
+
+class Fittable(Protocol):
+    """What a fit needs of a problem: its parameters, and log errors and their slopes at a shift."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What may be fitted."""
+
+    def log_errors(self, shift: Array) -> Array:
+        """log(predicted / measured) [O]."""
+
+    def slopes(self, shift: Array) -> Array:
+        """Change of the log errors with each parameter [O, P]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +161,7 @@ def weights_of(problem: Problem) -> Weights:
     return Weights(rows, as_array([1.0 / p.spread**2 for p in problem.parameters]))
 
 
-def fit(problem: Problem, weights: Weights) -> tuple[Array, Array]:
+def fit(problem: Fittable, weights: Weights) -> tuple[Array, Array]:
     """Shift [P] of the least regularised loss within ``ROUNDS`` Gauss-Newton steps, and the slopes there."""
     shift = np.zeros(len(problem.parameters))
     errors = problem.log_errors(shift)
@@ -176,7 +190,7 @@ def refit(problem: Problem, weights: Weights, start: Array, slopes: Array) -> Ar
 
 
 def _improved(
-    problem: Problem, weights: Weights, shift: Array, errors: Array, slopes: Array
+    problem: Fittable, weights: Weights, shift: Array, errors: Array, slopes: Array
 ) -> tuple[Array, Array] | None:
     """One damped step and the errors after it; None where no share of it lowers the loss."""
     step = _step(weights, shift, errors, slopes)
