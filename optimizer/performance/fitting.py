@@ -45,17 +45,18 @@ class Parameter:
 
 
 class Fittable(Protocol):
-    """What a fit needs of a problem: its parameters, and log errors and their slopes at a shift."""
+    """What a fit needs of a problem: its parameters, and log errors at a shift from the priors."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """What may be fitted."""
 
+    @property
+    def priors(self) -> Calibration:
+        """Every constant before the fit."""
+
     def log_errors(self, shift: Array) -> Array:
         """log(predicted / measured) [O]."""
-
-    def slopes(self, shift: Array) -> Array:
-        """Change of the log errors with each parameter [O, P]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +86,26 @@ class Problem:
         calibration = self.priors.with_values(self.values(shift))
         return log_errors(self.read, self.observed, calibration, self.gpus)
 
-    def slopes(self, shift: Array) -> Array:
-        """Change of the log errors with each parameter [O, P], by differences."""
-        base = self.log_errors(shift)
-        slopes = np.empty((base.size, shift.size))
-        for index in range(shift.size):
-            moved = shift.copy()
-            moved[index] += DIFFERENCE
-            slopes[:, index] = (self.log_errors(moved) - base) / DIFFERENCE
-        return slopes
+
+def highest(problem: Fittable) -> Array:
+    """The shift [P] at which each parameter reaches its largest value."""
+    values = as_array([problem.priors.value(p.path) for p in problem.parameters])
+    return np.log(as_array([p.most for p in problem.parameters]) / values)
+
+
+def slopes_at(problem: Fittable, shift: Array) -> Array:
+    """Change of the log errors with each parameter [O, P], by differences.
+
+    Downwards for a parameter at its largest value, above which nothing moves.
+    """
+    base = problem.log_errors(shift)
+    slopes = np.empty((base.size, shift.size))
+    upwards = shift + DIFFERENCE <= highest(problem)
+    for index, move in enumerate(np.where(upwards, DIFFERENCE, -DIFFERENCE)):
+        moved = shift.copy()
+        moved[index] += move
+        slopes[:, index] = (problem.log_errors(moved) - base) / move
+    return slopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +177,14 @@ def fit(problem: Fittable, weights: Weights) -> tuple[Array, Array]:
     """Shift [P] of the least regularised loss within ``ROUNDS`` Gauss-Newton steps, and the slopes there."""
     shift = np.zeros(len(problem.parameters))
     errors = problem.log_errors(shift)
-    slopes = problem.slopes(shift)
+    slopes = slopes_at(problem, shift)
     for _ in range(ROUNDS):
         better = _improved(problem, weights, shift, errors, slopes)
         if better is None:
             break
         gain = weights.loss(errors, shift) - weights.loss(better[1], better[0])
         shift, errors = better
-        slopes = problem.slopes(shift)
+        slopes = slopes_at(problem, shift)
         if gain < ENOUGH * weights.loss(errors, shift):
             break
     return shift, slopes
@@ -193,10 +205,10 @@ def _improved(
     problem: Fittable, weights: Weights, shift: Array, errors: Array, slopes: Array
 ) -> tuple[Array, Array] | None:
     """One damped step and the errors after it; None where no share of it lowers the loss."""
-    step = _step(weights, shift, errors, slopes)
+    step, most = _step(weights, shift, errors, slopes), highest(problem)
     loss, share = weights.loss(errors, shift), 1.0
     for _ in range(HALVINGS):
-        trial = shift + share * step
+        trial = np.minimum(shift + share * step, most)
         after = problem.log_errors(trial)
         if weights.loss(after, trial) < loss:
             return trial, after

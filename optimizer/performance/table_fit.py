@@ -13,7 +13,7 @@ import numpy as np
 
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.fitting import DIFFERENCE, NOISE, Parameter, Weights, fit, read_parameters
+from optimizer.performance.fitting import NOISE, Parameter, Weights, fit, read_parameters
 
 
 class TableRow(Protocol):
@@ -69,11 +69,6 @@ class _Problem(Generic[Row]):
 
     def log_errors(self, shift: Array) -> Array:
         return self.table.errors(self.priors.with_values(self.values(shift)))
-
-    def slopes(self, shift: Array) -> Array:
-        base = self.log_errors(shift)
-        moves = np.eye(shift.size) * DIFFERENCE
-        return np.stack([(self.log_errors(shift + move) - base) / DIFFERENCE for move in moves], axis=1)
 
 
 def fit_table(table: Table[Row], priors: Calibration) -> dict[str, float]:

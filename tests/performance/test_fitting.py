@@ -9,7 +9,7 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, load_calibration, load_priors
-from optimizer.performance.evaluate import Report, evaluate_rows
+from optimizer.performance.evaluate import evaluate_rows
 from optimizer.performance.fitting import (
     Parameter,
     Problem,
@@ -33,6 +33,7 @@ from optimizer.performance.folds import (
 from optimizer.performance.measured import bundled_rows, data_sha256
 from optimizer.performance.observations import Observation, observations
 from optimizer.performance.ranking import spearman
+from optimizer.performance.report import Report
 from optimizer.performance.rows import read_rows
 from tests.performance.builders import rows_of
 
