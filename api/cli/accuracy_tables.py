@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from api.cli.plain_table import PlainTable
-from optimizer.performance.report import GRID, ErrorLine, Figure, GridReport, HeldOutLine, Report
+from optimizer.performance.report import (
+    COLLECTIVES,
+    GRID,
+    TRAINING,
+    ErrorLine,
+    Figure,
+    GridReport,
+    HeldOutLine,
+    Report,
+)
 
 OK, MISSED, UNJUDGED = "✓", "✗", " "
 SHORT = {
@@ -79,7 +88,7 @@ def _held_out_row(line: HeldOutLine) -> tuple[str, ...]:
     )
     limits = "/".join(f"{line.targets[name]:g}" for name in HELD_OUT_COLUMNS if name in line.targets)
     return (
-        line.regime.removeprefix(f"{line.section.lower()} "),
+        line.regime.removeprefix(f"{TRAINING.lower()} ").removeprefix(f"{COLLECTIVES.lower()} "),
         _short(line.metric),
         str(line.rows),
         *marked,
