@@ -9,13 +9,14 @@ ifeq ($(shell command -v $(PYTHON) 2>/dev/null),)
 PYTHON := python3
 endif
 
-.PHONY: help run test check lint types arrows bench format clean
+.PHONY: help run test check lint types arrows bench errors format clean
 
 help:
 	@echo "make run    install, plan the bundled examples on the sandbox market, serve API and pages"
 	@echo "make test   install, then every gate: format, lint, types, import arrows, tests"
 	@echo "make check  the gates without the tests"
 	@echo "make bench  the benchmarks (not part of the tests)"
+	@echo "make errors the error tables of docs/performance-model.md"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +54,9 @@ format: $(DEV_STAMP)
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m tests.bench
+
+errors: $(STAMP)
+	@$(BIN)/broker perf evaluate --markdown
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

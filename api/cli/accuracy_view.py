@@ -1,85 +1,66 @@
-"""Error tables of the performance core."""
+"""The accuracy report of the performance core, for a terminal (80 columns and more) and as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from textwrap import wrap
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from api.cli.figures import percent
-from optimizer.performance.evaluate import ErrorLine, GridReport, HeldOutLine, Report
+from api.cli.accuracy_tables import LEGEND, MISSED, OK, Section, sections
+from api.cli.plain_table import PlainTable, markdown_lines, text_lines
+from optimizer.performance.report import Report
+
+WIDEST = 120
+NO_ROWS = "no measured rows"
 
 
 def print_report(console: Console, report: Report) -> None:
-    """Held-out medians by regime, the grid, then every source."""
-    if not report.lines:
-        console.print("no measured rows")
+    """Every section's figures beside their targets and its regimes; then every source."""
+    found, width = sections(report), min(console.width, WIDEST)
+    if not found:
+        console.print(NO_ROWS)
         return
-    console.print("Median error by what was held out", style="bold")
-    console.print(_held_out_table(report.held_out))
-    if report.grid is not None:
-        console.print(_grid_text(report.grid), markup=False)
-    console.print("\nBy source, each predicted by constants fitted without it", style="bold")
-    console.print(_source_table(report.lines))
+    for line in LEGEND:
+        _print(console, line, "dim")
+    for section in found:
+        _print(console, f"\n{section.title}", "bold")
+        for place, table in enumerate(section.tables):
+            _print_table(console, table, width, spaced=place > 0)
+        for line in (line for note in section.notes for line in wrap(note, width)):
+            _print(console, line)
+    for section in found:
+        if section.sources.rows:
+            title = f"\n{section.title} by source, predicted by constants fitted without it"
+            _print(console, title, "bold")
+            _print_table(console, section.sources, width, spaced=False)
 
 
-def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    for name in words:
-        table.add_column(name, overflow="fold")
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
+def markdown_report(report: Report) -> str:
+    """The tables as the document holds them: all but those by source."""
+    return "\n".join(line for section in sections(report) for line in _markdown(section))
 
 
-def _held_out_table(lines: Sequence[HeldOutLine]) -> Table:
-    table = _table(
-        ("regime", "metric"),
-        ("rows", "fitted", "by source", "by model", "by GPU", "noise floor", "in interval"),
-    )
-    for line in lines:
-        table.add_row(
-            line.regime,
-            line.metric,
-            str(line.rows),
-            f"{line.fitted_percent:.1f} %",
-            f"{line.by_source_percent:.1f} %",
-            f"{line.by_model_percent:.1f} %",
-            f"{line.by_gpu_percent:.1f} %",
-            f"{line.noise_floor_percent:.1f} %",
-            percent(line.coverage),
-        )
-    return table
+def _markdown(section: Section) -> Iterator[str]:
+    yield from (f"### {section.title}", "")
+    for table in section.tables:
+        yield from (*markdown_lines(table), "")
+    for note in section.notes:
+        yield from (note, "")
 
 
-def _grid_text(grid: GridReport) -> str:
-    share = percent(grid.fit_right / max(grid.fit_told, 1))
-    return (
-        f"Grid: {share} of {grid.fit_told} fit decisions right; rank correlation within {grid.cells} cells "
-        f"of model and GPU count: median {grid.spearman_median:.2f}, least {grid.spearman_least:.2f}, "
-        f"{grid.spearman_above_09} of them 0.90 or more"
-    )
+def _print_table(console: Console, table: PlainTable, width: int, spaced: bool) -> None:
+    if spaced:
+        console.print()
+    head, *rest = text_lines(table, width)
+    _print(console, head, "dim")
+    for line in rest:
+        _print(console, line)
 
 
-def _source_table(lines: Sequence[ErrorLine]) -> Table:
-    table = _table(
-        ("source", "regime", "metric"),
-        ("rows", "median error", "mean", "90 %", "bias", "noise floor", "in interval", "unpredicted"),
-    )
-    for line in lines:
-        table.add_row(
-            line.source,
-            line.regime,
-            line.metric,
-            str(line.rows),
-            f"{line.median_percent:.1f} %",
-            f"{line.mean_percent:.1f} %",
-            f"{line.p90_percent:.1f} %",
-            f"{line.bias:.2f}",
-            f"{line.noise_floor_percent:.1f} %",
-            percent(line.coverage),
-            str(line.unpredicted),
-        )
-    return table
+def _print(console: Console, line: str, style: str = "") -> None:
+    text = Text(line, style=style, no_wrap=True, overflow="ellipsis")
+    text.highlight_regex(rf"{MISSED}|missed$", "red")
+    text.highlight_regex(rf"{OK}|ok$", "green")
+    console.print(text, soft_wrap=True)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from api.cli.accuracy_view import print_report
+from api.cli.accuracy_view import markdown_report, print_report
 from api.cli.figures import plural
 from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
 from broker.catalogue import load_gpus, load_models
 from broker.domain.errors import FieldProblem, InputError
 from optimizer.performance.calibration import load_calibration, load_priors
-from optimizer.performance.evaluate import evaluate_rows
+from optimizer.performance.evaluate import evaluate_bundled, evaluate_rows
 from optimizer.performance.fitted_store import interval_half_widths, save_fitted, save_folds
 from optimizer.performance.folds import fit_all
 from optimizer.performance.measured import bundled_rows
@@ -59,18 +60,27 @@ def evaluate(
     measured: Annotated[
         Path | None, typer.Argument(metavar="MEASURED.csv", help="Measured rows; default: the bundled ones.")
     ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the tables of docs/performance-model.md.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare predictions with measurements, by source and regime, held out by source, model and GPU.
+    """Compare predictions with measurements: figures beside targets, held out by source, model and GPU.
 
-    A row of a source that the constants were fitted to is predicted by a fit without that source.
+    A row of a source that the constants were fitted to is predicted by a fit without that source. Without a
+    file, collectives, cold starts and cache capacities are compared too.
 
     Example: broker perf evaluate my_runs.csv
     """
-    rows = read_rows(measured) if measured is not None else bundled_rows()
-    report = evaluate_rows(rows, load_calibration(), load_gpus(), load_models())
+    calibration, gpus, models = load_calibration(), load_gpus(), load_models()
+    if measured is not None:
+        report = evaluate_rows(read_rows(measured), calibration, gpus, models)
+    else:
+        report = evaluate_bundled(calibration, load_priors(), gpus, models)
     if as_json:
-        print_json(asdict(report))
+        print_json(_without_nan(asdict(report)))
+    elif as_markdown:
+        stdout().file.write(markdown_report(report))
     else:
         print_report(stdout(), report)
 
@@ -92,6 +102,15 @@ def fit(as_json: Json = False) -> None:
         print_json({"values": dict(fitted.values), "intervals": intervals})
     else:
         stderr().print(f"{plural(len(fitted.values), 'constant')} fitted to {plural(len(rows), 'row')}")
+
+
+def _without_nan(part: Any) -> Any:
+    """The same with null for figures that do not exist."""
+    if isinstance(part, dict):
+        return {name: _without_nan(value) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_without_nan(value) for value in part]
+    return None if isinstance(part, float) and math.isnan(part) else part
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -41,12 +41,17 @@ class IntraNode:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The network between nodes; ``gbit_s_per_node`` in one direction."""
+    """The network between nodes; ``gbit_s_per_node`` in one direction, as the provider says it.
+
+    ``measured_gbit_s_per_node``: what a node really got (large messages, one direction), where someone
+    measured it; it then counts instead of the nominal rate and its usual losses.
+    """
 
     kind: FabricKind
     gbit_s_per_node: float
     max_nodes: int
     domain: str | None = None
+    measured_gbit_s_per_node: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,12 @@ class Network:
 
     link_share: Table
     link_start_s: Table
+    link_ramp_s: Table
+    switch_share: Table
     fabric_share: Table
     fabric_start_s: Table
     fabric_hop_s: Table
+    fabric_ramp_s: Table
     overlap_of_tiers: float
     mesh_vendors: Table
     link_domain: Table
@@ -212,14 +215,23 @@ class Queueing:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """From node to first token."""
+    """From node to first token.
+
+    Loader and host rates are per GPU, storage and page cache per node, phases per layer of a rank.
+    """
 
     storage_bytes_per_s: float
-    storage_bytes_per_s_most: float
+    page_cache_bytes_per_s: float
+    loader_bytes_per_s: Table
+    host_bytes_per_s: float
     process_s: float
-    compile_s: float
-    capture_s: float
+    profile_s: float
+    trace_layer_s: float
+    compile_layer_s: float
+    compile_cached_s: float
+    capture_layer_s: float
     distributed_s: float
+    usual_layers: float
 
 
 @dataclass(frozen=True, slots=True)

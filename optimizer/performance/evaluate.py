@@ -3,89 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.fitting import fit_settings, log_errors
+from optimizer.performance.evidence import (
+    COLUMNS,
+    FITTED,
+    Entry,
+    Evidence,
+    coverage,
+    noise_floor_percent,
+    percent,
+)
+from optimizer.performance.fitting import log_errors
 from optimizer.performance.folds import GPU, MODEL, SOURCE, held_out_errors, load_folds
+from optimizer.performance.measured import bundled_rows
 from optimizer.performance.observations import Observation, identifier_front, observations
 from optimizer.performance.ranking import cell_correlations
+from optimizer.performance.report import GRID, SERVING, TRAINING, ErrorLine, GridReport, HeldOutLine, Report
 from optimizer.performance.rows import ReadRows, is_serving, predictions, read_rows
+from optimizer.performance.side_tables import side_evidence
+from optimizer.performance.targets import Targets, figures, load_targets
 
-
-@dataclass(frozen=True, slots=True)
-class ErrorLine:
-    """Absolute percentage errors of one metric over the rows of one source and regime, held out by source.
-
-    ``bias``: median of predicted over measured. ``coverage``: share of measured values inside the 80 %
-    interval. ``unpredicted``: rows with a measured value and no prediction, or over capacity.
-    """
-
-    source: str
-    regime: str
-    metric: str
-    rows: int
-    mean_percent: float
-    median_percent: float
-    p90_percent: float
-    bias: float
-    coverage: float
-    unpredicted: int
-    noise_floor_percent: float
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOutLine:
-    """Median errors of a regime, in percent: with all rows fitted, and without the source, the model's
-    family, the GPU of each row. ``coverage`` as in ``ErrorLine``, held out by source."""
-
-    regime: str
-    metric: str
-    rows: int
-    fitted_percent: float
-    by_source_percent: float
-    by_model_percent: float
-    by_gpu_percent: float
-    coverage: float
-    noise_floor_percent: float
-
-
-@dataclass(frozen=True, slots=True)
-class GridReport:
-    """Runs of one model over layouts: right decisions "it fits" of all, and rank correlation of predicted
-    and measured rates within each cell of model and GPU count (``CELL_LEAST`` runs or more)."""
-
-    fit_right: int
-    fit_told: int
-    cells: int
-    spearman_median: float
-    spearman_least: float
-    spearman_above_09: int
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Everything ``broker perf evaluate`` prints."""
-
-    lines: tuple[ErrorLine, ...]
-    held_out: tuple[HeldOutLine, ...]
-    grid: GridReport | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Evidence:
-    """Log errors [O] of fair observations by what was held out, and the intervals' half-widths in log."""
-
-    observed: tuple[Observation, ...]
-    groups: tuple[str, ...]
-    fitted: Array
-    held_out: Mapping[str, Array]
-    spread: Array
+TRAINING_METRICS = frozenset({"step time", "peak memory"})
 
 
 def evaluate_rows(
@@ -96,97 +40,116 @@ def evaluate_rows(
 ) -> Report:
     """Errors of ``rows``; a row whose source was fitted is predicted without it."""
     read = read_rows(rows, calibration, gpus, models)
+    return _report(_evidence(rows, read, calibration, gpus), _grid(rows, read, calibration, gpus))
+
+
+def evaluate_bundled(
+    calibration: Calibration,
+    priors: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> Report:
+    """Errors of every bundled table. ``priors``: the constants before any fit."""
+    rows = bundled_rows()
+    read = read_rows(rows, calibration, gpus, models)
     evidence = _evidence(rows, read, calibration, gpus)
-    lines: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    regimes: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for index, o in enumerate(evidence.observed):
-        lines[o.source, o.regime, o.metric].append(index)
-        regimes[evidence.groups[index], o.metric].append(index)
+    beside = side_evidence(calibration, priors, gpus, models)
+    return _report(evidence.and_also(beside), _grid(rows, read, calibration, gpus))
+
+
+def _report(evidence: Evidence, grid: GridReport | None) -> Report:
+    targets = load_targets()
+    lines: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    regimes: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index, entry in enumerate(evidence.entries):
+        lines[entry.source, entry.regime, entry.metric].append(index)
+        regimes[entry.group, entry.metric].append(index)
+    held_out = tuple(_held_out_line(members, evidence, targets) for members in _ordered(regimes, evidence))
     return Report(
-        tuple(_error_line(key, members, evidence) for key, members in sorted(lines.items())),
-        tuple(_held_out_line(key, members, evidence) for key, members in sorted(regimes.items())),
-        _grid(rows, read, calibration, gpus),
+        tuple(_error_line(members, evidence) for members in _ordered(lines, evidence)),
+        held_out,
+        grid,
+        figures(evidence, held_out, grid, targets),
     )
+
+
+def _ordered(found: Mapping[tuple[str, ...], list[int]], evidence: Evidence) -> Iterable[list[int]]:
+    """Groups of entries by section, as sections first appear, then by name."""
+    sections = list(dict.fromkeys(entry.section for entry in evidence.entries))
+
+    def place(key: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+        return sections.index(evidence.entries[found[key][0]].section), key
+
+    return [found[key] for key in sorted(found, key=place)]
 
 
 def _evidence(
     rows: Sequence[Mapping[str, str]], read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]
-) -> _Evidence:
-    observed = tuple(o for o in observations(rows) if o.fair)
+) -> Evidence:
+    observed = [o for o in observations(rows) if o.fair]
     found = predictions(read, calibration, gpus)
     spread = [found[o.place].spread.get(o.column, np.nan) for o in observed]
-    return _Evidence(
-        observed,
-        tuple(regime_group(o) for o in observed),
-        log_errors(read, observed, calibration, gpus),
-        {kind: held_out_errors(kind, read, observed, calibration, gpus) for kind in (SOURCE, MODEL, GPU)},
+    errors = {kind: held_out_errors(kind, read, observed, calibration, gpus) for kind in (SOURCE, MODEL, GPU)}
+    return Evidence(
+        tuple(Entry(_section(o), o.source, o.regime, regime_group(o), o.metric) for o in observed),
+        {FITTED: log_errors(read, observed, calibration, gpus), **errors},
         np.log1p(as_array(spread)),
     )
 
 
 def regime_group(observation: Observation) -> str:
     """Regimes that are judged together: training by kind of model, serving by kind of load."""
-    if observation.metric in {"step time", "peak memory"}:
+    if observation.metric in TRAINING_METRICS:
         word = observation.regime.split(" ")[0]
         return f"training {'moe' if 'moe' in word else 'grid' if word == 'grid' else 'dense'}"
     return observation.regime
 
 
-def noise_floor_percent(metric: str, group: str) -> float:
-    """What two measurements of the same configuration differ by, in percent."""
-    table = fit_settings()["noise_floor"]
-    kind = "moe" if group.endswith("moe") else "dense"
-    plain = metric.removesuffix(" p95")
-    return 100.0 * float(table.get(f"{metric} {kind}", table.get(plain, 0.0)))
+def _section(observation: Observation) -> str:
+    if observation.metric not in TRAINING_METRICS:
+        return SERVING
+    return GRID if observation.regime.startswith("grid") else TRAINING
 
 
-def _percent(errors: Array) -> Array:
-    """Absolute errors in percent of the measured value."""
-    return 100.0 * np.abs(np.expm1(errors))
-
-
-def _error_line(key: tuple[str, str, str], members: Sequence[int], evidence: _Evidence) -> ErrorLine:
-    errors = evidence.held_out[SOURCE][members]
+def _error_line(members: Sequence[int], evidence: Evidence) -> ErrorLine:
+    entry, errors = evidence.entries[members[0]], evidence.of(SOURCE, members)
     known = np.isfinite(errors)
-    off = _percent(errors[known]) if known.any() else as_array([np.nan])
+    off, fitted = percent(errors), percent(evidence.of(FITTED, members))
     return ErrorLine(
-        source=key[0],
-        regime=key[1],
-        metric=key[2],
+        section=entry.section,
+        source=entry.source,
+        regime=entry.regime,
+        metric=entry.metric,
         rows=int(known.sum()),
         mean_percent=float(np.mean(off)),
         median_percent=float(np.median(off)),
         p90_percent=float(np.percentile(off, 90)),
+        max_percent=float(np.max(off)),
+        fitted_mean_percent=float(np.mean(fitted)),
+        fitted_max_percent=float(np.max(fitted)),
         bias=float(np.exp(np.median(errors[known]))) if known.any() else float("nan"),
-        coverage=_coverage(errors, evidence.spread[members]),
+        coverage=coverage(errors, evidence.spread[members]),
         unpredicted=int((~known).sum()),
-        noise_floor_percent=noise_floor_percent(key[2], evidence.groups[members[0]]),
+        noise_floor_percent=noise_floor_percent(entry.metric, entry.group),
     )
 
 
-def _held_out_line(key: tuple[str, str], members: Sequence[int], evidence: _Evidence) -> HeldOutLine:
-    errors = evidence.held_out[SOURCE][members]
+def _held_out_line(members: Sequence[int], evidence: Evidence, targets: Targets) -> HeldOutLine:
+    entry, errors = evidence.entries[members[0]], evidence.of(SOURCE, members)
+    medians = {name: float(np.median(percent(evidence.of(kind, members)))) for name, kind in COLUMNS.items()}
     return HeldOutLine(
-        regime=key[0],
-        metric=key[1],
+        section=entry.section,
+        regime=entry.group,
+        metric=entry.metric,
         rows=int(np.isfinite(errors).sum()),
-        fitted_percent=_median(evidence.fitted[members]),
-        by_source_percent=_median(errors),
-        by_model_percent=_median(evidence.held_out[MODEL][members]),
-        by_gpu_percent=_median(evidence.held_out[GPU][members]),
-        coverage=_coverage(errors, evidence.spread[members]),
-        noise_floor_percent=noise_floor_percent(key[1], key[0]),
+        fitted_percent=medians["fitted"],
+        by_source_percent=medians["by_source"],
+        by_model_percent=medians["by_model"],
+        by_gpu_percent=medians["by_gpu"],
+        coverage=coverage(errors, evidence.spread[members]),
+        noise_floor_percent=noise_floor_percent(entry.metric, entry.group),
+        targets=targets.limits_of(entry),
     )
-
-
-def _median(errors: Array) -> float:
-    known = errors[np.isfinite(errors)]
-    return float(np.median(_percent(known))) if known.size else float("nan")
-
-
-def _coverage(errors: Array, spread: Array) -> float:
-    known = np.isfinite(errors)
-    return float(np.mean(np.abs(errors[known]) <= spread[known])) if known.any() else float("nan")
 
 
 def _grid(

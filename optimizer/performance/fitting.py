@@ -11,7 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,6 +44,21 @@ class Parameter:
     most: float
 
 
+class Fittable(Protocol):
+    """What a fit needs of a problem: its parameters, and log errors at a shift from the priors."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What may be fitted."""
+
+    @property
+    def priors(self) -> Calibration:
+        """Every constant before the fit."""
+
+    def log_errors(self, shift: Array) -> Array:
+        """log(predicted / measured) [O]."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What is fitted to what; ``priors`` holds every constant before the fit."""
@@ -71,15 +86,26 @@ class Problem:
         calibration = self.priors.with_values(self.values(shift))
         return log_errors(self.read, self.observed, calibration, self.gpus)
 
-    def slopes(self, shift: Array) -> Array:
-        """Change of the log errors with each parameter [O, P], by differences."""
-        base = self.log_errors(shift)
-        slopes = np.empty((base.size, shift.size))
-        for index in range(shift.size):
-            moved = shift.copy()
-            moved[index] += DIFFERENCE
-            slopes[:, index] = (self.log_errors(moved) - base) / DIFFERENCE
-        return slopes
+
+def highest(problem: Fittable) -> Array:
+    """The shift [P] at which each parameter reaches its largest value."""
+    values = as_array([problem.priors.value(p.path) for p in problem.parameters])
+    return np.log(as_array([p.most for p in problem.parameters]) / values)
+
+
+def slopes_at(problem: Fittable, shift: Array) -> Array:
+    """Change of the log errors with each parameter [O, P], by differences.
+
+    Downwards for a parameter at its largest value, above which nothing moves.
+    """
+    base = problem.log_errors(shift)
+    slopes = np.empty((base.size, shift.size))
+    upwards = shift + DIFFERENCE <= highest(problem)
+    for index, move in enumerate(np.where(upwards, DIFFERENCE, -DIFFERENCE)):
+        moved = shift.copy()
+        moved[index] += move
+        slopes[:, index] = (problem.log_errors(moved) - base) / move
+    return slopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +173,18 @@ def weights_of(problem: Problem) -> Weights:
     return Weights(rows, as_array([1.0 / p.spread**2 for p in problem.parameters]))
 
 
-def fit(problem: Problem, weights: Weights) -> tuple[Array, Array]:
+def fit(problem: Fittable, weights: Weights) -> tuple[Array, Array]:
     """Shift [P] of the least regularised loss within ``ROUNDS`` Gauss-Newton steps, and the slopes there."""
     shift = np.zeros(len(problem.parameters))
     errors = problem.log_errors(shift)
-    slopes = problem.slopes(shift)
+    slopes = slopes_at(problem, shift)
     for _ in range(ROUNDS):
         better = _improved(problem, weights, shift, errors, slopes)
         if better is None:
             break
         gain = weights.loss(errors, shift) - weights.loss(better[1], better[0])
         shift, errors = better
-        slopes = problem.slopes(shift)
+        slopes = slopes_at(problem, shift)
         if gain < ENOUGH * weights.loss(errors, shift):
             break
     return shift, slopes
@@ -176,13 +202,13 @@ def refit(problem: Problem, weights: Weights, start: Array, slopes: Array) -> Ar
 
 
 def _improved(
-    problem: Problem, weights: Weights, shift: Array, errors: Array, slopes: Array
+    problem: Fittable, weights: Weights, shift: Array, errors: Array, slopes: Array
 ) -> tuple[Array, Array] | None:
     """One damped step and the errors after it; None where no share of it lowers the loss."""
-    step = _step(weights, shift, errors, slopes)
+    step, most = _step(weights, shift, errors, slopes), highest(problem)
     loss, share = weights.loss(errors, shift), 1.0
     for _ in range(HALVINGS):
-        trial = shift + share * step
+        trial = np.minimum(shift + share * step, most)
         after = problem.log_errors(trial)
         if weights.loss(after, trial) < loss:
             return trial, after

@@ -17,6 +17,8 @@ import numpy as np
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import CONFIG, FITTED, Calibration
+from optimizer.performance.coldstart_rows import cold_starts_table, read_cold_starts
+from optimizer.performance.collective_rows import collectives_table, read_collectives
 from optimizer.performance.fitting import (
     Problem,
     fit,
@@ -27,8 +29,10 @@ from optimizer.performance.fitting import (
     thinned,
     weights_of,
 )
+from optimizer.performance.measured import cold_start_rows, sweep_rows
 from optimizer.performance.observations import Observation, observations
 from optimizer.performance.rows import ReadRows, is_serving, read_rows
+from optimizer.performance.table_fit import fit_table
 
 FOLDS = CONFIG.with_name("performance_folds.json")
 SOURCE, MODEL, GPU = "source", "model", "gpu"
@@ -63,11 +67,16 @@ def fit_all(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> Fitted:
-    """The constants fitted to ``rows``, and every fold's."""
+    """The constants fitted to ``rows``, and every fold's.
+
+    Links, fabrics and cold starts come first, from tables of their own.
+    """
+    values = fit_table(collectives_table(read_collectives(sweep_rows(), gpus, priors), gpus), priors)
+    values |= fit_table(cold_starts_table(read_cold_starts(cold_start_rows())), priors)
+    priors = priors.with_values(values)
     read = read_rows(rows, priors, gpus, models)
     readable = set(read.training) | set(read.serving)
     observed = [o for o in observations(rows) if o.place in readable]
-    values: dict[str, float] = {}
     folds: dict[str, dict[str, dict[str, float]]] = {kind: {} for kind in LEFT_OUT}
     for group in GROUPS:
         serving = group == "serving"

@@ -30,7 +30,9 @@ class Hardware:
     ``peak``: dense datasheet rate, ``gemm``: best measured matrix rate, FLOP/s by number format, 0
     where the GPU lacks it. ``link`` and ``fabric`` rates are bytes/s per GPU in one direction after
     protocol losses (``link_raw``: before). Without a fabric ``nodes_most`` is 1 and the rate next to none.
-    ``link_domain``: ranks that the fast link joins. ``mesh`` 1: the link rate grows with the peers used.
+    ``link_ramp_s``, ``fabric_ramp_s``: what short messages lose (``network.ramped``). ``switch_share``: of
+    the raw link when the switch adds up, 0 where it cannot. ``link_domain``: ranks that the fast link joins.
+    ``mesh`` 1: the link rate grows with the peers used.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
     """
 
@@ -43,12 +45,15 @@ class Hardware:
     link_raw_bytes_per_s: Array
     link_bytes_per_s: Array
     link_start_s: Array
+    link_ramp_s: Array
+    switch_share: Array
     reduce_start_s: Array
     link_domain: Array
     mesh: Array
     fabric_bytes_per_s: Array
     fabric_start_s: Array
     fabric_hop_s: Array
+    fabric_ramp_s: Array
     nodes_most: Array
     vm_slowdown: Array
     serving_slowdown: Array
@@ -144,6 +149,8 @@ def _link(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float]
         "link_raw_bytes_per_s": raw,
         "link_bytes_per_s": raw * network.link_share[link.kind.value],
         "link_start_s": network.link_start_s[link.kind.value],
+        "link_ramp_s": network.link_ramp_s[link.kind.value],
+        "switch_share": network.switch_share.get(spec.arch, 0.0) if link.kind is LinkKind.NVLINK else 0.0,
         "reduce_start_s": calibration.serving.reduce_start_s[link.kind.value],
         "link_domain": max(float(sku.gpus_per_node), wide),
         "mesh": network.mesh_vendors.get(spec.vendor, 0.0),
@@ -167,16 +174,15 @@ def _fabric(sku: Sku, calibration: Calibration) -> dict[str, float]:
             "fabric_bytes_per_s": NO_FABRIC_BYTES_PER_S,
             "fabric_start_s": 0.0,
             "fabric_hop_s": 0.0,
+            "fabric_ramp_s": network.fabric_ramp_s["infiniband"],
             "nodes_most": 1.0,
         }
     kind = fabric.kind.value
+    usable = fabric.measured_gbit_s_per_node or fabric.gbit_s_per_node * network.fabric_share[kind]
     return {
-        "fabric_bytes_per_s": fabric.gbit_s_per_node
-        / 8
-        * 1e9
-        / sku.gpus_per_node
-        * network.fabric_share[kind],
+        "fabric_bytes_per_s": usable / 8 * 1e9 / sku.gpus_per_node,
         "fabric_start_s": network.fabric_start_s[kind],
         "fabric_hop_s": network.fabric_hop_s[kind],
+        "fabric_ramp_s": network.fabric_ramp_s[kind],
         "nodes_most": float(fabric.max_nodes),
     }

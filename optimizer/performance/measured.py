@@ -10,6 +10,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "performance"
 TABLES = ("train_measured.csv.gz", "train_grid.csv.gz", "serving_measured.csv.gz")
+SWEEPS, COLD_STARTS, CACHES = "comm_measured.csv.gz", "coldstart.csv", "kv_capacity.csv"
 
 
 def bundled_rows() -> list[dict[str, str]]:
@@ -17,15 +18,35 @@ def bundled_rows() -> list[dict[str, str]]:
     return [row for name in TABLES for row in table_rows(FOLDER / name)]
 
 
+def sweep_rows() -> list[dict[str, str]]:
+    """The measured collectives, that links and fabrics are fitted to."""
+    return table_rows(FOLDER / SWEEPS)
+
+
+def cold_start_rows() -> list[dict[str, str]]:
+    """The measured phases of engine start-up."""
+    return table_rows(FOLDER / COLD_STARTS)
+
+
+def cache_rows() -> list[dict[str, str]]:
+    """The measured capacities of key-value caches."""
+    return table_rows(FOLDER / CACHES)
+
+
 def table_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of one compressed table."""
-    text = gzip.decompress(path.read_bytes()).decode()
-    return list(csv.DictReader(io.StringIO(text)))
+    """The rows of one table, compressed or not."""
+    return list(csv.DictReader(io.StringIO(table_bytes(path).decode())))
+
+
+def table_bytes(path: Path) -> bytes:
+    """The contents of one table, compressed or not."""
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
 def data_sha256() -> str:
     """SHA-256 over the tables' contents (not their compression), in order."""
     digest = hashlib.sha256()
-    for name in TABLES:
-        digest.update(gzip.decompress((FOLDER / name).read_bytes()))
+    for name in (*TABLES, SWEEPS, COLD_STARTS):
+        digest.update(table_bytes(FOLDER / name))
     return digest.hexdigest()

@@ -26,23 +26,59 @@ def mesh_factor(local: Array, hw: Hardware) -> Array:
 def reduce_scatter_s(size: Array, ranks: Array, inner: Array, hw: Hardware, network: Network) -> Array:
     """Reduce-scatter, or all-gather, of ``size`` bytes over ``ranks``; 0 for one rank.
 
-    Inside: (g−1)/g·P/B_link. Between k domains, all network cards at work: (k−1)/k·P/g/B_fabric. The
-    time lies between the larger and the sum of both (``overlap_of_tiers``). NCCL's rings, [ml-eng].
+    Rings: inside (g−1)/g·P/B_link, between k domains, all network cards at work, (k−1)/k·P/g/B_fabric
+    [ml-eng]. Both rates rise with the message (``ramped``); ``_joined_s`` makes one time of the two.
     """
     local = local_ranks(ranks, inner, hw)
-    domains = ranks / local
-    crosses = domains > 1.0
     inside = (local - 1.0) / local * size * (mesh_factor(local, hw) / hw.link_bytes_per_s)
-    between = crossing_s((domains - 1.0) / domains * size / local, crosses, hw)
+    return _joined_s(inside, size, ranks / local, local, ranks / local - 2.0, hw, network)
+
+
+def all_reduce_s(
+    size: Array, ranks: Array, inner: Array, hw: Hardware, network: Network, in_switch: bool = False
+) -> Array:
+    """All-reduce of ``size`` bytes: a reduce-scatter and an all-gather, started once.
+
+    Between nodes a ring or a tree (2·log₂ k levels), whichever has fewer hops after the first.
+
+    ``in_switch``: a true all-reduce, that NVSwitch may add up itself (NVLS). It then sends (1 + 1/g)·P per
+    GPU at its own share of the link instead of the ring's 2(g−1)/g·P, whichever ends first: it pays from
+    5-6 GPUs on. Sequence-parallel stacks use the two halves, which never run in the switch.
+    """
+    local = local_ranks(ranks, inner, hw)
+    inside = 2.0 * (local - 1.0) / local * size * (mesh_factor(local, hw) / hw.link_bytes_per_s)
+    if in_switch:
+        rate = np.maximum(hw.link_raw_bytes_per_s * hw.switch_share, 1.0)
+        inside = np.minimum(inside, np.where(local > 1.0, (1.0 + 1.0 / local) * size / rate, 0.0))
+    domains = ranks / local
+    hops = np.minimum(domains - 2.0, 2.0 * np.log2(domains) - 2.0)
+    return _joined_s(inside, 2.0 * size, domains, local, hops, hw, network)
+
+
+def ramped(seconds: Array, ramp_s: Array) -> Array:
+    """Time of a message whose bytes alone take ``seconds``: short ones go at half rate or less.
+
+    x + r·x/(x + r): twice x for short messages (protocols that send a flag with every word, few channels),
+    x + r for long ones. Half of the full rate is reached where x = start + r·x/(x + r).
+    """
+    later: Array = seconds + ramp_s * seconds / (seconds + ramp_s)
+    return later
+
+
+def _joined_s(
+    inside: Array, size: Array, domains: Array, local: Array, hops: Array, hw: Hardware, network: Network
+) -> Array:
+    """One time of both tiers: the larger and a share of the smaller (``overlap_of_tiers``), and the starts.
+
+    ``inside``: seconds of the bytes on the link; ``size``: bytes that a domain moves over the fabric.
+    """
+    crosses = domains > 1.0
+    outside = crossing_s((domains - 1.0) / domains * size / local, crosses, hw)
+    inside, between = ramped(inside, hw.link_ramp_s), ramped(outside, hw.fabric_ramp_s)
     larger, smaller = np.maximum(inside, between), np.minimum(inside, between)
     start = np.where(local > 1.0, hw.link_start_s, 0.0)
-    hops = np.where(crosses, hw.fabric_start_s + hw.fabric_hop_s * (domains - 1.0), 0.0)
-    return larger + network.overlap_of_tiers * np.where(crosses, smaller, 0.0) + start + hops
-
-
-def all_reduce_s(size: Array, ranks: Array, inner: Array, hw: Hardware, network: Network) -> Array:
-    """All-reduce of ``size`` bytes: a reduce-scatter and an all-gather, started once."""
-    return reduce_scatter_s(2.0 * size, ranks, inner, hw, network)
+    latency = np.where(crosses, hw.fabric_start_s + hw.fabric_hop_s * np.maximum(hops, 0.0), 0.0)
+    return larger + network.overlap_of_tiers * np.where(crosses, smaller, 0.0) + start + latency
 
 
 def crossing_s(size: Array, crosses: Mask, hw: Hardware) -> Array:

@@ -139,7 +139,8 @@ class ServingCore:
             harness(served),
         )
         dense, experts = weight_bytes(served)
-        start = cold_start_s(dense + experts, replica.gpus, self.calibration.coldstart)
+        depth = served.shapes.layers / replica.pp
+        start = cold_start_s(dense + experts, replica.gpus, self.calibration.coldstart, depth)
         rate = np.where(possible, load.requests_per_s, 0.0)
         return Most(rate, start, cache_tokens(served), limit, load), limit >= 1.0
 

@@ -279,12 +279,12 @@ def _row_fabric(row: Mapping[str, str], per_node: int, nodes: int) -> tuple[Fabr
         return None, ()
     words = row.get("fabric", "").lower()
     kind = next((kind for word, kind in FABRIC_WORDS.items() if word in words), FabricKind.INFINIBAND)
-    rate, notes = number(row, "inter_node_gbps_per_gpu"), ()
-    if rate is None:
-        return Fabric(kind, USUAL_FABRIC_GBIT_S * per_node, nodes), (
-            f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",
-        )
-    return Fabric(kind, rate * per_node, nodes), notes
+    rate, measured = number(row, "inter_node_gbps_per_gpu"), number(row, "inter_node_measured_gbps_per_gpu")
+    got = measured * per_node if measured else None
+    fabric = Fabric(kind, (rate or USUAL_FABRIC_GBIT_S) * per_node, nodes, measured_gbit_s_per_node=got)
+    if rate is not None or measured:
+        return fabric, ()
+    return fabric, (f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",)
 
 
 def _form(text: str) -> Form | None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,14 +10,16 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, load_calibration, load_priors
-from optimizer.performance.evaluate import Report, evaluate_rows
+from optimizer.performance.evaluate import evaluate_rows
 from optimizer.performance.fitting import (
     Parameter,
     Problem,
     fit,
     fit_settings,
+    highest,
     read_parameters,
     refit,
+    slopes_at,
     thinned,
     weights_of,
 )
@@ -33,8 +36,11 @@ from optimizer.performance.folds import (
 from optimizer.performance.measured import bundled_rows, data_sha256
 from optimizer.performance.observations import Observation, observations
 from optimizer.performance.ranking import spearman
+from optimizer.performance.report import Report
 from optimizer.performance.rows import read_rows
 from tests.performance.builders import rows_of
+
+MANY_ROWS = 40
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +95,24 @@ def test_a_known_distortion_is_found_again() -> None:
 def test_a_firm_prior_stays_where_it_is() -> None:
     firm = problem(Parameter("compute.sustained_share", 1e-4, np.inf))
     assert abs(fit(firm, weights_of(firm))[0][0]) < 1e-3
+
+
+def test_a_constant_at_its_largest_value_keeps_its_slope_and_does_not_leave_it() -> None:
+    capped = problem(Parameter("compute.sustained_share", 5.0, load_priors().compute.sustained_share))
+    top = highest(capped)
+    assert top == pytest.approx(0.0)
+    assert np.nanmedian(slopes_at(capped, top)) < -0.1, "more of the peak means less time"
+    faster = replace(capped, observed=tuple(replace(o, measured=o.measured / 2) for o in capped.observed))
+    assert fit(faster, weights_of(faster))[0] <= top
+
+
+@pytest.mark.parametrize("kind", LEFT_OUT)
+def test_a_fold_of_many_rows_is_not_the_full_fit(kind: str) -> None:
+    values = tomllib.loads(FITTED.read_text())["values"]
+    pulled = Counter(fold_name(kind, o) for o in observations(bundled_rows()) if o.fair)
+    for name, fold in load_folds()[kind].items():
+        moved = max(abs(number / values[path] - 1.0) for path, number in fold.items())
+        assert pulled[name] < MANY_ROWS or moved > 1e-3, f"{name} is not held out"
 
 
 def test_rows_that_weigh_nothing_pull_nothing() -> None:

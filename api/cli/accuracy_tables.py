@@ -1,0 +1,152 @@
+"""The tables of the accuracy report, by section: figures beside targets, regimes, sources."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from api.cli.plain_table import PlainTable
+from optimizer.performance.report import (
+    COLLECTIVES,
+    GRID,
+    TRAINING,
+    ErrorLine,
+    Figure,
+    GridReport,
+    HeldOutLine,
+    Report,
+)
+
+OK, MISSED, UNJUDGED = "✓", "✗", " "
+SHORT = {
+    "time per output token": "ITL",
+    "time to first token": "TTFT",
+    "output tokens/s": "tokens/s",
+}
+LEGEND = (
+    "Absolute errors in percent; ✓ or ✗ beside a figure: its target met or missed.",
+    "fitted: all rows fitted; source, model, GPU: predicted without the row's own.",
+    "floor: what two measurements of the same differ by. in 80 %: rows inside the",
+    "80 % interval. ITL: time per output token; TTFT: time to first token.",
+)
+HELD_OUT_WORDS = {"fitted": "nothing", "gpu": "GPU"}
+HELD_OUT_COLUMNS = ("fitted", "by_source", "by_model", "by_gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One heading with its tables; ``sources`` is the longest and printed last, not in documents."""
+
+    title: str
+    tables: tuple[PlainTable, ...]
+    notes: tuple[str, ...]
+    sources: PlainTable
+
+
+def sections(report: Report) -> list[Section]:
+    """In the order of the report's lines; a new regime or metric brings its own rows."""
+    titles = dict.fromkeys(line.section for line in report.held_out)
+    return [_section(title, report) for title in titles]
+
+
+def _section(title: str, report: Report) -> Section:
+    figures = [figure for figure in report.figures if figure.section == title]
+    lines = [line for line in report.held_out if line.section == title]
+    notes = tuple(_grid_notes(report.grid)) if title == GRID and report.grid is not None else ()
+    tables = (*([_figure_table(figures)] if figures else []), *([_held_out_table(lines)] if lines else []))
+    return Section(title, tables, notes, source_table(line for line in report.lines if line.section == title))
+
+
+def _figure_table(figures: Iterable[Figure]) -> PlainTable:
+    rows = tuple(
+        (
+            figure.name,
+            HELD_OUT_WORDS.get(figure.held_out, figure.held_out),
+            figure.statistic.replace("_", " "),
+            str(figure.rows),
+            f"{_figure(figure.value, whole=figure.unit != '%')} {figure.unit}",
+            figure.limit,
+            _floor(figure.noise_floor_percent),
+            "–" if figure.met is None else "ok" if figure.met else "missed",
+        )
+        for figure in figures
+    )
+    return PlainTable(("figure", "held out", "of", "rows", "is", "target", "floor", ""), rows, 3)
+
+
+def _held_out_table(lines: Iterable[HeldOutLine]) -> PlainTable:
+    headers = ("regime", "metric", "rows", "fitted", "source", "model", "GPU", "floor", "in 80 %", "targets")
+    return PlainTable(headers, tuple(_held_out_row(line) for line in lines), 2)
+
+
+def _held_out_row(line: HeldOutLine) -> tuple[str, ...]:
+    values = (line.fitted_percent, line.by_source_percent, line.by_model_percent, line.by_gpu_percent)
+    marked = (
+        _figure(value) + _mark(value, line.targets.get(name))
+        for name, value in zip(HELD_OUT_COLUMNS, values, strict=True)
+    )
+    limits = "/".join(f"{line.targets[name]:g}" for name in HELD_OUT_COLUMNS if name in line.targets)
+    return (
+        line.regime.removeprefix(f"{TRAINING.lower()} ").removeprefix(f"{COLLECTIVES.lower()} "),
+        _short(line.metric),
+        str(line.rows),
+        *marked,
+        _floor(line.noise_floor_percent),
+        _share(line.coverage),
+        limits,
+    )
+
+
+def source_table(lines: Iterable[ErrorLine]) -> PlainTable:
+    """Every source of a section, predicted by constants fitted without it."""
+    headers = ("source", "regime", "metric", "rows", "median", "mean", "90 %", "bias", "in 80 %", "unread")
+    rows = tuple(
+        (
+            line.source,
+            line.regime,
+            _short(line.metric),
+            str(line.rows),
+            _figure(line.median_percent),
+            _figure(line.mean_percent),
+            _figure(line.p90_percent),
+            "–" if math.isnan(line.bias) else f"{line.bias:.2f}",
+            _share(line.coverage),
+            str(line.unpredicted) if line.unpredicted else "",
+        )
+        for line in lines
+    )
+    return PlainTable(headers, rows, 3)
+
+
+def _grid_notes(grid: GridReport) -> Iterator[str]:
+    yield (
+        f"Rank correlation of predicted and measured rates within {grid.cells} cells of model and GPU count: "
+        f"median {grid.spearman_median:.2f}, least {grid.spearman_least:.2f}."
+    )
+
+
+def _short(metric: str) -> str:
+    for name, short in SHORT.items():
+        metric = metric.replace(name, short)
+    return metric
+
+
+def _figure(value: float, whole: bool = False) -> str:
+    if math.isnan(value):
+        return "–"
+    return f"{value:.0f}" if whole or value >= 100 else f"{value:.1f}"
+
+
+def _mark(value: float, limit: float | None) -> str:
+    if limit is None or math.isnan(value):
+        return UNJUDGED
+    return OK if value <= limit else MISSED
+
+
+def _floor(value: float) -> str:
+    return f"{value:.1f}" if value else "–"
+
+
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.0f}"

@@ -1,0 +1,98 @@
+"""What ``broker perf evaluate`` has to say: lines of errors, the grid, and figures beside their targets.
+
+Errors are absolute, in percent of the measured value. A line belongs to a section; sections appear in the
+order in which their first line does, so that a new regime or metric shows without further ado.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+TRAINING, SERVING, GRID = "Training", "Serving", "Grid"
+COLLECTIVES, COLD_START, CACHE = "Collectives", "Cold start", "KV cache"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """Errors of one metric over the rows of one source and regime, held out by source.
+
+    ``bias``: median of predicted over measured. ``coverage``: share of measured values inside the 80 %
+    interval. ``unpredicted``: rows with a measured value and no prediction, or over capacity.
+    ``fitted_*``: the same with the source's own rows in the fit.
+    """
+
+    section: str
+    source: str
+    regime: str
+    metric: str
+    rows: int
+    mean_percent: float
+    median_percent: float
+    p90_percent: float
+    max_percent: float
+    fitted_mean_percent: float
+    fitted_max_percent: float
+    bias: float
+    coverage: float
+    unpredicted: int
+    noise_floor_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutLine:
+    """Median errors of a regime: with all rows fitted, and without the source, the model's family, the GPU of
+    each row; nan where nobody held that out. ``coverage`` as in ``ErrorLine``, held out by source.
+    ``targets``: limits of these columns by name, ``by_source`` for one."""
+
+    section: str
+    regime: str
+    metric: str
+    rows: int
+    fitted_percent: float
+    by_source_percent: float
+    by_model_percent: float
+    by_gpu_percent: float
+    coverage: float
+    noise_floor_percent: float
+    targets: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GridReport:
+    """Runs of one model over layouts: right decisions "it fits" of all, and rank correlation of predicted
+    and measured rates within each cell of model and GPU count (``CELL_LEAST`` runs or more)."""
+
+    fit_right: int
+    fit_told: int
+    cells: int
+    spearman_median: float
+    spearman_least: float
+    spearman_above_09: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure beside its target. ``held_out``: what the prediction had not seen. ``value`` and ``limit``
+    in ``unit``; ``met`` None where nothing was measured."""
+
+    section: str
+    name: str
+    held_out: str
+    statistic: str
+    rows: int
+    value: float
+    limit: str
+    unit: str
+    met: bool | None
+    noise_floor_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything ``broker perf evaluate`` prints."""
+
+    lines: tuple[ErrorLine, ...]
+    held_out: tuple[HeldOutLine, ...]
+    grid: GridReport | None
+    figures: tuple[Figure, ...] = ()

@@ -1,0 +1,64 @@
+"""Evidence from the small tables beside training and serving: collectives, cold starts, cache capacities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from broker.domain.model_shape import GpuSpec, ModelShape
+from optimizer.performance.arrays import as_array
+from optimizer.performance.cache_rows import cache_ratios
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.coldstart_rows import cold_starts_table, read_cold_starts
+from optimizer.performance.collective_rows import CollectiveRow, collectives_table, read_collectives
+from optimizer.performance.evidence import FITTED, Entry, Evidence
+from optimizer.performance.folds import SOURCE
+from optimizer.performance.measured import cache_rows, cold_start_rows, sweep_rows
+from optimizer.performance.report import CACHE, COLD_START, COLLECTIVES
+from optimizer.performance.table_fit import Row, Table, fit_table, held_out_by_source, interval_of_others
+
+SHARE = 0.8
+
+
+def side_evidence(
+    calibration: Calibration,
+    priors: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> Evidence:
+    """All three tables. ``priors``: the constants before any fit, from which the folds start."""
+    collectives = collectives_table(read_collectives(sweep_rows(), gpus, priors), gpus)
+    starts = cold_starts_table(read_cold_starts(cold_start_rows()))
+    started = [Entry(COLD_START, row.source, "cold start", "cold start", row.phase) for row in starts.rows]
+    return (
+        _of_table(collectives, [_collective(row) for row in collectives.rows], priors)
+        .and_also(_of_table(starts, started, priors))
+        .and_also(_caches(calibration, gpus, models))
+    )
+
+
+def _collective(row: CollectiveRow) -> Entry:
+    size = "≥16 MB" if row.large else "<16 MB"
+    system = row.system.split(" (")[0]
+    return Entry(COLLECTIVES, row.source, f"{system} {size}", f"collectives {size}", row.operation)
+
+
+def _of_table(table: Table[Row], entries: Sequence[Entry], priors: Calibration) -> Evidence:
+    held_out = held_out_by_source(table, priors)
+    groups = [entry.group for entry in entries]
+    return Evidence(
+        tuple(entries),
+        {FITTED: table.errors(priors.with_values(fit_table(table, priors))), SOURCE: held_out},
+        interval_of_others(table.rows, groups, held_out, SHARE),
+    )
+
+
+def _caches(
+    calibration: Calibration, gpus: Mapping[str, GpuSpec], models: Mapping[str, ModelShape]
+) -> Evidence:
+    """Nothing is fitted to cache capacities, so each is held out as it stands."""
+    errors = np.log(as_array(cache_ratios(cache_rows(), calibration, gpus, models)))
+    entries = tuple(Entry(CACHE, "vLLM 0.15.1 logs", CACHE, CACHE, "tokens") for _ in errors)
+    spread = np.full(errors.size, np.log1p(calibration.intervals.kv))
+    return Evidence(entries, {FITTED: errors, SOURCE: errors}, spread)

@@ -1,0 +1,80 @@
+"""The accuracy report: in a terminal, as Markdown, and as the document holds it."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from api.cli.accuracy_view import markdown_report, print_report
+from api.cli.plain_table import PlainTable, markdown_lines, text_lines
+from broker.catalogue import load_gpus, load_models
+from optimizer.performance.calibration import load_calibration, load_priors
+from optimizer.performance.evaluate import evaluate_bundled
+from optimizer.performance.report import HeldOutLine, Report
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "performance-model.md"
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return evaluate_bundled(load_calibration(), load_priors(), load_gpus(), load_models())
+
+
+def printed(report: Report, width: int) -> list[str]:
+    out = io.StringIO()
+    print_report(Console(file=out, width=width, no_color=True), report)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_no_line_is_wider_than_the_terminal(report: Report, width: int) -> None:
+    lines = printed(report, width)
+    assert max(map(len, lines)) <= width
+    (itl,) = [line for line in lines if line.startswith("closed_loop C≤8 ") and " ITL " in line]
+    assert itl.endswith("10/15/18")
+
+
+def test_every_section_is_there_in_its_order(report: Report) -> None:
+    lines = printed(report, 100)
+    titles = ["Training", "Grid", "Serving", "Collectives", "Cold start", "KV cache"]
+    places = [lines.index(title) for title in titles]
+    assert places == sorted(places)
+    assert any(line.endswith(("ok", "missed")) for line in lines)
+
+
+def test_a_new_regime_and_metric_show_by_themselves(report: Report) -> None:
+    new = HeldOutLine(
+        "Serving", "hybrid", "TTFT p99/p50", 7, 1.0, 2.0, 3.0, 4.0, 0.8, 0.0, {"by_source": 1.5}
+    )
+    lines = printed(replace(report, held_out=(*report.held_out, new)), 80)
+    (line,) = [line for line in lines if line.startswith("hybrid")]
+    assert re.search(r"TTFT p99/p50 +7 +1\.0 +2\.0✗ +3\.0 +4\.0 +– +80 +1\.5$", line)
+
+
+def test_names_are_cut_and_figures_never() -> None:
+    table = PlainTable(("name", "n"), (("a" * 50, "12345"), ("b", "1")), 1)
+    lines = text_lines(table, 30)
+    assert lines[2].endswith("… 12345")
+    assert max(map(len, lines)) == 30
+    assert markdown_lines(table)[1] == "| --- | ---: |"
+
+
+def tables_of(text: str) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """Each table's header, and the names of its rows: cells without a figure in them."""
+    found: list[tuple[str, list[tuple[str, ...]]]] = []
+    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        header, rule, *rows = block.splitlines()
+        words = rule.split("|")[1:-1].count(" --- ")
+        names = [tuple(cell.strip() for cell in row.split("|")[1 : 1 + words]) for row in rows]
+        found.append((header, names))
+    return found
+
+
+def test_the_document_holds_the_tables_that_the_command_prints(report: Report) -> None:
+    part = DOCUMENT.read_text().split("\n## Errors", 1)[1].split("\n## ", 1)[0]
+    assert tables_of(part + "\n") == tables_of(markdown_report(report)), "make errors prints them"

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from optimizer.performance.arrays import as_array
+from optimizer.performance.evidence import Entry, Evidence, percent
+from optimizer.performance.report import GridReport
+from optimizer.performance.targets import figures, load_targets, parse_targets
+
+ITL = "time per output token"
+
+
+def evidence(*entries: tuple[str, str, str, float]) -> Evidence:
+    """Source, regime, metric and error in percent."""
+    made = tuple(Entry("Serving", s, regime, regime, metric) for s, regime, metric, _ in entries)
+    errors = np.log1p(as_array([error / 100 for *_, error in entries]))
+    return Evidence(made, {"fitted": errors / 2, "source": errors}, np.full(len(made), 0.5))
+
+
+def test_a_figure_stands_beside_each_limit_that_was_measured() -> None:
+    found = figures(
+        evidence(("a", "static_batch", ITL, 4.0), ("b", "static_batch", ITL, 30.0), ("b", "x", ITL, 90.0)),
+        (),
+        None,
+        load_targets(),
+    )
+    (line,) = found
+    assert (line.held_out, line.rows, line.limit, line.met) == ("source", 2, "≤ 10", False)
+    assert line.value == pytest.approx(17.0)
+
+
+def test_means_of_sources_are_counted() -> None:
+    target = {"name": "m", "regimes": ["r*"], "metric": ITL, "statistic": "source_means", "by_source": 12.0}
+    targets = replace(load_targets(), errors=parse_targets({**LIMITS, "target": [target]}).errors)
+    rows = evidence(("a", "r1", ITL, 10.0), ("a", "r2", ITL, 12.0), ("b", "r1", ITL, 20.0))
+    (line,) = figures(rows, (), None, targets)
+    assert (line.value, line.unit, line.met) == (1.0, "of 2", False)
+
+
+LIMITS = {"coverage": [75, 85], "coverage_rows": 20, "spearman": 0.9, "fit_decisions": 93.0}
+
+
+@pytest.mark.parametrize("odd", [{}, {"by_source": 5.0, "statistic": "mode"}])
+def test_a_target_without_a_limit_or_with_an_odd_statistic_is_refused(odd: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="'t'"):
+        parse_targets({**LIMITS, "target": [{"name": "t", "regimes": ["*"], "metric": "*", **odd}]})
+
+
+def test_the_grid_has_targets_of_its_own() -> None:
+    grid = GridReport(
+        fit_right=94, fit_told=100, cells=4, spearman_median=0.9, spearman_least=0.5, spearman_above_09=3
+    )
+    fit, ranks = figures(evidence(), (), grid, load_targets())
+    assert (fit.value, fit.met) == (94.0, True)
+    assert (ranks.value, ranks.unit, ranks.met) == (3.0, "of 4", False)
+
+
+def test_what_nobody_held_out_is_no_figure() -> None:
+    both = evidence(("a", "r", ITL, 4.0)).and_also(
+        Evidence((Entry("KV cache", "s", "k", "k", "tokens"),), {"fitted": as_array([0.1])}, as_array([0.2]))
+    )
+    assert np.isnan(both.of("source", [1])).all()
+    assert np.isnan(both.of("model", [0, 1])).all()
+    assert np.isnan(percent(both.of("model", [0]))).all()
