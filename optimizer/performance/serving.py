@@ -120,10 +120,13 @@ def cache_bytes_per_token(served: ServedModel) -> Array:
 def cache_tokens(served: ServedModel) -> Array:
     """Tokens that the replica can cache; 0 or less where the weights leave no room.
 
-    (share·memory − workspace − weights) / bytes per token, as vLLM counts blocks [blis].
+    cache share·(memory share·memory − workspace − weights) / bytes per token: vLLM takes a share of the card
+    and fills it [blis], TensorRT-LLM a share of what the weights leave [trt].
     """
-    room = served.rates.memory_share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
-    return (room - weight_bytes_per_gpu(served)) / cache_bytes_per_token(served) * served.replica.dp
+    engine = served.engine
+    room = engine.memory_share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
+    left = engine.cache_share * (room - weight_bytes_per_gpu(served))
+    return left / cache_bytes_per_token(served) * served.replica.dp
 
 
 def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) -> Array:

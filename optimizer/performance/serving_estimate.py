@@ -119,6 +119,7 @@ class ServingCore:
 
     def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
         self.gpus, self.calibration = gpus, calibration
+        self.engine = calibration.engines[calibration.default_engine]
 
     def most(
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
@@ -204,7 +205,7 @@ class ServingCore:
             "ttft_p95_ms": 1e3 * float(np.minimum(load.ttft_p95_s[0], objective.ttft_p95_s)),
             "itl_p95_ms": 1e3 * float(np.minimum(load.itl_p95_s[0], objective.itl_p95_s)),
             "tokens_per_s": tokens_per_s,
-            "memory_gb_per_gpu": self.calibration.serving.memory_share * float(hw.memory_bytes[0]) / 1e9,
+            "memory_gb_per_gpu": self.engine.memory_share * float(hw.memory_bytes[0]) / 1e9,
             "kv_tokens": max(float(np.floor(most.cache_tokens[0])), 0.0),
             "usd_per_million_tokens": usd / (3600.0 * tokens_per_s) * 1e6,
             "cold_start_s": float(most.cold_start_s[0]),
