@@ -129,10 +129,10 @@ class ServingRates:
 
     hbm_share_weights: float
     hbm_share_kv: float
-    prefill_share: float
-    prefill_share_moe: float
+    product_share: float
+    moe_share: float
     tokens_half: float
-    tokens_half_moe: float
+    width_half: float
     decode_attention_share: float
     roofline_norm: float
     host_norm: float

@@ -64,6 +64,7 @@ class ServingRow:
     tp: int
     pp: int
     dp: int
+    ep: int
     copies: float
     dense: str
     experts: str
@@ -109,6 +110,7 @@ def read_row(
         tp=tp,
         pp=pp,
         dp=dp,
+        ep=int(number(row, "ep") or 1),
         copies=copies,
         dense=dense,
         experts=experts,
@@ -234,7 +236,7 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     kinds = list(dict.fromkeys(row.sku for row in rows))
     place = {kind: index for index, kind in enumerate(kinds)}
     hw = build_hardware(kinds, gpus, calibration).take(np.asarray([place[row.sku] for row in rows]))
-    replica = Replica(*(as_array([getattr(row, name) for row in rows]) for name in ("tp", "pp", "dp")))
+    replica = Replica(*(as_array([getattr(row, name) for row in rows]) for name in ("tp", "pp", "dp", "ep")))
     form = Format(rows[0].dense, rows[0].experts, as_array([r.kv_bytes for r in rows]), rows[0].products)
     shapes = stack_shapes([row.model for row in rows])
     return ServedModel(shapes, form, replica, hw, calibration, rows[0].engine)
