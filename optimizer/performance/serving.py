@@ -190,11 +190,12 @@ def _layer_products_s(served: ServedModel, tokens: Array, together: Array) -> Ar
     """
     shapes, replica = served.shapes, served.replica
     dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
-    touched = experts_touched(shapes, together * replica.dp) / np.maximum(shapes.active_experts, 1.0)
+    gathered = together * replica.dp
+    touched = experts_touched(shapes, gathered) / np.maximum(shapes.active_experts, 1.0)
     split = replica.tp / np.minimum(replica.ep, replica.tp)
     experts = shapes.expert_layer_params * _narrow(served, shapes.expert_ffn / split)
     unfilled = filling_tokens(served, together) / together
-    unfilled_experts = filling_tokens(served, together, np.maximum(touched, 1.0)) / together
+    unfilled_experts = filling_tokens(served, gathered, np.maximum(touched, 1.0)) / gathered
     work = dense * unfilled + experts * unfilled_experts / served.rates.moe_share
     return 2.0 * tokens * shapes.layers * work / product_rate(served)
 

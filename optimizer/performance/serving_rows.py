@@ -49,6 +49,7 @@ WEIGHT_WORDS = {
     "int8": "int8",
     "int8-w8a16": "int8",
 }
+ATTENTION_DP = "attention-dp"
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
@@ -102,7 +103,7 @@ def read_row(
         raise Unreadable(f"weight precision {row.get('weight_precision', '')!r} is not known")
     experts = WEIGHT_WORDS.get(row.get("moe_precision", "").strip().lower(), dense)
     total = number(row, "gpus") or 1.0
-    tp, pp, dp, copies = _degrees(row, int(total))
+    tp, pp, dp, copies = _degrees(row, int(total), model.is_moe)
     engine = calibration.engine_of(row.get("source", ""), row.get("engine", ""))
     return ServingRow(
         model=model,
@@ -110,7 +111,7 @@ def read_row(
         tp=tp,
         pp=pp,
         dp=dp,
-        ep=int(number(row, "ep") or 1),
+        ep=max(int(number(row, "ep") or 1), dp),
         copies=copies,
         dense=dense,
         experts=experts,
@@ -137,12 +138,17 @@ def _cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec)
     return 1.0 if small and dense in {"fp8", "fp4"} else 2.0
 
 
-def _degrees(row: Mapping[str, str], total: int) -> tuple[int, int, int, float]:
-    """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all."""
+def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, int, float]:
+    """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all.
+
+    Where the notes of a mixture of experts say that attention ran data-parallel, its tensor ranks did.
+    """
     tp, pp = int(number(row, "tp") or 0), int(number(row, "pp") or 1)
     dp = int(number(row, "dp") or 1)
     if not tp:
         return max(1, total // (pp * dp)), pp, dp, 1.0
+    if moe and ATTENTION_DP in row.get("notes", "").lower() and dp == 1:
+        tp, dp = 1, tp
     return tp, pp, dp, max(1.0, total / (tp * pp * dp))
 
 
