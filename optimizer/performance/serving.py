@@ -262,12 +262,16 @@ def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
 
 
 def _reduce_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
-    """Two all-reduces a layer of tokens·h·2 bytes over tp ranks: their starts, their bytes; none for one."""
-    tp, hw, rates = served.replica.tp, served.hw, served.rates
-    size = 2.0 * tokens * served.shapes.hidden
-    moved = 2.0 * (tp - 1.0) / tp * size / (hw.link_raw_bytes_per_s * rates.reduce_share)
-    times = 2.0 * served.shapes.layers
-    return times * hw.reduce_start_s * np.log2(tp) + np.zeros_like(moved), times * moved
+    """Starts and bytes of two all-reduces a layer of tokens·h·2 bytes over tp ranks, and the bytes of
+    dispatch and combine between dp ranks: 4·h for each other rank that has an expert of a token."""
+    tp, dp, hw, shapes = served.replica.tp, served.replica.dp, served.hw, served.shapes
+    rate = hw.link_raw_bytes_per_s * served.rates.reduce_share
+    moved = 2.0 * (tp - 1.0) / tp * 2.0 * tokens * shapes.hidden / rate
+    others = (dp - 1.0) * (1.0 - np.power(1.0 - 1.0 / dp, shapes.active_experts))
+    sent = 4.0 * tokens * shapes.hidden * others / rate
+    times = 2.0 * shapes.layers
+    start = times * hw.reduce_start_s * np.log2(tp) + np.zeros_like(moved)
+    return start, times * moved + shapes.moe_layers * sent
 
 
 def wide_best(hw: Hardware) -> Array:
