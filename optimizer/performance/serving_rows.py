@@ -50,6 +50,7 @@ WEIGHT_WORDS = {
     "int8-w8a16": "int8",
 }
 ATTENTION_DP = "attention-dp"
+LAYER_SPLIT = ("llama.cpp", "exllama")
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
@@ -141,12 +142,15 @@ def _cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec)
 def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, int, float]:
     """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all.
 
-    Where the notes of a mixture of experts say that attention ran data-parallel, its tensor ranks did.
+    llama.cpp and ExLlama split layers over GPUs, which take turns. Where the notes of a mixture of experts say that
+    attention ran data-parallel, its tensor ranks did.
     """
     tp, pp = int(number(row, "tp") or 0), int(number(row, "pp") or 1)
     dp = int(number(row, "dp") or 1)
     if not tp:
         return max(1, total // (pp * dp)), pp, dp, 1.0
+    if any(word in row.get("engine", "").lower() for word in LAYER_SPLIT):
+        tp, pp = 1, tp * pp
     if moe and ATTENTION_DP in row.get("notes", "").lower() and dp == 1:
         tp, dp = 1, tp
     return tp, pp, dp, max(1.0, total / (tp * pp * dp))
