@@ -14,6 +14,7 @@ from optimizer.performance.arrays import Array, as_array, smooth_max
 from optimizer.performance.calibration import Calibration, Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.shapes import Shapes, seen_context
+from optimizer.performance.speculation import Speculation
 
 REFERENCE_BALANCE = 989e12 / 3.35e12
 
@@ -73,6 +74,7 @@ class ServedModel:
     hw: Hardware
     calibration: Calibration
     engine_class: str | None = None
+    speculation: Speculation | None = None
 
     @property
     def engine(self) -> Engine:
@@ -147,18 +149,42 @@ def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) 
 def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep:
     """A step of ``batch`` sequences at mean ``context`` tokens.
 
+    With speculation the time for each token kept: the step that verifies all drafted tokens and the drafts,
+    over the tokens that it yields.
+    """
+    speculation = served.speculation
+    if speculation is None:
+        return _step(served, batch, context, as_array(1.0))
+    verify = _step(served, batch, context, 1.0 + speculation.drafted)
+    plain = _step(served, batch, context, as_array(1.0)).total
+    draft = speculation.drafted * speculation.draft_share * plain
+    kept = speculation.tokens_per_step
+    return DecodeStep(
+        (verify.total + draft) / kept,
+        verify.weights / kept,
+        verify.cache / kept,
+        verify.compute / kept,
+        verify.links / kept,
+        (verify.overhead + draft) / kept,
+    )
+
+
+def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> DecodeStep:
+    """A step in which each sequence asks for ``queries`` tokens.
+
     Roofline of bytes and products (p-norm), bookkeeping of sequences partly beside it, then launches and
-    all-reduces. Pipelined replicas pass
-    pp batches in turn, so that a sequence meets the whole model at batch/pp.
+    all-reduces. Pipelined replicas pass pp batches in turn, so that a sequence meets the whole model at
+    batch/pp. Drafted tokens of a sequence read its cache once.
     """
     shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
     here = np.maximum(batch / replica.pp, 1.0)
     mine = np.maximum(here / replica.dp, 1.0)
-    weights = _weight_read_s(served, here)
+    weights = _weight_read_s(served, here * queries)
     cached = seen_context(shapes, context) * cache_bytes_per_token(served) * replica.pp
     cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
-    compute = _decode_products_s(served, here / replica.dp, mine * seen_context(shapes, context))
-    start, moved = _reduce_s(served, mine)
+    tokens, keys = here * queries / replica.dp, mine * queries * seen_context(shapes, context)
+    compute = _decode_products_s(served, tokens, keys)
+    start, moved = _reduce_s(served, mine * queries)
     overhead = launch_s(served) + (replica.pp - 1.0) * rates.pipeline_hop_s
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
@@ -174,7 +200,13 @@ def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array
     shapes, rates = served.shapes, served.rates
     tokens = np.maximum(tokens, 1.0 / served.replica.dp)
     head = 2.0 * shapes.head_params * filling_tokens(served, tokens) / product_rate(served)
-    attention = 4.0 * keys * shapes.decode_width * shapes.layers / (wide_best(served.hw) * rates.decode_attention_share)
+    attention = (
+        4.0
+        * keys
+        * shapes.decode_width
+        * shapes.layers
+        / (wide_best(served.hw) * rates.decode_attention_share)
+    )
     return (_layer_products_s(served, tokens, tokens) + head + attention) / served.replica.tp
 
 
@@ -231,7 +263,9 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
     seen = seen_context(shapes, input_tokens)
     quadratic = 2.0 * input_tokens * seen * shapes.attention_width * shapes.layers
-    rest = 2.0 * shapes.head_params / product_rate(served) + quadratic / (wide_best(served.hw) * rates.product_share)
+    rest = 2.0 * shapes.head_params / product_rate(served) + quadratic / (
+        wide_best(served.hw) * rates.product_share
+    )
     factor = served.engine.prefill / replica.tp
     full = np.maximum(input_tokens, rates.prefill_tokens_most)
     compute = (_layer_products_s(served, input_tokens, input_tokens) + rest) * factor

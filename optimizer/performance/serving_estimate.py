@@ -27,6 +27,7 @@ from optimizer.performance.queueing import (
 )
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, weight_bytes
 from optimizer.performance.shapes import build_shape
+from optimizer.performance.speculation import Speculation
 
 TENSOR = (1, 2, 4, 8)
 PIPELINE = (1, 2, 4)
@@ -115,10 +116,15 @@ def measurement_for(workload: Serving | Batch, gpu: str, gpus: int) -> float | N
 
 
 class ServingCore:
-    """Serving physics bound to a GPU table and constants."""
+    """Serving physics bound to a GPU table and constants; plain decoding unless ``speculation`` is given."""
 
-    def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
-        self.gpus, self.calibration = gpus, calibration
+    def __init__(
+        self,
+        gpus: Mapping[str, GpuSpec],
+        calibration: Calibration,
+        speculation: Speculation | None = None,
+    ) -> None:
+        self.gpus, self.calibration, self.speculation = gpus, calibration, speculation
         self.engine = calibration.engines[calibration.default_engine]
 
     def most(
@@ -148,7 +154,8 @@ class ServingCore:
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
     ) -> ServedModel:
         shapes = build_shape(workload.model)
-        return ServedModel(shapes, format_of(precision, self.calibration), replica, hw, self.calibration)
+        form = format_of(precision, self.calibration)
+        return ServedModel(shapes, form, replica, hw, self.calibration, speculation=self.speculation)
 
     def estimate(
         self,

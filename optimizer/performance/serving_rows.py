@@ -142,8 +142,8 @@ def _cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec)
 def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, int, float]:
     """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all.
 
-    llama.cpp and ExLlama split layers over GPUs, which take turns. Where the notes of a mixture of experts say that
-    attention ran data-parallel, its tensor ranks did.
+    llama.cpp and ExLlama split layers over GPUs, which take turns. Where the notes of a mixture of experts
+    say that attention ran data-parallel, its tensor ranks did.
     """
     tp, pp = int(number(row, "tp") or 0), int(number(row, "pp") or 1)
     dp = int(number(row, "dp") or 1)
