@@ -152,10 +152,10 @@ class ServingRates:
 
     hbm_share_weights: float
     hbm_share_kv: float
-    prefill_share: float
-    prefill_share_moe: float
+    product_share: float
+    moe_share: float
     tokens_half: float
-    tokens_half_moe: float
+    width_half: float
     decode_attention_share: float
     roofline_norm: float
     host_norm: float
@@ -168,7 +168,6 @@ class ServingRates:
     reduce_share: float
     pipeline_hop_s: float
     vendor_slowdown: Table
-    memory_share: float
     workspace_gib: float
     weight_bytes: Table
     read_share: Table
@@ -188,6 +187,8 @@ class Engine:
     ``overhead`` on launches and host time, ``busy`` on decode's roofline, ``prefill`` on prompts.
     ``harness_s``: from the client's request to the first step. ``batch_most``: sequences in flight at
     most when latency does not matter; ``kept_output``: share of an answer that holds cache from its start.
+    ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
+    weights and workspace are in.
     """
 
     overhead: float
@@ -196,6 +197,8 @@ class Engine:
     harness_s: float
     batch_most: float
     kept_output: float
+    memory_share: float
+    cache_share: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ tp × pp × dp GPUs; dp ranks (attention data parallelism) share the experts but
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from optimizer.performance.arrays import Array, as_array, smooth_max
 from optimizer.performance.calibration import Calibration, Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.shapes import Shapes, seen_context
+from optimizer.performance.speculation import Speculation
 
 REFERENCE_BALANCE = 989e12 / 3.35e12
 
@@ -30,11 +31,12 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Degrees of one model copy, one entry a case."""
+    """Degrees of one model copy, one entry a case; ``ep`` of the tensor ranks hold whole experts."""
 
     tp: Array
     pp: Array
     dp: Array
+    ep: Array = field(default_factory=lambda: as_array(1.0))
 
     @property
     def gpus(self) -> Array:
@@ -72,6 +74,7 @@ class ServedModel:
     hw: Hardware
     calibration: Calibration
     engine_class: str | None = None
+    speculation: Speculation | None = None
 
     @property
     def engine(self) -> Engine:
@@ -91,6 +94,12 @@ class ServedModel:
             return wide
         own = self.hw.peak[self.number_format.products]
         return np.where(own > 0, own, wide)
+
+    @property
+    def product_best(self) -> Array:
+        """The best measured rate of the products' format, or of 16 bit where the GPU lacks it, FLOP/s."""
+        own = self.hw.gemm[self.number_format.products]
+        return np.where(own > 0, own, wide_best(self.hw))
 
 
 def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
@@ -120,10 +129,13 @@ def cache_bytes_per_token(served: ServedModel) -> Array:
 def cache_tokens(served: ServedModel) -> Array:
     """Tokens that the replica can cache; 0 or less where the weights leave no room.
 
-    (share·memory − workspace − weights) / bytes per token, as vLLM counts blocks [blis].
+    cache share·(memory share·memory − workspace − weights) / bytes per token: vLLM takes a share of the card
+    and fills it [blis], TensorRT-LLM a share of what the weights leave [trt].
     """
-    room = served.rates.memory_share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
-    return (room - weight_bytes_per_gpu(served)) / cache_bytes_per_token(served) * served.replica.dp
+    engine = served.engine
+    room = engine.memory_share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
+    left = engine.cache_share * (room - weight_bytes_per_gpu(served))
+    return left / cache_bytes_per_token(served) * served.replica.dp
 
 
 def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) -> Array:
@@ -137,18 +149,42 @@ def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) 
 def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep:
     """A step of ``batch`` sequences at mean ``context`` tokens.
 
+    With speculation the time for each token kept: the step that verifies all drafted tokens and the drafts,
+    over the tokens that it yields.
+    """
+    speculation = served.speculation
+    if speculation is None:
+        return _step(served, batch, context, as_array(1.0))
+    verify = _step(served, batch, context, 1.0 + speculation.drafted)
+    plain = _step(served, batch, context, as_array(1.0)).total
+    draft = speculation.drafted * speculation.draft_share * plain
+    kept = speculation.tokens_per_step
+    return DecodeStep(
+        (verify.total + draft) / kept,
+        verify.weights / kept,
+        verify.cache / kept,
+        verify.compute / kept,
+        verify.links / kept,
+        (verify.overhead + draft) / kept,
+    )
+
+
+def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> DecodeStep:
+    """A step in which each sequence asks for ``queries`` tokens.
+
     Roofline of bytes and products (p-norm), bookkeeping of sequences partly beside it, then launches and
-    all-reduces. Pipelined replicas pass
-    pp batches in turn, so that a sequence meets the whole model at batch/pp.
+    all-reduces. Pipelined replicas pass pp batches in turn, so that a sequence meets the whole model at
+    batch/pp. Drafted tokens of a sequence read its cache once.
     """
     shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
     here = np.maximum(batch / replica.pp, 1.0)
     mine = np.maximum(here / replica.dp, 1.0)
-    weights = _weight_read_s(served, here)
+    weights = _weight_read_s(served, here * queries)
     cached = seen_context(shapes, context) * cache_bytes_per_token(served) * replica.pp
     cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
-    compute = _decode_products_s(served, here / replica.dp, mine * seen_context(shapes, context))
-    start, moved = _reduce_s(served, mine)
+    tokens, keys = here * queries / replica.dp, mine * queries * seen_context(shapes, context)
+    compute = _decode_products_s(served, tokens, keys)
+    start, moved = _reduce_s(served, mine * queries)
     overhead = launch_s(served) + (replica.pp - 1.0) * rates.pipeline_hop_s
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
@@ -161,30 +197,54 @@ def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep
 
 def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array:
     """Products of a step of ``tokens`` tokens a rank that see ``keys`` cached tokens in all."""
-    shapes, rates, hw = served.shapes, served.rates, served.hw
-    filled = filling_tokens(served, np.maximum(tokens, 1.0 / served.replica.dp))
-    linear = 2.0 * shapes.active_matrix_params * filled / (served.product_peak * product_share(served))
-    wide = np.maximum(hw.peak["bf16"], hw.peak["fp16"]) * rates.decode_attention_share
-    attention = 4.0 * keys * shapes.decode_width * shapes.layers / wide
-    return (linear + attention) / served.replica.tp
+    shapes, rates = served.shapes, served.rates
+    tokens = np.maximum(tokens, 1.0 / served.replica.dp)
+    head = 2.0 * shapes.head_params * filling_tokens(served, tokens) / product_rate(served)
+    attention = (
+        4.0
+        * keys
+        * shapes.decode_width
+        * shapes.layers
+        / (wide_best(served.hw) * rates.decode_attention_share)
+    )
+    return (_layer_products_s(served, tokens, tokens) + head + attention) / served.replica.tp
 
 
-def product_share(served: ServedModel) -> Array:
-    """Share of peak that products of many tokens reach; grouped products of experts reach less."""
-    rates = served.rates
-    share = np.where(served.shapes.experts > 0, rates.prefill_share_moe, rates.prefill_share)
-    return share * _quantised(served)
+def product_rate(served: ServedModel) -> Array:
+    """FLOP/s of products of many tokens: a share of the best measured rate of the format."""
+    return served.product_best * served.rates.product_share * _quantised(served)
 
 
-def filling_tokens(served: ServedModel, tokens: Array) -> Array:
+def _layer_products_s(served: ServedModel, tokens: Array, together: Array) -> Array:
+    """Products of ``tokens`` tokens in all layers, as one GPU would do them; ``together`` share a step.
+
+    Dense weights meet all tokens of a step, an expert its own: n·k of them over the experts touched.
+    """
+    shapes, replica = served.shapes, served.replica
+    dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
+    gathered = together * replica.dp
+    touched = experts_touched(shapes, gathered) / np.maximum(shapes.active_experts, 1.0)
+    split = replica.tp / np.minimum(replica.ep, replica.tp)
+    experts = shapes.expert_layer_params * _narrow(served, shapes.expert_ffn / split)
+    unfilled = filling_tokens(served, together) / together
+    unfilled_experts = filling_tokens(served, gathered, np.maximum(touched, 1.0)) / gathered
+    work = dense * unfilled + experts * unfilled_experts / served.rates.moe_share
+    return 2.0 * tokens * shapes.layers * work / product_rate(served)
+
+
+def _narrow(served: ServedModel, width: Array) -> Array:
+    """Factor on products of a slice of ``width``: 1 + half/width, tiles and waves left empty."""
+    return 1.0 + served.rates.width_half / np.maximum(width, 1.0)
+
+
+def filling_tokens(served: ServedModel, tokens: Array, groups: Array | float = 1.0) -> Array:
     """Tokens whose products take as long as those of ``tokens`` that leave tiles empty: √(n·(n + half)).
 
-    ``half`` grows with the unit's balance of FLOPs over bytes/s, here over that of an H100 in BF16.
+    ``half`` grows with the unit's balance of FLOPs over bytes/s, here over that of an H100 in BF16, and
+    with the ``groups`` that the tokens are spread over.
     """
-    shapes, rates = served.shapes, served.rates
-    half = np.where(shapes.experts > 0, rates.tokens_half_moe, rates.tokens_half)
     balance = served.product_peak / served.hw.hbm_bytes_per_s / REFERENCE_BALANCE
-    return np.sqrt(tokens * (tokens + half * balance))
+    return np.sqrt(tokens * (tokens + served.rates.tokens_half * balance * groups))
 
 
 def launch_s(served: ServedModel) -> Array:
@@ -196,21 +256,24 @@ def launch_s(served: ServedModel) -> Array:
 
 
 def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
-    """First pass over ``input_tokens``: 2·N·n + 2·n²·width·L FLOPs (causal), or the weights' read time."""
+    """First pass over ``input_tokens``: 2·N·n + 2·n²·width·L FLOPs (causal), or the weights' read time.
+
+    What it takes from decoding is counted in full steps: prompts share them.
+    """
     shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
-    linear = 2.0 * input_tokens * shapes.layers * shapes.layer_params + 2.0 * shapes.head_params
     seen = seen_context(shapes, input_tokens)
     quadratic = 2.0 * input_tokens * seen * shapes.attention_width * shapes.layers
-    wide = np.maximum(hw.peak["bf16"], hw.peak["fp16"]) * rates.prefill_share
-    rate = served.product_peak * product_share(served)
-    alone = linear * filling_tokens(served, input_tokens) / input_tokens
+    rest = 2.0 * shapes.head_params / product_rate(served) + quadratic / (
+        wide_best(served.hw) * rates.product_share
+    )
     factor = served.engine.prefill / replica.tp
-    compute = (alone / rate + quadratic / wide) * factor
+    full = np.maximum(input_tokens, rates.prefill_tokens_most)
+    compute = (_layer_products_s(served, input_tokens, input_tokens) + rest) * factor
+    packed = (_layer_products_s(served, input_tokens, full) + rest) * factor
     read = _weight_read_s(served, input_tokens)
     start, moved = _reduce_s(served, input_tokens)
     slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
     latency = (smooth_max(compute, read, rates.roofline_norm) + start + moved + launch_s(served)) * slow
-    packed = (linear / rate + quadratic / wide) * factor
     return Prefill(latency=latency, work=(packed + moved) * slow / (replica.pp * replica.dp))
 
 
@@ -233,12 +296,21 @@ def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
 
 
 def _reduce_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
-    """Two all-reduces a layer of tokens·h·2 bytes over tp ranks: their starts, their bytes; none for one."""
-    tp, hw, rates = served.replica.tp, served.hw, served.rates
-    size = 2.0 * tokens * served.shapes.hidden
-    moved = 2.0 * (tp - 1.0) / tp * size / (hw.link_raw_bytes_per_s * rates.reduce_share)
-    times = 2.0 * served.shapes.layers
-    return times * hw.reduce_start_s * np.log2(tp) + np.zeros_like(moved), times * moved
+    """Starts and bytes of two all-reduces a layer of tokens·h·2 bytes over tp ranks, and the bytes of
+    dispatch and combine between dp ranks: 4·h for each other rank that has an expert of a token."""
+    tp, dp, hw, shapes = served.replica.tp, served.replica.dp, served.hw, served.shapes
+    rate = hw.link_raw_bytes_per_s * served.rates.reduce_share
+    moved = 2.0 * (tp - 1.0) / tp * 2.0 * tokens * shapes.hidden / rate
+    others = (dp - 1.0) * (1.0 - np.power(1.0 - 1.0 / dp, shapes.active_experts))
+    sent = 4.0 * tokens * shapes.hidden * others / rate
+    times = 2.0 * shapes.layers
+    start = times * hw.reduce_start_s * np.log2(tp) + np.zeros_like(moved)
+    return start, times * moved + shapes.moe_layers * sent
+
+
+def wide_best(hw: Hardware) -> Array:
+    """The best measured rate of 16-bit products, FLOP/s."""
+    return np.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
 
 
 def _quantised(served: ServedModel) -> Array:

@@ -27,6 +27,7 @@ from optimizer.performance.queueing import (
 )
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, weight_bytes
 from optimizer.performance.shapes import build_shape
+from optimizer.performance.speculation import Speculation
 
 TENSOR = (1, 2, 4, 8)
 PIPELINE = (1, 2, 4)
@@ -115,10 +116,16 @@ def measurement_for(workload: Serving | Batch, gpu: str, gpus: int) -> float | N
 
 
 class ServingCore:
-    """Serving physics bound to a GPU table and constants."""
+    """Serving physics bound to a GPU table and constants; plain decoding unless ``speculation`` is given."""
 
-    def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
-        self.gpus, self.calibration = gpus, calibration
+    def __init__(
+        self,
+        gpus: Mapping[str, GpuSpec],
+        calibration: Calibration,
+        speculation: Speculation | None = None,
+    ) -> None:
+        self.gpus, self.calibration, self.speculation = gpus, calibration, speculation
+        self.engine = calibration.engines[calibration.default_engine]
 
     def most(
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
@@ -148,7 +155,8 @@ class ServingCore:
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
     ) -> ServedModel:
         shapes = build_shape(workload.model)
-        return ServedModel(shapes, format_of(precision, self.calibration), replica, hw, self.calibration)
+        form = format_of(precision, self.calibration)
+        return ServedModel(shapes, form, replica, hw, self.calibration, speculation=self.speculation)
 
     def estimate(
         self,
@@ -205,7 +213,7 @@ class ServingCore:
             "ttft_p95_ms": 1e3 * float(np.minimum(load.ttft_p95_s[0], objective.ttft_p95_s)),
             "itl_p95_ms": 1e3 * float(np.minimum(load.itl_p95_s[0], objective.itl_p95_s)),
             "tokens_per_s": tokens_per_s,
-            "memory_gb_per_gpu": self.calibration.serving.memory_share * float(hw.memory_bytes[0]) / 1e9,
+            "memory_gb_per_gpu": self.engine.memory_share * float(hw.memory_bytes[0]) / 1e9,
             "kv_tokens": max(float(np.floor(most.cache_tokens[0])), 0.0),
             "usd_per_million_tokens": usd / (3600.0 * tokens_per_s) * 1e6,
             "cold_start_s": float(most.cold_start_s[0]),

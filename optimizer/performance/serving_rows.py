@@ -49,6 +49,8 @@ WEIGHT_WORDS = {
     "int8": "int8",
     "int8-w8a16": "int8",
 }
+ATTENTION_DP = "attention-dp"
+LAYER_SPLIT = ("llama.cpp", "exllama")
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
@@ -64,6 +66,7 @@ class ServingRow:
     tp: int
     pp: int
     dp: int
+    ep: int
     copies: float
     dense: str
     experts: str
@@ -101,7 +104,7 @@ def read_row(
         raise Unreadable(f"weight precision {row.get('weight_precision', '')!r} is not known")
     experts = WEIGHT_WORDS.get(row.get("moe_precision", "").strip().lower(), dense)
     total = number(row, "gpus") or 1.0
-    tp, pp, dp, copies = _degrees(row, int(total))
+    tp, pp, dp, copies = _degrees(row, int(total), model.is_moe)
     engine = calibration.engine_of(row.get("source", ""), row.get("engine", ""))
     return ServingRow(
         model=model,
@@ -109,6 +112,7 @@ def read_row(
         tp=tp,
         pp=pp,
         dp=dp,
+        ep=max(int(number(row, "ep") or 1), dp),
         copies=copies,
         dense=dense,
         experts=experts,
@@ -135,12 +139,20 @@ def _cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec)
     return 1.0 if small and dense in {"fp8", "fp4"} else 2.0
 
 
-def _degrees(row: Mapping[str, str], total: int) -> tuple[int, int, int, float]:
-    """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all."""
+def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, int, float]:
+    """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all.
+
+    llama.cpp and ExLlama split layers over GPUs, which take turns. Where the notes of a mixture of experts
+    say that attention ran data-parallel, its tensor ranks did.
+    """
     tp, pp = int(number(row, "tp") or 0), int(number(row, "pp") or 1)
     dp = int(number(row, "dp") or 1)
     if not tp:
         return max(1, total // (pp * dp)), pp, dp, 1.0
+    if any(word in row.get("engine", "").lower() for word in LAYER_SPLIT):
+        tp, pp = 1, tp * pp
+    if moe and ATTENTION_DP in row.get("notes", "").lower() and dp == 1:
+        tp, dp = 1, tp
     return tp, pp, dp, max(1.0, total / (tp * pp * dp))
 
 
@@ -234,7 +246,7 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     kinds = list(dict.fromkeys(row.sku for row in rows))
     place = {kind: index for index, kind in enumerate(kinds)}
     hw = build_hardware(kinds, gpus, calibration).take(np.asarray([place[row.sku] for row in rows]))
-    replica = Replica(*(as_array([getattr(row, name) for row in rows]) for name in ("tp", "pp", "dp")))
+    replica = Replica(*(as_array([getattr(row, name) for row in rows]) for name in ("tp", "pp", "dp", "ep")))
     form = Format(rows[0].dense, rows[0].experts, as_array([r.kv_bytes for r in rows]), rows[0].products)
     shapes = stack_shapes([row.model for row in rows])
     return ServedModel(shapes, form, replica, hw, calibration, rows[0].engine)

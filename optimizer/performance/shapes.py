@@ -29,6 +29,7 @@ class Shapes:
     layers: Array
     hidden: Array
     ffn: Array
+    expert_ffn: Array
     vocab: Array
     heads: Array
     gated: Array
@@ -80,6 +81,7 @@ def _entry(model: ModelShape) -> dict[str, float]:
         "layers": float(model.layers),
         "hidden": float(model.hidden),
         "ffn": float(_ffn_width(model)),
+        "expert_ffn": float(model.moe_ffn if model.is_moe else model.ffn),
         "vocab": float(model.vocab),
         "heads": float(model.heads),
         "gated": float(model.mlp_mats >= 3),
