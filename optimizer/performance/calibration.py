@@ -164,30 +164,44 @@ class Engine:
 
     ``overhead`` on launches and host time, ``busy`` on decode's roofline, ``prefill`` on prompts.
     ``harness_s``: from the client's request to the first step. ``batch_most``: sequences in flight at
-    most when latency does not matter; ``kept_output``: share of an answer that holds cache from its start.
+    most when latency does not matter; ``burst_s``: compilation and tuning that a run's first prompts wait
+    for; ``kept_output``: share of an answer that holds cache from its start.
     """
 
     overhead: float
     busy: float
     prefill: float
     harness_s: float
+    burst_s: float
     batch_most: float
     kept_output: float
 
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """Waiting, and the ratio of percentiles to means."""
+    """Lengths of real traffic, and what varies from request to request whatever the load.
 
-    closed_loop_wait: float
-    closed_loop_power: float
-    ttft_p95_idle: float
-    ttft_p95_load: float
-    ttft_p50_share: float
-    itl_p95_idle: float
-    itl_p95_load: float
-    itl_p50_share: float
+    ``*_cv``: coefficients of variation of prompt and answer lengths; ``*_jitter``: of the times of equal
+    requests on an idle replica.
+    """
+
+    input_cv: float
+    output_cv: float
+    ttft_jitter: float
+    itl_jitter: float
     prefill_load_most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """How the makers of a table asked for it: spread of lengths, share of prompts' tokens in the prefix
+    cache, requests of each client of a closed loop, and 1 where times are means over the whole run."""
+
+    input_cv: float
+    output_cv: float
+    cached_share: float
+    rounds: float
+    of_means: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +252,9 @@ class Calibration:
     engines: Mapping[str, Engine]
     engine_by_name: Mapping[str, str]
     default_engine: str
+    harnesses: Mapping[str, Harness]
+    harness_by_name: Mapping[str, str]
+    default_harness: str
     calibrated_gpus: frozenset[str]
 
     def software_of(self, framework: str) -> str:
@@ -247,6 +264,10 @@ class Calibration:
     def engine_of(self, source: str, name: str) -> str:
         """The class of a serving engine; tuned benchmark submissions are told by their source."""
         return _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
+
+    def harness_of(self, source: str) -> Harness:
+        """The harness of a published table, told by its source; fixed lengths where it is not known."""
+        return self.harnesses[_first_word(source.lower(), self.harness_by_name, self.default_harness)]
 
     def value(self, path: str) -> float:
         """One number by its path, such as ``serving.step_s`` or ``software.fsdp.slowdown``."""
@@ -293,6 +314,9 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
         engine_by_name=dict(data["engine_by_name"]),
         default_engine=str(data["default_engine"]),
+        harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
+        harness_by_name=dict(data["harness_by_name"]),
+        default_harness=str(data["default_harness"]),
         calibrated_gpus=frozenset(data["calibrated_gpus"]),
     )
 

@@ -10,12 +10,12 @@ import numpy as np
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import Calibration
+from optimizer.performance.calibration import Calibration, Harness
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.intervals import serving_row_relative
 from optimizer.performance.prediction import Prediction
-from optimizer.performance.queueing import Lengths
+from optimizer.performance.queueing import P95, Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity
 from optimizer.performance.shapes import stack_shapes
@@ -51,6 +51,7 @@ WEIGHT_WORDS = {
 }
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
+LENGTH_FIELDS = ("input_cv", "output_cv", "cached_share")
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
 CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp16": 2.0, "bf16": 2.0}
 
@@ -76,6 +77,7 @@ class ServingRow:
     request_rate: float
     requests: float
     engine: str
+    harness: Harness
     layout_given: bool
     note: str
 
@@ -121,6 +123,7 @@ def read_row(
         request_rate=_rate(row, regime),
         requests=number(row, "num_requests") or np.inf,
         engine=engine,
+        harness=calibration.harness_of(row.get("source", "")),
         layout_given=number(row, "tp") is not None,
         note="" if number(row, "isl") else f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed",
     )
@@ -213,12 +216,19 @@ def _predict_group(
 ) -> list[tuple[float, Prediction]]:
     """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
     served = _served(rows, calibration, gpus)
-    lengths = Lengths(as_array([r.input_tokens for r in rows]), as_array([r.output_tokens for r in rows]))
+    lengths = Lengths(
+        as_array([r.input_tokens for r in rows]),
+        as_array([r.output_tokens for r in rows]),
+        *(as_array([getattr(r.harness, name) for r in rows]) for name in LENGTH_FIELDS),
+    )
     copies = as_array([row.copies for row in rows])
     asked = Asked(
         as_array([row.batch for row in rows]) / copies,
         as_array([row.request_rate for row in rows]) / copies,
         as_array([row.requests for row in rows]) / copies,
+        as_array([_rounds(row) for row in rows]),
+        as_array([row.harness.of_means for row in rows]),
+        as_array([np.inf for row in rows]),
     )
     answer = ANSWERS[rows[0].regime](served, lengths, asked)
     fits = cache_tokens(served) >= lengths.input_tokens + lengths.output_tokens
@@ -228,6 +238,11 @@ def _predict_group(
         (float(most[index]), _prediction(row, answer, index, bool(fits[index]), calibration))
         for index, row in enumerate(rows)
     ]
+
+
+def _rounds(row: ServingRow) -> float:
+    """Requests of each client of a closed loop: as the row says, else as the harness usually sends."""
+    return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.harness.rounds
 
 
 def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> ServedModel:
@@ -246,10 +261,10 @@ def _prediction(
     known = row.sku.gpu in calibration.calibrated_gpus
     values = (
         float(answer.tokens_per_s[index]) * row.copies,
-        1e3 * float(answer.ttft_p50_s[index]),
-        1e3 * float(answer.ttft_p95_s[index]),
-        1e3 * float(answer.tpot_p50_s[index]),
-        1e3 * float(answer.tpot_p95_s[index]),
+        1e3 * float(answer.ttft.p50[index]),
+        1e3 * float(answer.ttft.quantile(P95)[index]),
+        1e3 * float(answer.tpot.p50[index]),
+        1e3 * float(answer.tpot.quantile(P95)[index]),
     )
     regime = CROWDED if row.regime == "closed" and row.batch > CROWDED_ABOVE else row.regime
     stable = bool(answer.stable[index])
