@@ -181,12 +181,18 @@ class Engine:
 class Queueing:
     """Lengths of real traffic, and what varies from request to request whatever the load.
 
-    ``*_cv``: coefficients of variation of prompt and answer lengths; ``*_jitter``: of the times of equal
+    ``*_cv``: coefficients of variation of prompt and answer lengths; ``lone_share*``: what a prompt that joins
+    decoding alone takes of the time that its empty tiles cost it on an idle replica; ``prompt_*layer_s``:
+    host time of a layer in a step with prompts, beyond decoding's recorded graphs; ``*_jitter``: of the times of equal
     requests on an idle replica.
     """
 
     input_cv: float
     output_cv: float
+    lone_share: float
+    lone_share_moe: float
+    prompt_layer_s: float
+    prompt_moe_layer_s: float
     ttft_jitter: float
     itl_jitter: float
     prefill_load_most: float
@@ -228,6 +234,7 @@ class Intervals:
     tokens_per_s: Table
     itl: Table
     ttft: Table
+    percentile_ratio: float
     serving_unseen_gpu: float
     kv: float
     cold_start: float

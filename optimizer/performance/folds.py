@@ -27,7 +27,7 @@ from optimizer.performance.fitting import (
     thinned,
     weights_of,
 )
-from optimizer.performance.observations import Observation, observations
+from optimizer.performance.observations import RATIO_REGIME, Observation, observations
 from optimizer.performance.rows import ReadRows, is_serving, read_rows
 
 FOLDS = CONFIG.with_name("performance_folds.json")
@@ -93,8 +93,8 @@ def _fit_group(
 
 
 def _may_pull(observation: Observation, ignored: Collection[str]) -> bool:
-    """Open loops are never fitted: where they saturate, an error jumps."""
-    listed = observation.source in ignored or observation.regime.startswith("open_loop")
+    """Open loops are never fitted: where they saturate, an error jumps. Nor are tails: they follow."""
+    listed = observation.source in ignored or observation.regime.startswith(("open_loop", RATIO_REGIME))
     return observation.fair and not listed
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask, as_array
-from optimizer.performance.serving import DecodeStep, ServedModel, concurrency, decode_step, prefill
+from optimizer.performance.serving import DecodeStep, ServedModel, concurrency, decode_step, launch_s, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, first_token
 
 BISECTIONS = 44
 LEAST_BATCH = 1e-2
-P95, P99 = 1.6449, 2.3263
+P90, P95, P99 = 1.2816, 1.6449, 2.3263
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,13 @@ class Arrivals:
     """What does not change with the load: prompts, answers' spread, a lone sequence's step."""
 
     prompts: Prompts
+    output_tokens: Array
     output_cv: Array
     alone_s: Array
+
+    def joining(self, batch: Array) -> Prompts:
+        """Prompts where ``batch`` sequences are in flight: batch/output of them come to each step."""
+        return self.prompts.joining(batch / self.output_tokens)
 
 
 def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
@@ -109,16 +114,22 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     mean = prefill(served, tokens)
     side = np.minimum(input_cv, 0.9)
     high, low = prefill(served, tokens * (1.0 + side)), prefill(served, tokens * (1.0 - side))
+    apart = (mean.latency - launch_s(served)) / (served.replica.pp * served.replica.dp) - mean.work
+    share = np.where(served.shapes.experts > 0, constants.lone_share_moe, constants.lone_share)
+    shapes = served.shapes
+    launched = shapes.layers * constants.prompt_layer_s + shapes.moe_layers * constants.prompt_moe_layer_s
+    launched = launched * served.engine.overhead
     stretch = np.divide(input_cv, side, out=np.ones_like(side + tokens), where=side > 0) / 2.0
     prompts = Prompts(
-        latency=mean.latency,
+        latency=mean.latency + launched,
         latency_sd=(high.latency - low.latency) * stretch,
         work=mean.work,
         work_cv=(high.work - low.work) * stretch / mean.work,
+        more=share * np.maximum(apart, 0.0),
         steps=tokens / served.rates.prefill_tokens_most,
     )
     alone = decode_step(served, np.ones_like(tokens), lengths.mean_context).total
-    return Arrivals(prompts, output_cv, alone)
+    return Arrivals(prompts, lengths.output_tokens, output_cv, alone)
 
 
 def load_at(
@@ -130,30 +141,31 @@ def load_at(
     """
     known = known or arrivals(served, lengths)
     step = decode_step(served, batch, lengths.mean_context)
-    itl = step.total + batch * known.prompts.work / lengths.output_tokens
+    prompts = known.joining(batch)
+    itl = step.total + batch * prompts.work / lengths.output_tokens
     rate = batch / (lengths.output_tokens * itl)
     busy = 1.0 - np.exp(-batch)
     fixed = Spread(harness_s, as_array(served.calibration.queueing.ttft_jitter**2))
     return Load(
         batch=batch,
         requests_per_s=rate,
-        itl=Spread(itl, itl_cv2(served, lengths, batch, itl, known)),
-        ttft=first_token(known.prompts, rate, step.total, busy, fixed),
-        prefill_load=np.minimum(rate * known.prompts.work, SATURATED),
+        itl=Spread(itl, itl_cv2(served, batch, itl, known)),
+        ttft=first_token(prompts, rate, step.total, busy, fixed),
+        prefill_load=np.minimum(rate * prompts.work, SATURATED),
         step=step,
     )
 
 
-def itl_cv2(served: ServedModel, lengths: Lengths, batch: Array, itl: Array, known: Arrivals) -> Array:
+def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals) -> Array:
     """Squared CV over requests of their mean time between tokens, under Poisson arrivals.
 
     - Prompts that a request meets are Poisson: variance ρ·w·(1 + c²)·itl/output, shorter answers average less.
     - Sequences in flight vary: with e = (itl − itl₁)/itl, what of the time grows with them, their variance is
       B/(1 − e) (a birth and death process linearised at its mean); ⅔ of it stays over a request's life.
     """
-    work, uneven = known.prompts.work, 1.0 + known.prompts.work_cv**2
-    rho = np.minimum(batch * work / (lengths.output_tokens * itl), SATURATED)
-    met = rho * work * uneven * (1.0 + known.output_cv**2) / (lengths.output_tokens * itl)
+    work, uneven = known.joining(batch).work, 1.0 + known.prompts.work_cv**2
+    rho = np.minimum(batch * work / (known.output_tokens * itl), SATURATED)
+    met = rho * work * uneven * (1.0 + known.output_cv**2) / (known.output_tokens * itl)
     grows = np.clip((itl - known.alone_s) / itl, 0.0, SATURATED)
     crowd = grows**2 / np.maximum(batch, 1.0) / (1.0 - grows) * (2.0 / 3.0)
     jitter: Array = met + crowd + served.calibration.queueing.itl_jitter**2
@@ -186,7 +198,7 @@ def load_at_rate(
 def _rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:
     """Requests/s with ``batch`` in flight: B/(output·step(B) + B·prefill)."""
     step = decode_step(served, batch, lengths.mean_context).total
-    rate: Array = batch / (lengths.output_tokens * step + batch * known.prompts.work)
+    rate: Array = batch / (lengths.output_tokens * step + batch * known.joining(batch).work)
     return rate
 
 

@@ -21,7 +21,7 @@ from optimizer.performance.queueing import (
     load_at_rate,
 )
 from optimizer.performance.serving import ServedModel, decode_step, prefill
-from optimizer.performance.waiting import Spread, burst_mean, first_token
+from optimizer.performance.waiting import Prompts, Spread, burst_mean, first_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,13 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     batch = np.minimum(np.maximum(asked.batch, 1.0), most)
     known = arrivals(served, lengths)
     load = load_at(served, lengths, batch, harness(served), known)
+    prompts = known.joining(batch)
     others = np.maximum(batch - 1.0, 0.0)
     step = load.step.total
-    tpot = step + others * known.prompts.work / lengths.output_tokens
+    tpot = step + others * prompts.work / lengths.output_tokens
     fixed = Spread(harness(served), as_array(served.calibration.queueing.ttft_jitter**2))
     rate = load.requests_per_s * others / batch
-    later = first_token(known.prompts, rate, step, np.minimum(others, 1.0), fixed)
+    later = first_token(prompts, rate, step, np.minimum(others, 1.0), fixed)
     burst = harness(served) + burst_mean(known.prompts, batch, step) + served.engine.burst_s
     queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
     once = 1.0 / np.maximum(asked.rounds, 1.0)
@@ -89,18 +90,17 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     return Answer(
         load.requests_per_s * lengths.output_tokens,
         Spread(shown * np.sqrt(1.0 + later.cv2), later.cv2),
-        _closed_spread(served, lengths, tpot, known, rate),
+        _closed_spread(served, tpot, known, prompts, rate),
         np.ones_like(shown, dtype=np.bool_),
     )
 
 
 def _closed_spread(
-    served: ServedModel, lengths: Lengths, tpot: Array, known: Arrivals, rate: Array
+    served: ServedModel, tpot: Array, known: Arrivals, prompts: Prompts, rate: Array
 ) -> Spread:
     """Time between tokens where the sequences in flight do not vary: only the prompts met do."""
-    prompts = known.prompts
     met = rate * prompts.work**2 * (1.0 + prompts.work_cv**2) * (1.0 + known.output_cv**2)
-    cv2 = met / (lengths.output_tokens * tpot) + served.calibration.queueing.itl_jitter**2
+    cv2 = met / (known.output_tokens * tpot) + served.calibration.queueing.itl_jitter**2
     return Spread(tpot * np.sqrt(1.0 + cv2), cv2)
 
 

@@ -15,7 +15,7 @@ from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.intervals import serving_row_relative
 from optimizer.performance.prediction import Prediction
-from optimizer.performance.queueing import P95, Lengths
+from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity
 from optimizer.performance.shapes import stack_shapes
@@ -27,6 +27,11 @@ METRICS = (
     "pred_tpot_ms_p50",
     "pred_tpot_ms_p95",
 )
+RATIOS = {
+    f"pred_{name}_{end}_over_p50": (name, normal)
+    for name in ("ttft", "tpot")
+    for end, normal in (("p90", P90), ("p95", P95), ("p99", P99))
+}
 REGIMES = {
     "offline_max": "offline",
     "offline_burst": "closed",
@@ -268,10 +273,17 @@ def _prediction(
     )
     regime = CROWDED if row.regime == "closed" and row.batch > CROWDED_ABOVE else row.regime
     stable = bool(answer.stable[index])
+    spreads = {"ttft": answer.ttft, "tpot": answer.tpot}
+    ratios = {
+        column: float(spreads[name].quantile(normal)[index] / spreads[name].p50[index])
+        for column, (name, normal) in RATIOS.items()
+    }
+    relative = serving_row_relative(regime, known, calibration.intervals)
     notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
     return Prediction(
-        values=dict(zip(METRICS, values, strict=True)),
-        spread=dict(zip(METRICS, serving_row_relative(regime, known, calibration.intervals), strict=True)),
+        values=dict(zip(METRICS, values, strict=True)) | ratios,
+        spread=dict(zip(METRICS, relative, strict=True))
+        | dict.fromkeys(ratios, calibration.intervals.percentile_ratio),
         fits=fits,
         note="; ".join(note for note in notes if note),
         stable=stable,

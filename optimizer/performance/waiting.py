@@ -13,7 +13,7 @@ broadcast over cases; times are seconds, rates requests/s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,15 +26,22 @@ SATURATED = 0.98
 class Prompts:
     """A mean prompt of the load, without what the prefix cache holds of it.
 
-    ``latency`` alone on an idle replica and its standard deviation over prompts, ``work`` it takes from
-    decoding and its coefficient of variation, ``steps``: share of a step's token budget (above 1: chunks).
+    ``latency`` alone on an idle replica and its standard deviation over prompts; ``work`` that it takes from
+    decoding where many prompts share a step, and its coefficient of variation; ``more``: what a prompt takes
+    beyond when it joins a step alone; ``steps``: share of a step's token budget (above 1: chunks).
     """
 
     latency: Array
     latency_sd: Array
     work: Array
     work_cv: Array
+    more: Array
     steps: Array
+
+    def joining(self, together: Array) -> Prompts:
+        """The same where ``together`` prompts share a step: their tiles fill one another's."""
+        work = self.work + self.more / np.maximum(together, 1.0)
+        return replace(self, work=work, more=np.zeros_like(work))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +110,6 @@ def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:
     """
     together = np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
     before = (batch + together) / 2.0
+    prompts = prompts.joining(together)
     decoding = (before / together - 1.0) * np.maximum(prompts.steps, 1.0)
     return prompts.latency + (before - 1.0) * prompts.work + decoding * step_s
