@@ -201,13 +201,28 @@ class Queueing:
 @dataclass(frozen=True, slots=True)
 class Harness:
     """How the makers of a table asked for it: spread of lengths, share of prompts' tokens in the prefix
-    cache, requests of each client of a closed loop, and 1 where times are means over the whole run."""
+    cache, prompt tokens above which tables pad to one length, requests of each client of a closed loop, and 1
+    where times are means over the whole run."""
 
     input_cv: float
     output_cv: float
     cached_share: float
+    varied_up_to: float
     rounds: float
     of_means: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Tables whose rate is the most that met an objective: 99th percentiles of the time between tokens by
+    model and scenario, where their medians lie below it, and how far that and the model's rates may be off
+    (standard deviations in log)."""
+
+    server_itl_p99_s: Table
+    interactive_itl_p99_s: Table
+    usual_share: float
+    share_sd: float
+    rate_sd: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +277,7 @@ class Calibration:
     harnesses: Mapping[str, Harness]
     harness_by_name: Mapping[str, str]
     default_harness: str
+    chosen: Chosen
     calibrated_gpus: frozenset[str]
 
     def software_of(self, framework: str) -> str:
@@ -324,6 +340,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
         harness_by_name=dict(data["harness_by_name"]),
         default_harness=str(data["default_harness"]),
+        chosen=_group(Chosen, data, "chosen_rates"),
         calibrated_gpus=frozenset(data["calibrated_gpus"]),
     )
 

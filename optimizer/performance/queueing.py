@@ -14,7 +14,7 @@ from optimizer.performance.serving import DecodeStep, ServedModel, concurrency, 
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, first_token
 
 BISECTIONS = 44
-LEAST_BATCH = 1e-2
+LEAST_BATCH, MOST_BATCH = 1e-2, 1e5
 P90, P95, P99 = 1.2816, 1.6449, 2.3263
 
 
@@ -193,6 +193,16 @@ def load_at_rate(
         enough = _rate_at(served, lengths, middle, known) >= rate
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return load_at(served, lengths, high, harness_s, known), stable
+
+
+def load_at_itl(served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, harness_s: Array) -> Load:
+    """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds; by bisection."""
+    low, high = np.full_like(itl_s, LEAST_BATCH), np.full_like(itl_s, MOST_BATCH)
+    for _ in range(BISECTIONS):
+        middle = np.sqrt(low * high)
+        slower = middle / (lengths.output_tokens * _rate_at(served, lengths, middle, known)) >= itl_s
+        low, high = np.where(slower, low, middle), np.where(slower, middle, high)
+    return load_at(served, lengths, high, harness_s, known)
 
 
 def _rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:

@@ -14,14 +14,16 @@ from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.queueing import (
     Arrivals,
     Lengths,
+    Load,
     arrivals,
     batch_limit,
     harness,
     load_at,
+    load_at_itl,
     load_at_rate,
 )
 from optimizer.performance.serving import ServedModel, decode_step, prefill
-from optimizer.performance.waiting import Prompts, Spread, burst_mean, first_token
+from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,30 @@ def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """Arrivals at a rate, whatever the answers take; a run of few requests never has more in flight."""
     most = np.minimum(limit_of(served, lengths), np.maximum(asked.requests, 1.0))
     load, stable = load_at_rate(served, lengths, asked.rate, most, harness(served))
-    tokens = np.minimum(load.requests_per_s * lengths.output_tokens, asked.rate * lengths.output_tokens)
-    return Answer(tokens, load.ttft, load.itl, stable)
+    chosen = np.isfinite(asked.objective_s)
+    if chosen.any():
+        load = _at_objective(served, lengths, asked, load)
+    tokens = asked.rate * lengths.output_tokens
+    kept = np.where(chosen, tokens, np.minimum(load.requests_per_s * lengths.output_tokens, tokens))
+    return Answer(kept, load.ttft, load.itl, stable | chosen)
+
+
+def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Load) -> Load:
+    """The state under a rate that was chosen as the most that meets an objective on the time between tokens.
+
+    The model's own time at that rate is off by e/(1 − e) times the error of its rates, e the share of it that
+    grows with the load: near saturation it says little, and the objective more. Their logs are averaged by
+    inverse variance.
+    """
+    constants = served.calibration.chosen
+    known = arrivals(served, lengths)
+    grows = np.clip(1.0 - known.alone_s / load.itl.mean, 0.0, SATURATED)
+    doubt = (constants.rate_sd / (1.0 - grows)) ** 2
+    share = doubt / (doubt + constants.share_sd**2)
+    usual = np.log(constants.usual_share * np.where(np.isfinite(asked.objective_s), asked.objective_s, 1.0))
+    own = np.log(load.itl.mean)
+    wanted = np.where(np.isfinite(asked.objective_s), np.exp((1.0 - share) * own + share * usual), load.itl.mean)
+    return load_at_itl(served, lengths, wanted, known, harness(served))
 
 
 def fixed_batch(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:

@@ -56,7 +56,6 @@ WEIGHT_WORDS = {
 }
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
-LENGTH_FIELDS = ("input_cv", "output_cv", "cached_share")
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
 CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp16": 2.0, "bf16": 2.0}
 
@@ -83,6 +82,7 @@ class ServingRow:
     requests: float
     engine: str
     harness: Harness
+    objective_s: float
     layout_given: bool
     note: str
 
@@ -129,6 +129,7 @@ def read_row(
         requests=number(row, "num_requests") or np.inf,
         engine=engine,
         harness=calibration.harness_of(row.get("source", "")),
+        objective_s=_objective_s(row, calibration),
         layout_given=number(row, "tp") is not None,
         note="" if number(row, "isl") else f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed",
     )
@@ -224,7 +225,9 @@ def _predict_group(
     lengths = Lengths(
         as_array([r.input_tokens for r in rows]),
         as_array([r.output_tokens for r in rows]),
-        *(as_array([getattr(r.harness, name) for r in rows]) for name in LENGTH_FIELDS),
+        as_array([_cv(r, r.harness.input_cv) for r in rows]),
+        as_array([_cv(r, r.harness.output_cv) for r in rows]),
+        as_array([r.harness.cached_share for r in rows]),
     )
     copies = as_array([row.copies for row in rows])
     asked = Asked(
@@ -233,7 +236,7 @@ def _predict_group(
         as_array([row.requests for row in rows]) / copies,
         as_array([_rounds(row) for row in rows]),
         as_array([row.harness.of_means for row in rows]),
-        as_array([np.inf for row in rows]),
+        as_array([row.objective_s for row in rows]),
     )
     answer = ANSWERS[rows[0].regime](served, lengths, asked)
     fits = cache_tokens(served) >= lengths.input_tokens + lengths.output_tokens
@@ -243,6 +246,20 @@ def _predict_group(
         (float(most[index]), _prediction(row, answer, index, bool(fits[index]), calibration))
         for index, row in enumerate(rows)
     ]
+
+
+def _objective_s(row: Mapping[str, str], calibration: Calibration) -> float:
+    """The objective that the rate of an MLPerf row was chosen for; inf for other rows."""
+    if row.get("regime") != "open_loop_slo":
+        return np.inf
+    chosen = calibration.chosen
+    interactive = "interactive" in row.get("notes", "").lower()
+    table = chosen.interactive_itl_p99_s if interactive else chosen.server_itl_p99_s
+    return table.get(row.get("model", ""), np.inf)
+
+
+def _cv(row: ServingRow, value: float) -> float:
+    return value if row.input_tokens <= row.harness.varied_up_to else 0.0
 
 
 def _rounds(row: ServingRow) -> float:
