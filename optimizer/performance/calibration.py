@@ -186,7 +186,8 @@ class Engine:
 
     ``overhead`` on launches and host time, ``busy`` on decode's roofline, ``prefill`` on prompts.
     ``harness_s``: from the client's request to the first step. ``batch_most``: sequences in flight at
-    most when latency does not matter; ``kept_output``: share of an answer that holds cache from its start.
+    most when latency does not matter; ``burst_s``: compilation and tuning that a run's first prompts wait
+    for; ``kept_output``: share of an answer that holds cache from its start.
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
     weights and workspace are in.
     """
@@ -195,6 +196,7 @@ class Engine:
     busy: float
     prefill: float
     harness_s: float
+    burst_s: float
     batch_most: float
     kept_output: float
     memory_share: float
@@ -203,17 +205,50 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """Waiting, and the ratio of percentiles to means."""
+    """Lengths of real traffic, and what varies from request to request whatever the load.
 
-    closed_loop_wait: float
-    closed_loop_power: float
-    ttft_p95_idle: float
-    ttft_p95_load: float
-    ttft_p50_share: float
-    itl_p95_idle: float
-    itl_p95_load: float
-    itl_p50_share: float
+    ``*_cv``: coefficients of variation of prompt and answer lengths; ``lone_share*``: what a prompt that joins
+    decoding alone takes of the time that its empty tiles cost it on an idle replica; ``prompt_*layer_s``:
+    host time of a layer in a step with prompts, beyond decoding's recorded graphs; ``*_jitter``: of the times of equal
+    requests on an idle replica.
+    """
+
+    input_cv: float
+    output_cv: float
+    lone_share: float
+    lone_share_moe: float
+    prompt_layer_s: float
+    prompt_moe_layer_s: float
+    ttft_jitter: float
+    itl_jitter: float
     prefill_load_most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """How the makers of a table asked for it: spread of lengths, share of prompts' tokens in the prefix
+    cache, prompt tokens above which tables pad to one length, requests of each client of a closed loop, and 1
+    where times are means over the whole run."""
+
+    input_cv: float
+    output_cv: float
+    cached_share: float
+    varied_up_to: float
+    rounds: float
+    of_means: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Tables whose rate is the most that met an objective: 99th percentiles of the time between tokens by
+    model and scenario, where their medians lie below it, and how far that and the model's rates may be off
+    (standard deviations in log)."""
+
+    server_itl_p99_s: Table
+    interactive_itl_p99_s: Table
+    usual_share: float
+    share_sd: float
+    rate_sd: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +284,7 @@ class Intervals:
     tokens_per_s: Table
     itl: Table
     ttft: Table
+    percentile_ratio: float
     serving_unseen_gpu: float
     kv: float
     cold_start: float
@@ -273,6 +309,10 @@ class Calibration:
     engines: Mapping[str, Engine]
     engine_by_name: Mapping[str, str]
     default_engine: str
+    harnesses: Mapping[str, Harness]
+    harness_by_name: Mapping[str, str]
+    default_harness: str
+    chosen: Chosen
     calibrated_gpus: frozenset[str]
 
     def software_of(self, framework: str) -> str:
@@ -282,6 +322,10 @@ class Calibration:
     def engine_of(self, source: str, name: str) -> str:
         """The class of a serving engine; tuned benchmark submissions are told by their source."""
         return _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
+
+    def harness_of(self, source: str) -> Harness:
+        """The harness of a published table, told by its source; fixed lengths where it is not known."""
+        return self.harnesses[_first_word(source.lower(), self.harness_by_name, self.default_harness)]
 
     def value(self, path: str) -> float:
         """One number by its path, such as ``serving.step_s`` or ``software.fsdp.slowdown``."""
@@ -328,6 +372,10 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
         engine_by_name=dict(data["engine_by_name"]),
         default_engine=str(data["default_engine"]),
+        harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
+        harness_by_name=dict(data["harness_by_name"]),
+        default_harness=str(data["default_harness"]),
+        chosen=_group(Chosen, data, "chosen_rates"),
         calibrated_gpus=frozenset(data["calibrated_gpus"]),
     )
 

@@ -30,7 +30,7 @@ from optimizer.performance.fitting import (
     weights_of,
 )
 from optimizer.performance.measured import cold_start_rows, sweep_rows
-from optimizer.performance.observations import Observation, observations
+from optimizer.performance.observations import RATIO_REGIME, Observation, observations
 from optimizer.performance.rows import ReadRows, is_serving, read_rows
 from optimizer.performance.table_fit import fit_table
 
@@ -102,8 +102,8 @@ def _fit_group(
 
 
 def _may_pull(observation: Observation, ignored: Collection[str]) -> bool:
-    """Open loops are never fitted: where they saturate, an error jumps."""
-    listed = observation.source in ignored or observation.regime.startswith("open_loop")
+    """Open loops are never fitted: where they saturate, an error jumps. Nor are tails: they follow."""
+    listed = observation.source in ignored or observation.regime.startswith(("open_loop", RATIO_REGIME))
     return observation.fair and not listed
 
 

@@ -22,6 +22,12 @@ SERVING_PAIRS = (
     ("time per output token p95", "pred_tpot_ms_p95", ("tpot_ms_p95",)),
     ("time to first token p95", "pred_ttft_ms_p95", ("ttft_ms_p95",)),
 )
+RATIO_REGIME = "percentile ratio"
+RATIO_PAIRS = tuple(
+    (f"{metric} {end}/p50", f"pred_{name}_{end}_over_p50", f"{name}_ms_{end}", f"{name}_ms_p50")
+    for metric, name in (("time to first token", "ttft"), ("time per output token", "tpot"))
+    for end in ("p90", "p95", "p99")
+)
 OTHER_THINGS = ("SUSPECT", "offloading")
 LENGTH_MATTERS = frozenset({"offline_max", "open_loop", "open_loop_slo", "closed_loop"})
 SENSIBLE_MFU = 0.20
@@ -70,6 +76,17 @@ def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:
                 row.get("gpu", ""),
                 metric != "step time" or _sensible(row),
             )
+    if serving:
+        yield from _ratios(place, row, source)
+
+
+def _ratios(place: int, row: Mapping[str, str], source: str) -> Iterator[Observation]:
+    """How far the tails of latencies are from their medians."""
+    for metric, column, tail, middle in RATIO_PAIRS:
+        high, median = _value(row, tail), _value(row, middle)
+        if high > 0 and median > 0:
+            names = row.get("model", ""), row.get("gpu", "")
+            yield Observation(place, source, RATIO_REGIME, metric, column, high / median, *names)
 
 
 def _sensible(row: Mapping[str, str]) -> bool:

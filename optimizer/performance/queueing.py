@@ -9,45 +9,78 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.serving import DecodeStep, Prefill, ServedModel, concurrency, decode_step, prefill
+from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.serving import DecodeStep, ServedModel, concurrency, decode_step, launch_s, prefill
+from optimizer.performance.waiting import SATURATED, Prompts, Spread, first_token
 
 BISECTIONS = 44
-FIXED_POINT_ROUNDS = 60
-LEAST_BATCH = 1e-2
+LEAST_BATCH, MOST_BATCH = 1e-2, 1e5
+P90, P95, P99 = 1.2816, 1.6449, 2.3263
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Mean tokens in and out of a request."""
+    """Mean tokens in and out of a request, their coefficients of variation, and the share of a prompt that
+    the prefix cache holds. None: real traffic's usual spread, nothing cached."""
 
     input_tokens: Array
     output_tokens: Array
+    input_cv: Array | None = None
+    output_cv: Array | None = None
+    cached_share: Array | None = None
 
     @property
     def mean_context(self) -> Array:
-        """Tokens in the cache half-way through the answer."""
+        """Tokens in the cache half-way through the answer; cached prefixes count, they are read too."""
         return self.input_tokens + self.output_tokens / 2.0
+
+    @property
+    def new_tokens(self) -> Array:
+        """Prompt tokens that prefill computes; the last one always."""
+        if self.cached_share is None:
+            return self.input_tokens
+        return np.maximum(self.input_tokens * (1.0 - self.cached_share), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """State of a replica at a mean number of sequences in flight.
 
-    ``itl``/``ttft``: time between tokens (a request's mean) and to the first one, with mean, p50, p95.
+    ``itl``/``ttft``: time between tokens (a request's mean) and to the first one, over requests.
     ``prefill_load``: share of time that prefills take.
     """
 
     batch: Array
     requests_per_s: Array
-    itl_mean_s: Array
-    itl_p50_s: Array
-    itl_p95_s: Array
-    ttft_mean_s: Array
-    ttft_p50_s: Array
-    ttft_p95_s: Array
+    itl: Spread
+    ttft: Spread
     prefill_load: Array
     step: DecodeStep
+
+    @property
+    def itl_mean_s(self) -> Array:
+        """Mean time between tokens."""
+        return self.itl.mean
+
+    @property
+    def itl_p95_s(self) -> Array:
+        """95th percentile over requests of their mean time between tokens."""
+        return self.itl.quantile(P95)
+
+    @property
+    def itl_p99_s(self) -> Array:
+        """99th percentile, likewise."""
+        return self.itl.quantile(P99)
+
+    @property
+    def ttft_p95_s(self) -> Array:
+        """95th percentile of the time to first token."""
+        return self.ttft.quantile(P95)
+
+    @property
+    def ttft_p99_s(self) -> Array:
+        """99th percentile of the time to first token."""
+        return self.ttft.quantile(P99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +91,85 @@ class Objective:
     itl_p95_s: Array
 
 
-def load_at(served: ServedModel, lengths: Lengths, batch: Array, batch_most: Array, harness_s: Array) -> Load:
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What does not change with the load: prompts, answers' spread, a lone sequence's step."""
+
+    prompts: Prompts
+    output_tokens: Array
+    output_cv: Array
+    alone_s: Array
+
+    def joining(self, batch: Array) -> Prompts:
+        """Prompts where ``batch`` sequences are in flight: batch/output of them come to each step."""
+        return self.prompts.joining(batch / self.output_tokens)
+
+
+def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
+    """Prompts and answers of ``lengths`` on ``served``; a prompt's spread by prefills one CV either side."""
+    constants = served.calibration.queueing
+    input_cv = as_array(constants.input_cv) if lengths.input_cv is None else lengths.input_cv
+    output_cv = as_array(constants.output_cv) if lengths.output_cv is None else lengths.output_cv
+    tokens = lengths.new_tokens
+    mean = prefill(served, tokens)
+    side = np.minimum(input_cv, 0.9)
+    high, low = prefill(served, tokens * (1.0 + side)), prefill(served, tokens * (1.0 - side))
+    apart = (mean.latency - launch_s(served)) / (served.replica.pp * served.replica.dp) - mean.work
+    share = np.where(served.shapes.experts > 0, constants.lone_share_moe, constants.lone_share)
+    shapes = served.shapes
+    launched = shapes.layers * constants.prompt_layer_s + shapes.moe_layers * constants.prompt_moe_layer_s
+    launched = launched * served.engine.overhead
+    stretch = np.divide(input_cv, side, out=np.ones_like(side + tokens), where=side > 0) / 2.0
+    prompts = Prompts(
+        latency=mean.latency + launched,
+        latency_sd=(high.latency - low.latency) * stretch,
+        work=mean.work,
+        work_cv=(high.work - low.work) * stretch / mean.work,
+        more=share * np.maximum(apart, 0.0),
+        steps=tokens / served.rates.prefill_tokens_most,
+    )
+    alone = decode_step(served, np.ones_like(tokens), lengths.mean_context).total
+    return Arrivals(prompts, lengths.output_tokens, output_cv, alone)
+
+
+def load_at(
+    served: ServedModel, lengths: Lengths, batch: Array, harness_s: Array, known: Arrivals | None = None
+) -> Load:
     """The replica with ``batch`` sequences in flight, new prompts taking the place of finished ones.
 
     Time between tokens = step(B) + B·prefill/output: each step carries B/output prefills.
     """
-    first = prefill(served, lengths.input_tokens)
+    known = known or arrivals(served, lengths)
     step = decode_step(served, batch, lengths.mean_context)
-    itl = step.total + batch * first.work / lengths.output_tokens
+    prompts = known.joining(batch)
+    itl = step.total + batch * prompts.work / lengths.output_tokens
     rate = batch / (lengths.output_tokens * itl)
-    return _with_percentiles(served, first, step, batch, rate, itl, batch_most, harness_s)
-
-
-def _with_percentiles(
-    served: ServedModel,
-    first: Prefill,
-    step: DecodeStep,
-    batch: Array,
-    rate: Array,
-    itl: Array,
-    batch_most: Array,
-    harness_s: Array,
-) -> Load:
-    """First token: harness + prefill/(1 − ρ) + half a step + M/D/1 wait ρ/(1 − ρ)·prefill/2."""
-    constants = served.calibration.queueing
-    rho = np.minimum(rate * first.work, 0.999)
-    wait = rho / (1.0 - rho) * first.work / 2.0
-    ttft = harness_s + first.latency / (1.0 - rho) + step.total / 2.0 + wait
-    occupancy = np.clip(batch / np.maximum(batch_most, 1e-9), 0.0, 1.0)
+    busy = 1.0 - np.exp(-batch)
+    fixed = Spread(harness_s, as_array(served.calibration.queueing.ttft_jitter**2))
     return Load(
         batch=batch,
         requests_per_s=rate,
-        itl_mean_s=itl,
-        itl_p50_s=itl * constants.itl_p50_share,
-        itl_p95_s=itl * (constants.itl_p95_idle + constants.itl_p95_load * occupancy),
-        ttft_mean_s=ttft,
-        ttft_p50_s=ttft * constants.ttft_p50_share,
-        ttft_p95_s=ttft * (constants.ttft_p95_idle + constants.ttft_p95_load * rho),
-        prefill_load=rho,
+        itl=Spread(itl, itl_cv2(served, batch, itl, known)),
+        ttft=first_token(prompts, rate, step.total, busy, fixed),
+        prefill_load=np.minimum(rate * prompts.work, SATURATED),
         step=step,
     )
+
+
+def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals) -> Array:
+    """Squared CV over requests of their mean time between tokens, under Poisson arrivals.
+
+    - Prompts that a request meets are Poisson: variance ρ·w·(1 + c²)·itl/output, shorter answers average less.
+    - Sequences in flight vary: with e = (itl − itl₁)/itl, what of the time grows with them, their variance is
+      B/(1 − e) (a birth and death process linearised at its mean); ⅔ of it stays over a request's life.
+    """
+    work, uneven = known.joining(batch).work, 1.0 + known.prompts.work_cv**2
+    rho = np.minimum(batch * work / (known.output_tokens * itl), SATURATED)
+    met = rho * work * uneven * (1.0 + known.output_cv**2) / (known.output_tokens * itl)
+    grows = np.clip((itl - known.alone_s) / itl, 0.0, SATURATED)
+    crowd = grows**2 / np.maximum(batch, 1.0) / (1.0 - grows) * (2.0 / 3.0)
+    jitter: Array = met + crowd + served.calibration.queueing.itl_jitter**2
+    return jitter
 
 
 def batch_limit(served: ServedModel, lengths: Lengths, engine_most: float) -> Array:
@@ -113,13 +185,31 @@ def load_at_rate(
 
     Over capacity the state at the limit is returned.
     """
+    known = arrivals(served, lengths)
     low, high = np.full_like(rate, LEAST_BATCH), np.maximum(batch_most, LEAST_BATCH)
-    stable = load_at(served, lengths, high, batch_most, harness_s).requests_per_s >= rate
+    stable = _rate_at(served, lengths, high, known) >= rate
     for _ in range(BISECTIONS):
         middle = np.sqrt(low * high)
-        enough = load_at(served, lengths, middle, batch_most, harness_s).requests_per_s >= rate
+        enough = _rate_at(served, lengths, middle, known) >= rate
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return load_at(served, lengths, high, batch_most, harness_s), stable
+    return load_at(served, lengths, high, harness_s, known), stable
+
+
+def load_at_itl(served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, harness_s: Array) -> Load:
+    """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds; by bisection."""
+    low, high = np.full_like(itl_s, LEAST_BATCH), np.full_like(itl_s, MOST_BATCH)
+    for _ in range(BISECTIONS):
+        middle = np.sqrt(low * high)
+        slower = middle / (lengths.output_tokens * _rate_at(served, lengths, middle, known)) >= itl_s
+        low, high = np.where(slower, low, middle), np.where(slower, middle, high)
+    return load_at(served, lengths, high, harness_s, known)
+
+
+def _rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:
+    """Requests/s with ``batch`` in flight: B/(output·step(B) + B·prefill)."""
+    step = decode_step(served, batch, lengths.mean_context).total
+    rate: Array = batch / (lengths.output_tokens * step + batch * known.joining(batch).work)
+    return rate
 
 
 def most_under(
@@ -135,25 +225,26 @@ def most_under(
     Both percentiles grow with the sequences in flight, and so does the rate: bisection on the former.
     """
     prefill_most = served.calibration.queueing.prefill_load_most
+    known = arrivals(served, lengths)
     low = np.full_like(batch_most, LEAST_BATCH)
     high = np.maximum(batch_most * load_most, LEAST_BATCH)
 
-    def holds(load: Load) -> Mask:
+    def holds(batch: Array) -> Mask:
+        load = load_at(served, lengths, batch, harness_s, known)
         met = (load.ttft_p95_s <= objective.ttft_p95_s) & (load.itl_p95_s <= objective.itl_p95_s)
         unbounded = ~np.isfinite(objective.ttft_p95_s)
         kept: Mask = met & (unbounded | (load.prefill_load <= prefill_most))
         return kept
 
-    possible = holds(load_at(served, lengths, low, batch_most, harness_s)) & (batch_most >= 1.0)
-    whole = holds(load_at(served, lengths, high, batch_most, harness_s))
-    low = np.where(whole, high, low)
+    possible = holds(low) & (batch_most >= 1.0)
+    low = np.where(holds(high), high, low)
     for _ in range(BISECTIONS):
         middle = np.sqrt(low * high)
-        good = holds(load_at(served, lengths, middle, batch_most, harness_s))
+        good = holds(middle)
         low, high = np.where(good, middle, low), np.where(good, high, middle)
-    return load_at(served, lengths, low, batch_most, harness_s), possible
+    return load_at(served, lengths, low, harness_s, known), possible
 
 
 def harness(served: ServedModel) -> Array:
     """Time before the engine sees a request."""
-    return np.asarray(served.engine.harness_s, dtype=np.float64)
+    return as_array(served.engine.harness_s)

@@ -10,18 +10,37 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.queueing import Lengths, batch_limit, harness, load_at, load_at_rate
+from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.queueing import (
+    Arrivals,
+    Lengths,
+    Load,
+    arrivals,
+    batch_limit,
+    harness,
+    load_at,
+    load_at_itl,
+    load_at_rate,
+)
 from optimizer.performance.serving import ServedModel, decode_step, prefill
+from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The load: sequences in flight (``batch``), arrivals/s (``rate``), requests in all (inf: no end)."""
+    """The load: sequences in flight (``batch``), arrivals/s (``rate``), requests in all (inf: no end).
+
+    ``rounds``: requests that a client of a closed loop sends one after the other; ``of_means``: 1 where the
+    table gives means over a run from its cold start, 0 where medians; ``objective_s``: time between tokens
+    whose 99th percentile the rate was chosen to keep, inf where it was not.
+    """
 
     batch: Array
     rate: Array
     requests: Array
+    rounds: Array
+    of_means: Array
+    objective_s: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +48,8 @@ class Answer:
     """What comes of it; nan where not defined. ``stable``: the replica keeps up with the arrivals."""
 
     tokens_per_s: Array
-    ttft_p50_s: Array
-    ttft_p95_s: Array
-    tpot_p50_s: Array
-    tpot_p95_s: Array
+    ttft: Spread
+    tpot: Spread
     stable: Mask
 
 
@@ -44,83 +61,114 @@ def limit_of(served: ServedModel, lengths: Lengths) -> Array:
 def capacity(served: ServedModel, lengths: Lengths) -> Array:
     """Requests/s of one copy with as many sequences in flight as it takes; 0 where the cache holds none."""
     held = batch_limit(served, lengths, served.engine.batch_most)
-    full = load_at(served, lengths, np.maximum(held, 1.0), np.maximum(held, 1.0), harness(served))
+    full = load_at(served, lengths, np.maximum(held, 1.0), harness(served))
     return np.where(held >= 1.0, full.requests_per_s, 0.0)
 
 
 def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
-    """``asked.batch`` requests always in flight: those beyond the cache wait a share of an answer's time.
+    """``asked.batch`` clients, each with one request in flight: those beyond the cache wait for a place.
 
-    First token = harness + prefill + steps that it shares + prompts that arrive together,
-    wait·(B − 1)^power·work.
+    All clients start at once, so that the first of ``rounds`` prompts meets a queue of them all; then they
+    spread, and a prompt finds the B − 1 others as if they came at random (arrival theorem). Means over the
+    run hold both, and what engines compile on the first prompts; medians are the later rounds'.
     """
-    constants = served.calibration.queueing
     most = limit_of(served, lengths)
     batch = np.minimum(np.maximum(asked.batch, 1.0), most)
-    load = load_at(served, lengths, batch, most, harness(served))
-    first = prefill(served, lengths.input_tokens)
-    others = np.power(np.maximum(batch - 1.0, 0.0), constants.closed_loop_power)
-    together = constants.closed_loop_wait * others
+    known = arrivals(served, lengths)
+    load = load_at(served, lengths, batch, harness(served), known)
+    prompts = known.joining(batch)
+    others = np.maximum(batch - 1.0, 0.0)
+    step = load.step.total
+    tpot = step + others * prompts.work / lengths.output_tokens
+    fixed = Spread(harness(served), as_array(served.calibration.queueing.ttft_jitter**2))
+    rate = load.requests_per_s * others / batch
+    later = first_token(prompts, rate, step, np.minimum(others, 1.0), fixed)
+    burst = harness(served) + burst_mean(known.prompts, batch, step) + served.engine.burst_s
     queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
-    chunks = np.maximum(lengths.input_tokens / served.rates.prefill_tokens_most, 1.0)
-    shared = np.where(batch > 1.0, chunks * load.step.total, 0.0)
-    ttft = harness(served) + first.latency + shared + together * first.work + queue
+    once = 1.0 / np.maximum(asked.rounds, 1.0)
+    in_burst = np.where(asked.of_means > 0, once, np.where(once > 0.5, 1.0, 0.0))
+    typical = np.where(asked.of_means > 0, later.mean, later.p50)
+    shown = in_burst * burst + (1.0 - in_burst) * typical + queue
     return Answer(
         load.requests_per_s * lengths.output_tokens,
-        ttft,
-        ttft * constants.ttft_p95_idle,
-        load.itl_p50_s,
-        load.itl_p95_s,
-        np.ones_like(ttft, dtype=np.bool_),
+        Spread(shown * np.sqrt(1.0 + later.cv2), later.cv2),
+        _closed_spread(served, tpot, known, prompts, rate),
+        np.ones_like(shown, dtype=np.bool_),
     )
+
+
+def _closed_spread(
+    served: ServedModel, tpot: Array, known: Arrivals, prompts: Prompts, rate: Array
+) -> Spread:
+    """Time between tokens where the sequences in flight do not vary: only the prompts met do."""
+    met = rate * prompts.work**2 * (1.0 + prompts.work_cv**2) * (1.0 + known.output_cv**2)
+    cv2 = met / (known.output_tokens * tpot) + served.calibration.queueing.itl_jitter**2
+    return Spread(tpot * np.sqrt(1.0 + cv2), cv2)
 
 
 def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """Everything at once, as many in flight as cache, engine and the work itself allow."""
     most = np.minimum(limit_of(served, lengths), np.maximum(asked.requests, 1.0))
-    load = load_at(served, lengths, most, most, harness(served))
+    load = load_at(served, lengths, most, harness(served))
     unknown = np.full_like(most, np.nan)
     return Answer(
         load.requests_per_s * lengths.output_tokens,
-        unknown,
-        unknown,
-        load.itl_p50_s,
-        load.itl_p95_s,
+        Spread(unknown, unknown),
+        load.itl,
         np.ones_like(most, dtype=np.bool_),
     )
 
 
 def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
-    """Arrivals at a rate, whatever the answers take."""
-    most = limit_of(served, lengths)
+    """Arrivals at a rate, whatever the answers take; a run of few requests never has more in flight."""
+    most = np.minimum(limit_of(served, lengths), np.maximum(asked.requests, 1.0))
     load, stable = load_at_rate(served, lengths, asked.rate, most, harness(served))
-    tokens = np.minimum(load.requests_per_s * lengths.output_tokens, asked.rate * lengths.output_tokens)
-    return Answer(tokens, load.ttft_p50_s, load.ttft_p95_s, load.itl_p50_s, load.itl_p95_s, stable)
+    chosen = np.isfinite(asked.objective_s)
+    if chosen.any():
+        load = _at_objective(served, lengths, asked, load)
+    tokens = asked.rate * lengths.output_tokens
+    kept = np.where(chosen, tokens, np.minimum(load.requests_per_s * lengths.output_tokens, tokens))
+    return Answer(kept, load.ttft, load.itl, stable | chosen)
+
+
+def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Load) -> Load:
+    """The state under a rate that was chosen as the most that meets an objective on the time between tokens.
+
+    The model's own time at that rate is off by e/(1 − e) times the error of its rates, e the share of it that
+    grows with the load: near saturation it says little, and the objective more. Their logs are averaged by
+    inverse variance.
+    """
+    constants = served.calibration.chosen
+    known = arrivals(served, lengths)
+    grows = np.clip(1.0 - known.alone_s / load.itl.mean, 0.0, SATURATED)
+    doubt = (constants.rate_sd / (1.0 - grows)) ** 2
+    share = doubt / (doubt + constants.share_sd**2)
+    usual = np.log(constants.usual_share * np.where(np.isfinite(asked.objective_s), asked.objective_s, 1.0))
+    own = np.log(load.itl.mean)
+    wanted = np.where(np.isfinite(asked.objective_s), np.exp((1.0 - share) * own + share * usual), load.itl.mean)
+    return load_at_itl(served, lengths, wanted, known, harness(served))
 
 
 def fixed_batch(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """A fixed batch from prefill to the last token, nothing joins."""
-    first = prefill(served, lengths.input_tokens)
+    first = prefill(served, lengths.new_tokens)
     step = decode_step(served, asked.batch, lengths.mean_context).total
     begin = first.latency + (asked.batch - 1.0) * first.work * served.replica.pp
     tokens = asked.batch * lengths.output_tokens / (begin + (lengths.output_tokens - 1.0) * step)
-    return Answer(tokens, begin, begin, step, step, np.ones_like(step, dtype=np.bool_))
+    alike = np.zeros_like(step)
+    return Answer(tokens, Spread(begin, alike), Spread(step, alike), np.ones_like(step, dtype=np.bool_))
 
 
 def single_stream(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """One request at a time."""
     constants = served.calibration.queueing
-    first = prefill(served, lengths.input_tokens).latency + harness(served)
-    step = decode_step(served, np.ones_like(first), lengths.mean_context).total
-    tokens = lengths.output_tokens / (first + (lengths.output_tokens - 1.0) * step)
-    return Answer(
-        tokens,
-        first,
-        first * constants.ttft_p95_idle,
-        step,
-        step * constants.itl_p95_idle,
-        np.ones_like(step, dtype=np.bool_),
-    )
+    known = arrivals(served, lengths)
+    none = np.zeros_like(known.alone_s)
+    fixed = Spread(harness(served), as_array(constants.ttft_jitter**2))
+    first = first_token(known.prompts, none, known.alone_s, none, fixed)
+    tokens = lengths.output_tokens / (first.mean + (lengths.output_tokens - 1.0) * known.alone_s)
+    between = Spread(known.alone_s, none + constants.itl_jitter**2)
+    return Answer(tokens, first, between, np.ones_like(none, dtype=np.bool_))
 
 
 ANSWERS: Mapping[str, Callable[[ServedModel, Lengths, Asked], Answer]] = {

@@ -10,12 +10,12 @@ import numpy as np
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import Calibration
+from optimizer.performance.calibration import Calibration, Harness
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.intervals import serving_row_relative
 from optimizer.performance.prediction import Prediction
-from optimizer.performance.queueing import Lengths
+from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity
 from optimizer.performance.shapes import stack_shapes
@@ -27,6 +27,11 @@ METRICS = (
     "pred_tpot_ms_p50",
     "pred_tpot_ms_p95",
 )
+RATIOS = {
+    f"pred_{name}_{end}_over_p50": (name, normal)
+    for name in ("ttft", "tpot")
+    for end, normal in (("p90", P90), ("p95", P95), ("p99", P99))
+}
 REGIMES = {
     "offline_max": "offline",
     "offline_burst": "closed",
@@ -79,6 +84,8 @@ class ServingRow:
     request_rate: float
     requests: float
     engine: str
+    harness: Harness
+    objective_s: float
     layout_given: bool
     note: str
 
@@ -125,6 +132,8 @@ def read_row(
         request_rate=_rate(row, regime),
         requests=number(row, "num_requests") or np.inf,
         engine=engine,
+        harness=calibration.harness_of(row.get("source", "")),
+        objective_s=_objective_s(row, calibration),
         layout_given=number(row, "tp") is not None,
         note="" if number(row, "isl") else f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed",
     )
@@ -225,12 +234,21 @@ def _predict_group(
 ) -> list[tuple[float, Prediction]]:
     """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
     served = _served(rows, calibration, gpus)
-    lengths = Lengths(as_array([r.input_tokens for r in rows]), as_array([r.output_tokens for r in rows]))
+    lengths = Lengths(
+        as_array([r.input_tokens for r in rows]),
+        as_array([r.output_tokens for r in rows]),
+        as_array([_cv(r, r.harness.input_cv) for r in rows]),
+        as_array([_cv(r, r.harness.output_cv) for r in rows]),
+        as_array([r.harness.cached_share for r in rows]),
+    )
     copies = as_array([row.copies for row in rows])
     asked = Asked(
         as_array([row.batch for row in rows]) / copies,
         as_array([row.request_rate for row in rows]) / copies,
         as_array([row.requests for row in rows]) / copies,
+        as_array([_rounds(row) for row in rows]),
+        as_array([row.harness.of_means for row in rows]),
+        as_array([row.objective_s for row in rows]),
     )
     answer = ANSWERS[rows[0].regime](served, lengths, asked)
     fits = cache_tokens(served) >= lengths.input_tokens + lengths.output_tokens
@@ -240,6 +258,25 @@ def _predict_group(
         (float(most[index]), _prediction(row, answer, index, bool(fits[index]), calibration))
         for index, row in enumerate(rows)
     ]
+
+
+def _objective_s(row: Mapping[str, str], calibration: Calibration) -> float:
+    """The objective that the rate of an MLPerf row was chosen for; inf for other rows."""
+    if row.get("regime") != "open_loop_slo":
+        return np.inf
+    chosen = calibration.chosen
+    interactive = "interactive" in row.get("notes", "").lower()
+    table = chosen.interactive_itl_p99_s if interactive else chosen.server_itl_p99_s
+    return table.get(row.get("model", ""), np.inf)
+
+
+def _cv(row: ServingRow, value: float) -> float:
+    return value if row.input_tokens <= row.harness.varied_up_to else 0.0
+
+
+def _rounds(row: ServingRow) -> float:
+    """Requests of each client of a closed loop: as the row says, else as the harness usually sends."""
+    return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.harness.rounds
 
 
 def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> ServedModel:
@@ -258,17 +295,24 @@ def _prediction(
     known = row.sku.gpu in calibration.calibrated_gpus
     values = (
         float(answer.tokens_per_s[index]) * row.copies,
-        1e3 * float(answer.ttft_p50_s[index]),
-        1e3 * float(answer.ttft_p95_s[index]),
-        1e3 * float(answer.tpot_p50_s[index]),
-        1e3 * float(answer.tpot_p95_s[index]),
+        1e3 * float(answer.ttft.p50[index]),
+        1e3 * float(answer.ttft.quantile(P95)[index]),
+        1e3 * float(answer.tpot.p50[index]),
+        1e3 * float(answer.tpot.quantile(P95)[index]),
     )
     regime = CROWDED if row.regime == "closed" and row.batch > CROWDED_ABOVE else row.regime
     stable = bool(answer.stable[index])
+    spreads = {"ttft": answer.ttft, "tpot": answer.tpot}
+    ratios = {
+        column: float(spreads[name].quantile(normal)[index] / spreads[name].p50[index])
+        for column, (name, normal) in RATIOS.items()
+    }
+    relative = serving_row_relative(regime, known, calibration.intervals)
     notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
     return Prediction(
-        values=dict(zip(METRICS, values, strict=True)),
-        spread=dict(zip(METRICS, serving_row_relative(regime, known, calibration.intervals), strict=True)),
+        values=dict(zip(METRICS, values, strict=True)) | ratios,
+        spread=dict(zip(METRICS, relative, strict=True))
+        | dict.fromkeys(ratios, calibration.intervals.percentile_ratio),
         fits=fits,
         note="; ".join(note for note in notes if note),
         stable=stable,

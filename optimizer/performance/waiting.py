@@ -1,0 +1,115 @@
+"""First tokens of prompts that share steps with decoding: mean and spread, in closed form.
+
+Continuous batching lets every prompt that arrived during a step into the next one, with the decoding of
+those in flight (Orca, OSDI'22; Sarathi-Serve, OSDI'24). Steps are then the cycles of a gated server with
+vacations: of length S = s + N·w, s without prompts, N those that came during the step before. With arrivals
+at rate λ, ρ = λ·w and c the coefficient of variation of a prompt's work
+
+    E[S] = s/(1 − ρ),  E[S²]/E[S] = s/(1 − ρ) + w·ρ·(1 + c²)/(1 − ρ²) =: X
+
+A prompt waits for the rest of its step, X/2, and then shares a step with what came beside it, ρ·X. Arrays
+broadcast over cases; times are seconds, rates requests/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from optimizer.performance.arrays import Array
+
+SATURATED = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """A mean prompt of the load, without what the prefix cache holds of it.
+
+    ``latency`` alone on an idle replica and its standard deviation over prompts; ``work`` that it takes from
+    decoding where many prompts share a step, and its coefficient of variation; ``more``: what a prompt takes
+    beyond when it joins a step alone; ``steps``: share of a step's token budget (above 1: chunks).
+    """
+
+    latency: Array
+    latency_sd: Array
+    work: Array
+    work_cv: Array
+    more: Array
+    steps: Array
+
+    def joining(self, together: Array) -> Prompts:
+        """The same where ``together`` prompts share a step: their tiles fill one another's."""
+        work = self.work + self.more / np.maximum(together, 1.0)
+        return replace(self, work=work, more=np.zeros_like(work))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A positive quantity over requests: its mean and squared coefficient of variation.
+
+    Read as lognormal, which MLPerf's and AccelMark's p90, p95 and p99 over p50 follow with one width.
+    """
+
+    mean: Array
+    cv2: Array
+
+    @property
+    def p50(self) -> Array:
+        """Median: mean/√(1 + CV²)."""
+        return self.mean / np.sqrt(1.0 + self.cv2)
+
+    def quantile(self, normal: float) -> Array:
+        """Where the standard normal has ``normal``: median·exp(normal·√ln(1 + CV²))."""
+        return self.p50 * np.exp(normal * np.sqrt(np.log1p(self.cv2)))
+
+
+def budget_load(prompts: Prompts, rate: Array, step_s: Array) -> Array:
+    """Load of prefill under the token budget, λ·(w + s·n/M): each full step also decodes."""
+    return rate * (prompts.work + step_s * prompts.steps)
+
+
+def first_token(prompts: Prompts, rate: Array, step_s: Array, busy: Array, fixed: Spread) -> Spread:
+    """Time to first token under arrivals at ``rate`` beside decode steps of ``step_s``.
+
+    ``busy``: chance that others decode when a prompt comes; ``fixed``: what comes on top, whatever the load.
+    Own step: the larger of the prefill alone and of its work beside decoding. Prompts of a whole budget or
+    more are served one by one: there the wait is M/G/1 with service w + s·n/M, between the two a mean by
+    share of the budget.
+    """
+    rho = np.minimum(rate * prompts.work, SATURATED)
+    load = np.minimum(budget_load(prompts, rate, step_s), SATURATED)
+    own = prompts.latency + busy * np.maximum(beside_decoding(prompts, step_s) - prompts.latency, 0.0)
+    uneven = 1.0 + prompts.work_cv**2
+    cycle = step_s / (1.0 - rho) + prompts.work * rho * uneven / (1.0 - rho**2)
+    gated = (0.5 + rho) * cycle * (1.0 - rho) / (1.0 - load)
+    service = prompts.work + step_s * prompts.steps
+    single = load * service * uneven / (2.0 * (1.0 - load)) + (1.0 - load) * step_s / 2.0
+    alone = np.minimum(prompts.steps, 1.0)
+    wait = busy * ((1.0 - alone) * gated + alone * single)
+    mean = fixed.mean + own + wait
+    variance = prompts.latency_sd**2 + wait_cv2(load) * wait**2 + fixed.cv2 * mean**2
+    return Spread(mean, variance / mean**2)
+
+
+def beside_decoding(prompts: Prompts, step_s: Array) -> Array:
+    """Time of the steps that carry a prompt beside decoding: its work and a decode step for each chunk."""
+    return np.maximum(prompts.steps, 1.0) * step_s + prompts.work
+
+
+def wait_cv2(load: Array) -> Array:
+    """Squared CV of the wait: 1/3 (uniform rest of a step) when idle, towards 1 (exponential) at saturation."""
+    return (1.0 + 2.0 * load) / 3.0
+
+
+def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:
+    """Mean first token of ``batch`` prompts that come at once to an idle replica.
+
+    Steps of k = min(1/steps, batch) prompts follow each other, so that on average (batch + k)/2 are done
+    before a prompt's own step ends; steps after the first also decode.
+    """
+    together = np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
+    before = (batch + together) / 2.0
+    prompts = prompts.joining(together)
+    decoding = (before / together - 1.0) * np.maximum(prompts.steps, 1.0)
+    return prompts.latency + (before - 1.0) * prompts.work + decoding * step_s
