@@ -55,8 +55,12 @@ class Software:
 
     slowdown: float
     host_s_per_layer: float
+    tensor_floor_s: float
     rank_floor_s: float
     pipeline_rank_floor_s: float
+    head_balanced: float
+    stall_s: float
+    stall_nodes: float
     flash_attention: float
     tp_exposed: float
     dp_exposed: float

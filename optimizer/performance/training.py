@@ -81,12 +81,12 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     the backward pass; sharded parameters travel with every micro-batch.
     """
     hw, split = scenario.hw, split_batch(scenario, gpus)
-    average, fullest = _stages(scenario)
-    pipeline = _pipeline(scenario, split)
+    nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
+    average, fullest = _stages(scenario, nodes)
+    pipeline = _pipeline(scenario, split) + _stalled(scenario, split, nodes)
     data = _data(scenario, split, fullest.total)
     bubble = (scenario.layouts.pp - 1.0) / split.interleave * average.total
     fixed = _optimizer(scenario, split.dp)
-    nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
     drag = 1.0 + scenario.compute.straggler_per_doubling * np.log2(nodes) + hw.vm_slowdown
     kept = activation_bytes(scenario, split.micro, split.interleave)
     peak = peak_bytes(state_bytes(scenario, split.dp), kept, scenario.calibration)
@@ -132,7 +132,7 @@ def _interleave(scenario: Scenario, micro: Array) -> Array:
     return np.where(layouts.interleave > 0, layouts.interleave, np.where(possible, best, 1.0))
 
 
-def _stages(scenario: Scenario) -> tuple[_Stage, _Stage]:
+def _stages(scenario: Scenario, nodes: Array) -> tuple[_Stage, _Stage]:
     """An average stage (for fill and drain) and the fullest one, which sets the pace.
 
     The last stage also has the head: it leads where layers divide evenly.
@@ -141,18 +141,29 @@ def _stages(scenario: Scenario) -> tuple[_Stage, _Stage]:
     host = scenario.software.host_s_per_layer * _host_factor(scenario)
     small = small + np.maximum(host - compute - small, 0.0)
     tensor, expert = _tensor(scenario), _expert(scenario)
-    small = small + np.maximum(_rank_floor(scenario) - compute - small - tensor, 0.0)
-    head = 3.0 * head_forward(scenario)
+    floor = _host_floor(scenario, nodes)
+    small = small + np.maximum(floor - compute - small - tensor, 0.0)
+    head = np.maximum(3.0 * head_forward(scenario), floor)
     layers = scenario.shapes.layers / scenario.layouts.pp
     body = compute + small + tensor + expert
-    last_leads = np.floor(layers) * body + head > np.ceil(layers) * body
-    count, with_head = (
-        np.where(last_leads, np.floor(layers), np.ceil(layers)),
-        np.where(last_leads, head, 0.0),
-    )
+    count, with_head = _fullest(scenario, body, head)
     share = head / scenario.layouts.pp
     average = _Stage(layers * compute + share, layers * small, layers * tensor, layers * expert)
     return average, _Stage(count * compute + with_head, count * small, count * tensor, count * expert)
+
+
+def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array]:
+    """Layers of the stage that sets the pace, and the head's time where it is the last one."""
+    layers, stages = scenario.shapes.layers, scenario.layouts.pp
+    last = np.floor(layers / stages)
+    if scenario.software.head_balanced > 0.0:
+        even = np.floor((layers - (stages - 1.0) * head / body) / stages)
+        last = np.where(stages > 1.0, np.maximum(even, 0.0), last)
+        others = np.ceil((layers - last) / np.maximum(stages - 1.0, 1.0))
+    else:
+        others = np.ceil(layers / stages)
+    leads = (last * body + head > others * body) | (stages == 1.0)
+    return np.where(leads, last, others), np.where(leads, head, 0.0)
 
 
 def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Array]:
@@ -174,11 +185,15 @@ def _host_factor(scenario: Scenario) -> Array:
     return 1.0 + (scenario.compute.moe_host_factor - 1.0) * share
 
 
-def _rank_floor(scenario: Scenario) -> Array:
-    """Least time of a layer and micro-batch where the host waits for every rank of a tensor group."""
+def _host_floor(scenario: Scenario, nodes: Array) -> Array:
+    """Least time of a layer and micro-batch where the host waits for the ranks of a tensor group.
+
+    Hand-over between nodes holds up every rank's collectives: such pipelines add their own share a rank.
+    """
     software, layouts = scenario.software, scenario.layouts
-    per_rank = np.where(layouts.pp > 1.0, software.pipeline_rank_floor_s, software.rank_floor_s)
-    return per_rank * layouts.tp
+    alone = np.maximum(software.tensor_floor_s, software.rank_floor_s * layouts.tp)
+    piped = np.where((layouts.pp > 1.0) & (nodes > 1.0), software.pipeline_rank_floor_s * layouts.tp, 0.0)
+    return np.where(layouts.tp > 1.0, alone + piped, 0.0)
 
 
 def _tensor(scenario: Scenario) -> Array:
@@ -215,6 +230,18 @@ def _pipeline(scenario: Scenario, split: Split) -> Array:
     one_way = neighbour_s(size, layouts.tp * layouts.cp * split.dp, scenario.hw)
     steady = scenario.software.pp_exposed * split.micro * split.interleave
     return np.where(layouts.pp > 1.0, 2.0 * (steady + layouts.pp - 1.0) * one_way, 0.0)
+
+
+def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
+    """Hand-overs that wait for ``stall_s`` each, seen from ``stall_nodes`` nodes on in some stacks.
+
+    A micro-batch passes two blocking hand-overs with two stages, four with more; ramps pass half of them.
+    """
+    software, stages = scenario.software, scenario.layouts.pp
+    if software.stall_s == 0.0:
+        return np.zeros_like(split.dp)
+    hand_overs = np.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + 0.5 * (stages - 1.0))
+    return np.where((nodes >= software.stall_nodes) & (split.dp > 1.0), software.stall_s * hand_overs, 0.0)
 
 
 def _data(scenario: Scenario, split: Split, busy_s: Array) -> Array:
