@@ -58,7 +58,7 @@ class Software:
     tensor_floor_s: float
     rank_floor_s: float
     pipeline_rank_floor_s: float
-    head_balanced: float
+    balanced_head: float
     stall_s: float
     stall_nodes: float
     flash_attention: float

@@ -156,7 +156,7 @@ def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array
     """Layers of the stage that sets the pace, and the head's time where it is the last one."""
     layers, stages = scenario.shapes.layers, scenario.layouts.pp
     last = np.floor(layers / stages)
-    if scenario.software.head_balanced > 0.0:
+    if scenario.software.balanced_head > 0.0:
         even = np.floor((layers - (stages - 1.0) * head / body) / stages)
         last = np.where(stages > 1.0, np.maximum(even, 0.0), last)
         others = np.ceil((layers - last) / np.maximum(stages - 1.0, 1.0))

@@ -326,8 +326,12 @@ def _powers(most: int) -> list[int]:
 
 
 def _recompute(row: Mapping[str, str]) -> list[float]:
+    """The recomputation that a row gives, or every kind. Frozen weights keep no inputs of their products
+    for the backward pass: adapters are trained without recomputation where nobody says otherwise."""
     word = (row.get("recompute") or "").strip().split("(")[0]
-    return [float(RECOMPUTE.index(word))] if word in RECOMPUTE else [0.0, 1.0, 2.0]
+    if word in RECOMPUTE:
+        return [float(RECOMPUTE.index(word))]
+    return [0.0] if row.get("workload", "") == "lora" else [0.0, 1.0, 2.0]
 
 
 def _sharding(row: Mapping[str, str], software: str) -> list[float]:
