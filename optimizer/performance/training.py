@@ -84,8 +84,8 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
     average, fullest = _stages(scenario, nodes)
     pipeline = _pipeline(scenario, split) + _stalled(scenario, split, nodes)
-    data = _data(scenario, split, fullest.total)
     bubble = (scenario.layouts.pp - 1.0) / split.interleave * average.total
+    data = _data(scenario, split, fullest.total, bubble)
     fixed = _optimizer(scenario, split.dp)
     drag = 1.0 + scenario.compute.straggler_per_doubling * np.log2(nodes) + hw.vm_slowdown
     kept = activation_bytes(scenario, split.micro, split.interleave)
@@ -244,13 +244,16 @@ def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
     return np.where((nodes >= software.stall_nodes) & (split.dp > 1.0), software.stall_s * hand_overs, 0.0)
 
 
-def _data(scenario: Scenario, split: Split, busy_s: Array) -> Array:
-    """Visible gradient and parameter traffic over the data-parallel ranks; ``busy_s`` of a micro-batch."""
+def _data(scenario: Scenario, split: Split, busy_s: Array, idle_s: Array) -> Array:
+    """Visible gradient and parameter traffic over the data-parallel ranks.
+
+    It hides behind one micro-batch's time (``busy_s``) and the pipeline's fill and drain (``idle_s``).
+    """
     if scenario.run.adapters:
         return np.zeros_like(split.dp)
     network, layouts = scenario.network, scenario.layouts
     traffic = _data_traffic(scenario, split.dp)
-    at_end = np.maximum(scenario.software.dp_exposed * traffic, traffic - network.backward_overlap * busy_s)
+    at_end = np.maximum(scenario.software.dp_exposed * traffic, traffic - network.backward_overlap * (busy_s + idle_s))
     if not np.any(layouts.sharding >= 3.0):
         return at_end
     each = np.maximum(traffic - busy_s, 0.0) + network.zero3_serial * np.minimum(traffic, busy_s)

@@ -31,6 +31,7 @@ from optimizer.performance.training import step
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 USUAL_FABRIC_GBIT_S = 400.0
+NDR_LEAST_GBIT_S = 200.0
 RAN_TOLERANCE = 0.25
 FABRIC_WORDS = {
     "roce": FabricKind.ROCE,
@@ -267,7 +268,10 @@ def _row_fabric(row: Mapping[str, str], per_node: int, nodes: int) -> tuple[Fabr
         return None, ()
     words = row.get("fabric", "").lower()
     kind = next((kind for word, kind in FABRIC_WORDS.items() if word in words), FabricKind.INFINIBAND)
-    rate, notes = number(row, "inter_node_gbps_per_gpu"), ()
+    rate = number(row, "inter_node_gbps_per_gpu")
+    notes: tuple[str, ...] = ()
+    if rate is not None and rate < NDR_LEAST_GBIT_S and "ndr" in words:
+        rate, notes = USUAL_FABRIC_GBIT_S, ("NDR ports run at 400 Gbit/s: taken instead of the row's rate",)
     if rate is None:
         return Fabric(kind, USUAL_FABRIC_GBIT_S * per_node, nodes), (
             f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",
