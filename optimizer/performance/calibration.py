@@ -59,6 +59,8 @@ class Software:
     rank_floor_s: float
     pipeline_rank_floor_s: float
     balanced_head: float
+    head_leads: float
+    selective_again: float
     stall_s: float
     stall_nodes: float
     flash_attention: float

@@ -153,17 +153,21 @@ def _stages(scenario: Scenario, nodes: Array) -> tuple[_Stage, _Stage]:
 
 
 def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array]:
-    """Layers of the stage that sets the pace, and the head's time where it is the last one."""
+    """Layers of the stage that sets the pace, and the head's time in it.
+
+    Layers shared out evenly leave the head on top of the last stage, which hands over on one side only and
+    so has slack: ``head_leads`` of the head counts. Stacks that balance cost give the last stage fewer layers.
+    """
     layers, stages = scenario.shapes.layers, scenario.layouts.pp
-    last = np.floor(layers / stages)
-    if scenario.software.balanced_head > 0.0:
+    alone = stages == 1.0
+    last, others = np.floor(layers / stages), np.ceil(layers / stages)
+    if scenario.software.balanced_head:
         even = np.floor((layers - (stages - 1.0) * head / body) / stages)
-        last = np.where(stages > 1.0, np.maximum(even, 0.0), last)
+        last = np.where(alone, last, np.maximum(even, 0.0))
         others = np.ceil((layers - last) / np.maximum(stages - 1.0, 1.0))
-    else:
-        others = np.ceil(layers / stages)
-    leads = (last * body + head > others * body) | (stages == 1.0)
-    return np.where(leads, last, others), np.where(leads, head, 0.0)
+    shown = head * np.where(alone, 1.0, scenario.software.head_leads)
+    leads = alone | (last * body + shown > others * body)
+    return np.where(leads, last, others), np.where(leads, shown, 0.0)
 
 
 def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Array]:
@@ -176,8 +180,9 @@ def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Ar
     full = np.where(recompute >= 2.0, 1.0, 0.0)
     again = full if software.flash_attention else np.where(recompute >= 1.0, 1.0, 0.0)
     attention = forward.attention * (1.0 + scenario.compute.attention_backward_factor + again)
-    compute = software.slowdown * (forward.products * (passes + full) + attention)
-    return compute, software.slowdown * forward.elementwise * (3.0 + full)
+    part = np.where(recompute == 1.0, software.selective_again, full)
+    compute = software.slowdown * (forward.products * (passes + part) + attention)
+    return compute, software.slowdown * forward.elementwise * (3.0 + part)
 
 
 def _host_factor(scenario: Scenario) -> Array:

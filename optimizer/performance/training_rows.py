@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -33,6 +34,8 @@ METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_me
 USUAL_FABRIC_GBIT_S = 400.0
 NDR_LEAST_GBIT_S = 200.0
 RAN_TOLERANCE = 0.25
+BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
+OLD_MEGATRON = "megatron_2022"
 FABRIC_WORDS = {
     "roce": FabricKind.ROCE,
     "efa": FabricKind.EFA,
@@ -73,7 +76,7 @@ def read_row(
     number_format, format_notes = _format(row.get("precision", ""), spec)
     total = int(needed(row, "gpus_total"))
     sku, sku_notes = _sku(row, spec, total, calibration)
-    software = calibration.software_of(row.get("framework", "") or _grid_framework(row))
+    software = _software(row, calibration)
     return TrainingRow(
         model=model,
         sku=sku,
@@ -127,7 +130,9 @@ def _predict_group(
     found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
     flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
     ran = as_array([rows[i].layout_given for i in owners]) > 0
-    room = np.where(ran, 1.0 + RAN_TOLERANCE, 1.0) * hw.memory_bytes
+    least = as_array([min(layout[4] for layout in rows[i].layouts) for i in owners])
+    told = ran & (layouts.micro_batch == least)
+    room = np.where(told, 1.0 + RAN_TOLERANCE, 1.0) * hw.memory_bytes
     rank = np.where(found.peak_bytes <= room, found.total, found.total + 1e9)
     rank = np.where(found.divides, rank, np.inf)
     results = []
@@ -288,6 +293,14 @@ def _form(text: str) -> Form | None:
 
 def _grid_framework(row: Mapping[str, str]) -> str:
     return "nanotron" if "nanotron" in row.get("model", "") + row.get("source", "") else ""
+
+
+def _software(row: Mapping[str, str], calibration: Calibration) -> str:
+    """The class of the row's stack: Megatron before 2023 had neither FlashAttention nor overlap."""
+    framework = row.get("framework", "") or _grid_framework(row)
+    old = "megatron" in framework.lower() and BEFORE_FLASH_ATTENTION.match(row.get("date", ""))
+    found = calibration.software_of(framework)
+    return OLD_MEGATRON if old and found == calibration.default_software else found
 
 
 def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str) -> tuple[Row, ...]:
