@@ -61,6 +61,7 @@ class Software:
     balanced_head: float
     head_leads: float
     selective_again: float
+    attention_flops_most: float
     stall_s: float
     stall_nodes: float
     flash_attention: float
