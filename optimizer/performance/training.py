@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.performance.arrays import Array, Mask
+from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.compute import LayerTime, head_forward, layer_forward
+from optimizer.performance.data_parallel import data_s, shard_ranks
 from optimizer.performance.memory import (
     activation_bytes,
     expert_replicas,
@@ -27,8 +28,9 @@ from optimizer.performance.scenario import Scenario
 class Step:
     """One optimizer step, seconds. The parts add up to ``total`` (less the straggler and VM factor).
 
-    ``compute``: products and attention; ``memory_bound``: small kernels, launches, optimizer; then what
-    stays visible of tensor (and context), expert, pipeline and data-parallel traffic; ``bubble``.
+    ``compute``: products and attention; ``memory_bound``: small kernels and launches; then what stays
+    visible of tensor (and context), expert, pipeline and data-parallel traffic; ``bubble``; ``optimizer``:
+    Adam over the states; ``between``: gradient norm, loss synchronisation, the next batch's input.
     ``peak_bytes`` is what the allocator peaks at, ``divides`` whether the layout makes sense at all.
     """
 
@@ -40,6 +42,8 @@ class Step:
     pipeline: Array
     data: Array
     bubble: Array
+    optimizer: Array
+    between: Array
     peak_bytes: Array
     fits: Mask
     divides: Mask
@@ -84,21 +88,23 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
     average, fullest = _stages(scenario, nodes)
     pipeline = _pipeline(scenario, split) + _stalled(scenario, split, nodes)
-    bubble = (scenario.layouts.pp - 1.0) / split.interleave * average.total
-    data = _data(scenario, split, fullest.total, bubble)
-    fixed = _optimizer(scenario, split.dp)
+    bubble = _bubble(scenario, split) * average.total
+    data = data_s(scenario, split.dp, split.micro, fullest.total, bubble)
+    optimizer, between = _optimizer(scenario, split.dp), as_array(scenario.compute.step_fixed_s)
     drag = 1.0 + scenario.compute.straggler_per_doubling * np.log2(nodes) + hw.vm_slowdown
     kept = activation_bytes(scenario, split.micro, split.interleave)
-    peak = peak_bytes(state_bytes(scenario, split.dp), kept, scenario.calibration)
+    peak = peak_bytes(state_bytes(scenario, shard_ranks(scenario, split.dp)), kept, scenario.calibration)
     return Step(
-        total=(split.micro * fullest.total + bubble + pipeline + data + fixed) * drag,
+        total=(split.micro * fullest.total + bubble + pipeline + data + optimizer + between) * drag,
         compute=split.micro * fullest.compute,
-        memory_bound=split.micro * fullest.memory_bound + fixed,
+        memory_bound=split.micro * fullest.memory_bound,
         tensor=split.micro * fullest.tensor,
         expert=split.micro * fullest.expert,
         pipeline=pipeline,
         data=data,
         bubble=bubble,
+        optimizer=optimizer,
+        between=between,
         peak_bytes=peak,
         fits=fits(peak, hw, scenario.calibration),
         divides=split.divides,
@@ -156,7 +162,7 @@ def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array
     """Layers of the stage that sets the pace, and the head's time in it.
 
     Layers shared out evenly leave the head on top of the last stage, which hands over on one side only and
-    so has slack: ``head_leads`` of the head counts. Stacks that balance cost give the last stage fewer layers.
+    so has slack: ``head_leads`` of the head counts. Stacks that balance cost give that stage fewer layers.
     """
     layers, stages = scenario.shapes.layers, scenario.layouts.pp
     alone = stages == 1.0
@@ -237,6 +243,13 @@ def _pipeline(scenario: Scenario, split: Split) -> Array:
     return np.where(layouts.pp > 1.0, 2.0 * (steady + layouts.pp - 1.0) * one_way, 0.0)
 
 
+def _bubble(scenario: Scenario, split: Split) -> Array:
+    """Stage times that fill and drain cost: (p−1)/v for 1F1B, (p−1)/3 for zero-bubble schedules, which run
+    weight gradients in the gaps [Qi et al., Zero Bubble Pipeline Parallelism, 2024]."""
+    ramp = scenario.layouts.pp - 1.0
+    return ramp / 3.0 if scenario.run.zero_bubble else ramp / split.interleave
+
+
 def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
     """Hand-overs that wait for ``stall_s`` each, seen from ``stall_nodes`` nodes on in some stacks.
 
@@ -249,40 +262,11 @@ def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
     return np.where((nodes >= software.stall_nodes) & (split.dp > 1.0), software.stall_s * hand_overs, 0.0)
 
 
-def _data(scenario: Scenario, split: Split, busy_s: Array, idle_s: Array) -> Array:
-    """Visible gradient and parameter traffic over the data-parallel ranks.
-
-    It hides behind one micro-batch's time (``busy_s``) and the pipeline's fill and drain (``idle_s``).
-    """
-    if scenario.run.adapters:
-        return np.zeros_like(split.dp)
-    network, layouts = scenario.network, scenario.layouts
-    traffic = _data_traffic(scenario, split.dp)
-    at_end = np.maximum(scenario.software.dp_exposed * traffic, traffic - network.backward_overlap * (busy_s + idle_s))
-    if not np.any(layouts.sharding >= 3.0):
-        return at_end
-    each = np.maximum(traffic - busy_s, 0.0) + network.zero3_serial * np.minimum(traffic, busy_s)
-    return np.where(layouts.sharding >= 3.0, split.micro * each, at_end)
-
-
-def _data_traffic(scenario: Scenario, dp: Array) -> Array:
-    """Time of one exchange: gradients out and weights back, twice the weights when they are sharded."""
-    network, layouts = scenario.network, scenario.layouts
-    dense, experts = rank_params(scenario.shapes, layouts)
-    gradients, weights = network.gradient_bytes_per_param, network.parameter_bytes_per_param
-    per_param = np.where(layouts.sharding >= 3.0, gradients + 2.0 * weights, gradients + weights)
-    per_param = np.where(layouts.sharding < 1.0, 2.0 * gradients, per_param)
-    traffic = reduce_scatter_s(per_param * dense, dp * layouts.cp, layouts.tp, scenario.hw, network)
-    if not np.any(scenario.shapes.experts > 0):
-        return traffic
-    inner, ranks = np.maximum(layouts.ep, layouts.tp), expert_replicas(layouts, dp)
-    return traffic + reduce_scatter_s(per_param * experts, ranks, inner, scenario.hw, network)
-
-
 def _optimizer(scenario: Scenario, dp: Array) -> Array:
-    """Adam over the rank's share of the states, and the step's fixed time."""
+    """Adam over the rank's share of the states: reads and writes of HBM."""
     layouts, compute = scenario.layouts, scenario.compute
     dense, experts = rank_params(scenario.shapes, layouts)
-    mine = dense / (dp * layouts.cp) + experts / expert_replicas(layouts, dp)
-    moved = compute.optimizer_bytes_per_param * mine / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)
-    return compute.step_fixed_s + moved
+    owners = shard_ranks(scenario, dp)
+    mine = dense / (owners * layouts.cp) + experts / expert_replicas(layouts, owners)
+    moved: Array = compute.optimizer_bytes_per_param * mine
+    return moved / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

@@ -18,6 +18,7 @@ from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, build_hardware, implied_link
 from optimizer.performance.intervals import training_relative
 from optimizer.performance.layouts import (
+    HYBRID,
     MICRO_BATCHES,
     PIPELINE_MOST,
     RECOMPUTE,
@@ -57,6 +58,7 @@ class TrainingRow:
     number_format: str
     software: str
     adapters: bool
+    zero_bubble: bool
     layouts: tuple[Row, ...]
     layout_given: bool
     notes: tuple[str, ...]
@@ -86,6 +88,7 @@ def read_row(
         number_format=number_format,
         software=software,
         adapters=row.get("workload", "") == "lora",
+        zero_bubble=_zero_bubble(row),
         layouts=_layouts(row, model, total, software),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
@@ -97,9 +100,10 @@ def predict_training(
 ) -> list[Prediction]:
     """Predictions in the order of ``rows``; rows of one format and software class are computed together."""
     out = [Prediction()] * len(rows)
-    groups: dict[tuple[str, str, bool], list[int]] = {}
+    groups: dict[tuple[str, str, bool, bool], list[int]] = {}
     for index, row in enumerate(rows):
-        groups.setdefault((row.number_format, row.software, row.adapters), []).append(index)
+        kind = (row.number_format, row.software, row.adapters, row.zero_bubble)
+        groups.setdefault(kind, []).append(index)
     for members in groups.values():
         for index, result in zip(
             members, _predict_group([rows[i] for i in members], calibration, gpus), strict=True
@@ -123,6 +127,7 @@ def _predict_group(
         as_array([rows[i].sequences for i in owners]),
         rows[0].number_format,
         rows[0].adapters,
+        rows[0].zero_bubble,
     )
     layouts = stack_layouts(layout for row in rows for layout in row.layouts)
     total = as_array([rows[i].gpus for i in owners])
@@ -351,10 +356,18 @@ def _recompute(row: Mapping[str, str]) -> list[float]:
     return [0.0] if row.get("workload", "") == "lora" else [0.0, 1.0, 2.0]
 
 
+def _zero_bubble(row: Mapping[str, str]) -> bool:
+    """Whether the row names a schedule without bubbles."""
+    words = f"{row.get('schedule', '')} {row.get('framework', '')}".lower()
+    return any(word in words for word in ("zero-bubble", "zero bubble", "zerobubble", "dualpipe"))
+
+
 def _sharding(row: Mapping[str, str], software: str) -> list[float]:
     word = (row.get("zero_fsdp") or row.get("zero") or "").strip().upper()
     if word in {"0", "ZERO-0"}:
         return [0.0]
+    if any(name in word for name in ("HSDP", "HYBRID", "MICS")) and (number(row, "pp") or 1.0) == 1.0:
+        return [HYBRID]
     if "FSDP" in word or "ZERO-3" in word or word == "3":
         return [3.0] if (number(row, "pp") or 1.0) == 1.0 else [1.0]
     if word:
