@@ -62,8 +62,15 @@ class Software:
 
     slowdown: float
     host_s_per_layer: float
+    tensor_floor_s: float
     rank_floor_s: float
     pipeline_rank_floor_s: float
+    balanced_head: float
+    head_leads: float
+    selective_again: float
+    attention_flops_most: float
+    stall_s: float
+    stall_nodes: float
     flash_attention: float
     tp_exposed: float
     dp_exposed: float

@@ -1,7 +1,8 @@
 """Parallel layouts as arrays, and the ones worth trying.
 
 L layouts. ``sharding`` over the data-parallel ranks: 0 nothing, 1 the optimizer's states (ZeRO-1),
-2 gradients too (ZeRO-2), 3 parameters too (FSDP, ZeRO-3).
+2 gradients too (ZeRO-2), 3 parameters too (FSDP, ZeRO-3), 3.5 parameters inside a link domain with copies
+between (HSDP).
 ``interleave`` 0: chosen from the layers of a stage.
 """
 
@@ -19,7 +20,8 @@ from broker.domain.estimate import Parallelism
 from optimizer.performance.arrays import Array, as_array
 
 RECOMPUTE = ("none", "selective", "full")
-SHARDINGS = (1.0, 3.0)
+FULLY_SHARDED, HYBRID = 3.0, 3.5
+SHARDINGS = (1.0, FULLY_SHARDED, HYBRID)
 LONG_CONTEXT = 16384
 MICRO_BATCHES = (1, 2, 4, 8)
 TENSOR_MOST = 8
@@ -100,7 +102,7 @@ def enumerate_layouts(
     rows: list[Row] = [
         (t, p, c, e, b, r, s, 0.0)
         for t, p, c, e, b, r, s in product(tensor, stages, context, expert, micro, (0.0, 2.0), SHARDINGS)
-        if (p == 1 or s < 3.0) and (e == 1 or e >= t)
+        if (p == 1 or s < FULLY_SHARDED) and (e == 1 or e >= t)
     ]
     return stack_layouts(rows)
 

@@ -195,7 +195,9 @@ def load_at_rate(
     return load_at(served, lengths, high, harness_s, known), stable
 
 
-def load_at_itl(served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, harness_s: Array) -> Load:
+def load_at_itl(
+    served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, harness_s: Array
+) -> Load:
     """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds; by bisection."""
     low, high = np.full_like(itl_s, LEAST_BATCH), np.full_like(itl_s, MOST_BATCH)
     for _ in range(BISECTIONS):

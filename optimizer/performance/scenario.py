@@ -16,12 +16,14 @@ class Run:
     """What a step is made of: tokens a sequence, sequences a step, the format of the products.
 
     ``adapters``: only small adapters are trained (LoRA), so weights have no gradients and no states.
+    ``zero_bubble``: pipelines run weight gradients in the gaps of 1F1B.
     """
 
     sequence_length: Array
     sequences: Array
     number_format: str
     adapters: bool = False
+    zero_bubble: bool = False
 
 
 @dataclass(frozen=True, slots=True)

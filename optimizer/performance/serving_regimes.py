@@ -145,7 +145,9 @@ def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Loa
     share = doubt / (doubt + constants.share_sd**2)
     usual = np.log(constants.usual_share * np.where(np.isfinite(asked.objective_s), asked.objective_s, 1.0))
     own = np.log(load.itl.mean)
-    wanted = np.where(np.isfinite(asked.objective_s), np.exp((1.0 - share) * own + share * usual), load.itl.mean)
+    wanted = np.where(
+        np.isfinite(asked.objective_s), np.exp((1.0 - share) * own + share * usual), load.itl.mean
+    )
     return load_at_itl(served, lengths, wanted, known, harness(served))
 
 

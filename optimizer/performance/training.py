@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.performance.arrays import Array, Mask
+from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.compute import LayerTime, head_forward, layer_forward
+from optimizer.performance.data_parallel import data_s, shard_ranks
 from optimizer.performance.memory import expert_replicas, rank_memory, rank_params
 from optimizer.performance.network import all_reduce_s, all_to_all_s, neighbour_s, reduce_scatter_s
 from optimizer.performance.scenario import Scenario
@@ -20,8 +21,9 @@ from optimizer.performance.scenario import Scenario
 class Step:
     """One optimizer step, seconds. The parts add up to ``total`` (less the straggler and VM factor).
 
-    ``compute``: products and attention; ``memory_bound``: small kernels, launches, optimizer; then what
-    stays visible of tensor (and context), expert, pipeline and data-parallel traffic; ``bubble``.
+    ``compute``: products and attention; ``memory_bound``: small kernels and launches; then what stays
+    visible of tensor (and context), expert, pipeline and data-parallel traffic; ``bubble``; ``optimizer``:
+    Adam over the states; ``between``: gradient norm, loss synchronisation, the next batch's input.
     ``peak_bytes`` is what published peaks show, ``held_bytes`` what the card holds, ``divides`` whether the
     layout makes sense at all.
     """
@@ -34,6 +36,8 @@ class Step:
     pipeline: Array
     data: Array
     bubble: Array
+    optimizer: Array
+    between: Array
     peak_bytes: Array
     held_bytes: Array
     fits: Mask
@@ -76,23 +80,26 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     the backward pass; sharded parameters travel with every micro-batch.
     """
     hw, split = scenario.hw, split_batch(scenario, gpus)
-    average, fullest = _stages(scenario)
-    pipeline = _pipeline(scenario, split)
-    data = _data(scenario, split, fullest.total)
-    bubble = (scenario.layouts.pp - 1.0) / split.interleave * average.total
-    fixed = _optimizer(scenario, split.dp)
     nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
+    average, fullest = _stages(scenario, nodes)
+    pipeline = _pipeline(scenario, split) + _stalled(scenario, split, nodes)
+    bubble = _bubble(scenario, split) * average.total
+    data = data_s(scenario, split.dp, split.micro, fullest.total, bubble)
+    optimizer, between = _optimizer(scenario, split.dp), as_array(scenario.compute.step_fixed_s)
     drag = 1.0 + scenario.compute.straggler_per_doubling * np.log2(nodes) + hw.vm_slowdown
-    memory = rank_memory(scenario, split.dp, split.micro, split.interleave)
+    shards = shard_ranks(scenario, split.dp) * scenario.layouts.cp
+    memory = rank_memory(scenario, split.dp, split.micro, split.interleave, shards)
     return Step(
-        total=(split.micro * fullest.total + bubble + pipeline + data + fixed) * drag,
+        total=(split.micro * fullest.total + bubble + pipeline + data + optimizer + between) * drag,
         compute=split.micro * fullest.compute,
-        memory_bound=split.micro * fullest.memory_bound + fixed,
+        memory_bound=split.micro * fullest.memory_bound,
         tensor=split.micro * fullest.tensor,
         expert=split.micro * fullest.expert,
         pipeline=pipeline,
         data=data,
         bubble=bubble,
+        optimizer=optimizer,
+        between=between,
         peak_bytes=memory.peak,
         held_bytes=memory.held,
         fits=memory.fits,
@@ -127,7 +134,7 @@ def _interleave(scenario: Scenario, micro: Array) -> Array:
     return np.where(layouts.interleave > 0, layouts.interleave, np.where(possible, best, 1.0))
 
 
-def _stages(scenario: Scenario) -> tuple[_Stage, _Stage]:
+def _stages(scenario: Scenario, nodes: Array) -> tuple[_Stage, _Stage]:
     """An average stage (for fill and drain) and the fullest one, which sets the pace.
 
     The last stage also has the head: it leads where layers divide evenly.
@@ -136,18 +143,33 @@ def _stages(scenario: Scenario) -> tuple[_Stage, _Stage]:
     host = scenario.software.host_s_per_layer * _host_factor(scenario)
     small = small + np.maximum(host - compute - small, 0.0)
     tensor, expert = _tensor(scenario), _expert(scenario)
-    small = small + np.maximum(_rank_floor(scenario) - compute - small - tensor, 0.0)
-    head = 3.0 * head_forward(scenario)
+    floor = _host_floor(scenario, nodes)
+    small = small + np.maximum(floor - compute - small - tensor, 0.0)
+    head = np.maximum(3.0 * head_forward(scenario), floor)
     layers = scenario.shapes.layers / scenario.layouts.pp
     body = compute + small + tensor + expert
-    last_leads = np.floor(layers) * body + head > np.ceil(layers) * body
-    count, with_head = (
-        np.where(last_leads, np.floor(layers), np.ceil(layers)),
-        np.where(last_leads, head, 0.0),
-    )
+    count, with_head = _fullest(scenario, body, head)
     share = head / scenario.layouts.pp
     average = _Stage(layers * compute + share, layers * small, layers * tensor, layers * expert)
     return average, _Stage(count * compute + with_head, count * small, count * tensor, count * expert)
+
+
+def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array]:
+    """Layers of the stage that sets the pace, and the head's time in it.
+
+    Layers shared out evenly leave the head on top of the last stage, which hands over on one side only and
+    so has slack: ``head_leads`` of the head counts. Stacks that balance cost give that stage fewer layers.
+    """
+    layers, stages = scenario.shapes.layers, scenario.layouts.pp
+    alone = stages == 1.0
+    last, others = np.floor(layers / stages), np.ceil(layers / stages)
+    if scenario.software.balanced_head:
+        even = np.floor((layers - (stages - 1.0) * head / body) / stages)
+        last = np.where(alone, last, np.maximum(even, 0.0))
+        others = np.ceil((layers - last) / np.maximum(stages - 1.0, 1.0))
+    shown = head * np.where(alone, 1.0, scenario.software.head_leads)
+    leads = alone | (last * body + shown > others * body)
+    return np.where(leads, last, others), np.where(leads, shown, 0.0)
 
 
 def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Array]:
@@ -160,8 +182,9 @@ def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Ar
     full = np.where(recompute >= 2.0, 1.0, 0.0)
     again = full if software.flash_attention else np.where(recompute >= 1.0, 1.0, 0.0)
     attention = forward.attention * (1.0 + scenario.compute.attention_backward_factor + again)
-    compute = software.slowdown * (forward.products * (passes + full) + attention)
-    return compute, software.slowdown * forward.elementwise * (3.0 + full)
+    part = np.where(recompute == 1.0, software.selective_again, full)
+    compute = software.slowdown * (forward.products * (passes + part) + attention)
+    return compute, software.slowdown * forward.elementwise * (3.0 + part)
 
 
 def _host_factor(scenario: Scenario) -> Array:
@@ -169,11 +192,15 @@ def _host_factor(scenario: Scenario) -> Array:
     return 1.0 + (scenario.compute.moe_host_factor - 1.0) * share
 
 
-def _rank_floor(scenario: Scenario) -> Array:
-    """Least time of a layer and micro-batch where the host waits for every rank of a tensor group."""
+def _host_floor(scenario: Scenario, nodes: Array) -> Array:
+    """Least time of a layer and micro-batch where the host waits for the ranks of a tensor group.
+
+    Hand-over between nodes holds up every rank's collectives: such pipelines add their own share a rank.
+    """
     software, layouts = scenario.software, scenario.layouts
-    per_rank = np.where(layouts.pp > 1.0, software.pipeline_rank_floor_s, software.rank_floor_s)
-    return per_rank * layouts.tp
+    alone = np.maximum(software.tensor_floor_s, software.rank_floor_s * layouts.tp)
+    piped = np.where((layouts.pp > 1.0) & (nodes > 1.0), software.pipeline_rank_floor_s * layouts.tp, 0.0)
+    return np.where(layouts.tp > 1.0, alone + piped, 0.0)
 
 
 def _tensor(scenario: Scenario) -> Array:
@@ -212,37 +239,30 @@ def _pipeline(scenario: Scenario, split: Split) -> Array:
     return np.where(layouts.pp > 1.0, 2.0 * (steady + layouts.pp - 1.0) * one_way, 0.0)
 
 
-def _data(scenario: Scenario, split: Split, busy_s: Array) -> Array:
-    """Visible gradient and parameter traffic over the data-parallel ranks; ``busy_s`` of a micro-batch."""
-    if scenario.run.adapters:
+def _bubble(scenario: Scenario, split: Split) -> Array:
+    """Stage times that fill and drain cost: (p−1)/v for 1F1B, (p−1)/3 for zero-bubble schedules, which run
+    weight gradients in the gaps [Qi et al., Zero Bubble Pipeline Parallelism, 2024]."""
+    ramp = scenario.layouts.pp - 1.0
+    return ramp / 3.0 if scenario.run.zero_bubble else ramp / split.interleave
+
+
+def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
+    """Hand-overs that wait for ``stall_s`` each, seen from ``stall_nodes`` nodes on in some stacks.
+
+    A micro-batch passes two blocking hand-overs with two stages, four with more; ramps pass half of them.
+    """
+    software, stages = scenario.software, scenario.layouts.pp
+    if software.stall_s == 0.0:
         return np.zeros_like(split.dp)
-    network, layouts = scenario.network, scenario.layouts
-    traffic = _data_traffic(scenario, split.dp)
-    at_end = np.maximum(scenario.software.dp_exposed * traffic, traffic - network.backward_overlap * busy_s)
-    if not np.any(layouts.sharding >= 3.0):
-        return at_end
-    each = np.maximum(traffic - busy_s, 0.0) + network.zero3_serial * np.minimum(traffic, busy_s)
-    return np.where(layouts.sharding >= 3.0, split.micro * each, at_end)
-
-
-def _data_traffic(scenario: Scenario, dp: Array) -> Array:
-    """Time of one exchange: gradients out and weights back, twice the weights when they are sharded."""
-    network, layouts = scenario.network, scenario.layouts
-    dense, experts = rank_params(scenario.shapes, layouts)
-    gradients, weights = network.gradient_bytes_per_param, network.parameter_bytes_per_param
-    per_param = np.where(layouts.sharding >= 3.0, gradients + 2.0 * weights, gradients + weights)
-    per_param = np.where(layouts.sharding < 1.0, 2.0 * gradients, per_param)
-    traffic = reduce_scatter_s(per_param * dense, dp * layouts.cp, layouts.tp, scenario.hw, network)
-    if not np.any(scenario.shapes.experts > 0):
-        return traffic
-    inner, ranks = np.maximum(layouts.ep, layouts.tp), expert_replicas(layouts, dp)
-    return traffic + reduce_scatter_s(per_param * experts, ranks, inner, scenario.hw, network)
+    hand_overs = np.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + 0.5 * (stages - 1.0))
+    return np.where((nodes >= software.stall_nodes) & (split.dp > 1.0), software.stall_s * hand_overs, 0.0)
 
 
 def _optimizer(scenario: Scenario, dp: Array) -> Array:
-    """Adam over the rank's share of the states, and the step's fixed time."""
+    """Adam over the rank's share of the states: reads and writes of HBM."""
     layouts, compute = scenario.layouts, scenario.compute
     dense, experts = rank_params(scenario.shapes, layouts)
-    mine = dense / (dp * layouts.cp) + experts / expert_replicas(layouts, dp)
-    moved = compute.optimizer_bytes_per_param * mine / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)
-    return compute.step_fixed_s + moved
+    owners = shard_ranks(scenario, dp)
+    mine = dense / (owners * layouts.cp) + experts / expert_replicas(layouts, owners)
+    moved: Array = compute.optimizer_bytes_per_param * mine
+    return moved / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

@@ -156,18 +156,31 @@ class TrainingCore:
         return with_interval(value, relative, provenance_of(case.measured, known))
 
 
+def breakdown_of(case: Case) -> dict[str, float]:
+    """Seconds of a modelled step by what takes them; they add up to its total.
+
+    What checkpoints block is no part of a step: ``checkpoint_share`` of the estimate.
+    """
+    found, fabric = case.step, "fabric" if case.nodes > 1 else "links inside the node"
+    parts = {
+        "compute": found.compute,
+        "HBM bandwidth": found.memory_bound,
+        "tensor-parallel links": found.tensor,
+        "expert dispatch": found.expert,
+        "pipeline hand-over": found.pipeline,
+        fabric: found.data,
+        "pipeline bubble": found.bubble,
+        "optimizer": found.optimizer,
+        "input and synchronisation": found.between,
+    }
+    seconds = {name: float(part.flat[0]) for name, part in parts.items()}
+    return seconds | {"slow nodes and virtualisation": float(found.total.flat[0]) - sum(seconds.values())}
+
+
 def bottleneck_of(case: Case) -> str:
     """The part that takes most of the step."""
-    parts = {
-        "compute": case.step.compute,
-        "HBM bandwidth": case.step.memory_bound,
-        "tensor-parallel links": case.step.tensor,
-        "expert dispatch": case.step.expert,
-        "pipeline hand-over": case.step.pipeline,
-        "fabric" if case.nodes > 1 else "links inside the node": case.step.data,
-        "pipeline bubble": case.step.bubble,
-    }
-    return max(parts, key=lambda name: float(parts[name].flat[0]))
+    parts = breakdown_of(case)
+    return max(parts, key=parts.__getitem__)
 
 
 def _pick(found: Step, index: int) -> Step:

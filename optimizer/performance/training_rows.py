@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -17,6 +18,7 @@ from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, build_hardware, implied_link
 from optimizer.performance.intervals import memory_regime, training_relative
 from optimizer.performance.layouts import (
+    HYBRID,
     MICRO_BATCHES,
     PIPELINE_MOST,
     RECOMPUTE,
@@ -32,8 +34,11 @@ from optimizer.performance.training import step
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 USUAL_FABRIC_GBIT_S = 400.0
+NDR_LEAST_GBIT_S = 200.0
 RAN_TOLERANCE = 0.25
 NOT_SURE = 0.02
+BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
+OLD_MEGATRON = "megatron_2022"
 FABRIC_WORDS = {
     "roce": FabricKind.ROCE,
     "efa": FabricKind.EFA,
@@ -55,6 +60,7 @@ class TrainingRow:
     number_format: str
     software: str
     adapters: bool
+    zero_bubble: bool
     layouts: tuple[Row, ...]
     layout_given: bool
     notes: tuple[str, ...]
@@ -74,7 +80,7 @@ def read_row(
     number_format, format_notes = _format(row.get("precision", ""), spec)
     total = int(needed(row, "gpus_total"))
     sku, sku_notes = _sku(row, spec, total, calibration)
-    software = calibration.software_of(row.get("framework", "") or _grid_framework(row))
+    software = _software(row, calibration)
     return TrainingRow(
         model=model,
         sku=sku,
@@ -84,6 +90,7 @@ def read_row(
         number_format=number_format,
         software=software,
         adapters=row.get("workload", "") == "lora",
+        zero_bubble=_zero_bubble(row),
         layouts=_layouts(row, model, total, software),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
@@ -95,9 +102,10 @@ def predict_training(
 ) -> list[Prediction]:
     """Predictions in the order of ``rows``; rows of one format and software class are computed together."""
     out = [Prediction()] * len(rows)
-    groups: dict[tuple[str, str, bool], list[int]] = {}
+    groups: dict[tuple[str, str, bool, bool], list[int]] = {}
     for index, row in enumerate(rows):
-        groups.setdefault((row.number_format, row.software, row.adapters), []).append(index)
+        kind = (row.number_format, row.software, row.adapters, row.zero_bubble)
+        groups.setdefault(kind, []).append(index)
     for members in groups.values():
         for index, result in zip(
             members, _predict_group([rows[i] for i in members], calibration, gpus), strict=True
@@ -121,6 +129,7 @@ def _predict_group(
         as_array([rows[i].sequences for i in owners]),
         rows[0].number_format,
         rows[0].adapters,
+        rows[0].zero_bubble,
     )
     layouts = stack_layouts(layout for row in rows for layout in row.layouts)
     total = as_array([rows[i].gpus for i in owners])
@@ -128,7 +137,9 @@ def _predict_group(
     found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
     flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
     ran = as_array([rows[i].layout_given for i in owners]) > 0
-    room = np.where(ran, 1.0 + RAN_TOLERANCE, 1.0) * hw.memory_bytes
+    least = as_array([min(layout[4] for layout in rows[i].layouts) for i in owners])
+    told = ran & (layouts.micro_batch == least)
+    room = np.where(told, 1.0 + RAN_TOLERANCE, 1.0) * hw.memory_bytes
     rank = np.where(found.peak_bytes <= room, found.total, found.total + 1e9)
     rank = np.where(found.divides, rank, np.inf)
     results = []
@@ -280,11 +291,14 @@ def _row_fabric(row: Mapping[str, str], per_node: int, nodes: int) -> tuple[Fabr
     words = row.get("fabric", "").lower()
     kind = next((kind for word, kind in FABRIC_WORDS.items() if word in words), FabricKind.INFINIBAND)
     rate, measured = number(row, "inter_node_gbps_per_gpu"), number(row, "inter_node_measured_gbps_per_gpu")
+    notes: tuple[str, ...] = ()
+    if rate is not None and rate < NDR_LEAST_GBIT_S and "ndr" in words:
+        rate, notes = USUAL_FABRIC_GBIT_S, ("NDR ports run at 400 Gbit/s: taken instead of the row's rate",)
+    if rate is None and not measured:
+        notes = (f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",)
     got = measured * per_node if measured else None
-    fabric = Fabric(kind, (rate or USUAL_FABRIC_GBIT_S) * per_node, nodes, measured_gbit_s_per_node=got)
-    if rate is not None or measured:
-        return fabric, ()
-    return fabric, (f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",)
+    nominal = (rate or USUAL_FABRIC_GBIT_S) * per_node
+    return Fabric(kind, nominal, nodes, measured_gbit_s_per_node=got), notes
 
 
 def _form(text: str) -> Form | None:
@@ -296,6 +310,14 @@ def _form(text: str) -> Form | None:
 
 def _grid_framework(row: Mapping[str, str]) -> str:
     return "nanotron" if "nanotron" in row.get("model", "") + row.get("source", "") else ""
+
+
+def _software(row: Mapping[str, str], calibration: Calibration) -> str:
+    """The class of the row's stack: Megatron before 2023 had neither FlashAttention nor overlap."""
+    framework = row.get("framework", "") or _grid_framework(row)
+    old = "megatron" in framework.lower() and BEFORE_FLASH_ATTENTION.match(row.get("date", ""))
+    found = calibration.software_of(framework)
+    return OLD_MEGATRON if old and found == calibration.default_software else found
 
 
 def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str) -> tuple[Row, ...]:
@@ -338,14 +360,26 @@ def _powers(most: int) -> list[int]:
 
 
 def _recompute(row: Mapping[str, str]) -> list[float]:
+    """The recomputation that a row gives, or every kind. Frozen weights keep no inputs of their products
+    for the backward pass: adapters are trained without recomputation where nobody says otherwise."""
     word = (row.get("recompute") or "").strip().split("(")[0]
-    return [float(RECOMPUTE.index(word))] if word in RECOMPUTE else [0.0, 1.0, 2.0]
+    if word in RECOMPUTE:
+        return [float(RECOMPUTE.index(word))]
+    return [0.0] if row.get("workload", "") == "lora" else [0.0, 1.0, 2.0]
+
+
+def _zero_bubble(row: Mapping[str, str]) -> bool:
+    """Whether the row names a schedule without bubbles."""
+    words = f"{row.get('schedule', '')} {row.get('framework', '')}".lower()
+    return any(word in words for word in ("zero-bubble", "zero bubble", "zerobubble", "dualpipe"))
 
 
 def _sharding(row: Mapping[str, str], software: str) -> list[float]:
     word = (row.get("zero_fsdp") or row.get("zero") or "").strip().upper()
     if word in {"0", "ZERO-0"}:
         return [0.0]
+    if any(name in word for name in ("HSDP", "HYBRID", "MICS")) and (number(row, "pp") or 1.0) == 1.0:
+        return [HYBRID]
     if "FSDP" in word or "ZERO-3" in word or word == "3":
         return [3.0] if (number(row, "pp") or 1.0) == 1.0 else [1.0]
     if word:
