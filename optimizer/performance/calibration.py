@@ -68,7 +68,7 @@ class Software:
     balanced_head: float
     head_leads: float
     selective_again: float
-    attention_flops_most: float
+    attention_flop_per_s_most: float
     stall_s: float
     stall_nodes: float
     flash_attention: float
@@ -83,7 +83,6 @@ class Software:
     optimizer_bytes_per_param: float
     sequence_parallel: float
     gathered_bytes_hidden: float
-    balanced_head: float
     cache_share: float
     reports_device: float
 

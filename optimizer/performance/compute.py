@@ -94,7 +94,9 @@ def _attention(scenario: Scenario, per_slice: Array) -> Array:
     pairs = per_slice * seen_context(shapes, length) * shapes.attention_width
     peak = np.maximum(hw.peak["bf16"], hw.peak["fp16"])
     if scenario.software.flash_attention:
-        return 2.0 * pairs / np.minimum(peak * hw.attention_share, scenario.software.attention_flops_most)
+        return (
+            2.0 * pairs / np.minimum(peak * hw.attention_share, scenario.software.attention_flop_per_s_most)
+        )
     moved = compute.softmax_bytes_unfused * per_slice * length * shapes.heads
     return 4.0 * pairs / (peak * compute.attention_share_unfused) + moved / (
         hw.hbm_bytes_per_s * compute.hbm_share
