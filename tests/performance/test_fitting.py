@@ -147,7 +147,8 @@ def test_rank_correlation() -> None:
     [
         ("training dense", "step time", 10.0),
         ("training moe", "step time", 22.0),
-        ("training grid", "peak memory", 12.0),
+        ("training grid", "peak memory", 9.0),
+        ("training dense", "peak memory", 10.0),
         ("closed_loop C≤8", "time per output token", 12.0),
         ("closed_loop C≤64", "time per output token", 12.0),
         ("closed_loop C≤64", "time to first token", 38.0),
@@ -165,7 +166,7 @@ def test_held_out_errors_stay_where_the_documents_say(
 
 def test_the_grid_report(report: Report) -> None:
     assert report.grid is not None
-    assert report.grid.fit_right / report.grid.fit_told >= 0.92
+    assert report.grid.fit_right / report.grid.fit_told >= 0.95
     assert report.grid.spearman_median >= 0.75
 
 
