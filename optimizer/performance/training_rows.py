@@ -302,10 +302,11 @@ def _grid_framework(row: Mapping[str, str]) -> str:
 
 def _software(row: Mapping[str, str], calibration: Calibration) -> str:
     """The class of the row's stack: Megatron before 2023 had neither FlashAttention nor overlap."""
-    framework = row.get("framework", "") or _grid_framework(row)
-    old = "megatron" in framework.lower() and BEFORE_FLASH_ATTENTION.match(row.get("date", ""))
-    found = calibration.software_of(framework)
-    return OLD_MEGATRON if old and found == calibration.default_software else found
+    framework = (row.get("framework", "") or _grid_framework(row)).lower()
+    old = BEFORE_FLASH_ATTENTION.match(row.get("date", ""))
+    if old and "megatron" in framework and "deepspeed" not in framework:
+        return OLD_MEGATRON
+    return calibration.software_of(framework)
 
 
 def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str) -> tuple[Row, ...]:
