@@ -372,7 +372,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         queueing=_group(Queueing, data, "queueing"),
         coldstart=_group(ColdStart, data, "coldstart"),
         intervals=_group(Intervals, data, "intervals"),
-        software={name: _group(Software, data["software"], name) for name in data["software"]},
+        software={name: _group(Software, _inherited(data["software"]), name) for name in data["software"]},
         software_by_framework=dict(data["software_by_framework"]),
         default_software=str(data["default_software"]),
         engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
@@ -384,6 +384,15 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         chosen=_group(Chosen, data, "chosen_rates"),
         calibrated_gpus=frozenset(data["calibrated_gpus"]),
     )
+
+
+def _inherited(classes: Mapping[str, Any]) -> dict[str, Any]:
+    """Classes with the entries of the one that they name as ``like``, where they have none of their own."""
+    whole: dict[str, Any] = {}
+    for name, table in classes.items():
+        own = {key: entry for key, entry in table.items() if key != "like"}
+        whole[name] = {**classes[table["like"]["value"]], **own} if "like" in table else own
+    return whole
 
 
 def _group(kind: type[G], data: Mapping[str, Any], name: str) -> G:

@@ -31,14 +31,18 @@ def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: A
     if scenario.run.adapters:
         return np.zeros_like(dp)
     network, sharding = scenario.network, scenario.layouts.sharding
-    at_end = _at_end_s(scenario, _traffic_s(scenario, dp), busy_s + idle_s)
+    whole = _traffic_s(scenario, dp)
+    at_end = _at_end_s(scenario, whole, busy_s + idle_s)
     if not np.any(sharding >= FULLY_SHARDED):
         return at_end
+    hybrid = bool(np.any(sharding == HYBRID))
     owners = shard_ranks(scenario, dp)
-    gathered = _traffic_s(scenario, owners)
+    gathered = _traffic_s(scenario, owners) if hybrid else whole
     each = np.maximum(gathered - busy_s, 0.0) + network.zero3_serial * np.minimum(gathered, busy_s)
-    between = np.where(sharding == HYBRID, _between_s(scenario, dp, owners), 0.0)
-    sharded = micro * each + _at_end_s(scenario, between, busy_s)
+    sharded = micro * each
+    if hybrid:
+        between = _at_end_s(scenario, _between_s(scenario, dp, owners), busy_s)
+        sharded = sharded + np.where(sharding == HYBRID, between, 0.0)
     return np.where(sharding >= FULLY_SHARDED, sharded, at_end)
 
 

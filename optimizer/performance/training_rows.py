@@ -314,10 +314,11 @@ def _grid_framework(row: Mapping[str, str]) -> str:
 
 def _software(row: Mapping[str, str], calibration: Calibration) -> str:
     """The class of the row's stack: Megatron before 2023 had neither FlashAttention nor overlap."""
-    framework = row.get("framework", "") or _grid_framework(row)
-    old = "megatron" in framework.lower() and BEFORE_FLASH_ATTENTION.match(row.get("date", ""))
-    found = calibration.software_of(framework)
-    return OLD_MEGATRON if old and found == calibration.default_software else found
+    framework = (row.get("framework", "") or _grid_framework(row)).lower()
+    old = BEFORE_FLASH_ATTENTION.match(row.get("date", ""))
+    if old and "megatron" in framework and "deepspeed" not in framework:
+        return OLD_MEGATRON
+    return calibration.software_of(framework)
 
 
 def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str) -> tuple[Row, ...]:
@@ -327,7 +328,7 @@ def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str
     stages = _given(row, "pp", _powers(min(PIPELINE_MOST, model.layers)))
     context = _given(row, "cp", [1.0])
     expert = _given(row, "ep", [e for e in _powers(64) if model.experts % e == 0] if model.is_moe else [1.0])
-    micro = _given(row, "micro_batch", [float(b) for b in MICRO_BATCHES])
+    micro = _micro_batches(row, gpus, software)
     if not model.is_moe:
         expert = [1.0]
     chunks = number(row, "interleave") or 0.0
@@ -353,6 +354,19 @@ def _same_dp(row: Mapping[str, str], dp: float, ranks: float, gpus: int) -> bool
 def _given(row: Mapping[str, str], name: str, options: list[float] | list[int]) -> list[float]:
     value = number(row, name)
     return [value] if value else [float(option) for option in options]
+
+
+def _micro_batches(row: Mapping[str, str], gpus: int, software: str) -> list[float]:
+    """The micro-batch that a row gives, or usual ones.
+
+    torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has chunks.
+    """
+    stages, given = number(row, "pp") or 1.0, number(row, "micro_batch")
+    pipelines = gpus / (stages * (number(row, "tp") or 1.0) * (number(row, "cp") or 1.0))
+    of_rank = needed(row, "global_batch") / pipelines
+    if software == "fsdp" and stages > 1.0 and (given is None or given >= of_rank):
+        return [max(1.0, of_rank // (stages * (number(row, "interleave") or 1.0)))]
+    return [given] if given else [float(b) for b in MICRO_BATCHES]
 
 
 def _powers(most: int) -> list[int]:

@@ -1,0 +1,192 @@
+"""Published runs that no constant was fitted to, in the conventions of their tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from broker.catalogue import load_gpus, load_models
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.rows import predict_rows
+from optimizer.performance.training_rows import read_row
+
+A100 = {
+    "gpu": "A100-SXM-80GB",
+    "intra_node_gbps": "2400",
+    "inter_node_gbps_per_gpu": "200",
+    "fabric": "IB-HDR",
+    "virt": "bare-metal",
+}
+H100 = {
+    "gpu": "H100-SXM-80GB",
+    "intra_node_gbps": "3600",
+    "inter_node_gbps_per_gpu": "400",
+    "fabric": "IB-NDR",
+    "virt": "bare-metal",
+}
+# Narayanan et al., SC21, table 1: parameters (1e9), hidden, layers, heads, tp, pp, GPUs, batch, TFLOPS.
+SC21 = [
+    (1.7, 2304, 24, 24, 1, 1, 32, 512, 137),
+    (3.6, 3072, 30, 32, 2, 1, 64, 512, 138),
+    (7.5, 4096, 36, 32, 4, 1, 128, 512, 142),
+    (18.4, 6144, 40, 48, 8, 1, 256, 1024, 135),
+    (39.1, 8192, 48, 64, 8, 2, 512, 1536, 138),
+    (76.1, 10240, 60, 80, 8, 4, 1024, 1792, 140),
+    (145.6, 12288, 80, 96, 8, 8, 1536, 2304, 148),
+    (310.1, 16384, 96, 128, 8, 16, 1920, 2160, 155),
+    (529.6, 20480, 105, 128, 8, 35, 2520, 2520, 163),
+    (1008.0, 25600, 128, 160, 8, 64, 3072, 3072, 163),
+]
+LLAMA_8B = {
+    "model": "Llama3-8B",
+    "layers": "32",
+    "hidden": "4096",
+    "heads": "32",
+    "kv_heads": "8",
+    "ffn_hidden": "14336",
+    "gated_mlp": "1",
+    "vocab": "128256",
+    "seq_len": "8192",
+}
+GPT_175B = {
+    "model": "GPT3-175B",
+    "layers": "96",
+    "hidden": "12288",
+    "heads": "96",
+    "kv_heads": "96",
+    "ffn_hidden": "49152",
+    "gated_mlp": "0",
+    "vocab": "131072",
+    "seq_len": "4096",
+}
+
+
+def predicted_step_s(**row: object) -> float:
+    told = {"kind": "training", "arch": "dense", "gpus_per_node": "8"} | {k: str(v) for k, v in row.items()}
+    found = predict_rows([told], load_calibration(), load_gpus(), load_models())[0]
+    return float(found["pred_step_time_s"])
+
+
+def test_megatron_of_2021_on_a100() -> None:
+    """Its TFLOPS count full recomputation: 96·B·S·L·h²·(1 + S/6h + V/16Lh) FLOPs a step."""
+    ratios = []
+    for _, hidden, layers, heads, tp, pp, gpus, batch, tflops in SC21:
+        flops = 96.0 * batch * 2048 * layers * hidden**2
+        flops *= 1 + 2048 / (6 * hidden) + 51200 / (16 * layers * hidden)
+        step_s = predicted_step_s(
+            **A100,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            kv_heads=heads,
+            ffn_hidden=4 * hidden,
+            gated_mlp=0,
+            vocab=51200,
+            seq_len=2048,
+            global_batch=batch,
+            gpus_total=gpus,
+            tp=tp,
+            pp=pp,
+            recompute="full",
+            precision="FP16",
+            framework="Megatron-LM",
+            date="2021-04",
+        )
+        ratios.append(step_s / (flops / (gpus * tflops * 1e12)))
+    off = np.abs(np.asarray(ratios) - 1)
+    assert off.mean() < 0.12
+    assert off.max() < 0.20
+
+
+@pytest.mark.parametrize(("gpus", "rate"), [(8, 6674), (128, 6482)])
+def test_torchtitan_8b_compiled(gpus: int, rate: float) -> None:
+    """TorchTitan paper, table 1: FSDP with torch.compile, tokens/s a GPU at two sequences each."""
+    step_s = predicted_step_s(
+        **H100,
+        **LLAMA_8B,
+        global_batch=2 * gpus,
+        gpus_total=gpus,
+        tp=1,
+        pp=1,
+        micro_batch=2,
+        zero_fsdp="FSDP2",
+        recompute="selective",
+        precision="BF16",
+        framework="torchtitan",
+    )
+    assert 2 * 8192 / step_s == pytest.approx(rate, rel=0.15)
+
+
+@pytest.mark.parametrize(("gpus", "tflops"), [(96, 462), (4608, 414)])
+def test_megatron_177b_scales_strongly(gpus: int, tflops: float) -> None:
+    """Megatron-LM's H100 table, 1,152 sequences whatever the GPU count; attention without the causal half."""
+    layers, hidden, tokens = 96, 12288, 1152 * 4096
+    flops = tokens * (6 * (12 * layers * hidden**2 + 131072 * hidden) + 12 * layers * 4096 * hidden)
+    step_s = predicted_step_s(
+        **H100,
+        **GPT_175B,
+        global_batch=1152,
+        gpus_total=gpus,
+        tp=8,
+        pp=6,
+        precision="BF16",
+        framework="Megatron-LM",
+        date="2024-07",
+    )
+    assert flops / step_s / gpus / 1e12 == pytest.approx(tflops, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "measured_s"), [(1536, 768, 10.3), (3072, 1536, 10.3), (6144, 2304, 8.0)]
+)
+def test_nemotron_340b(gpus: int, batch: int, measured_s: float) -> None:
+    """Nemotron-4 340B report, table 2: tensor 8, pipeline 12 in 8 chunks."""
+    step_s = predicted_step_s(
+        **H100,
+        layers=96,
+        hidden=18432,
+        heads=96,
+        kv_heads=8,
+        ffn_hidden=73728,
+        gated_mlp=0,
+        vocab=256000,
+        seq_len=4096,
+        global_batch=batch,
+        gpus_total=gpus,
+        tp=8,
+        pp=12,
+        interleave=8,
+        micro_batch=1,
+        precision="BF16",
+        framework="Megatron-LM",
+        date="2024-06",
+    )
+    assert step_s == pytest.approx(measured_s, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("framework", "date", "software"),
+    [
+        ("Megatron-LM", "2021-04", "megatron_2022"),
+        ("Megatron-LM", "2024-07", "megatron_lm"),
+        ("Megatron-Core MoE", "", "tuned"),
+        ("MegaScale", "2024-02", "tuned"),
+        ("NeMo 24.05", "", "tuned"),
+        ("torchtitan", "2024-10", "fsdp"),
+        ("InternEvo", "2023-12", "fsdp"),
+        ("DeepSpeed ZeRO-3", "2024-01", "fsdp"),
+        ("Megatron-DeepSpeed", "2022-02", "deepspeed_2022"),
+        ("Hugging Face Trainer", "2024", "eager"),
+    ],
+)
+def test_stacks_are_told_by_name_and_date(framework: str, date: str, software: str) -> None:
+    row = {
+        **H100,
+        **LLAMA_8B,
+        "gpus_total": "8",
+        "global_batch": "8",
+        "precision": "BF16",
+        "framework": framework,
+        "date": date,
+    }
+    assert read_row(row, load_calibration(), load_gpus(), load_models()).software == software
