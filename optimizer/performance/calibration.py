@@ -211,12 +211,12 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """Lengths of real traffic, and what varies from request to request whatever the load.
+    """Lengths of real traffic, and what prompts cost beyond the shared physics.
 
-    ``*_cv``: coefficients of variation of prompt and answer lengths; ``lone_share*``: what a prompt that joins
-    decoding alone takes of the time that its empty tiles cost it on an idle replica; ``prompt_*layer_s``:
-    host time of a layer in a step with prompts, beyond decoding's recorded graphs; ``*_jitter``: of the times of equal
-    requests on an idle replica.
+    ``*_cv``: coefficients of variation of prompt and answer lengths. ``lone_share*``: what a prompt that
+    joins decoding alone takes of the time that its empty tiles cost it on an idle replica.
+    ``prompt_*layer_s``: host time of a layer in a step with prompts, beyond decoding's recorded graphs.
+    ``*_jitter``: variation of the times of equal requests on an idle replica.
     """
 
     input_cv: float

@@ -137,21 +137,27 @@ def load_at(
 ) -> Load:
     """The replica with ``batch`` sequences in flight, new prompts taking the place of finished ones.
 
-    Time between tokens = step(B) + B·prefill/output: each step carries B/output prefills.
+    Time between tokens = step(B) + B·prefill/output: each step carries B/output prefills. Under random
+    arrivals a request also decodes beside the prompts that came during its own first token F: ρ·F/(1 − ρ)
+    of time in all. (Too much where answers end before those prompts do, at ρ near 0.85.)
     """
     known = known or arrivals(served, lengths)
     step = decode_step(served, batch, lengths.mean_context)
     prompts = known.joining(batch)
-    itl = step.total + batch * prompts.work / lengths.output_tokens
-    rate = batch / (lengths.output_tokens * itl)
+    even = step.total + batch * prompts.work / lengths.output_tokens
+    rate = batch / (lengths.output_tokens * even)
+    rho = np.minimum(rate * prompts.work, SATURATED)
     busy = 1.0 - np.exp(-batch)
     fixed = Spread(harness_s, as_array(served.calibration.queueing.ttft_jitter**2))
+    first = first_token(prompts, rate, step.total, busy, fixed)
+    begun = np.maximum(first.mean - harness_s, 0.0)
+    itl = even + rho / (1.0 - rho) * begun / lengths.output_tokens
     return Load(
         batch=batch,
         requests_per_s=rate,
         itl=Spread(itl, itl_cv2(served, batch, itl, known)),
-        ttft=first_token(prompts, rate, step.total, busy, fixed),
-        prefill_load=np.minimum(rate * prompts.work, SATURATED),
+        ttft=first,
+        prefill_load=rho,
         step=step,
     )
 
@@ -159,7 +165,7 @@ def load_at(
 def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals) -> Array:
     """Squared CV over requests of their mean time between tokens, under Poisson arrivals.
 
-    - Prompts that a request meets are Poisson: variance ρ·w·(1 + c²)·itl/output, shorter answers average less.
+    - Prompts that a request meets are Poisson: variance ρ·w·(1 + c²)·itl/output; short answers average less.
     - Sequences in flight vary: with e = (itl − itl₁)/itl, what of the time grows with them, their variance is
       B/(1 − e) (a birth and death process linearised at its mean); ⅔ of it stays over a request's life.
     """

@@ -25,6 +25,9 @@ from optimizer.performance.queueing import (
 from optimizer.performance.serving import ServedModel, decode_step, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
 
+UNEVEN_LEAST = 0.03
+BUNCHED_MOST = 0.85
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -69,8 +72,9 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """``asked.batch`` clients, each with one request in flight: those beyond the cache wait for a place.
 
     All clients start at once, so that the first of ``rounds`` prompts meets a queue of them all; then they
-    spread, and a prompt finds the B − 1 others as if they came at random (arrival theorem). Means over the
-    run hold both, and what engines compile on the first prompts; medians are the later rounds'.
+    spread over ``_window`` of a cycle, where a prompt finds the B − 1 others as if they came at random
+    (arrival theorem). Means over the run hold both, and what engines compile on the first prompts; medians
+    are the later rounds'.
     """
     most = limit_of(served, lengths)
     batch = np.minimum(np.maximum(asked.batch, 1.0), most)
@@ -82,19 +86,40 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     tpot = step + others * prompts.work / lengths.output_tokens
     fixed = Spread(harness(served), as_array(served.calibration.queueing.ttft_jitter**2))
     rate = load.requests_per_s * others / batch
-    later = first_token(prompts, rate, step, np.minimum(others, 1.0), fixed)
+    window = _window(prompts, known, asked, batch, step, load.requests_per_s)
+    shared = 1.0 - np.minimum(prompts.steps, 1.0)
+    dense = rate * (1.0 + shared * (1.0 / window - 1.0))
+    dense = np.minimum(dense, np.maximum(BUNCHED_MOST / prompts.work, rate))
+    later = first_token(prompts, dense, step, np.minimum(others, 1.0), fixed)
     burst = harness(served) + burst_mean(known.prompts, batch, step) + served.engine.burst_s
     queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
     once = 1.0 / np.maximum(asked.rounds, 1.0)
     in_burst = np.where(asked.of_means > 0, once, np.where(once > 0.5, 1.0, 0.0))
     typical = np.where(asked.of_means > 0, later.mean, later.p50)
     shown = in_burst * burst + (1.0 - in_burst) * typical + queue
+    paced = batch / (lengths.output_tokens * tpot + later.mean)
     return Answer(
-        load.requests_per_s * lengths.output_tokens,
+        np.where(once > 0.5, load.requests_per_s, paced) * lengths.output_tokens,
         Spread(shown * np.sqrt(1.0 + later.cv2), later.cv2),
         _closed_spread(served, tpot, known, prompts, rate),
         np.ones_like(shown, dtype=np.bool_),
     )
+
+
+def _window(
+    prompts: Prompts, known: Arrivals, asked: Asked, batch: Array, step: Array, requests_per_s: Array
+) -> Array:
+    """Share of a cycle over which the clients' prompts come, half-way through a run that they start together.
+
+    Their first answers begin one after the other, over B·(w + s·n/M); then answers of unequal length spread
+    them: √12·c·√(rounds/2) of a cycle, as a uniform density of that standard deviation. (Prompts of a whole
+    step budget pace one another: for them it does not apply.)
+    """
+    burst = batch * (prompts.work + step * prompts.steps) * requests_per_s / batch
+    uneven = np.maximum(known.output_cv, UNEVEN_LEAST)
+    spread = np.sqrt(12.0 * np.maximum(asked.rounds, 1.0) / 2.0) * uneven
+    window: Array = np.minimum(np.hypot(burst, spread), 1.0)
+    return window
 
 
 def _closed_spread(
@@ -103,7 +128,7 @@ def _closed_spread(
     """Time between tokens where the sequences in flight do not vary: only the prompts met do."""
     met = rate * prompts.work**2 * (1.0 + prompts.work_cv**2) * (1.0 + known.output_cv**2)
     cv2 = met / (known.output_tokens * tpot) + served.calibration.queueing.itl_jitter**2
-    return Spread(tpot * np.sqrt(1.0 + cv2), cv2)
+    return Spread(tpot, cv2)
 
 
 def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:

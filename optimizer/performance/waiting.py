@@ -80,26 +80,46 @@ def first_token(prompts: Prompts, rate: Array, step_s: Array, busy: Array, fixed
     rho = np.minimum(rate * prompts.work, SATURATED)
     load = np.minimum(budget_load(prompts, rate, step_s), SATURATED)
     own = prompts.latency + busy * np.maximum(beside_decoding(prompts, step_s) - prompts.latency, 0.0)
-    uneven = 1.0 + prompts.work_cv**2
-    cycle = step_s / (1.0 - rho) + prompts.work * rho * uneven / (1.0 - rho**2)
-    gated = (0.5 + rho) * cycle * (1.0 - rho) / (1.0 - load)
-    service = prompts.work + step_s * prompts.steps
-    single = load * service * uneven / (2.0 * (1.0 - load)) + (1.0 - load) * step_s / 2.0
+    gated, gated_var = _gated_wait(prompts, rho, step_s)
+    slower = (1.0 - rho) / (1.0 - load)
+    single, single_var = _single_wait(prompts, load, step_s)
     alone = np.minimum(prompts.steps, 1.0)
-    wait = busy * ((1.0 - alone) * gated + alone * single)
+    wait = busy * ((1.0 - alone) * gated * slower + alone * single)
     mean = fixed.mean + own + wait
-    variance = prompts.latency_sd**2 + wait_cv2(load) * wait**2 + fixed.cv2 * mean**2
+    varies = busy * ((1.0 - alone) * gated_var * slower**2 + alone * single_var)
+    variance = prompts.latency_sd**2 + varies + fixed.cv2 * mean**2
     return Spread(mean, variance / mean**2)
+
+
+def _gated_wait(prompts: Prompts, rho: Array, step_s: Array) -> tuple[Array, Array]:
+    """Mean and variance of the wait for one's own step: its rest, and what is taken into it beside one.
+
+    Rest of a cycle S: mean E[S²]/2E[S] = X/2, second moment E[S³]/3E[S]; with N Poisson of mean ρ·E[S]/w the
+    third moment is m³ + 3m·σ² + ν·w³(1 + c²)³ (lognormal work). Those beside are Poisson of mean ρ·X/w.
+    """
+    work, uneven = prompts.work, 1.0 + prompts.work_cv**2
+    mean = step_s / (1.0 - rho)
+    cycle = mean + work * rho * uneven / (1.0 - rho**2)
+    third = mean**3 + 3.0 * mean**2 * (cycle - mean) + rho * mean * work**2 * uneven**3
+    rest_var = third / (3.0 * mean) - cycle**2 / 4.0
+    return (0.5 + rho) * cycle, rest_var + rho * work * uneven * cycle
+
+
+def _single_wait(prompts: Prompts, load: Array, step_s: Array) -> tuple[Array, Array]:
+    """M/G/1 with service D = w + s·n/M (mean λE[D²]/2(1 − U), variance λE[D³]/3(1 − U) + mean²), the rest of
+    a decode step where it is idle, and half a budget that the next prompt fills the last step with."""
+    uneven = 1.0 + prompts.work_cv**2
+    service = prompts.work + step_s * prompts.steps
+    queue = load * service * uneven / (2.0 * (1.0 - load))
+    variance = load * service**2 * uneven**3 / (3.0 * (1.0 - load)) + queue**2
+    idle = (1.0 - load) * step_s
+    filled = load * prompts.work / np.maximum(prompts.steps, 1.0) / 2.0
+    return queue + idle / 2.0 + filled, variance + idle * step_s / 12.0
 
 
 def beside_decoding(prompts: Prompts, step_s: Array) -> Array:
     """Time of the steps that carry a prompt beside decoding: its work and a decode step for each chunk."""
     return np.maximum(prompts.steps, 1.0) * step_s + prompts.work
-
-
-def wait_cv2(load: Array) -> Array:
-    """Squared CV of the wait: 1/3 (uniform rest of a step) when idle, towards 1 (exponential) at saturation."""
-    return (1.0 + 2.0 * load) / 3.0
 
 
 def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:

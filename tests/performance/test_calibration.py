@@ -16,11 +16,15 @@ def document() -> dict[str, Any]:
 def test_every_constant_has_a_source() -> None:
     data = document()
     for group, table in data.items():
-        if not isinstance(table, dict) or group in {"software_by_framework", "engine_by_name"}:
+        if not isinstance(table, dict) or group in {
+            "software_by_framework",
+            "engine_by_name",
+            "harness_by_name",
+        }:
             continue
         entries = (
             table.items()
-            if group not in {"software", "engines"}
+            if group not in {"software", "engines", "harnesses"}
             else [e for t in table.values() for e in t.items()]
         )
         for name, entry in entries:

@@ -1,0 +1,236 @@
+"""The closed form of load, waiting and percentiles against a simulation with the same step times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from broker.catalogue import load_gpus, load_models
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.calibration import load_priors
+from optimizer.performance.hardware import build_hardware
+from optimizer.performance.queueing import (
+    P95,
+    Lengths,
+    Objective,
+    arrivals,
+    batch_limit,
+    harness,
+    load_at,
+    load_at_rate,
+    most_under,
+)
+from optimizer.performance.serving import Format, Replica, ServedModel
+from optimizer.performance.serving_regimes import Answer, Asked, closed_loop, open_loop, single_stream
+from optimizer.performance.shapes import build_shape
+from tests.performance import simulation
+from tests.performance.builders import sku
+
+ENGINE_MOST = 1024.0
+NO_HARNESS = as_array([0.0])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model on a replica, its mean prompt and answer."""
+
+    model: str
+    gpu: str
+    tp: int
+    precision: str
+    tokens: tuple[int, int]
+
+    def served(self) -> ServedModel:
+        priors = load_priors().with_values({"engines.vllm.burst_s": 0.0})
+        hw = build_hardware([sku(self.gpu)], load_gpus(), priors)
+        replica = Replica(as_array([self.tp]), as_array([1.0]), as_array([1.0]))
+        form = Format(self.precision, self.precision, as_array(2.0), self.precision)
+        return ServedModel(build_shape(load_models()[self.model]), form, replica, hw, priors)
+
+    def lengths(self, input_cv: float = 0.0, output_cv: float = 0.0) -> Lengths:
+        prompt, answer = self.tokens
+        return Lengths(*(as_array([value]) for value in (prompt, answer, input_cv, output_cv)))
+
+
+CHAT = Case("Llama-3.1-8B", "H100-SXM-80GB", 1, "bf16", (1500, 300))
+SHORT = Case("Llama-3.1-70B", "H100-SXM-80GB", 8, "fp8", (500, 200))
+SUMMARY = Case("Llama-3.1-8B", "L40S", 1, "bf16", (4000, 100))
+EXPERTS = Case("Mixtral-8x7B", "H100-SXM-80GB", 2, "fp8", (1000, 150))
+LONG = Case("Llama-3.1-70B", "H100-SXM-80GB", 4, "fp8", (12000, 60))
+OPEN = [
+    *((case, rho) for case in (CHAT, SHORT, EXPERTS) for rho in (0.1, 0.2, 0.3)),
+    *((SUMMARY, rho) for rho in (0.1, 0.3, 0.5)),
+    *((LONG, rho) for rho in (0.1, 0.3, 0.5, 0.7, 0.85)),
+]
+
+
+def one(value: Array) -> float:
+    return float(np.asarray(value).flat[0])
+
+
+def near(found: float, simulated: float, share: float) -> bool:
+    return bool(abs(np.log(found / simulated)) <= np.log1p(share))
+
+
+@pytest.mark.parametrize("varied", [False, True])
+@pytest.mark.parametrize(("case", "rho"), OPEN)
+def test_open_loop_against_the_simulation(case: Case, rho: float, varied: bool) -> None:
+    served = case.served()
+    lengths = case.lengths(0.8, 0.6) if varied else case.lengths()
+    rate = rho / one(arrivals(served, lengths).prompts.work)
+    load, stable = load_at_rate(served, lengths, as_array([rate]), as_array([ENGINE_MOST]), NO_HARNESS)
+    assert stable[0]
+    count = int(max(900, 12 * one(load.batch)))
+    rng = np.random.default_rng(7)
+    prompt, answer = case.tokens
+    prompts = simulation.lognormal_tokens(prompt, 0.8 * varied, count, rng)
+    answers = simulation.lognormal_tokens(answer, 0.6 * varied, count, rng)
+    times = simulation.step_times(served, lengths)
+    run = simulation.Replica(times, prompts, answers, int(ENGINE_MOST)).open_loop(rate, rng)
+    ttft, itl = run.ttft[count // 5 :], run.itl[count // 5 :]
+    heavy = rho > 0.5
+    assert near(one(load.ttft.mean), float(ttft.mean()), 0.50 if heavy else 0.20)
+    assert near(one(load.ttft.p50), float(np.median(ttft)), 0.50 if heavy else 0.25)
+    assert near(one(load.ttft_p95_s), float(np.percentile(ttft, 95)), 0.80 if heavy else 0.45)
+    assert near(rate, run.throughput, 0.12)
+    chunked = case is LONG or rho > 0.3
+    if rho <= 0.7:
+        assert near(one(load.itl.mean), float(itl.mean()), 0.45 if chunked else 0.20)
+        assert near(one(load.itl_p95_s), float(np.percentile(itl, 95)), 1.1 if chunked else 0.35)
+
+
+@pytest.mark.parametrize("clients", [1, 4, 16, 64, 256])
+@pytest.mark.parametrize("case", [CHAT, SHORT, EXPERTS])
+def test_closed_loop_against_the_simulation(case: Case, clients: int) -> None:
+    served, lengths = case.served(), case.lengths(0.064, 0.064)
+    rounds = 10 if clients > 8 else 40 // clients
+    rng = np.random.default_rng(3)
+    prompts, answers = (
+        simulation.lognormal_tokens(mean, 0.064, rounds * clients, rng) for mean in case.tokens
+    )
+    times = simulation.step_times(served, lengths)
+    run = simulation.Replica(times, prompts, answers, int(ENGINE_MOST)).closed_loop(clients)
+    means, medians = (closed(served, lengths, clients, rounds, of_means) for of_means in (1.0, 0.0))
+    start = one(harness(served))
+    assert near(one(means.ttft.p50) - start, float(run.ttft.mean()), 0.15)
+    assert near(one(medians.ttft.p50) - start, float(np.median(run.ttft)), 0.30)
+    assert near(one(means.tpot.p50), float(run.itl.mean()), 0.15)
+    assert near(one(means.tokens_per_s) / case.tokens[1], run.throughput, 0.12)
+
+
+def closed(served: ServedModel, lengths: Lengths, clients: float, rounds: float, of_means: float) -> Answer:
+    return closed_loop(served, lengths, asked(batch=clients, rounds=rounds, of_means=of_means))
+
+
+def asked(
+    batch: float = 0.0,
+    rate: float = 0.0,
+    requests: float = np.inf,
+    rounds: float = 10.0,
+    of_means: float = 0.0,
+    objective_s: float = np.inf,
+) -> Asked:
+    return Asked(*(as_array([value]) for value in (batch, rate, requests, rounds, of_means, objective_s)))
+
+
+@pytest.mark.parametrize("case", [CHAT, SUMMARY, SHORT])
+def test_most_requests_under_an_objective_against_the_simulation(case: Case) -> None:
+    served, lengths = case.served(), case.lengths(0.8, 0.6)
+    idle = load_at(served, lengths, as_array([0.01]), NO_HARNESS)
+    objective = Objective(2.0 * idle.ttft_p95_s, 3.0 * idle.itl_p95_s)
+    found, possible = most_under(served, lengths, objective, as_array([ENGINE_MOST]), 0.9, NO_HARNESS)
+    assert possible[0]
+    times, count = simulation.step_times(served, lengths), 600
+    kept = []
+    for rate in one(found.requests_per_s) * np.linspace(0.6, 1.4, 9):
+        rng = np.random.default_rng(11)
+        prompts = simulation.lognormal_tokens(case.tokens[0], 0.8, count, rng)
+        answers = simulation.lognormal_tokens(case.tokens[1], 0.6, count, rng)
+        run = simulation.Replica(times, prompts, answers, int(ENGINE_MOST)).open_loop(float(rate), rng)
+        met = np.percentile(run.ttft, 95) <= one(objective.ttft_p95_s)
+        if met and np.percentile(run.itl, 95) <= one(objective.itl_p95_s):
+            kept.append(float(rate))
+    assert near(one(found.requests_per_s), max(kept), 0.30)
+
+
+def test_most_under_agrees_with_load_at_rate() -> None:
+    served, lengths = CHAT.served(), CHAT.lengths(0.8, 0.6)
+    objective = Objective(as_array([0.5]), as_array([0.03]))
+    most, _ = most_under(served, lengths, objective, as_array([256.0]), 0.9, NO_HARNESS)
+    again, stable = load_at_rate(served, lengths, most.requests_per_s, as_array([256.0]), NO_HARNESS)
+    assert stable[0]
+    assert one(again.itl_p95_s) == pytest.approx(one(most.itl_p95_s), rel=1e-6)
+    assert one(again.ttft_p95_s) == pytest.approx(one(most.ttft_p95_s), rel=1e-6)
+    assert one(most.ttft_p95_s) <= 0.5 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("case", [CHAT, SHORT, SUMMARY, EXPERTS, LONG])
+def test_latencies_and_rate_grow_with_sequences_in_flight(case: Case) -> None:
+    served = case.served()
+    batch = np.geomspace(0.01, 512.0, 200)
+    prompt, answer = (np.full_like(batch, value) for value in case.tokens)
+    load = load_at(served, Lengths(prompt, answer), batch, np.zeros_like(batch))
+    bounded = load.prefill_load <= 0.85
+    for grows in (load.requests_per_s, load.itl_p95_s, load.ttft_p95_s, load.ttft_p99_s):
+        assert (np.diff(grows[bounded]) >= -1e-9 * grows[bounded][1:]).all()
+    assert (load.ttft.p50 < load.ttft_p95_s).all()
+    assert (load.ttft_p95_s < load.ttft_p99_s).all()
+    assert (load.itl.p50 < load.itl_p99_s).all()
+
+
+def test_one_client_is_a_single_stream() -> None:
+    served, lengths = CHAT.served(), CHAT.lengths()
+    alone = single_stream(served, lengths, asked())
+    client = closed(served, lengths, 1.0, 10.0, 0.0)
+    assert one(client.ttft.p50) == pytest.approx(one(alone.ttft.p50))
+    assert one(client.tpot.p50) == pytest.approx(one(alone.tpot.p50))
+
+
+def test_cached_prefixes_shorten_prompts_and_keep_their_cache() -> None:
+    served, plain = CHAT.served(), CHAT.lengths()
+    cached = Lengths(
+        plain.input_tokens, plain.output_tokens, plain.input_cv, plain.output_cv, as_array([0.8])
+    )
+    assert one(cached.new_tokens) == pytest.approx(300.0)
+    assert one(arrivals(served, cached).prompts.work) < 0.25 * one(arrivals(served, plain).prompts.work)
+    assert one(batch_limit(served, cached, 1024.0)) == one(batch_limit(served, plain, 1024.0))
+    loads = [load_at(served, lengths, as_array([32.0]), NO_HARNESS) for lengths in (plain, cached)]
+    assert one(loads[1].ttft.mean) < one(loads[0].ttft.mean)
+    assert one(loads[1].requests_per_s) > one(loads[0].requests_per_s)
+
+
+def test_uneven_lengths_have_longer_tails() -> None:
+    served, batch = CHAT.served(), as_array([16.0])
+    even, uneven = (load_at(served, CHAT.lengths(cv, cv), batch, NO_HARNESS) for cv in (0.0, 0.8))
+    assert one(uneven.ttft_p99_s) / one(uneven.ttft.p50) > 1.3 * one(even.ttft_p99_s) / one(even.ttft.p50)
+    assert one(uneven.itl.cv2) > one(even.itl.cv2)
+
+
+def test_means_over_a_run_hold_the_burst_it_began_with() -> None:
+    served, lengths = CHAT.served(), CHAT.lengths(0.064, 0.064)
+    short, long = (one(closed(served, lengths, 64.0, rounds, 1.0).ttft.p50) for rounds in (5.0, 50.0))
+    assert short > 1.3 * long
+    medians = [one(closed(served, lengths, 64.0, rounds, 0.0).ttft.p50) for rounds in (5.0, 50.0)]
+    assert medians[0] < short
+    assert medians[1] < long
+
+
+def test_a_run_of_few_requests_never_has_more_in_flight() -> None:
+    served, lengths = CHAT.served(), CHAT.lengths()
+    rate = 100.0
+    few = open_loop(served, lengths, asked(rate=rate, requests=20.0))
+    many = open_loop(served, lengths, asked(rate=rate))
+    assert one(few.tpot.mean) < one(many.tpot.mean)
+
+
+def test_a_rate_chosen_at_an_objective_ends_near_it() -> None:
+    served, lengths = CHAT.served(), CHAT.lengths(0.6, 0.7)
+    full = one(load_at(served, lengths, as_array([ENGINE_MOST]), NO_HARNESS).requests_per_s)
+    near_limit, light = (
+        open_loop(served, lengths, asked(rate=rate, objective_s=0.2)) for rate in (0.95 * full, 0.1 * full)
+    )
+    assert near_limit.stable[0]
+    assert 0.10 < one(near_limit.tpot.p50) < one(near_limit.tpot.quantile(P95)) < 0.25
+    assert one(light.tpot.p50) < one(near_limit.tpot.p50)
