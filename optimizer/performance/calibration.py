@@ -184,6 +184,7 @@ class ServingRates:
     load_most: float
     batch_load_most: float
     quantised_compute: Table
+    drain_share: float
 
 
 @dataclass(frozen=True, slots=True)

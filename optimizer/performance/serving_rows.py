@@ -9,7 +9,7 @@ import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
-from optimizer.performance.arrays import as_array
+from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration, Harness
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
@@ -17,7 +17,7 @@ from optimizer.performance.intervals import serving_row_relative
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
-from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity
+from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity, limit_of
 from optimizer.performance.shapes import stack_shapes
 
 METRICS = (
@@ -56,6 +56,7 @@ WEIGHT_WORDS = {
 }
 ATTENTION_DP = "attention-dp"
 LAYER_SPLIT = ("llama.cpp", "exllama")
+BURST = "offline_burst"
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
@@ -83,6 +84,7 @@ class ServingRow:
     batch: float
     request_rate: float
     requests: float
+    ends: bool
     engine: str
     harness: Harness
     objective_s: float
@@ -113,6 +115,7 @@ def read_row(
     total = number(row, "gpus") or 1.0
     tp, pp, dp, copies = _degrees(row, int(total), model.is_moe)
     engine = calibration.engine_of(row.get("source", ""), row.get("engine", ""))
+    at_once = row.get("regime", "") == BURST
     return ServingRow(
         model=model,
         sku=_sku(spec, tp * pp * dp),
@@ -130,7 +133,8 @@ def read_row(
         regime=regime,
         batch=_size(row, regime),
         request_rate=_rate(row, regime),
-        requests=number(row, "num_requests") or np.inf,
+        requests=number(row, "num_requests") or (_size(row, regime) if at_once else np.inf),
+        ends=at_once or regime == "offline",
         engine=engine,
         harness=calibration.harness_of(row.get("source", "")),
         objective_s=_objective_s(row, calibration),
@@ -251,11 +255,15 @@ def _predict_group(
         as_array([row.objective_s for row in rows]),
     )
     answer = ANSWERS[rows[0].regime](served, lengths, asked)
+    kept = np.where([row.ends for row in rows], run_share(served, lengths, asked), 1.0)
     fits = cache_tokens(served) >= lengths.input_tokens + lengths.output_tokens
     searched = not all(row.layout_given for row in rows)
     most = capacity(served, lengths) * copies if searched else copies
     return [
-        (float(most[index]), _prediction(row, answer, index, bool(fits[index]), calibration))
+        (
+            float(most[index]),
+            _prediction(row, answer, index, bool(fits[index]), float(kept[index]), calibration),
+        )
         for index, row in enumerate(rows)
     ]
 
@@ -279,6 +287,16 @@ def _rounds(row: ServingRow) -> float:
     return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.harness.rounds
 
 
+def run_share(served: ServedModel, lengths: Lengths, asked: Asked) -> Array:
+    """Mean rate of a run of ``asked.requests`` over the rate with all slots taken, 1/(1 + share·B/N).
+
+    At its end no prompt takes the place of those that leave: B sequences drain while their steps shorten.
+    """
+    batch = np.where(asked.batch > 0, asked.batch, np.inf)
+    flying = np.minimum(np.minimum(limit_of(served, lengths), batch), asked.requests)
+    return 1.0 / (1.0 + served.rates.drain_share * flying / asked.requests)
+
+
 def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> ServedModel:
     kinds = list(dict.fromkeys(row.sku for row in rows))
     place = {kind: index for index, kind in enumerate(kinds)}
@@ -290,11 +308,11 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
 
 
 def _prediction(
-    row: ServingRow, answer: Answer, index: int, fits: bool, calibration: Calibration
+    row: ServingRow, answer: Answer, index: int, fits: bool, kept: float, calibration: Calibration
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
     values = (
-        float(answer.tokens_per_s[index]) * row.copies,
+        float(answer.tokens_per_s[index]) * row.copies * kept,
         1e3 * float(answer.ttft.p50[index]),
         1e3 * float(answer.ttft.quantile(P95)[index]),
         1e3 * float(answer.tpot.p50[index]),

@@ -12,6 +12,7 @@ from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.cells import Unreadable
 from optimizer.performance.hardware import build_hardware
+from optimizer.performance.queueing import Lengths
 from optimizer.performance.serving import (
     Format,
     Replica,
@@ -23,7 +24,8 @@ from optimizer.performance.serving import (
     product_rate,
 )
 from optimizer.performance.serving_estimate import ServingCore
-from optimizer.performance.serving_rows import ServingRow, read_row
+from optimizer.performance.serving_regimes import Asked
+from optimizer.performance.serving_rows import ServingRow, read_row, run_share
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.speculation import Speculation
 from tests.performance.builders import serving, sku
@@ -167,3 +169,17 @@ def test_more_tokens_never_take_less_time() -> None:
         batches = as_array([1.0, 2.0, 8.0, 64.0, 512.0])
         steps = [total(model, float(batch)) for batch in batches]
         assert np.all(np.diff(steps) > 0)
+
+
+def test_a_finite_run_loses_its_end() -> None:
+    model = served("Llama-3.1-8B")
+    lengths = Lengths(as_array([1000.0]), as_array([1000.0]))
+
+    def share(requests: float, batch: float = 0.0) -> float:
+        asked = Asked(as_array([batch]), as_array([0.0]), as_array([requests]))
+        return float(run_share(model, lengths, asked)[0])
+
+    assert share(np.inf) == 1.0
+    assert share(1.0) == pytest.approx(1 / (1 + load_calibration().serving.drain_share))
+    assert share(1.0) < share(1500.0) < share(30000.0) < 1.0
+    assert share(200.0, batch=200.0) == pytest.approx(share(1.0)), "a burst has no steady part"
