@@ -17,6 +17,7 @@ import numpy as np
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import CONFIG, FITTED, Calibration
+from optimizer.performance.families import family
 from optimizer.performance.fitting import (
     Problem,
     fit,
@@ -49,12 +50,6 @@ def fold_name(kind: str, observation: Observation) -> str:
     if kind == MODEL:
         return family(observation.model)
     return observation.source if kind == SOURCE else observation.gpu
-
-
-def family(model: str) -> str:
-    """Models that share a shape and differ in size or version: the name up to its first digit or dash."""
-    word = model.lower().split("-")[0]
-    return word.rstrip("0123456789.") or word
 
 
 def fit_all(
