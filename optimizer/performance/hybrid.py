@@ -1,10 +1,10 @@
-"""How right predictions become with measured rows nearby: the residual correction of ``nearby.py``, cross-validated.
+"""How right predictions become with measured rows nearby: the correction of ``nearby.py``, cross-validated.
 
-Protocol. The model's constants are those of the fold without the row's source. The correction is trained on the
-other rows' residuals, five folds, whole *configuration groups* held out: rows of one source, model, GPU, engine
-class, GPU count, tensor and pipeline degree are one group, which differ in load, lengths, precision and metric;
-they are never on both sides. Two harder protocols beside it: every (model, GPU) pair held out as a whole, and a
-correction that sees no rows but those of the row's own source (a user who has only one harness).
+Protocol. The model's constants are those of the fold without the row's source. The correction is trained on
+the other rows' residuals, five folds, whole *configuration groups* held out: rows of one source, model, GPU,
+engine class, GPU count, tensor and pipeline degree are one group, which differ in load, lengths, precision
+and release; they are never on both sides. Two harder protocols beside it: every (model, GPU) pair held out as
+a whole, and a correction that sees rows of the row's own source only (a user with one harness).
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.evaluate import noise_floor_percent, regime_group
 from optimizer.performance.folds import SOURCE, held_out_errors
-from optimizer.performance.nearby import OUTLIER, Features, Kernel, correlation, leave_out, narrowed
+from optimizer.performance.nearby import (
+    OUTLIER,
+    Features,
+    Kernel,
+    correlation,
+    inverse_of,
+    leave_out,
+    narrowed,
+)
 from optimizer.performance.nearby_fit import PAIR, configuration_groups, groups_of
-from optimizer.performance.nearby_rows import MEASURES, features_of, residuals_of, shrunk
+from optimizer.performance.nearby_rows import MEASURES, features_of, is_evidence, residuals_of, shrunk
 from optimizer.performance.observations import Observation, observations
 from optimizer.performance.rows import predictions, read_rows
 
@@ -67,7 +75,7 @@ def evaluate_hybrid(
 ) -> tuple[HybridLine, ...]:
     """One line a regime and metric, as ``HeldOutLine`` has them."""
     read = read_rows(rows, calibration, gpus, models)
-    observed = [o for o in observations(rows) if o.fair and o.metric in MEASURES]
+    observed = [o for o in observations(rows) if is_evidence(o)]
     errors = held_out_errors(SOURCE, read, observed, calibration, gpus)
     found = predictions(read, calibration, gpus)
     lines: list[HybridLine] = []
@@ -87,13 +95,12 @@ def _left(metric: str, kernel: Kernel, features: Features, residuals: Array, hal
     """What is left of ``residuals`` under each protocol."""
     known = np.clip(residuals, -OUTLIER, OUTLIER)
     covariance = kernel.variance * correlation(features, features, kernel.lengths)
-    covariance += kernel.noise * np.eye(known.size)
-    groups, inverse = configuration_groups(features) % FOLDS, np.linalg.inv(covariance)
+    groups, inverse = configuration_groups(features) % FOLDS, inverse_of(covariance, kernel.noise)
     mean, variance = leave_out(inverse, known, groups)
     pairs, _ = leave_out(inverse, known, groups_of(features, PAIR) % FOLDS)
     own = np.zeros_like(known)
     for members in _sources(features):
-        block = np.linalg.inv(covariance[np.ix_(members, members)])
+        block = inverse_of(covariance[np.ix_(members, members)], kernel.noise)
         own[members] = leave_out(block, known[members], groups[members])[0]
     errors = {"group": residuals - mean, "pair": residuals - pairs, "own": residuals - own}
     return _Left(errors, half, shrunk(half, narrowed(variance, kernel), metric))

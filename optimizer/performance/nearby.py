@@ -7,7 +7,7 @@ model's error falls with their distance:
 
 with numbers in log2 (a distance is one doubling), so each factor is a valid kernel and so is their product.
 A measurement adds ``noise`` (variance). Posterior mean k*ᵀ(K + noise)⁻¹y and variance
-variance − k*ᵀ(K + noise)⁻¹k* [Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 2.25-2.26];
+variance − k*ᵀ(K + noise)⁻¹k* [Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.25-2.26];
 leave-group-out predictions in closed form from the inverse [eq. 5.12, for blocks].
 Far from every row the mean is 0 and the variance the prior one: the model is left as it is.
 """
@@ -64,16 +64,14 @@ def stack_features(rows: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]
     words = [[row[0].get(name, ANY) for name in WORDS] for row in rows]
     numbers = [[row[1].get(name, 1.0) for name in NUMBERS] for row in rows]
     shaped = np.asarray(words, dtype=np.str_).reshape(len(rows), len(WORDS))
-    return Features(
-        shaped, np.log2(np.maximum(as_array(numbers).reshape(len(rows), len(NUMBERS)), 2.0**-10))
-    )
+    return Features(shaped, np.log2(np.maximum(as_array(numbers).reshape(len(rows), len(NUMBERS)), 2.0**-10)))
 
 
 def correlation(asked: Features, known: Features, lengths: Mapping[str, float]) -> Array:
     """Prior correlation [M, N] of the model's log errors.
 
-    A question that does not say its source is one of those in ``known``, nobody knows which: its factor
-    is the mean over them.
+    Where a question does not say a word, it has one of those in ``known``, nobody knows which: its factor is
+    the mean over them.
     """
     distance = np.zeros((asked.count, known.count))
     for place, name in enumerate(WORDS):
@@ -81,8 +79,8 @@ def correlation(asked: Features, known: Features, lengths: Mapping[str, float]) 
         if length > 0:
             differs, blank = _mismatch(asked.words[:, place], known.words[:, place])
             distance += length * (differs & ~blank[:, None])
-            if name == "source" and blank.any():
-                distance[blank] += _of_some_source(known.words[:, place], length)
+            if blank.any():
+                distance[blank] += _of_some_word(known.words[:, place], length)
     for place, name in enumerate(NUMBERS):
         length = lengths.get(name, 0.0)
         if length > 0:
@@ -90,15 +88,17 @@ def correlation(asked: Features, known: Features, lengths: Mapping[str, float]) 
     return np.exp(-distance)
 
 
-def _mismatch(asked: NDArray[np.str_], known: NDArray[np.str_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _mismatch(
+    asked: NDArray[np.str_], known: NDArray[np.str_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Where words differ [M, N], and which questions do not say [M]; words are compared as numbers."""
     _, codes = np.unique(np.concatenate([asked, known]), return_inverse=True)
     return codes[: asked.size, None] != codes[None, asked.size :], asked == ANY
 
 
-def _of_some_source(sources: NDArray[np.str_], length: float) -> float:
-    """Distance whose factor is the mean of exp(−length·[s ≠ s']) over the sources s that are known."""
-    count = max(int(np.unique(sources).size), 1)
+def _of_some_word(words: NDArray[np.str_], length: float) -> float:
+    """Distance whose factor is the mean of exp(−length·[w ≠ w']) over the words w that are known."""
+    count = max(int(np.unique(words).size), 1)
     return -float(np.log((1.0 + (count - 1) * np.exp(-length)) / count))
 
 
@@ -122,7 +122,11 @@ class Evidence:
     def thinned(self) -> Evidence:
         """Every n-th row where there are more than ``ROWS_MOST``."""
         every = -(-self.features.count // ROWS_MOST)
-        return self if every <= 1 else Evidence(self.features.at(slice(None, None, every)), self.residuals[::every])
+        return (
+            self
+            if every <= 1
+            else Evidence(self.features.at(slice(None, None, every)), self.residuals[::every])
+        )
 
 
 class Correction:
@@ -132,8 +136,7 @@ class Correction:
         used = evidence.thinned()
         self.kernel, self._known = kernel, used.features
         covariance = kernel.variance * correlation(self._known, self._known, kernel.lengths)
-        lower = np.linalg.cholesky(covariance + kernel.noise * np.eye(self._known.count))
-        self._inverse: Array = _inverse_of(lower)
+        self._inverse: Array = inverse_of(covariance, kernel.noise)
         self._weights: Array = self._inverse @ np.clip(used.residuals, -OUTLIER, OUTLIER)
 
     def shift(self, asked: Features) -> Array:
@@ -168,11 +171,10 @@ def narrowed(variance: Array, kernel: Kernel) -> Array:
     return np.power(np.clip(variance / whole, kernel.noise / whole, 1.0), kernel.narrowing / 2.0)
 
 
-def _inverse_of(lower: Array) -> Array:
-    """(L·Lᵀ)⁻¹."""
-    half = np.linalg.inv(lower)
-    inverse: Array = half.T @ half
-    return inverse
+def inverse_of(covariance: Array, noise: float) -> Array:
+    """(K + noise)⁻¹ [N, N] by Cholesky. Raises numpy's LinAlgError where K is no covariance."""
+    half = np.linalg.inv(np.linalg.cholesky(covariance + noise * np.eye(covariance.shape[0])))
+    return as_array(half.T @ half)
 
 
 def _parts(asked: int, known: int) -> list[slice]:

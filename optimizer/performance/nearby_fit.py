@@ -1,9 +1,9 @@
 """Chooses the hyper-parameters of ``nearby.py`` on the bundled rows.
 
 The residuals are those of constants fitted without the row's source. A kernel is good when it predicts them
-without the rows of the same configuration group, without those of the same model and GPU, and (half the weight)
-without the same source: the second and third teach it where a shift must end. Log likelihood of a normal with a
-five-fold wider tail of 5 %, moved by coordinate steps in the logs of the parameters.
+without the rows of the same configuration group, without those of the same model and GPU, and (half the
+weight) without the same source: the second and third teach it where a shift must end. Log likelihood of a
+normal with a five-fold wider tail of 5 %, moved by coordinate steps in the logs of the parameters.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from optimizer.performance.nearby import (
     Features,
     Kernel,
     correlation,
+    inverse_of,
     leave_out,
     narrowed,
 )
@@ -63,8 +64,8 @@ def groups_of(features: Features, words: Sequence[str], numbers: Sequence[str] =
 
 
 def configuration_groups(features: Features) -> NDArray[np.intp]:
-    """Rows of one source, model, GPU, engine class, GPU count, tensor and pipeline degree: they differ in load,
-    lengths, precision and metric only."""
+    """Rows of one source, model, GPU, engine class, GPU count, tensor and pipeline degree: they differ in
+    load, lengths, precision and release only."""
     return groups_of(features, *GROUPINGS[0][1:])
 
 
@@ -85,12 +86,12 @@ def fit_kernel(block: str, evidence: Evidence) -> Kernel:
 
 
 def with_narrowing(kernel: Kernel, evidence: Evidence) -> Kernel:
-    """The kernel under which half-widths that hold 80 % of each regime's residuals still hold 80 % of all when
-    shrunk, five folds by configuration group."""
+    """The kernel under which half-widths that hold 80 % of each regime's residuals still hold 80 % of all
+    when shrunk, five folds by configuration group."""
     part = evidence.thinned()
     known = np.clip(part.residuals, -OUTLIER, OUTLIER)
     covariance = kernel.variance * correlation(part.features, part.features, kernel.lengths)
-    inverse = np.linalg.inv(covariance + kernel.noise * np.eye(known.size))
+    inverse = inverse_of(covariance, kernel.noise)
     mean, variance = leave_out(inverse, known, configuration_groups(part.features) % FOLDS)
     half = _half_widths(part)
     left = np.abs(part.residuals - mean)
@@ -121,7 +122,7 @@ class _Grouping:
 
 
 class _Search:
-    """The score of hyper-parameters, given as logs: variance, noise, then lengths in the order of ``USED``."""
+    """The score of hyper-parameters, given as logs: variance, noise, then lengths as ``USED`` lists them."""
 
     def __init__(self, block: str, evidence: Evidence) -> None:
         features = evidence.features
@@ -156,7 +157,7 @@ class _Search:
         for length, apart in zip(values[2:], self._apart, strict=True):
             distance += np.float32(length) * apart
         covariance = values[0] * np.exp(-distance.astype(np.float64))
-        inverse = np.linalg.inv(covariance + values[1] * np.eye(self._residuals.size))
+        inverse = inverse_of(covariance, float(values[1]))
         total = 0.0
         for grouping in self._groupings:
             mean, variance = leave_out(inverse, self._residuals, grouping.groups)
@@ -168,9 +169,9 @@ def _apart(features: Features, name: str) -> NDArray[np.float32]:
     """Distance [N, N] in one word or number."""
     if name in WORDS:
         codes = np.unique(features.words[:, WORDS.index(name)], return_inverse=True)[1].reshape(-1)
-        return (codes[:, None] != codes[None, :]).astype(np.float32)
+        return np.asarray(codes[:, None] != codes[None, :], dtype=np.float32)
     numbers = features.numbers[:, NUMBERS.index(name)]
-    return np.abs(numbers[:, None] - numbers[None, :]).astype(np.float32)
+    return np.asarray(np.abs(numbers[:, None] - numbers[None, :]), dtype=np.float32)
 
 
 def _surprise(left: Array, variance: Array) -> float:

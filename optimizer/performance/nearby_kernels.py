@@ -35,8 +35,8 @@ def kernels_sha256() -> str:
 def save_kernels(kernels: Mapping[str, Kernel], on: date) -> None:
     """Writes the file that ``load_kernels`` reads."""
     lines = [
-        "# Written by `broker perf fit`: how far a measured row shifts predictions (optimizer/performance/nearby.py).",
-        "# Chosen by leave-group-out likelihood on fixtures/performance. Variances of natural logs; lengths: distance",
+        "# Written by `broker perf fit`: how far a measured row shifts predictions (nearby.py). Chosen by",
+        "# leave-group-out likelihood on fixtures/performance. Variances of natural logs; lengths: distance",
         "# of two rows that differ in a word, or by one doubling of a number. Not edited by hand.",
         f'data_sha256 = "{data_sha256()}"',
         f"fitted_on = {on.isoformat()}",

@@ -1,8 +1,8 @@
 """Rows of measured tables as evidence, and as questions: what they are near to.
 
-Every measured number is of one of five kinds: ``token_time`` (time between tokens), ``token_rate`` (tokens/s, as the
-time of one), ``first_token``, ``step`` and ``memory``; each has a kernel. The first two are evidence for each other.
-Residuals are log(measured / predicted) of a time or a size.
+Every measured number is of one of five kinds: ``token_time`` (time between tokens), ``token_rate`` (tokens/s,
+as the time of one), ``first_token``, ``step`` and ``memory``; each has a kernel. The first two are evidence
+for each other. Residuals are log(measured / predicted) of a time or a size.
 """
 
 from __future__ import annotations
@@ -25,9 +25,18 @@ from optimizer.performance.rows import ReadRows, read_rows
 from optimizer.performance.serving_rows import ServingRow
 from optimizer.performance.training_rows import TrainingRow
 
-TOKEN_TIME, TOKEN_RATE, FIRST_TOKEN, STEP, MEMORY = "token_time", "token_rate", "first_token", "step", "memory"
+TOKEN_TIME, TOKEN_RATE, FIRST_TOKEN, STEP, MEMORY = (
+    "token_time",
+    "token_rate",
+    "first_token",
+    "step",
+    "memory",
+)
 BLOCKS = (TOKEN_TIME, TOKEN_RATE, FIRST_TOKEN, STEP, MEMORY)
-SHARED: Mapping[str, tuple[str, ...]] = {TOKEN_TIME: (TOKEN_TIME, TOKEN_RATE), TOKEN_RATE: (TOKEN_TIME, TOKEN_RATE)}
+SHARED: Mapping[str, tuple[str, ...]] = {
+    TOKEN_TIME: (TOKEN_TIME, TOKEN_RATE),
+    TOKEN_RATE: (TOKEN_TIME, TOKEN_RATE),
+}
 OWN_SOURCE = "own"
 BURST = "offline_burst"
 
@@ -125,7 +134,8 @@ def features_of(
     found: list[Described] = []
     for o in observed:
         words, numbers = describe(o.place, rows, read, gpus)
-        source = o.source or OWN_SOURCE
+        nameless = o.source in {"", rows[o.place].get("id")}
+        source = OWN_SOURCE if nameless else o.source
         found.append((words | {"source": source, "metric": MEASURES[o.metric].word}, numbers))
     return stack_features(found)
 
@@ -135,11 +145,17 @@ def residuals_of(observed: Sequence[Observation], errors: Array) -> Array:
     return -errors * np.asarray([MEASURES[o.metric].sign for o in observed], dtype=np.float64)
 
 
+def is_evidence(observation: Observation) -> bool:
+    """Fair, and about the model: tokens/s of an open loop are its arrivals."""
+    arrivals = observation.metric == "output tokens/s" and observation.regime.startswith("open")
+    return observation.fair and observation.metric in MEASURES and not arrivals
+
+
 def by_block(observed: Sequence[Observation], errors: Array) -> dict[str, list[int]]:
     """Places in ``observed`` with a prediction, by the block that they are evidence for."""
     places: dict[str, list[int]] = defaultdict(list)
     for index, o in enumerate(observed):
-        if o.metric in MEASURES and np.isfinite(errors[index]):
+        if is_evidence(o) and np.isfinite(errors[index]):
             block = MEASURES[o.metric].block
             for name in SHARED.get(block, (block,)):
                 places[name].append(index)
@@ -154,8 +170,18 @@ def evidence_of(
 ) -> dict[str, Evidence]:
     """What measured rows say about the model, by block; rows without a prediction say nothing."""
     read = read_rows(rows, calibration, gpus, models)
-    observed = [o for o in observations(rows) if o.fair]
-    errors = log_errors(read, observed, calibration, gpus)
+    observed = [o for o in observations(rows) if is_evidence(o)]
+    return gathered(observed, log_errors(read, observed, calibration, gpus), rows, read, gpus)
+
+
+def gathered(
+    observed: Sequence[Observation],
+    errors: Array,
+    rows: Sequence[Mapping[str, str]],
+    read: ReadRows,
+    gpus: Mapping[str, GpuSpec],
+) -> dict[str, Evidence]:
+    """Observations with their log(predicted / measured) as evidence, by block."""
     found = {}
     for block, places in by_block(observed, errors).items():
         mine = [observed[i] for i in places]
@@ -164,7 +190,7 @@ def evidence_of(
 
 
 def shrunk(half: Array, shrink: Array, metric: str) -> Array:
-    """Half-widths in logs after a shift: narrower as the posterior is, never below the metric's noise floor."""
+    """Half-widths in logs after a shift: narrowed, but never below the metric's noise floor."""
     return np.minimum(half, np.maximum(half * shrink, np.log1p(noise_floor(metric))))
 
 

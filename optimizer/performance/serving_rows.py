@@ -13,7 +13,7 @@ from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.intervals import serving_row_relative
+from optimizer.performance.intervals import BURST, serving_row_relative
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
@@ -78,6 +78,7 @@ class ServingRow:
     engine: str
     layout_given: bool
     note: str
+    burst: bool = False
 
 
 def read_row(
@@ -123,6 +124,7 @@ def read_row(
         engine=engine,
         layout_given=number(row, "tp") is not None,
         note="" if number(row, "isl") else f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed",
+        burst=row.get("regime") == "offline_burst",
     )
 
 
@@ -252,11 +254,13 @@ def _prediction(
         1e3 * float(answer.tpot_p95_s[index]),
     )
     regime = CROWDED if row.regime == "closed" and row.batch > CROWDED_ABOVE else row.regime
+    regime = BURST if row.burst else regime
+    relative = serving_row_relative(regime, known, calibration.intervals, row.model.is_moe)
     stable = bool(answer.stable[index])
     notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
     return Prediction(
         values=dict(zip(METRICS, values, strict=True)),
-        spread=dict(zip(METRICS, serving_row_relative(regime, known, calibration.intervals), strict=True)),
+        spread=dict(zip(METRICS, relative, strict=True)),
         fits=fits,
         note="; ".join(note for note in notes if note),
         stable=stable,
