@@ -14,7 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.folds import SOURCE, held_out_errors
 from optimizer.performance.nearby import (
     NUMBERS,
     OUTLIER,
@@ -27,7 +30,20 @@ from optimizer.performance.nearby import (
     leave_out,
     narrowed,
 )
-from optimizer.performance.nearby_rows import FIRST_TOKEN, MEMORY, STEP, TOKEN_RATE, TOKEN_TIME
+from optimizer.performance.nearby_rows import (
+    BLOCKS,
+    FIRST_TOKEN,
+    MEASURES,
+    MEMORY,
+    STEP,
+    TOKEN_RATE,
+    TOKEN_TIME,
+    features_of,
+    is_evidence,
+    residuals_of,
+)
+from optimizer.performance.observations import observations
+from optimizer.performance.rows import read_rows
 
 MODEL_AND_STACK = WORDS[:7]
 SERVED = (*MODEL_AND_STACK, "regime", "size", "gpus", "batch", "input", "output")
@@ -67,6 +83,27 @@ def configuration_groups(features: Features) -> NDArray[np.intp]:
     """Rows of one source, model, GPU, engine class, GPU count, tensor and pipeline degree: they differ in
     load, lengths, precision and release only."""
     return groups_of(features, *GROUPINGS[0][1:])
+
+
+def fit_kernels(
+    rows: Sequence[Mapping[str, str]],
+    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> dict[str, Kernel]:
+    """The kernel of each block, from the residuals of ``rows`` held out by source (stored folds)."""
+    read = read_rows(rows, calibration, gpus, models)
+    observed = [o for o in observations(rows) if is_evidence(o)]
+    errors = held_out_errors(SOURCE, read, observed, calibration, gpus)
+    found = {}
+    for block in BLOCKS:
+        places = [
+            i for i, o in enumerate(observed) if MEASURES[o.metric].block == block and np.isfinite(errors[i])
+        ]
+        mine = [observed[i] for i in places]
+        evidence = Evidence(features_of(mine, rows, read, gpus), residuals_of(mine, errors[places]))
+        found[block] = with_narrowing(fit_kernel(block, evidence), evidence)
+    return found
 
 
 def fit_kernel(block: str, evidence: Evidence) -> Kernel:
