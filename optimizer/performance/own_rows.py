@@ -107,7 +107,7 @@ def check_rows(
     problems = [
         problem
         for place, row in enumerate(given)
-        for problem in _problems(place, row, calibration, gpus, models)
+        for problem in _problems(place, row, list(rows[place]), calibration, gpus, models)
     ]
     if not given:
         problems = [FieldProblem("", "no rows", "at least one measured row")]
@@ -123,11 +123,12 @@ def _given(row: Mapping[str, str]) -> Row:
 def _problems(
     place: int,
     row: Row,
+    header: Sequence[str],
     calibration: Calibration,
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> Iterator[FieldProblem]:
-    """Faults of one row: ids, names, numbers, and whether anything was measured."""
+    """Faults of one row: ids, names, numbers, and whether anything was measured; columns count from 1."""
     faults = list(_faults(row, gpus, models))
     if not faults:
         reader = read_serving_row if is_serving(row) else read_training_row
@@ -136,7 +137,8 @@ def _problems(
         except Unreadable as reason:
             faults = [("", str(reason), "a row that can be predicted")]
     for column, found, expected in faults:
-        yield FieldProblem(f"/{row.get('id', place)}/{column}", found, expected, place + FIRST_LINE, 1)
+        pointer, at = f"/{row.get('id', place)}/{column}", header.index(column) + 1 if column in header else 1
+        yield FieldProblem(pointer, found, expected, place + FIRST_LINE, at)
 
 
 def _faults(
