@@ -207,9 +207,12 @@ class Intervals:
     """Half-widths (relative) of the 80 % interval; serving tables are by regime."""
 
     training_dense: float
+    training_grid: float
     training_moe: float
+    training_adapters: float
     training_unseen_gpu: float
     training_memory: float
+    training_memory_other: float
     goodput: float
     tokens_per_s: Table
     itl: Table

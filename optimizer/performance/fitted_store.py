@@ -16,14 +16,17 @@ from optimizer.performance.calibration import FITTED, Calibration, load_calibrat
 from optimizer.performance.evaluate import regime_group
 from optimizer.performance.fitting import fit_settings
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.performance.intervals import BURST, MOE
+from optimizer.performance.intervals import BURST, GRID_STACK, MOE
 from optimizer.performance.measured import data_sha256
 from optimizer.performance.observations import Observation, observations
 from optimizer.performance.rows import read_rows
 from optimizer.performance.serving_rows import CROWDED, CROWDED_ABOVE, REGIMES
+from optimizer.performance.training_rows import TrainingRow
 
 SHARE = 0.8
 ENOUGH, ENOUGH_APART = 20, 100
+DENSE_STEPS, ADAPTER_STEPS = "intervals.training_dense", "intervals.training_adapters"
+PEAKS = "intervals.training_memory"
 DENSE = " without experts"
 BETWEEN, FIRST, RATE = "time per output token", "time to first token", "output tokens/s"
 RATE_COLUMN = "pred_output_tokens_per_s_total"
@@ -36,6 +39,7 @@ METRIC_TABLES = {
 }
 TRAINING_KEYS = {
     ("training dense", "step time"): "training_dense",
+    ("training grid", "step time"): "training_grid",
     ("training moe", "step time"): "training_moe",
     ("training grid", "peak memory"): "training_memory",
     ("training dense", "peak memory"): "training_memory",
@@ -67,6 +71,8 @@ def interval_half_widths(
     samples: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for o, error in zip(observed, errors, strict=True):
         path = _path(o)
+        if o.place in read.training:
+            path = _of_stack(path, read.training[o.place])
         if path and np.isfinite(error):
             sample = o.source, abs(float(error))
             samples[path].append(sample)
@@ -83,6 +89,13 @@ def _has(calibration: Calibration, path: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def _of_stack(path: str | None, row: TrainingRow) -> str | None:
+    """Adapters and peaks of other stacks than the grid's are known less well."""
+    if path == DENSE_STEPS and row.adapters:
+        return ADAPTER_STEPS
+    return f"{path}_other" if path == PEAKS and row.software != GRID_STACK else path
 
 
 def _half_widths(samples: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, float]:

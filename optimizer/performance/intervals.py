@@ -12,6 +12,7 @@ from optimizer.performance.calibration import Intervals, Table
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9
 MOE, BURST = "_moe", "burst"
+GRID_STACK = "eager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,19 @@ def with_interval(
 
 
 def training_relative(
-    moe: bool, known_gpu: bool, measured: bool, constants: Intervals, near: Closeness = NO_ROWS
+    moe: bool,
+    known_gpu: bool,
+    measured: bool,
+    constants: Intervals,
+    near: Closeness = NO_ROWS,
+    adapters: bool = False,
+    software: str = "",
 ) -> dict[str, float]:
-    """Relative half-width of each training metric."""
-    time = constants.training_moe if moe else constants.training_dense
+    """Relative half-width of each training metric; ``adapters``: LoRA, ``software``: class of the stack."""
+    memory = constants.training_memory if software == GRID_STACK else constants.training_memory_other
+    dense = constants.training_grid if software == GRID_STACK else constants.training_dense
+    dense = constants.training_adapters if adapters else dense
+    time = constants.training_moe if moe else dense
     time += 0.0 if known_gpu else constants.training_unseen_gpu
     time = constants.measured if measured else _narrowed(time, near.shrink, constants.measured)
     return {
@@ -50,7 +60,7 @@ def training_relative(
         "mfu": time,
         "tokens_per_s": time,
         "hours": time + constants.goodput,
-        "memory_gb_per_gpu": constants.training_memory,
+        "memory_gb_per_gpu": memory,
         "communication_share": 2.0 * time,
         "checkpoint_share": 2.0 * time,
         "goodput": constants.goodput,

@@ -190,7 +190,14 @@ class TrainingCore:
         }
         known = bool(case.hw.calibrated[0])
         near = case.closeness
-        relative = training_relative(workload.model.is_moe, known, case.measured, calibration.intervals, near)
+        relative = training_relative(
+            workload.model.is_moe,
+            known,
+            case.measured,
+            calibration.intervals,
+            near,
+            software=calibration.default_software,
+        )
         return with_interval(value, relative, provenance_of(case.measured, known, near))
 
 

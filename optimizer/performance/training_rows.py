@@ -152,7 +152,14 @@ def _prediction(
     row: TrainingRow, values: Mapping[str, float], fits: bool, calibration: Calibration
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
-    relative = training_relative(row.model.is_moe, known, measured=False, constants=calibration.intervals)
+    relative = training_relative(
+        row.model.is_moe,
+        known,
+        measured=False,
+        constants=calibration.intervals,
+        adapters=row.adapters,
+        software=row.software,
+    )
     spread = {
         "pred_step_time_s": relative["step_s"],
         "pred_tokens_per_s_per_gpu": relative["tokens_per_s"],
