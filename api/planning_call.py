@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cache
+from functools import lru_cache
+from pathlib import Path
 
 from api.relay import Sender
-from broker.catalogue import load_gpus
+from broker.catalogue import load_gpus, load_models
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.ports import PlanOptions
+from broker.settings import Settings
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
+from optimizer.performance.nearby_kernels import load_kernels
+from optimizer.performance.nearby_rows import evidence_of
+from optimizer.performance.own_rows import completed, load_own_rows
+from optimizer.performance.own_shift import OwnShift
 from optimizer.planner import JointPlanner
 
 _senders: list[Sender] = []
 
 
-@cache
 def build_estimator() -> Estimator:
-    """The performance core on the installed hardware table and calibration; one a process."""
-    return Estimator(load_gpus(), load_calibration())
+    """The performance core on the installed hardware table, calibration and the user's own rows."""
+    file = Settings().calibration_file
+    return _estimator(file, file.stat().st_mtime_ns if file.is_file() else 0)
 
 
-@cache
+@lru_cache(maxsize=1)
+def _estimator(file: Path, _changed_at_ns: int) -> Estimator:
+    """One a process, until the file of own rows changes."""
+    return Estimator(load_gpus(), load_calibration(), load_own_shift(file))
+
+
+def load_own_shift(file: Path) -> OwnShift:
+    """What the stored rows of the user say; nothing without a file."""
+    rows = completed(load_own_rows(file))
+    evidence = evidence_of(rows, load_calibration(), load_gpus(), load_models())
+    return OwnShift(evidence, load_kernels())
+
+
 def build_planner() -> JointPlanner:
-    """The planner; one a process."""
+    """The planner on that core."""
     return JointPlanner(build_estimator())
 
 

@@ -20,6 +20,11 @@ def default_database_url() -> str:
     return f"sqlite+aiosqlite:///{folder / 'broker.db'}"
 
 
+def default_calibration_file() -> Path:
+    """The user's own measured rows, beside the default database."""
+    return Path.home() / ".local" / "share" / "gpu-capacity-broker" / "measured.csv"
+
+
 class Settings(BaseSettings):
     """What the contract's section 8 names; each is also a key of ``broker.toml`` without the prefix."""
 
@@ -29,6 +34,7 @@ class Settings(BaseSettings):
 
     database_url: str = Field(default_factory=default_database_url)
     sandbox_url: str | None = None
+    calibration_file: Path = Field(default_factory=default_calibration_file)
     url: str = "http://127.0.0.1:8080"
     key: SecretStr | None = None
     host: str = "127.0.0.1"

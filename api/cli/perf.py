@@ -13,16 +13,24 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.accuracy_view import markdown_report, print_report
+from api.cli.calibration_view import print_hybrid, print_own_report
+from api.cli.configuration import load_settings
 from api.cli.figures import plural
 from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
+from api.planning_call import load_own_shift
 from broker.catalogue import load_gpus, load_models
 from broker.domain.errors import FieldProblem, InputError
 from optimizer.performance.calibration import load_calibration, load_priors
 from optimizer.performance.evaluate import evaluate_bundled, evaluate_rows
 from optimizer.performance.fitted_store import interval_half_widths, save_fitted, save_folds
 from optimizer.performance.folds import fit_all
+from optimizer.performance.hybrid import evaluate_hybrid
 from optimizer.performance.measured import bundled_rows
-from optimizer.performance.rows import COLUMNS, predict_rows
+from optimizer.performance.nearby_fit import fit_kernels
+from optimizer.performance.nearby_kernels import load_kernels, save_kernels
+from optimizer.performance.own_rows import check_rows, joined, load_own_rows, report_of, save_own_rows
+from optimizer.performance.own_shift import predict_rows_with_own
+from optimizer.performance.rows import COLUMNS
 
 app = typer.Typer(help="The performance core alone.", no_args_is_help=True, add_completion=False)
 
@@ -37,11 +45,13 @@ def predict(
 ) -> None:
     """Predict every row of a table of training or serving runs, with 80 % intervals.
 
-    Measured columns are never read. A row that cannot be predicted stays, with the reason in `note`.
+    Measured columns are never read. Rows near your own measurements (`broker perf calibrate`) follow them.
+    A row that cannot be predicted stays, with the reason in `note`.
 
     Example: broker perf predict runs.csv predictions.csv
     """
-    rows = predict_rows(read_rows(source), load_calibration(), load_gpus(), load_models())
+    own = load_own_shift(load_settings().calibration_file)
+    rows = predict_rows_with_own(read_rows(source), load_calibration(), load_gpus(), load_models(), own)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -63,6 +73,9 @@ def evaluate(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the tables of docs/performance-model.md.")
     ] = False,
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid", help="Also: with measured rows nearby (about 20 s).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare predictions with measurements: figures beside targets, held out by source, model and GPU.
@@ -74,22 +87,59 @@ def evaluate(
     """
     calibration, gpus, models = load_calibration(), load_gpus(), load_models()
     if measured is not None:
-        report = evaluate_rows(read_rows(measured), calibration, gpus, models)
+        rows = read_rows(measured)
+        report = evaluate_rows(rows, calibration, gpus, models)
     else:
+        rows = bundled_rows()
         report = evaluate_bundled(calibration, load_priors(), gpus, models)
+    nearby = evaluate_hybrid(rows, calibration, load_kernels(), gpus, models) if hybrid else ()
     if as_json:
-        print_json(_without_nan(asdict(report)))
+        more = {"hybrid": [asdict(line) for line in nearby]} if hybrid else {}
+        print_json(_without_nan(asdict(report) | more))
     elif as_markdown:
         stdout().file.write(markdown_report(report))
     else:
         print_report(stdout(), report)
+        print_hybrid(stdout(), nearby)
+
+
+@app.command()
+def calibrate(
+    measured: Annotated[Path, typer.Argument(metavar="MEASURED.csv", help="Your measured rows.")],
+    output: Annotated[
+        Path | None, typer.Option(help="Where they are kept; default: the setting calibration_file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Add your own measurements: predictions and plans near them follow, and their intervals shrink.
+
+    Columns as in the measured tables; rows with an id that is already kept take its place. Later commands
+    read the file of the setting calibration_file (BROKER_CALIBRATION_FILE).
+
+    Example: broker perf calibrate my_runs.csv
+    """
+    file = output or load_settings().calibration_file
+    calibration, gpus, models = load_calibration(), load_gpus(), load_models()
+    fresh = check_rows(read_rows(measured), str(measured), calibration, gpus, models)
+    stored = load_own_rows(file)
+    rows = joined(stored, fresh)
+    report = report_of(rows, calibration, load_kernels(), gpus, models)
+    save_own_rows(file, rows)
+    replaced = len(stored) + len(fresh) - len(rows)
+    if as_json:
+        counts = {"file": str(file), "rows": len(rows), "added": len(fresh) - replaced, "replaced": replaced}
+        print_json(counts | asdict(report))
+    else:
+        print_own_report(stdout(), report)
+        stderr().print(f"{plural(len(rows), 'row')} kept in {file} ({replaced} replaced)", markup=False)
 
 
 @app.command()
 def fit(as_json: Json = False) -> None:
     """Fit the constants to the bundled measurements and write them, with their folds and intervals.
 
-    Writes config/performance_fitted.toml and config/performance_folds.json; takes a few minutes.
+    Writes config/performance_fitted.toml, performance_folds.json and performance_nearby.toml; takes a few
+    minutes.
 
     Example: broker perf fit
     """
@@ -97,7 +147,9 @@ def fit(as_json: Json = False) -> None:
     fitted = fit_all(rows, load_priors(), gpus, models)
     save_folds(fitted)
     intervals = interval_half_widths(rows, load_priors().with_values(fitted.values), gpus, models)
-    save_fitted(fitted.values, intervals, datetime.now(UTC).date())
+    today = datetime.now(UTC).date()
+    save_fitted(fitted.values, intervals, today)
+    save_kernels(fit_kernels(rows, load_priors().with_values(fitted.values), gpus, models), today)
     if as_json:
         print_json({"values": dict(fitted.values), "intervals": intervals})
     else:

@@ -284,7 +284,9 @@ class Intervals:
     """Half-widths (relative) of the 80 % interval; serving tables are by regime."""
 
     training_dense: float
+    training_grid: float
     training_moe: float
+    training_adapters: float
     training_unseen_gpu: float
     training_memory: Table
     goodput: float

@@ -9,6 +9,9 @@ from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving, Training
 from optimizer.performance.calibration import Calibration
+from optimizer.performance.nearby_kernels import load_kernels
+from optimizer.performance.own_plans import OwnServing, OwnTraining
+from optimizer.performance.own_shift import OwnShift
 from optimizer.performance.serving_estimate import ServingConfig, ServingCore
 from optimizer.performance.serving_table import ServingTable
 from optimizer.performance.training_estimate import TrainingCore
@@ -18,12 +21,22 @@ __all__ = ["Estimator", "ServingConfig", "ServingTable", "TrainingTable"]
 
 
 class Estimator:
-    """Estimates over a GPU table and constants; pure, the same answer for the same question."""
+    """Estimates over a GPU table and constants; pure, the same answer for the same question.
 
-    def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
+    ``own``: the user's measured rows; they, and the ``measured`` entries of a workload, shift what is near.
+    """
+
+    def __init__(
+        self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: OwnShift | None = None
+    ) -> None:
         self.gpus, self.calibration = dict(gpus), calibration
-        self._training = TrainingCore(self.gpus, calibration)
-        self._serving = ServingCore(self.gpus, calibration)
+        shift = own if own is not None else OwnShift({}, load_kernels())
+        plain_training, plain_serving = (
+            TrainingCore(self.gpus, calibration),
+            ServingCore(self.gpus, calibration),
+        )
+        self._training = TrainingCore(self.gpus, calibration, OwnTraining(plain_training, shift))
+        self._serving = ServingCore(self.gpus, calibration, OwnServing(plain_serving, shift))
 
     def training(
         self, workloads: Sequence[Training], skus: Sequence[Sku], node_counts: Sequence[int]

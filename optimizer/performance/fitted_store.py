@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -13,24 +14,31 @@ from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, Calibration, load_calibration
 from optimizer.performance.evaluate import regime_group
+from optimizer.performance.fitting import fit_settings
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.performance.intervals import memory_regime
+from optimizer.performance.intervals import BURST, MOE, memory_regime
 from optimizer.performance.measured import data_sha256
 from optimizer.performance.observations import Observation, observations
 from optimizer.performance.rows import ReadRows, read_rows
 from optimizer.performance.serving_rows import CROWDED, CROWDED_ABOVE, REGIMES
+from optimizer.performance.training_rows import TrainingRow
 
 SHARE = 0.8
-ENOUGH = 20
+ENOUGH, ENOUGH_APART = 20, 100
+DENSE_STEPS, ADAPTER_STEPS = "intervals.training_dense", "intervals.training_adapters"
+DENSE = " without experts"
+BETWEEN, FIRST, RATE = "time per output token", "time to first token", "output tokens/s"
+RATE_COLUMN = "pred_output_tokens_per_s_total"
 LEAST = 0.03
 DIGITS = 5
 METRIC_TABLES = {
-    "output tokens/s": "tokens_per_s",
-    "time per output token": "itl",
-    "time to first token": "ttft",
+    RATE: "tokens_per_s",
+    BETWEEN: "itl",
+    FIRST: "ttft",
 }
 TRAINING_KEYS = {
     ("training dense", "step time"): "training_dense",
+    ("training grid", "step time"): "training_grid",
     ("training moe", "step time"): "training_moe",
 }
 
@@ -53,18 +61,82 @@ def interval_half_widths(
 ) -> dict[str, float]:
     """Relative half-widths that hold 80 % of rows held out by the stored folds, by path of the constant."""
     read = read_rows(rows, calibration, gpus, models)
-    observed = [o for o in observations(rows) if o.fair]
+    observed = [o for o in observations(rows) if o.fair] + loop_rates(rows)
+    observed = [o for o in observed if o.place in read.training or o.place in read.serving]
     errors = held_out_errors(SOURCE, read, observed, calibration, gpus)
-    by_path: dict[str, list[float]] = defaultdict(list)
+    moe = {place: row.model.is_moe for place, row in read.serving.items()}
+    samples: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for o, error in zip(observed, errors, strict=True):
         path = _memory_path(read, o) if o.metric == "peak memory" else _path(o)
+        if o.place in read.training:
+            path = _of_stack(path, read.training[o.place])
         if path and np.isfinite(error):
-            by_path[path].append(abs(float(error)))
-    return {
-        path: max(float(np.expm1(np.percentile(as_array(sizes), 100.0 * SHARE))), LEAST)
-        for path, sizes in sorted(by_path.items())
-        if len(sizes) >= ENOUGH
-    }
+            sample = o.source, abs(float(error))
+            samples[path].append(sample)
+            if moe.get(o.place):
+                samples[f"{path}{MOE}"].append(sample)
+            elif o.place in moe:
+                samples[f"{path}{DENSE}"].append(sample)
+    return {path: width for path, width in _half_widths(samples).items() if _has(calibration, path)}
+
+
+def _has(calibration: Calibration, path: str) -> bool:
+    try:
+        calibration.value(path)
+    except KeyError:
+        return False
+    return True
+
+
+def _of_stack(path: str | None, row: TrainingRow) -> str | None:
+    """Adapters are known less well."""
+    return ADAPTER_STEPS if path == DENSE_STEPS and row.adapters else path
+
+
+def _half_widths(samples: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, float]:
+    """Where models with experts and those without have rows enough, each has its own half-width."""
+    found = {}
+    for path, sizes in sorted(samples.items()):
+        if path.endswith(DENSE) or len(sizes) < (ENOUGH_APART if path.endswith(MOE) else ENOUGH):
+            continue
+        dense = samples.get(f"{path}{DENSE}", ())
+        found[path] = half_width(dense if len(dense) >= ENOUGH_APART else sizes)
+    return found
+
+
+def half_width(sizes: Sequence[tuple[str, float]]) -> float:
+    """80th percentile of the sizes of log errors, given with their sources, as a relative half-width.
+
+    The next row comes from a source that is not here, so sources count, not rows alone: each weighs the root
+    of its rows. Sources that measured something else (``[not_in_intervals]``) count where there is no other.
+    """
+    odd = fit_settings()["not_in_intervals"]
+    used = [sample for sample in sizes if sample[0] not in odd] or list(sizes)
+    rows = Counter(source for source, _ in used)
+    size = as_array([error for _, error in used])
+    weight = as_array([rows[source] ** -0.5 for source, _ in used])
+    order = np.argsort(size)
+    share = np.cumsum(weight[order]) / np.sum(weight)
+    place = min(int(np.searchsorted(share, SHARE)), size.size - 1)
+    return max(float(np.expm1(size[order][place])), LEAST)
+
+
+def loop_rates(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
+    """Tokens/s of closed loops that published latencies only: C·output / (first token + output·ITL)."""
+    by_place: dict[int, dict[str, Observation]] = defaultdict(dict)
+    for o in observations(rows):
+        if o.regime.startswith("closed_loop"):
+            by_place[o.place][o.metric] = o
+    return [
+        replace(found[FIRST], metric=RATE, column=RATE_COLUMN, measured=rate)
+        for place, found in by_place.items()
+        if RATE not in found and {FIRST, BETWEEN} <= set(found) and (rate := _rate(rows[place], found)) > 0
+    ]
+
+
+def _rate(row: Mapping[str, str], found: Mapping[str, Observation]) -> float:
+    output, batch = float(row.get("osl") or 0.0), float(row.get("concurrency_or_batch") or 0.0)
+    return 1e3 * batch * output / (found[FIRST].measured + output * found[BETWEEN].measured)
 
 
 def _memory_path(read: ReadRows, observation: Observation) -> str:
@@ -76,6 +148,8 @@ def _path(observation: Observation) -> str | None:
     if named:
         return f"intervals.{named}"
     table = METRIC_TABLES.get(observation.metric)
+    if observation.regime == "offline_burst":
+        return f"intervals.{table}.{BURST}" if table else None
     crowded = observation.regime.endswith(f">{CROWDED_ABOVE:.0f}")
     kind = CROWDED if crowded else REGIMES.get(observation.regime.split(" ")[0])
     return f"intervals.{table}.{kind}" if table and kind else None

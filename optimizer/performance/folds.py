@@ -19,6 +19,7 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import CONFIG, FITTED, Calibration
 from optimizer.performance.coldstart_rows import cold_starts_table, read_cold_starts
 from optimizer.performance.collective_rows import collectives_table, read_collectives
+from optimizer.performance.families import family
 from optimizer.performance.fitting import (
     Problem,
     fit,
@@ -53,12 +54,6 @@ def fold_name(kind: str, observation: Observation) -> str:
     if kind == MODEL:
         return family(observation.model)
     return observation.source if kind == SOURCE else observation.gpu
-
-
-def family(model: str) -> str:
-    """Models that share a shape and differ in size or version: the name up to its first digit or dash."""
-    word = model.lower().split("-")[0]
-    return word.rstrip("0123456789.") or word
 
 
 def fit_all(

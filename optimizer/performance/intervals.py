@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from broker.domain.estimate import Estimate, Provenance
-from optimizer.performance.calibration import Intervals
+from optimizer.performance.calibration import Intervals, Table
 
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
+SAME, NEAR = 0.95, 0.9
+MOE, BURST = "_moe", "burst"
+GRID_STACK = "eager"
+
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """How near own measurements are: correlation with the nearest one, and factors on half-widths in logs
+    of times and rates, and of first tokens."""
+
+    nearness: float = 0.0
+    shrink: float = 1.0
+    shrink_first: float = 1.0
+
+
+NO_ROWS = Closeness()
 
 
 def with_interval(
@@ -29,33 +47,50 @@ def memory_regime(software: str) -> str:
 
 
 def training_relative(
-    moe: bool, known_gpu: bool, measured: bool, constants: Intervals, memory: str = "tuned"
+    moe: bool,
+    known_gpu: bool,
+    measured: bool,
+    constants: Intervals,
+    near: Closeness = NO_ROWS,
+    adapters: bool = False,
+    software: str = "",
 ) -> dict[str, float]:
-    """Relative half-width of each training metric; ``memory``: the regime of the stack's peaks."""
-    time = constants.training_moe if moe else constants.training_dense
+    """Relative half-width of each training metric; ``adapters``: LoRA, ``software``: class of the stack."""
+    dense = constants.training_grid if software == GRID_STACK else constants.training_dense
+    dense = constants.training_adapters if adapters else dense
+    time = constants.training_moe if moe else dense
     time += 0.0 if known_gpu else constants.training_unseen_gpu
-    time = constants.measured if measured else time
+    time = constants.measured if measured else _narrowed(time, near.shrink, constants.measured)
     return {
         "step_s": time,
         "mfu": time,
         "tokens_per_s": time,
         "hours": time + constants.goodput,
-        "memory_gb_per_gpu": constants.training_memory[memory],
+        "memory_gb_per_gpu": constants.training_memory[memory_regime(software)],
         "communication_share": 2.0 * time,
         "checkpoint_share": 2.0 * time,
         "goodput": constants.goodput,
     }
 
 
-def serving_relative(batch: bool, known_gpu: bool, measured: bool, constants: Intervals) -> dict[str, float]:
+def serving_relative(
+    batch: bool,
+    known_gpu: bool,
+    measured: bool,
+    constants: Intervals,
+    moe: bool = False,
+    near: Closeness = NO_ROWS,
+) -> dict[str, float]:
     """Relative half-width of each serving metric."""
-    more = 0.0 if known_gpu else constants.serving_unseen_gpu
-    modelled = constants.tokens_per_s["offline"] + more
-    rate = constants.measured if measured else modelled
+    more, least = 0.0 if known_gpu else constants.serving_unseen_gpu, constants.measured
+    modelled = _narrowed(_of(constants.tokens_per_s, "offline", moe) + more, near.shrink, least)
+    rate = least if measured else modelled
+    ttft = _of(constants.ttft, "closed" if batch else "open", moe) + more
+    itl = _of(constants.itl, "closed", moe) + more
     return {
         "requests_per_s_per_replica": rate,
-        "ttft_p95_ms": constants.ttft["closed" if batch else "open"] + more,
-        "itl_p95_ms": constants.itl["closed"] + more,
+        "ttft_p95_ms": _narrowed(ttft, near.shrink_first, least),
+        "itl_p95_ms": _narrowed(itl, near.shrink, least),
         "tokens_per_s": rate,
         "memory_gb_per_gpu": constants.kv,
         "kv_tokens": constants.kv,
@@ -65,16 +100,31 @@ def serving_relative(batch: bool, known_gpu: bool, measured: bool, constants: In
 
 
 def serving_row_relative(
-    regime: str, known_gpu: bool, constants: Intervals
+    regime: str, known_gpu: bool, constants: Intervals, moe: bool = False
 ) -> tuple[float, float, float, float, float]:
     """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime."""
     more = 0.0 if known_gpu else constants.serving_unseen_gpu
-    ttft, itl = constants.ttft[regime] + more, constants.itl[regime] + more
-    return constants.tokens_per_s[regime] + more, ttft, ttft, itl, itl
+    ttft, itl = _of(constants.ttft, regime, moe) + more, _of(constants.itl, regime, moe) + more
+    return _of(constants.tokens_per_s, regime, moe) + more, ttft, ttft, itl, itl
 
 
-def provenance_of(measured: bool, known_gpu: bool) -> Provenance:
-    """Measured by the user, calibrated on published rows of that GPU, or from its data sheet alone."""
-    if measured:
+def _of(table: Table, regime: str, moe: bool) -> float:
+    """The half-width of a regime: its own for models with experts where they have one; a burst is a closed
+    loop where it has none."""
+    plain = table["closed" if regime == BURST else regime]
+    return table.get(f"{regime}{MOE}" if moe else regime, table.get(regime, plain))
+
+
+def _narrowed(relative: float, shrink: float, least: float) -> float:
+    """A half-width narrowed in logs by rows nearby, not below what re-runs differ by."""
+    if shrink >= 1.0 or relative <= least:
+        return relative
+    return max(math.expm1(math.log1p(relative) * shrink), least)
+
+
+def provenance_of(measured: bool, known_gpu: bool, near: Closeness = NO_ROWS) -> Provenance:
+    """Measured by the user (the same configuration), calibrated on rows nearby or on published rows of that
+    GPU, or from its data sheet alone."""
+    if measured or near.nearness >= SAME:
         return Provenance.MEASURED
-    return Provenance.CALIBRATED if known_gpu else Provenance.MODELLED
+    return Provenance.CALIBRATED if known_gpu or near.shrink <= NEAR else Provenance.MODELLED

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.coldstart import cold_start_s
 from optimizer.performance.hardware import Hardware, build_hardware, kind_of
-from optimizer.performance.intervals import provenance_of, serving_relative, with_interval
+from optimizer.performance.intervals import NO_ROWS, Closeness, provenance_of, serving_relative, with_interval
 from optimizer.performance.queueing import (
     Lengths,
     Load,
@@ -115,6 +116,31 @@ def measurement_for(workload: Serving | Batch, gpu: str, gpus: int) -> float | N
     return None
 
 
+class RateShift(Protocol):
+    """What own measurements say about replicas in plans, M cases."""
+
+    def moves(self, workload: Serving | Batch) -> bool:
+        """Whether anything was measured at all."""
+        ...
+
+    def log_shifts(
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        gpus: Sequence[str],
+        replica: Replica,
+        batch: Array,
+    ) -> tuple[Array, Array]:
+        """Logs of the factors on the time of a token and of the first one [M], at ``batch`` in flight."""
+        ...
+
+    def closeness(
+        self, workload: Serving | Batch, precision: Precision, gpu: str, replica: Replica, batch: Array
+    ) -> Closeness:
+        """How near the measurements are to one replica."""
+        ...
+
+
 class ServingCore:
     """Serving physics bound to a GPU table and constants; plain decoding unless ``speculation`` is given."""
 
@@ -122,15 +148,43 @@ class ServingCore:
         self,
         gpus: Mapping[str, GpuSpec],
         calibration: Calibration,
+        own: RateShift | None = None,
         speculation: Speculation | None = None,
     ) -> None:
-        self.gpus, self.calibration, self.speculation = gpus, calibration, speculation
+        self.gpus, self.calibration, self.own = gpus, calibration, own
+        self.speculation = speculation
         self.engine = calibration.engines[calibration.default_engine]
 
     def most(
-        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        replica: Replica,
+        hw: Hardware,
+        gpus: Sequence[str],
     ) -> tuple[Most, Mask]:
-        """The most each case serves within the objective, and which cases fit in memory."""
+        """The most each case serves within the objective, and which cases fit in memory; ``gpus``: names.
+
+        Own measurements nearby stretch the times: the model answers for the objective over the stretch, and
+        its rates are divided by it.
+        """
+        found, fits = self._most(workload, precision, replica, hw, objective_of(workload))
+        if self.own is None or not self.own.moves(workload):
+            return found, fits
+        logs = self.own.log_shifts(workload, precision, gpus, replica, found.load.batch)
+        token, first = np.exp(logs[0]), np.exp(logs[1])
+        wanted = objective_of(workload)
+        within = Objective(wanted.ttft_p95_s / first, wanted.itl_p95_s / token)
+        return _stretched(self._most(workload, precision, replica, hw, within)[0], token, first), fits
+
+    def _most(
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        replica: Replica,
+        hw: Hardware,
+        objective: Objective,
+    ) -> tuple[Most, Mask]:
         served = self._served(workload, precision, replica, hw)
         batch = isinstance(workload, Batch)
         rates = self.calibration.serving
@@ -140,7 +194,7 @@ class ServingCore:
         load, possible = most_under(
             served,
             lengths_of(workload),
-            objective_of(workload),
+            objective,
             limit,
             rates.batch_load_most if batch else rates.load_most,
             harness(served),
@@ -173,7 +227,7 @@ class ServingCore:
             return None
         hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
         replica = Replica(as_array([tp]), as_array([pp]), as_array([layout.dp]))
-        most, _ = self.most(workload, precision, replica, hw)
+        most, _ = self.most(workload, precision, replica, hw, [sku.gpu])
         measured = measurement_for(workload, sku.gpu, tp * pp)
         rate = measured if measured is not None else float(most.requests_per_s[0])
         if rate <= 0:
@@ -182,11 +236,18 @@ class ServingCore:
         if measured is not None:
             load = self._measured_load(workload, precision, replica, hw, most, measured)
         value = self._metrics(workload, most, load, rate, hw, usd_per_replica_hour)
-        known = bool(hw.calibrated[0])
+        known, near = bool(hw.calibrated[0]), NO_ROWS
+        if self.own is not None and self.own.moves(workload):
+            near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
         relative = serving_relative(
-            isinstance(workload, Batch), known, measured is not None, self.calibration.intervals
+            isinstance(workload, Batch),
+            known,
+            measured is not None,
+            self.calibration.intervals,
+            workload.model.is_moe,
+            near,
         )
-        return with_interval(value, relative, provenance_of(measured is not None, known))
+        return with_interval(value, relative, provenance_of(measured is not None, known, near))
 
     def _measured_load(
         self,
@@ -222,7 +283,7 @@ class ServingCore:
     def bottleneck(self, workload: Serving | Batch, sku: Sku, precision: Precision, replica: Replica) -> str:
         """What keeps the rate from being higher: memory, first tokens, or the longest part of a step."""
         hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
-        most, _ = self.most(workload, precision, replica, hw)
+        most, _ = self.most(workload, precision, replica, hw, [sku.gpu])
         load, rates = most.load, self.calibration.serving
         share = rates.batch_load_most if isinstance(workload, Batch) else rates.load_most
         ran_out = float(load.batch[0]) >= float(most.batch_most[0]) * share * 0.999
@@ -239,3 +300,14 @@ class ServingCore:
             "prefill interference": load.itl_mean_s - part.total,
         }
         return max(parts, key=lambda name: float(parts[name].flat[0]))
+
+
+def _stretched(found: Most, token: Array, first: Array) -> Most:
+    """The same replica when tokens take ``token`` times and first tokens ``first`` times as long."""
+    load = replace(
+        found.load,
+        requests_per_s=found.load.requests_per_s / token,
+        itl=found.load.itl.times(token),
+        ttft=found.load.ttft.times(first),
+    )
+    return replace(found, requests_per_s=found.requests_per_s / token, load=load)

@@ -13,7 +13,7 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration, Harness
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.intervals import serving_row_relative
+from optimizer.performance.intervals import BURST, serving_row_relative
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
@@ -56,7 +56,7 @@ WEIGHT_WORDS = {
 }
 ATTENTION_DP = "attention-dp"
 LAYER_SPLIT = ("llama.cpp", "exllama")
-BURST = "offline_burst"
+AT_ONCE = "offline_burst"
 USUAL_INPUT_TOKENS = 512.0
 TENSOR = (1, 2, 4, 8)
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
@@ -90,6 +90,7 @@ class ServingRow:
     objective_s: float
     layout_given: bool
     note: str
+    burst: bool = False
 
 
 def read_row(
@@ -115,7 +116,7 @@ def read_row(
     total = number(row, "gpus") or 1.0
     tp, pp, dp, copies = _degrees(row, int(total), model.is_moe)
     engine = calibration.engine_of(row.get("source", ""), row.get("engine", ""))
-    at_once = row.get("regime", "") == BURST
+    at_once = row.get("regime", "") == AT_ONCE
     return ServingRow(
         model=model,
         sku=_sku(spec, tp * pp * dp),
@@ -140,6 +141,7 @@ def read_row(
         objective_s=_objective_s(row, calibration),
         layout_given=number(row, "tp") is not None,
         note="" if number(row, "isl") else f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed",
+        burst=at_once,
     )
 
 
@@ -319,13 +321,14 @@ def _prediction(
         1e3 * float(answer.tpot.quantile(P95)[index]),
     )
     regime = CROWDED if row.regime == "closed" and row.batch > CROWDED_ABOVE else row.regime
+    regime = BURST if row.burst else regime
+    relative = serving_row_relative(regime, known, calibration.intervals, row.model.is_moe)
     stable = bool(answer.stable[index])
     spreads = {"ttft": answer.ttft, "tpot": answer.tpot}
     ratios = {
         column: float(spreads[name].quantile(normal)[index] / spreads[name].p50[index])
         for column, (name, normal) in RATIOS.items()
     }
-    relative = serving_row_relative(regime, known, calibration.intervals)
     notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
     return Prediction(
         values=dict(zip(METRICS, values, strict=True)) | ratios,

@@ -83,7 +83,8 @@ class ServingTable:
         hw = build_hardware([kinds[k] for k in used], self._core.gpus, self._core.calibration).take(place)
         tp = as_array([self.configs[c].tp for c in config])
         pp = as_array([self.configs[c].pp for c in config])
-        most, fits = self._core.most(workload, precision, Replica(tp, pp, np.ones_like(tp)), hw)
+        gpus = [kinds[k].gpu for k in where]
+        most, fits = self._core.most(workload, precision, Replica(tp, pp, np.ones_like(tp)), hw, gpus)
         rates[w, where, config] = most.requests_per_s
         starts[w, where, config] = most.cold_start_s
         self._fits_memory[w, where, config] = fits

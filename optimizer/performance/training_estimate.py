@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
@@ -16,8 +18,14 @@ from optimizer.performance.calibration import Calibration, Software
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
 from optimizer.performance.hardware import Hardware, build_hardware, kind_of
-from optimizer.performance.intervals import memory_regime, provenance_of, training_relative, with_interval
-from optimizer.performance.layouts import Layouts, layouts_of
+from optimizer.performance.intervals import (
+    NO_ROWS,
+    Closeness,
+    provenance_of,
+    training_relative,
+    with_interval,
+)
+from optimizer.performance.layouts import RECOMPUTE, Layouts, layouts_of
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training import Step, step
@@ -36,6 +44,25 @@ class Case:
     step: Step
     step_s: float
     measured: bool
+    closeness: Closeness = NO_ROWS
+
+
+class StepShift(Protocol):
+    """What own measurements say about steps in plans; degrees are tp pp dp cp ep micro-batch recompute."""
+
+    def moves(self, workload: Training) -> bool:
+        """Whether anything was measured at all."""
+        ...
+
+    def log_shift(
+        self, workload: Training, gpus: Sequence[str], counts: Array, degrees: NDArray[np.int64]
+    ) -> Array:
+        """Log of the factor on the step [M], on ``counts`` of ``gpus`` [M] in layouts ``degrees`` [M, 7]."""
+        ...
+
+    def closeness(self, workload: Training, gpu: str, count: float, degrees: NDArray[np.int64]) -> Closeness:
+        """How near the measurements are to one run; ``degrees`` [1, 7]."""
+        ...
 
 
 def run_of(workload: Training) -> Run:
@@ -92,8 +119,10 @@ def _goodput(
 class TrainingCore:
     """Training physics bound to a GPU table and constants."""
 
-    def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
-        self.gpus, self.calibration = gpus, calibration
+    def __init__(
+        self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: StepShift | None = None
+    ) -> None:
+        self.gpus, self.calibration, self.own = gpus, calibration, own
 
     @property
     def software(self) -> Software:
@@ -127,7 +156,18 @@ class TrainingCore:
             return Case(workload, shapes, hw, nodes, chosen, step_tokens(workload) / rate, measured=True)
         if not np.isfinite(times[best]):
             return None
-        return Case(workload, shapes, hw, nodes, chosen, float(times[best]), measured=False)
+        step_s, closeness = self._shifted(workload, sku.gpu, gpus, layout, float(times[best]))
+        return Case(workload, shapes, hw, nodes, chosen, step_s, measured=False, closeness=closeness)
+
+    def _shifted(
+        self, workload: Training, gpu: str, gpus: int, layout: Parallelism, step_s: float
+    ) -> tuple[float, Closeness]:
+        """The step moved by own measurements nearby, and how near they are."""
+        if self.own is None or not self.own.moves(workload):
+            return step_s, NO_ROWS
+        degrees = degrees_of(layout)
+        shift = self.own.log_shift(workload, [gpu], as_array([gpus]), degrees)
+        return float(step_s * np.exp(shift)[0]), self.own.closeness(workload, gpu, float(gpus), degrees)
 
     def estimate(self, case: Case, interruptions_per_hour: float) -> Estimate:
         """The metrics of the contract for one case."""
@@ -149,11 +189,23 @@ class TrainingCore:
             "goodput": float(goodput),
         }
         known = bool(case.hw.calibrated[0])
-        stack = calibration.default_software
+        near = case.closeness
         relative = training_relative(
-            workload.model.is_moe, known, case.measured, calibration.intervals, memory_regime(stack)
+            workload.model.is_moe,
+            known,
+            case.measured,
+            calibration.intervals,
+            near,
+            software=calibration.default_software,
         )
-        return with_interval(value, relative, provenance_of(case.measured, known))
+        return with_interval(value, relative, provenance_of(case.measured, known, near))
+
+
+def degrees_of(layout: Parallelism) -> NDArray[np.int64]:
+    """The layout's degrees [1, 7], as ``StepShift`` takes them."""
+    recompute = RECOMPUTE.index(layout.recompute)
+    row = (layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.micro_batch, recompute)
+    return np.asarray([row], dtype=np.int64)
 
 
 def breakdown_of(case: Case) -> dict[str, float]:

@@ -16,7 +16,7 @@ from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, build_hardware, implied_link
-from optimizer.performance.intervals import memory_regime, training_relative
+from optimizer.performance.intervals import training_relative
 from optimizer.performance.layouts import (
     HYBRID,
     MICRO_BATCHES,
@@ -172,8 +172,14 @@ def _prediction(
 ) -> Prediction:
     """``card``: bytes that the fullest card holds, and that it has."""
     known = row.sku.gpu in calibration.calibrated_gpus
-    regime = memory_regime(row.software)
-    relative = training_relative(row.model.is_moe, known, False, calibration.intervals, regime)
+    relative = training_relative(
+        row.model.is_moe,
+        known,
+        measured=False,
+        constants=calibration.intervals,
+        adapters=row.adapters,
+        software=row.software,
+    )
     spread = {
         "pred_step_time_s": relative["step_s"],
         "pred_tokens_per_s_per_gpu": relative["tokens_per_s"],

@@ -81,7 +81,11 @@ class TrainingTable:
             able = np.flatnonzero(has_format)
             if not able.size:
                 continue
-            found = search(self._core, workload, [self._known[k] for k in able], hw.take(able), nodes)
+            kinds = [self._known[k] for k in able]
+            found = search(self._core, workload, kinds, hw.take(able), nodes)
+            _shift(self._core, workload, kinds, nodes, found)
+            for index, kind in enumerate(kinds):
+                _overlay_measured(workload, kind, nodes, hw.nodes_most[able[index]], index, found)
             where = places[able]
             self._step_s[w, where], self._degrees[w, where] = found.step_s, found.degrees
             self._joined[w, where] = found.fits_joined
@@ -155,9 +159,19 @@ def search(
         for start in range(0, len(members), chunk):
             part = np.asarray(members[start : start + chunk], dtype=np.intp)
             _search_part(core, workload, layouts, hw.take(part), nodes, per_node, part, found)
-    for index, kind in enumerate(kinds):
-        _overlay_measured(workload, kind, nodes, hw.nodes_most[index], index, found)
     return found
+
+
+def _shift(core: TrainingCore, workload: Training, kinds: Sequence[Sku], nodes: Array, found: _Found) -> None:
+    """Own measurements move the steps near them, after the layouts are chosen."""
+    if core.own is None or not core.own.moves(workload):
+        return
+    s, n = np.nonzero(np.isfinite(found.step_s))
+    if not s.size:
+        return
+    counts = nodes[n] * as_array([kind.gpus_per_node for kind in kinds])[s]
+    gpus = [kinds[index].gpu for index in s.tolist()]
+    found.step_s[s, n] *= np.exp(core.own.log_shift(workload, gpus, counts, found.degrees[s, n]))
 
 
 def _layouts(workload: Training, per_node: int, memory_bytes: float, core: TrainingCore) -> Layouts:

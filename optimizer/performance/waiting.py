@@ -59,6 +59,10 @@ class Spread:
         """Median: mean/√(1 + CV²)."""
         return self.mean / np.sqrt(1.0 + self.cv2)
 
+    def times(self, factor: Array) -> Spread:
+        """The same shape, every value ``factor`` times as large."""
+        return Spread(self.mean * factor, self.cv2)
+
     def quantile(self, normal: float) -> Array:
         """Where the standard normal has ``normal``: median·exp(normal·√ln(1 + CV²))."""
         return self.p50 * np.exp(normal * np.sqrt(np.log1p(self.cv2)))

@@ -14,7 +14,13 @@ from broker.domain import errors
 from tests.cli.running import ROOT, broker
 
 COMMANDS = [*BrokerGroup.entries]
-SUBCOMMANDS = [("perf", "predict"), ("perf", "evaluate"), ("providers", "list"), ("providers", "parse")]
+SUBCOMMANDS = [
+    ("perf", "predict"),
+    ("perf", "evaluate"),
+    ("perf", "calibrate"),
+    ("providers", "list"),
+    ("providers", "parse"),
+]
 LEAVES = [(name,) for name in COMMANDS if name not in {"perf", "providers"}] + SUBCOMMANDS
 
 

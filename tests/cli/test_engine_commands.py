@@ -28,6 +28,39 @@ def test_predict_keeps_every_row_and_its_order(tmp_path: Path) -> None:
     assert float(out[0]["pred_step_time_s_low"]) <= float(out[0]["pred_step_time_s"])
 
 
+SERVED = "id,kind,model,weight_precision,gpu,gpus,tp,isl,osl,concurrency_or_batch,regime,engine,tpot_ms_p50\n"
+LOOP = "one,serving,Llama-3.1-8B,bf16,H100-SXM-80GB,1,1,1024,256,16,closed_loop,vLLM,"
+
+
+def test_calibrate_keeps_rows_that_later_predictions_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKER_CALIBRATION_FILE", str(tmp_path / "kept" / "own.csv"))
+    (tmp_path / "mine.csv").write_text(f"{SERVED}{LOOP}40\n")
+
+    def predicted() -> float:
+        assert broker("perf", "predict", tmp_path / "mine.csv", tmp_path / "out.csv").exit_code == 0
+        (row,) = csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text()))
+        return float(row["pred_tpot_ms_p50"])
+
+    before = predicted()
+    done = broker("perf", "calibrate", tmp_path / "mine.csv", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["rows"], told["added"], told["lines"][0]["rows"]) == (1, 1, 1)
+    assert before < predicted() <= 40.0
+    assert json.loads(broker("perf", "calibrate", tmp_path / "mine.csv", "--json").stdout)["replaced"] == 1
+
+
+def test_calibrate_refuses_a_table_with_one_bad_row_whole(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(f"{SERVED}{LOOP}40\n{LOOP}fast\n")
+    done = broker("perf", "calibrate", tmp_path / "mine.csv", "--output", tmp_path / "own.csv")
+    assert done.exit_code == 2
+    assert "line 3, column 13" in done.stderr
+    assert "tpot_ms_p50" in done.stderr
+    assert not (tmp_path / "own.csv").exists()
+
+
 @pytest.mark.parametrize("text", ["", "gpu,model\nH100,x\n"])
 def test_a_table_without_ids_is_bad_input(tmp_path: Path, text: str) -> None:
     (tmp_path / "in.csv").write_text(text)

@@ -11,6 +11,7 @@ from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, load_calibration, load_priors
 from optimizer.performance.evaluate import evaluate_rows
+from optimizer.performance.families import family
 from optimizer.performance.fitting import (
     Parameter,
     Problem,
@@ -28,7 +29,6 @@ from optimizer.performance.folds import (
     LEFT_OUT,
     MODEL,
     SOURCE,
-    family,
     fitted_sha256,
     fold_name,
     load_folds,

@@ -100,7 +100,9 @@ def test_a_caller_may_give_speculation_to_the_estimate() -> None:
     replica = Replica(as_array([8.0]), as_array([1.0]), as_array([1.0]))
     hw = build_hardware([kind], load_gpus(), load_calibration())
     plain, drafted = (
-        ServingCore(load_gpus(), load_calibration(), given).most(work, work.precisions[0], replica, hw)[0]
+        ServingCore(load_gpus(), load_calibration(), speculation=given).most(
+            work, work.precisions[0], replica, hw, [kind.gpu]
+        )[0]
         for given in (None, speculation(2, 0.8))
     )
     assert drafted.requests_per_s[0] > plain.requests_per_s[0]
@@ -176,7 +178,8 @@ def test_a_finite_run_loses_its_end() -> None:
     lengths = Lengths(as_array([1000.0]), as_array([1000.0]))
 
     def share(requests: float, batch: float = 0.0) -> float:
-        asked = Asked(as_array([batch]), as_array([0.0]), as_array([requests]))
+        none, ever = as_array([0.0]), as_array([np.inf])
+        asked = Asked(as_array([batch]), none, as_array([requests]), as_array([1.0]), none, ever)
         return float(run_share(model, lengths, asked)[0])
 
     assert share(np.inf) == 1.0
