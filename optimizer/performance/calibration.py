@@ -217,7 +217,8 @@ class Queueing:
     ``*_cv``: coefficients of variation of prompt and answer lengths. ``lone_share*``: what a prompt that
     joins decoding alone takes of the time that its empty tiles cost it on an idle replica.
     ``prompt_*layer_s``: host time of a layer in a step with prompts, beyond decoding's recorded graphs.
-    ``*_jitter``: variation of the times of equal requests on an idle replica.
+    ``*_jitter``: variation of the times of equal requests on an idle replica. ``uneven_least``: that of a
+    closed loop's cycles with answers of one length.
     """
 
     input_cv: float
@@ -228,6 +229,7 @@ class Queueing:
     prompt_moe_layer_s: float
     ttft_jitter: float
     itl_jitter: float
+    uneven_least: float
     prefill_load_most: float
 
 
@@ -293,7 +295,7 @@ class Intervals:
     tokens_per_s: Table
     itl: Table
     ttft: Table
-    percentile_ratio: float
+    percentile_ratio: Table
     serving_unseen_gpu: float
     kv: float
     cold_start: float

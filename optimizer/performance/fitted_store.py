@@ -16,11 +16,11 @@ from optimizer.performance.calibration import FITTED, Calibration, load_calibrat
 from optimizer.performance.evaluate import regime_group
 from optimizer.performance.fitting import fit_settings
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.performance.intervals import BURST, MOE, memory_regime
+from optimizer.performance.intervals import BURST, MOE, OBJECTIVE, memory_regime
 from optimizer.performance.measured import data_sha256
-from optimizer.performance.observations import Observation, observations
+from optimizer.performance.observations import RATIO_REGIME, Observation, observations
 from optimizer.performance.rows import ReadRows, read_rows
-from optimizer.performance.serving_rows import CROWDED, CROWDED_ABOVE, REGIMES
+from optimizer.performance.serving_rows import CROWDED, CROWDED_ABOVE, RATIO_KEYS, REGIMES
 from optimizer.performance.training_rows import TrainingRow
 
 SHARE = 0.8
@@ -147,7 +147,11 @@ def _path(observation: Observation) -> str | None:
     named = TRAINING_KEYS.get((regime_group(observation), observation.metric))
     if named:
         return f"intervals.{named}"
-    table = METRIC_TABLES.get(observation.metric)
+    if observation.regime == RATIO_REGIME:
+        return f"intervals.percentile_ratio.{RATIO_KEYS[observation.column]}"
+    table = METRIC_TABLES.get(observation.metric.removesuffix(" p95"))
+    if observation.regime == "open_loop_slo":
+        return f"intervals.{table}.{OBJECTIVE}" if table else None
     if observation.regime == "offline_burst":
         return f"intervals.{table}.{BURST}" if table else None
     crowded = observation.regime.endswith(f">{CROWDED_ABOVE:.0f}")

@@ -11,7 +11,7 @@ from optimizer.performance.calibration import Intervals, Table
 
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9
-MOE, BURST = "_moe", "burst"
+MOE, BURST, OBJECTIVE = "_moe", "burst", "objective"
 GRID_STACK = "eager"
 
 

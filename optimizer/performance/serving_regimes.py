@@ -25,9 +25,6 @@ from optimizer.performance.queueing import (
 from optimizer.performance.serving import ServedModel, decode_step, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
 
-UNEVEN_LEAST = 0.03
-BUNCHED_MOST = 0.85
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -80,17 +77,12 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     batch = np.minimum(np.maximum(asked.batch, 1.0), most)
     known = arrivals(served, lengths)
     load = load_at(served, lengths, batch, harness(served), known)
-    prompts = known.joining(batch)
+    prompts, step = known.joining(batch), load.step.total
     others = np.maximum(batch - 1.0, 0.0)
-    step = load.step.total
     tpot = step + others * prompts.work / lengths.output_tokens
-    fixed = Spread(harness(served), as_array(served.calibration.queueing.ttft_jitter**2))
     rate = load.requests_per_s * others / batch
-    window = _window(prompts, known, asked, batch, step, load.requests_per_s)
-    shared = 1.0 - np.minimum(prompts.steps, 1.0)
-    dense = rate * (1.0 + shared * (1.0 / window - 1.0))
-    dense = np.minimum(dense, np.maximum(BUNCHED_MOST / prompts.work, rate))
-    later = first_token(prompts, dense, step, np.minimum(others, 1.0), fixed)
+    window = _window(served, known, prompts, asked, step, load.requests_per_s)
+    later = _later(served, prompts, step, np.minimum(others, 1.0), rate, window)
     burst = harness(served) + burst_mean(known.prompts, batch, step) + served.engine.burst_s
     queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
     once = 1.0 / np.maximum(asked.rounds, 1.0)
@@ -107,19 +99,34 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
 
 def _window(
-    prompts: Prompts, known: Arrivals, asked: Asked, batch: Array, step: Array, requests_per_s: Array
+    served: ServedModel, known: Arrivals, prompts: Prompts, asked: Asked, step: Array, requests_per_s: Array
 ) -> Array:
     """Share of a cycle over which the clients' prompts come, half-way through a run that they start together.
 
-    Their first answers begin one after the other, over B·(w + s·n/M); then answers of unequal length spread
-    them: √12·c·√(rounds/2) of a cycle, as a uniform density of that standard deviation. (Prompts of a whole
-    step budget pace one another: for them it does not apply.)
+    Their first answers begin one after the other, over w + s·n/M each; then answers of unequal length spread
+    them: √12·c·√(rounds/2) of a cycle, as a uniform density of that standard deviation.
     """
-    burst = batch * (prompts.work + step * prompts.steps) * requests_per_s / batch
-    uneven = np.maximum(known.output_cv, UNEVEN_LEAST)
+    burst = (prompts.work + step * prompts.steps) * requests_per_s
+    uneven = np.maximum(known.output_cv, served.calibration.queueing.uneven_least)
     spread = np.sqrt(12.0 * np.maximum(asked.rounds, 1.0) / 2.0) * uneven
     window: Array = np.minimum(np.hypot(burst, spread), 1.0)
     return window
+
+
+def _later(
+    served: ServedModel, prompts: Prompts, step: Array, busy: Array, rate: Array, window: Array
+) -> Spread:
+    """First tokens after the first round, under ``rate`` packed into ``window`` of each cycle.
+
+    Prompts of a whole step budget pace one another: they are not packed.
+    """
+    constants = served.calibration.queueing
+    shared = 1.0 - np.minimum(prompts.steps, 1.0)
+    packed = rate * (1.0 + shared * (1.0 / window - 1.0))
+    packed = np.minimum(packed, np.maximum(constants.prefill_load_most / prompts.work, rate))
+    return first_token(
+        prompts, packed, step, busy, Spread(harness(served), as_array(constants.ttft_jitter**2))
+    )
 
 
 def _closed_spread(

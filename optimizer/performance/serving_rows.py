@@ -13,7 +13,7 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration, Harness
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.intervals import BURST, serving_row_relative
+from optimizer.performance.intervals import BURST, OBJECTIVE, serving_row_relative
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
@@ -32,6 +32,7 @@ RATIOS = {
     for name in ("ttft", "tpot")
     for end, normal in (("p90", P90), ("p95", P95), ("p99", P99))
 }
+RATIO_KEYS = {column: column.removeprefix("pred_").removesuffix("_over_p50") for column in RATIOS}
 REGIMES = {
     "offline_max": "offline",
     "offline_burst": "closed",
@@ -321,7 +322,7 @@ def _prediction(
         1e3 * float(answer.tpot.quantile(P95)[index]),
     )
     regime = CROWDED if row.regime == "closed" and row.batch > CROWDED_ABOVE else row.regime
-    regime = BURST if row.burst else regime
+    regime = BURST if row.burst else OBJECTIVE if np.isfinite(row.objective_s) else regime
     relative = serving_row_relative(regime, known, calibration.intervals, row.model.is_moe)
     stable = bool(answer.stable[index])
     spreads = {"ttft": answer.ttft, "tpot": answer.tpot}
@@ -333,7 +334,7 @@ def _prediction(
     return Prediction(
         values=dict(zip(METRICS, values, strict=True)) | ratios,
         spread=dict(zip(METRICS, relative, strict=True))
-        | dict.fromkeys(ratios, calibration.intervals.percentile_ratio),
+        | {column: calibration.intervals.percentile_ratio[RATIO_KEYS[column]] for column in ratios},
         fits=fits,
         note="; ".join(note for note in notes if note),
         stable=stable,
