@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.evidence import noise_floor_percent, regime_group
+from optimizer.performance.evaluate import regime_group
+from optimizer.performance.evidence import noise_floor_percent
 from optimizer.performance.folds import SOURCE, held_out_errors
 from optimizer.performance.nearby import (
     OUTLIER,

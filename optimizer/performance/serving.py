@@ -222,14 +222,16 @@ def _layer_products_s(served: ServedModel, tokens: Array, together: Array) -> Ar
     """
     shapes, replica = served.shapes, served.replica
     dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
+    unfilled = filling_tokens(served, together) / together
+    scale = 2.0 * tokens * shapes.layers / product_rate(served)
+    if not np.any(shapes.experts):
+        return dense * unfilled * scale
     gathered = together * replica.dp
     touched = experts_touched(shapes, gathered) / np.maximum(shapes.active_experts, 1.0)
     split = replica.tp / np.minimum(replica.ep, replica.tp)
     experts = shapes.expert_layer_params * _narrow(served, shapes.expert_ffn / split)
-    unfilled = filling_tokens(served, together) / together
     unfilled_experts = filling_tokens(served, gathered, np.maximum(touched, 1.0)) / gathered
-    work = dense * unfilled + experts * unfilled_experts / served.rates.moe_share
-    return 2.0 * tokens * shapes.layers * work / product_rate(served)
+    return (dense * unfilled + experts * unfilled_experts / served.rates.moe_share) * scale
 
 
 def _narrow(served: ServedModel, width: Array) -> Array:
@@ -279,6 +281,8 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
 
 def experts_touched(shapes: Shapes, tokens: Array) -> Array:
     """Experts a layer that ``tokens`` tokens reach: E·(1 − (1 − k/E)^n), even routing."""
+    if not np.any(shapes.experts):
+        return np.zeros_like(tokens)
     experts = np.maximum(shapes.experts, 1.0)
     missed = np.power(1.0 - np.minimum(shapes.active_experts / experts, 1.0), tokens)
     return experts * (1.0 - missed)
@@ -301,11 +305,12 @@ def _reduce_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
     tp, dp, hw, shapes = served.replica.tp, served.replica.dp, served.hw, served.shapes
     rate = hw.link_raw_bytes_per_s * served.rates.reduce_share
     moved = 2.0 * (tp - 1.0) / tp * 2.0 * tokens * shapes.hidden / rate
-    others = (dp - 1.0) * (1.0 - np.power(1.0 - 1.0 / dp, shapes.active_experts))
-    sent = 4.0 * tokens * shapes.hidden * others / rate
     times = 2.0 * shapes.layers
-    start = times * hw.reduce_start_s * np.log2(tp) + np.zeros_like(moved)
-    return start, times * moved + shapes.moe_layers * sent
+    start, moved = times * hw.reduce_start_s * np.log2(tp) + np.zeros_like(moved), times * moved
+    if np.any(dp > 1.0):
+        others = (dp - 1.0) * (1.0 - np.power(1.0 - 1.0 / dp, shapes.active_experts))
+        moved = moved + shapes.moe_layers * 4.0 * tokens * shapes.hidden * others / rate
+    return start, moved
 
 
 def wide_best(hw: Hardware) -> Array:

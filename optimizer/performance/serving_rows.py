@@ -258,14 +258,16 @@ def _predict_group(
         as_array([row.objective_s for row in rows]),
     )
     answer = ANSWERS[rows[0].regime](served, lengths, asked)
-    kept = np.where([row.ends for row in rows], run_share(served, lengths, asked), 1.0)
+    ends = np.asarray([row.ends for row in rows])
+    kept = np.where(ends, run_share(served, lengths, asked), 1.0)
+    answer = replace(answer, tokens_per_s=answer.tokens_per_s * kept)
     fits = cache_tokens(served) >= lengths.input_tokens + lengths.output_tokens
     searched = not all(row.layout_given for row in rows)
     most = capacity(served, lengths) * copies if searched else copies
     return [
         (
             float(most[index]),
-            _prediction(row, answer, index, bool(fits[index]), float(kept[index]), calibration),
+            _prediction(row, answer, index, bool(fits[index]), calibration),
         )
         for index, row in enumerate(rows)
     ]
@@ -311,7 +313,7 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
 
 
 def _prediction(
-    row: ServingRow, answer: Answer, index: int, fits: bool, kept: float, calibration: Calibration
+    row: ServingRow, answer: Answer, index: int, fits: bool, calibration: Calibration
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
     values = (

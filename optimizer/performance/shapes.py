@@ -18,6 +18,7 @@ from optimizer.performance.arrays import Array, as_array
 class Shapes:
     """Sizes of one or more models; parameters are counts.
 
+    ``ffn``: feed-forward width that a token meets, ``expert_ffn`` of one expert (dense models: the same).
     ``layer_params``: matrix parameters that one token meets in an average layer (active experts only),
     ``expert_layer_params`` of it in routed experts. ``params`` = ``dense_params`` + ``expert_params``.
     ``attention_width``: mean of the query·key and value widths over all heads; ``decode_width`` the same

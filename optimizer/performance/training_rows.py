@@ -35,7 +35,7 @@ from optimizer.performance.training import step
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 USUAL_FABRIC_GBIT_S = 400.0
 NDR_LEAST_GBIT_S = 200.0
-RAN_TOLERANCE = 0.25
+RAN_TOLERANCE = 0.15
 NOT_SURE = 0.02
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 OLD_MEGATRON = "megatron_2022"

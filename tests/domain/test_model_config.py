@@ -278,6 +278,12 @@ def test_linear_layers_keep_no_cache() -> None:
     assert model_from_hf_config(listed, "x").kv_elements_per_token == shape.kv_elements_per_token
 
 
+def test_a_window_without_a_rule_is_every_layers() -> None:
+    config = llama(32, 4096, 32, 8, 14336, 32000, model_type="mistral", sliding_window=4096)
+    shape = model_from_hf_config(config, "Mistral-7B-v0.1")
+    assert (shape.sliding_window, shape.full_attn_layers) == (4096, 0)
+
+
 def test_a_window_that_is_switched_off_is_none_and_one_of_late_layers_is_counted() -> None:
     off = llama(28, 3584, 28, 4, 18944, 152064, sliding_window=4096, use_sliding_window=False)
     assert model_from_hf_config(off, "x").sliding_window is None

@@ -39,7 +39,8 @@ def served(
     calibration = load_calibration()
     hw = build_hardware([sku(gpu)], load_gpus(), calibration)
     replica = Replica(*(as_array([degree]) for degree in (tp, 1, dp, ep)))
-    form = Format(precision, precision, as_array(1.0), precision)
+    products = "bf16" if precision == "int4" else precision
+    form = Format(precision, precision, as_array(1.0), products)
     return ServedModel(build_shape(load_models()[model]), form, replica, hw, calibration)
 
 
@@ -186,3 +187,11 @@ def test_a_finite_run_loses_its_end() -> None:
     assert share(1.0) == pytest.approx(1 / (1 + load_calibration().serving.drain_share))
     assert share(1.0) < share(1500.0) < share(30000.0) < 1.0
     assert share(200.0, batch=200.0) == pytest.approx(share(1.0)), "a burst has no steady part"
+
+
+def test_formats_gain_what_was_measured_not_their_ratio_of_bits() -> None:
+    """Decode of one request: FP8 under 2 times and 4-bit weights well under 4 times as fast as 16 bit."""
+    steps = {form: total(served("Llama-3.1-70B", tp=4, precision=form), 1.0) for form in ("bf16", "fp8")}
+    assert 1.25 < steps["bf16"] / steps["fp8"] < 1.9
+    packed = total(served("Llama-3.1-8B", "A100-SXM-80GB", precision="int4"), 1.0)
+    assert 1.5 < total(served("Llama-3.1-8B", "A100-SXM-80GB", precision="bf16"), 1.0) / packed < 3.0
