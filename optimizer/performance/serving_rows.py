@@ -317,7 +317,7 @@ def _prediction(
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
     values = (
-        float(answer.tokens_per_s[index]) * row.copies * kept,
+        float(answer.tokens_per_s[index]) * row.copies,
         1e3 * float(answer.ttft.p50[index]),
         1e3 * float(answer.ttft.quantile(P95)[index]),
         1e3 * float(answer.tpot.p50[index]),

@@ -41,7 +41,7 @@ NAMED = {
         14336,
         32000,
         model_type="mistral",
-        sliding_window=4096,
+        sliding_window=None,
         max_position_embeddings=32768,
     ),
     "Mixtral-8x7B": llama(
