@@ -265,10 +265,7 @@ def _predict_group(
     searched = not all(row.layout_given for row in rows)
     most = capacity(served, lengths) * copies if searched else copies
     return [
-        (
-            float(most[index]),
-            _prediction(row, answer, index, bool(fits[index]), calibration),
-        )
+        (float(most[index]), _prediction(row, answer, index, bool(fits[index]), calibration))
         for index, row in enumerate(rows)
     ]
 
