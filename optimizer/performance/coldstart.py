@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from optimizer.performance import elementwise as np
 from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import ColdStart
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from optimizer.performance import elementwise as np
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.hardware import Hardware

@@ -5,8 +5,7 @@ Arguments broadcast; bytes are per rank unless said otherwise, times are seconds
 
 from __future__ import annotations
 
-import numpy as np
-
+from optimizer.performance import elementwise as np
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.calibration import Network
 from optimizer.performance.hardware import Hardware

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from optimizer.performance.arrays import Array, Mask
+from optimizer.performance import elementwise as np
+from optimizer.performance.arrays import Array, Mask, number
 from optimizer.performance.serving import DecodeStep, Prefill, ServedModel, concurrency, decode_step, prefill
 
 BISECTIONS = 44
@@ -156,4 +155,4 @@ def most_under(
 
 def harness(served: ServedModel) -> Array:
     """Time before the engine sees a request."""
-    return np.asarray(served.engine.harness_s, dtype=np.float64)
+    return number(served.engine.harness_s)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from optimizer.performance.arrays import Array, as_array, smooth_max
+from optimizer.performance import elementwise as np
+from optimizer.performance.arrays import Array, number, smooth_max
 from optimizer.performance.calibration import Calibration, Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.shapes import Shapes, seen_context
@@ -242,4 +241,4 @@ def _reduce_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
 
 
 def _quantised(served: ServedModel) -> Array:
-    return as_array(served.rates.quantised_compute.get(served.number_format.dense, 1.0))
+    return number(served.rates.quantised_compute.get(served.number_format.dense, 1.0))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from optimizer.performance import elementwise as np
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.compute import LayerTime, head_forward, layer_forward
 from optimizer.performance.memory import (
