@@ -23,7 +23,7 @@ def number(value: float) -> Array:
     return cast("Array", float(value))
 
 
-def smooth_max(a: Array, b: Array, norm: float) -> Array:
+def smooth_max(a: Array | float, b: Array | float, norm: float) -> Array:
     """``(aᵖ + bᵖ)^(1/p)``: near the larger, above both where they meet. Non-negative times."""
     if isinstance(a, float) and isinstance(b, float):
         least, most = (a, b) if a < b else (b, a)

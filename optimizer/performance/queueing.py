@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from optimizer.performance import elementwise as np
 from optimizer.performance.arrays import Array, Mask, number
+from optimizer.performance.roots import crossing
 from optimizer.performance.serving import DecodeStep, Prefill, ServedModel, concurrency, decode_step, prefill
 
-BISECTIONS = 44
-FIXED_POINT_ROUNDS = 60
 LEAST_BATCH = 1e-2
+LEAST_RATE = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,20 @@ class Objective:
     itl_p95_s: Array
 
 
-def load_at(served: ServedModel, lengths: Lengths, batch: Array, batch_most: Array, harness_s: Array) -> Load:
+def load_at(
+    served: ServedModel,
+    lengths: Lengths,
+    batch: Array,
+    batch_most: Array,
+    harness_s: Array,
+    first: Prefill | None = None,
+) -> Load:
     """The replica with ``batch`` sequences in flight, new prompts taking the place of finished ones.
 
-    Time between tokens = step(B) + B·prefill/output: each step carries B/output prefills.
+    Time between tokens = step(B) + B·prefill/output: each step carries B/output prefills. ``first``: the
+    prefill of these lengths, where a caller asks for many batches.
     """
-    first = prefill(served, lengths.input_tokens)
+    first = prefill(served, lengths.input_tokens) if first is None else first
     step = decode_step(served, batch, lengths.mean_context)
     itl = step.total + batch * first.work / lengths.output_tokens
     rate = batch / (lengths.output_tokens * itl)
@@ -108,17 +116,20 @@ def batch_limit(served: ServedModel, lengths: Lengths, engine_most: float) -> Ar
 def load_at_rate(
     served: ServedModel, lengths: Lengths, rate: Array, batch_most: Array, harness_s: Array
 ) -> tuple[Load, Mask]:
-    """The replica under ``rate`` arrivals/s, and whether it keeps up: B = λ·output·itl(B), by bisection.
+    """The replica under ``rate`` arrivals/s, and whether it keeps up: B = λ·output·itl(B).
 
     Over capacity the state at the limit is returned.
     """
-    low, high = np.full_like(rate, LEAST_BATCH), np.maximum(batch_most, LEAST_BATCH)
-    stable = load_at(served, lengths, high, batch_most, harness_s).requests_per_s >= rate
-    for _ in range(BISECTIONS):
-        middle = np.sqrt(low * high)
-        enough = load_at(served, lengths, middle, batch_most, harness_s).requests_per_s >= rate
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return load_at(served, lengths, high, batch_most, harness_s), stable
+    first = prefill(served, lengths.input_tokens)
+    high = np.maximum(batch_most, LEAST_BATCH)
+
+    def surplus(batch: Array) -> Array:
+        load = load_at(served, lengths, batch, batch_most, harness_s, first)
+        return np.log(load.requests_per_s / np.maximum(rate, LEAST_RATE))
+
+    stable = load_at(served, lengths, high, batch_most, harness_s, first).requests_per_s >= rate
+    found = crossing(surplus, np.full_like(high, LEAST_BATCH), high)
+    return load_at(served, lengths, found, batch_most, harness_s, first), stable
 
 
 def most_under(
@@ -131,26 +142,21 @@ def most_under(
 ) -> tuple[Load, Mask]:
     """The largest load that meets ``objective``, at most ``load_most`` of the limit; and where one exists.
 
-    Both percentiles grow with the sequences in flight, and so does the rate: bisection on the former.
+    Both percentiles grow with the sequences in flight, and so does the rate.
     """
-    prefill_most = served.calibration.queueing.prefill_load_most
+    first = prefill(served, lengths.input_tokens)
     low = np.full_like(batch_most, LEAST_BATCH)
     high = np.maximum(batch_most * load_most, LEAST_BATCH)
 
-    def holds(load: Load) -> Mask:
-        met = (load.ttft_p95_s <= objective.ttft_p95_s) & (load.itl_p95_s <= objective.itl_p95_s)
-        unbounded = ~np.isfinite(objective.ttft_p95_s)
-        kept: Mask = met & (unbounded | (load.prefill_load <= prefill_most))
-        return kept
+    def excess(batch: Array) -> Array:
+        load = load_at(served, lengths, batch, batch_most, harness_s, first)
+        latency = np.maximum(load.ttft_p95_s / objective.ttft_p95_s, load.itl_p95_s / objective.itl_p95_s)
+        busy = load.prefill_load / served.calibration.queueing.prefill_load_most
+        worst = np.maximum(latency, np.where(np.isfinite(objective.ttft_p95_s), busy, 0.0))
+        return np.log(np.maximum(worst, LEAST_RATE))
 
-    possible = holds(load_at(served, lengths, low, batch_most, harness_s)) & (batch_most >= 1.0)
-    whole = holds(load_at(served, lengths, high, batch_most, harness_s))
-    low = np.where(whole, high, low)
-    for _ in range(BISECTIONS):
-        middle = np.sqrt(low * high)
-        good = holds(load_at(served, lengths, middle, batch_most, harness_s))
-        low, high = np.where(good, middle, low), np.where(good, high, middle)
-    return load_at(served, lengths, low, batch_most, harness_s), possible
+    possible = (excess(low) <= 0.0) & (batch_most >= 1.0)
+    return load_at(served, lengths, crossing(excess, low, high), batch_most, harness_s, first), possible
 
 
 def harness(served: ServedModel) -> Array:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving
-from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance import elementwise as np
+from optimizer.performance.arrays import Array, Mask, number
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.coldstart import cold_start_s
-from optimizer.performance.hardware import Hardware, build_hardware, kind_of
+from optimizer.performance.hardware import Hardware, SingleHardware
 from optimizer.performance.intervals import provenance_of, serving_relative, with_interval
 from optimizer.performance.queueing import (
     Lengths,
@@ -57,20 +57,20 @@ class Most:
 def lengths_of(workload: Serving | Batch) -> Lengths:
     """Tokens in and out of a mean request."""
     source = workload.traffic if isinstance(workload, Serving) else workload
-    return Lengths(as_array(source.input_tokens), as_array(max(source.output_tokens, 1)))
+    return Lengths(number(source.input_tokens), number(max(source.output_tokens, 1)))
 
 
 def objective_of(workload: Serving | Batch) -> Objective:
     """The latency objective in seconds; none for batch work."""
     if isinstance(workload, Batch):
-        return Objective(as_array(np.inf), as_array(np.inf))
-    return Objective(as_array(workload.slo.ttft_p95_ms / 1e3), as_array(workload.slo.itl_p95_ms / 1e3))
+        return Objective(number(math.inf), number(math.inf))
+    return Objective(number(workload.slo.ttft_p95_ms / 1e3), number(workload.slo.itl_p95_ms / 1e3))
 
 
 def format_of(precision: Precision, calibration: Calibration) -> Format:
     """Weights in ``precision``, cache in 16 bit; INT4 weights widen to 16 bit in the products."""
     products = Precision.BF16 if precision is Precision.INT4 else precision
-    return Format(precision.value, precision.value, as_array(calibration.serving.kv_bytes), products.value)
+    return Format(precision.value, precision.value, number(calibration.serving.kv_bytes), products.value)
 
 
 def has_format(spec: GpuSpec | None, precision: Precision) -> bool:
@@ -119,6 +119,7 @@ class ServingCore:
 
     def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
         self.gpus, self.calibration = gpus, calibration
+        self._hardware = SingleHardware(gpus, calibration)
 
     def most(
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
@@ -162,18 +163,18 @@ class ServingCore:
         allowed = precision in workload.precisions and has_format(self.gpus.get(sku.gpu), precision)
         if not allowed or not allowed_degrees(sku, tp, pp):
             return None
-        hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
-        replica = Replica(as_array([tp]), as_array([pp]), as_array([layout.dp]))
+        hw = self._hardware.of(sku)
+        replica = Replica(number(tp), number(pp), number(layout.dp))
         most, _ = self.most(workload, precision, replica, hw)
         measured = measurement_for(workload, sku.gpu, tp * pp)
-        rate = measured if measured is not None else float(most.requests_per_s[0])
+        rate = measured if measured is not None else float(most.requests_per_s)
         if rate <= 0:
             return None
         load = most.load
         if measured is not None:
             load = self._measured_load(workload, precision, replica, hw, most, measured)
         value = self._metrics(workload, most, load, rate, hw, usd_per_replica_hour)
-        known = bool(hw.calibrated[0])
+        known = bool(hw.calibrated)
         relative = serving_relative(
             isinstance(workload, Batch), known, measured is not None, self.calibration.intervals
         )
@@ -192,7 +193,7 @@ class ServingCore:
         served = self._served(workload, precision, replica, hw)
         start = harness(served)
         limit = np.maximum(most.batch_most, 1.0)
-        return load_at_rate(served, lengths_of(workload), as_array([rate]), limit, start)[0]
+        return load_at_rate(served, lengths_of(workload), number(rate), limit, start)[0]
 
     def _metrics(
         self, workload: Serving | Batch, most: Most, load: Load, rate: float, hw: Hardware, usd: float
@@ -201,25 +202,24 @@ class ServingCore:
         objective = objective_of(workload)
         return {
             "requests_per_s_per_replica": rate,
-            "ttft_p95_ms": 1e3 * float(np.minimum(load.ttft_p95_s[0], objective.ttft_p95_s)),
-            "itl_p95_ms": 1e3 * float(np.minimum(load.itl_p95_s[0], objective.itl_p95_s)),
+            "ttft_p95_ms": 1e3 * float(np.minimum(load.ttft_p95_s, objective.ttft_p95_s)),
+            "itl_p95_ms": 1e3 * float(np.minimum(load.itl_p95_s, objective.itl_p95_s)),
             "tokens_per_s": tokens_per_s,
-            "memory_gb_per_gpu": self.calibration.serving.memory_share * float(hw.memory_bytes[0]) / 1e9,
-            "kv_tokens": max(float(np.floor(most.cache_tokens[0])), 0.0),
+            "memory_gb_per_gpu": self.calibration.serving.memory_share * float(hw.memory_bytes) / 1e9,
+            "kv_tokens": max(float(np.floor(most.cache_tokens)), 0.0),
             "usd_per_million_tokens": usd / (3600.0 * tokens_per_s) * 1e6,
-            "cold_start_s": float(most.cold_start_s[0]),
+            "cold_start_s": float(most.cold_start_s),
         }
 
     def bottleneck(self, workload: Serving | Batch, sku: Sku, precision: Precision, replica: Replica) -> str:
         """What keeps the rate from being higher: memory, first tokens, or the longest part of a step."""
-        hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
-        most, _ = self.most(workload, precision, replica, hw)
+        most, _ = self.most(workload, precision, replica, self._hardware.of(sku))
         load, rates = most.load, self.calibration.serving
         share = rates.batch_load_most if isinstance(workload, Batch) else rates.load_most
-        ran_out = float(load.batch[0]) >= float(most.batch_most[0]) * share * 0.999
-        if ran_out and float(most.batch_most[0]) < rates.batch_most:
+        ran_out = float(load.batch) >= float(most.batch_most) * share * 0.999
+        if ran_out and float(most.batch_most) < rates.batch_most:
             return "cache memory"
-        if float(load.ttft_p95_s[0]) >= 0.999 * float(objective_of(workload).ttft_p95_s):
+        if float(load.ttft_p95_s) >= 0.999 * float(objective_of(workload).ttft_p95_s):
             return "time to first token"
         part = load.step
         parts = {
@@ -229,4 +229,4 @@ class ServingCore:
             "launch overhead": part.overhead,
             "prefill interference": load.itl_mean_s - part.total,
         }
-        return max(parts, key=lambda name: float(parts[name].flat[0]))
+        return max(parts, key=lambda name: float(parts[name]))

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.plan import Obstacle
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving
-from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.arrays import Array, Mask, as_array, number
 from optimizer.performance.hardware import build_hardware, kind_of
 from optimizer.performance.serving import Replica
 from optimizer.performance.serving_estimate import (
@@ -123,9 +122,8 @@ class ServingTable:
     def bottleneck(self, w: int, s: int, c: int) -> str:
         """What keeps the rate from being higher, in plain words."""
         config = self.configs[c]
-        return self._core.bottleneck(
-            self._workloads[w], self._skus[s], config.precision, Replica(*_degrees(config))
-        )
+        replica = Replica(number(config.tp), number(config.pp), number(1.0))
+        return self._core.bottleneck(self._workloads[w], self._skus[s], config.precision, replica)
 
     def obstacle(self, w: int, s: int) -> Obstacle | None:
         """Why no configuration fits; None when one does."""
@@ -137,8 +135,3 @@ class ServingTable:
         if not self._formats[w, kind]:
             return Obstacle.PRECISION
         return Obstacle.LATENCY if bool(self._fits_memory[w, kind].any()) else Obstacle.MEMORY
-
-
-def _degrees(config: ServingConfig) -> tuple[Array, Array, Array]:
-    one: NDArray[np.float64] = np.ones(1)
-    return one * config.tp, one * config.pp, one

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
-from optimizer.performance import elementwise as np
 from broker.domain.model_shape import Attention, ModelShape
+from optimizer.performance import elementwise as np
 from optimizer.performance.arrays import Array, as_array, number
 
 

@@ -1,0 +1,36 @@
+"""Where an increasing function crosses zero, for many cases at once or for one in plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from optimizer.performance import elementwise as np
+from optimizer.performance.arrays import Array
+
+ROUNDS_MOST = 80
+TOLERANCE = 1e-13
+
+
+def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
+    """``x`` in [low, high], both positive, where ``function`` is 0 to ``TOLERANCE``: ``high`` where it stays
+    at or below 0, ``low`` where it is above throughout.
+
+    Regula falsi in log x. The value of an end that stays twice is halved, so that the other end moves too
+    (the Illinois algorithm): order 1.44, never outside the bracket.
+    """
+    at_low, at_high = function(low), function(high)
+    below, above = at_high <= 0.0, at_low > 0.0
+    low, high = np.where(below, high, low), np.where(above & (at_high > 0.0), low, high)
+    at_low, at_high = np.minimum(at_low, 0.0), np.maximum(at_high, TOLERANCE)
+    last, found = np.zeros_like(at_low), low
+    for _ in range(ROUNDS_MOST):
+        found = low * np.power(high / low, at_low / (at_low - at_high))
+        value = function(found)
+        up = value > 0.0
+        if np.all((abs(value) <= TOLERANCE) | (high - low <= TOLERANCE * high)):
+            break
+        low, high = np.where(up, low, found), np.where(up, found, high)
+        kept_low, kept_high = np.where(last > 0.0, 0.5, 1.0), np.where(last < 0.0, 0.5, 1.0)
+        at_low, at_high = np.where(up, at_low * kept_low, value), np.where(up, value, at_high * kept_high)
+        last = np.where(up, 1.0, -1.0)
+    return found
