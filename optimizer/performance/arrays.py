@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Places = NDArray[np.intp]
 
 TINY = 1e-300
+
+T = TypeVar("T", bound=Any)
 
 
 def as_array(values: object) -> Array:
@@ -18,16 +23,27 @@ def as_array(values: object) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def number(value: float) -> Array:
+def number(value: Any) -> Array:
     """One case's number, which stands where others have an array of cases (see ``elementwise``)."""
-    return cast("Array", float(value))
+    plain: Any = float(value)
+    typed: Array = plain
+    return typed
 
 
-def smooth_max(a: Array | float, b: Array | float, norm: float) -> Array:
+def stacked(parts: Sequence[T], places: Places) -> T:
+    """One dataclass of arrays from dataclasses of numbers, by their places; what none says stays None."""
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
+    return type(parts[0])(
+        **{name: None if column[0] is None else as_array(column)[places] for name, column in columns.items()}
+    )
+
+
+def smooth_max(a: Any, b: Any, norm: float) -> Array:
     """``(aᵖ + bᵖ)^(1/p)``: near the larger, above both where they meet. Non-negative times."""
     if isinstance(a, float) and isinstance(b, float):
         least, most = (a, b) if a < b else (b, a)
-        return cast("Array", most * (1.0 + (least / max(most, TINY)) ** norm) ** (1.0 / norm))
+        return number(most * (1.0 + (least / max(most, TINY)) ** norm) ** (1.0 / norm))
     larger = np.maximum(a, b)
     share = np.minimum(a, b) / np.maximum(larger, TINY)
-    return cast("Array", larger * np.power(1.0 + np.power(share, norm), 1.0 / norm))
+    joined: Array = larger * np.power(1.0 + np.power(share, norm), 1.0 / norm)
+    return joined

@@ -1,119 +1,134 @@
 """The elementwise functions of the formulas, for arrays and for one case alike.
 
 A formula is written once. Given arrays, these functions are NumPy's; given plain numbers they stay with plain
-numbers, on which Python is about ten times as fast as NumPy: a single estimate takes tens of microseconds.
+numbers, on which Python is about ten times as fast as NumPy: a single estimate takes less than 0.1 ms.
+``value``, ``a``, ``b``: an array or a number; ``condition``: a mask or a truth.
 """
 
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import Any
 
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask
 
-Value = Array | float
-Truth = Mask | bool
+TRUTH = (bool, np.bool_)
 
 
-def where(condition: Truth, a: Value, b: Value) -> Array:
+def where(condition: Any, a: Any, b: Any) -> Array:
     """``a`` where ``condition`` holds, else ``b``."""
-    if condition.__class__ is bool:
-        return cast("Array", a if condition else b)
-    return np.where(condition, a, b)
+    one = isinstance(condition, TRUTH)
+    chosen: Array = (a if condition else b) if one else np.where(condition, a, b)
+    return chosen
 
 
-def maximum(a: Value, b: Value) -> Array:
+def maximum(a: Any, b: Any) -> Array:
     """The larger of both."""
-    if isinstance(a, float) and isinstance(b, float):
-        return cast("Array", a if a > b else b)
-    return cast("Array", np.maximum(a, b))
+    plain = isinstance(a, float) and isinstance(b, float)
+    larger: Array = (a if a > b else b) if plain else np.maximum(a, b)
+    return larger
 
 
-def minimum(a: Value, b: Value) -> Array:
+def minimum(a: Any, b: Any) -> Array:
     """The smaller of both."""
-    if isinstance(a, float) and isinstance(b, float):
-        return cast("Array", a if a < b else b)
-    return cast("Array", np.minimum(a, b))
+    plain = isinstance(a, float) and isinstance(b, float)
+    smaller: Array = (a if a < b else b) if plain else np.minimum(a, b)
+    return smaller
 
 
-def clip(value: Value, least: Value, most: Value) -> Array:
+def clip(value: Any, least: Any, most: Any) -> Array:
     """``value`` between ``least`` and ``most``; ``most`` where they cross, as in NumPy."""
     return minimum(maximum(value, least), most)
 
 
-def floor(value: Value) -> Array:
+def floor(value: Any) -> Array:
     """Largest whole number not above ``value``."""
-    if isinstance(value, float):
-        return cast("Array", float(math.floor(value)) if math.isfinite(value) else value)
-    return cast("Array", np.floor(value))
+    whole: Any = float(math.floor(value)) if isinstance(value, float) else np.floor(value)
+    return _typed(whole)
 
 
-def ceil(value: Value) -> Array:
+def ceil(value: Any) -> Array:
     """Smallest whole number not below ``value``."""
-    if isinstance(value, float):
-        return cast("Array", float(math.ceil(value)) if math.isfinite(value) else value)
-    return cast("Array", np.ceil(value))
+    whole: Any = float(math.ceil(value)) if isinstance(value, float) else np.ceil(value)
+    return _typed(whole)
 
 
-def sqrt(value: Value) -> Array:
+def sqrt(value: Any) -> Array:
     """Square root."""
-    return cast("Array", math.sqrt(value) if isinstance(value, float) else np.sqrt(value))
+    root: Any = math.sqrt(value) if isinstance(value, float) else np.sqrt(value)
+    return _typed(root)
 
 
-def power(base: Value, exponent: Value) -> Array:
+def power(base: Any, exponent: Any) -> Array:
     """``base`` to ``exponent``; of plain numbers possibly one unit in the last place off NumPy's."""
-    if isinstance(base, float) and isinstance(exponent, float):
-        return cast("Array", base**exponent)
-    return cast("Array", np.power(base, exponent))
+    plain = isinstance(base, float) and isinstance(exponent, float)
+    raised: Array = base**exponent if plain else np.power(base, exponent)
+    return raised
 
 
-def log(value: Value) -> Array:
+def log(value: Any) -> Array:
     """Natural logarithm; of plain numbers possibly one unit in the last place off NumPy's."""
-    return cast("Array", math.log(value) if isinstance(value, float) else np.log(value))
+    logarithm: Any = math.log(value) if isinstance(value, float) else np.log(value)
+    return _typed(logarithm)
 
 
-def log2(value: Value) -> Array:
+def log2(value: Any) -> Array:
     """Logarithm to base 2, NumPy's in every digit: hours of a table and of one run must agree."""
-    return cast("Array", float(np.log2(value)) if isinstance(value, float) else np.log2(value))
+    logarithm: Array = np.log2(value)
+    return _plain(logarithm, value)
 
 
-def exp(value: Value) -> Array:
+def exp(value: Any) -> Array:
     """Exponential, NumPy's in every digit."""
-    return cast("Array", float(np.exp(value)) if isinstance(value, float) else np.exp(value))
+    raised: Array = np.exp(value)
+    return _plain(raised, value)
 
 
-def expm1(value: Value) -> Array:
+def expm1(value: Any) -> Array:
     """``exp(value) − 1``, NumPy's in every digit."""
-    return cast("Array", float(np.expm1(value)) if isinstance(value, float) else np.expm1(value))
+    raised: Array = np.expm1(value)
+    return _plain(raised, value)
 
 
-def isfinite(value: Value) -> Mask:
+def _plain(result: Any, value: Any) -> Array:
+    """``result`` as plain as ``value`` is."""
+    return _typed(float(result) if isinstance(value, float) else result)
+
+
+def _typed(value: Any) -> Array:
+    typed: Array = value
+    return typed
+
+
+def isfinite(value: Any) -> Mask:
     """Neither infinite nor nan."""
-    return cast("Mask", math.isfinite(value) if isinstance(value, float) else np.isfinite(value))
+    finite: Mask = np.isfinite(value)
+    return finite
 
 
-def any(condition: Truth) -> bool:
+def any(condition: Any) -> bool:
     """Whether it holds anywhere."""
-    return condition if isinstance(condition, bool) else bool(np.any(condition))
+    return bool(condition) if isinstance(condition, TRUTH) else bool(np.any(condition))
 
 
-def all(condition: Truth) -> bool:
+def all(condition: Any) -> bool:
     """Whether it holds everywhere."""
-    return condition if isinstance(condition, bool) else bool(np.all(condition))
+    return bool(condition) if isinstance(condition, TRUTH) else bool(np.all(condition))
 
 
-def zeros_like(value: Value) -> Array:
+def zeros_like(value: Any) -> Array:
     """Zeros of the same shape."""
     return full_like(value, 0.0)
 
 
-def ones_like(value: Value) -> Array:
+def ones_like(value: Any) -> Array:
     """Ones of the same shape."""
     return full_like(value, 1.0)
 
 
-def full_like(value: Value, content: float) -> Array:
+def full_like(value: Any, content: Any) -> Array:
     """``content`` in the same shape."""
-    return cast("Array", content if isinstance(value, float) else np.full_like(value, content))
+    filled: Array = content if isinstance(value, float) else np.full_like(value, content)
+    return filled

@@ -81,6 +81,13 @@ def kind_of(sku: Sku) -> Sku:
     return replace(sku, name="", vcpus=None, memory_gb=None, disk_gb=None, fabric=fabric)
 
 
+def kinds_of(skus: Sequence[Sku]) -> tuple[list[Sku], NDArray[np.intp]]:
+    """The distinct kinds of ``skus``, in order of appearance, and the kind of each."""
+    place: dict[Sku, int] = {}
+    of_sku = {sku: place.setdefault(kind_of(sku), len(place)) for sku in dict.fromkeys(skus)}
+    return list(place), np.asarray([of_sku[sku] for sku in skus], dtype=np.intp)
+
+
 def build_hardware(skus: Sequence[Sku], gpus: Mapping[str, GpuSpec], calibration: Calibration) -> Hardware:
     """Arrays over ``skus``; every GPU must be in ``gpus``."""
     rows = [_entry(sku, gpus[sku.gpu], calibration) for sku in skus]

@@ -11,7 +11,7 @@ from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving
 from optimizer.performance import elementwise as np
-from optimizer.performance.arrays import Array, Mask, number
+from optimizer.performance.arrays import Array, number
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.coldstart import cold_start_s
 from optimizer.performance.hardware import Hardware, SingleHardware
@@ -121,28 +121,32 @@ class ServingCore:
         self.gpus, self.calibration = gpus, calibration
         self._hardware = SingleHardware(gpus, calibration)
 
-    def most(
-        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
-    ) -> tuple[Most, Mask]:
-        """The most each case serves within the objective, and which cases fit in memory."""
-        served = self._served(workload, precision, replica, hw)
+    def most(self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware) -> Most:
+        """The most that each case serves within the objective."""
+        served, lengths = self._served(workload, precision, replica, hw), lengths_of(workload)
         batch = isinstance(workload, Batch)
+        limit = self.limit(served, lengths, batch)
+        return self.most_of(served, lengths, objective_of(workload), limit, batch)
+
+    def limit(self, served: ServedModel, lengths: Lengths, batch: bool) -> Array:
+        """Sequences in flight at most; under 1 where memory forbids even one."""
+        most = served.engine.batch_most if batch else self.calibration.serving.batch_most
+        return batch_limit(served, lengths, most)
+
+    def most_of(
+        self, served: ServedModel, lengths: Lengths, objective: Objective, limit: Array, batch: bool
+    ) -> Most:
+        """The same for any cases that share formats; ``limit``: of sequences in flight."""
         rates = self.calibration.serving
-        limit = batch_limit(
-            served, lengths_of(workload), served.engine.batch_most if batch else rates.batch_most
-        )
-        load, possible = most_under(
-            served,
-            lengths_of(workload),
-            objective_of(workload),
-            limit,
-            rates.batch_load_most if batch else rates.load_most,
-            harness(served),
-        )
-        dense, experts = weight_bytes(served)
-        start = cold_start_s(dense + experts, replica.gpus, self.calibration.coldstart)
+        share = rates.batch_load_most if batch else rates.load_most
+        load, possible = most_under(served, lengths, objective, limit, share, harness(served))
         rate = np.where(possible, load.requests_per_s, 0.0)
-        return Most(rate, start, cache_tokens(served), limit, load), limit >= 1.0
+        return Most(rate, self.cold_start(served), cache_tokens(served), limit, load)
+
+    def cold_start(self, served: ServedModel) -> Array:
+        """Seconds from a node to its first token."""
+        dense, experts = weight_bytes(served)
+        return cold_start_s(dense + experts, served.replica.gpus, self.calibration.coldstart)
 
     def _served(
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
@@ -165,7 +169,7 @@ class ServingCore:
             return None
         hw = self._hardware.of(sku)
         replica = Replica(number(tp), number(pp), number(layout.dp))
-        most, _ = self.most(workload, precision, replica, hw)
+        most = self.most(workload, precision, replica, hw)
         measured = measurement_for(workload, sku.gpu, tp * pp)
         rate = measured if measured is not None else float(most.requests_per_s)
         if rate <= 0:
@@ -213,7 +217,7 @@ class ServingCore:
 
     def bottleneck(self, workload: Serving | Batch, sku: Sku, precision: Precision, replica: Replica) -> str:
         """What keeps the rate from being higher: memory, first tokens, or the longest part of a step."""
-        most, _ = self.most(workload, precision, replica, self._hardware.of(sku))
+        most = self.most(workload, precision, replica, self._hardware.of(sku))
         load, rates = most.load, self.calibration.serving
         share = rates.batch_load_most if isinstance(workload, Batch) else rates.load_most
         ran_out = float(load.batch) >= float(most.batch_most) * share * 0.999

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from broker.domain.model_shape import Attention, ModelShape
 from optimizer.performance import elementwise as np
-from optimizer.performance.arrays import Array, as_array, number
+from optimizer.performance.arrays import Array, Places, as_array, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,10 @@ class Shapes:
     def active_matrix_params(self) -> Array:
         """Matrix parameters that one token meets: layers and head."""
         return self.layers * self.layer_params + self.head_params
+
+    def take(self, indices: Places) -> Shapes:
+        """The models at ``indices``, in that order."""
+        return Shapes(**{field.name: getattr(self, field.name)[indices] for field in fields(self)})
 
 
 @lru_cache(maxsize=1024)

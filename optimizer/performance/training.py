@@ -87,8 +87,7 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     fixed = _optimizer(scenario, split.dp)
     nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
     drag = 1.0 + scenario.compute.straggler_per_doubling * np.log2(nodes) + hw.vm_slowdown
-    kept = activation_bytes(scenario, split.micro, split.interleave)
-    peak = peak_bytes(state_bytes(scenario, split.dp), kept, scenario.calibration)
+    held = _footprint(scenario, split)
     return Step(
         total=(split.micro * fullest.total + bubble + pipeline + data + fixed) * drag,
         compute=split.micro * fullest.compute,
@@ -98,10 +97,30 @@ def step(scenario: Scenario, gpus: Array) -> Step:
         pipeline=pipeline,
         data=data,
         bubble=bubble,
-        peak_bytes=peak,
-        fits=fits(peak, hw, scenario.calibration),
-        divides=split.divides,
+        peak_bytes=held.peak_bytes,
+        fits=held.fits,
+        divides=held.divides,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a layout asks for before anything is timed: see ``Step``."""
+
+    peak_bytes: Array
+    fits: Mask
+    divides: Mask
+
+
+def footprint(scenario: Scenario, gpus: Array) -> Footprint:
+    """Memory of a step and whether its layout makes sense, without its time."""
+    return _footprint(scenario, split_batch(scenario, gpus))
+
+
+def _footprint(scenario: Scenario, split: Split) -> Footprint:
+    kept = activation_bytes(scenario, split.micro, split.interleave)
+    peak = peak_bytes(state_bytes(scenario, split.dp), kept, scenario.calibration)
+    return Footprint(peak, fits(peak, scenario.hw, scenario.calibration), split.divides)
 
 
 def split_batch(scenario: Scenario, gpus: Array) -> Split:
