@@ -15,7 +15,7 @@ Places = NDArray[np.intp]
 
 TINY = 1e-300
 
-T = TypeVar("T", bound=Any)
+T = TypeVar("T")
 
 
 def as_array(values: object) -> Array:
@@ -32,10 +32,12 @@ def number(value: Any) -> Array:
 
 def stacked(parts: Sequence[T], places: Places) -> T:
     """One dataclass of arrays from dataclasses of numbers, by their places; what none says stays None."""
-    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
-    return type(parts[0])(
+    first: Any = parts[0]
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(first)}
+    whole: T = type(first)(
         **{name: None if column[0] is None else as_array(column)[places] for name, column in columns.items()}
     )
+    return whole
 
 
 def smooth_max(a: Any, b: Any, norm: float) -> Array:

@@ -15,7 +15,7 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.plan import Obstacle
 from broker.domain.sku import Sku
 from broker.domain.workload import Training
-from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.arrays import Array, Mask, Places, as_array
 from optimizer.performance.hardware import GIB, Hardware, build_hardware, kinds_of
 from optimizer.performance.layouts import Layouts, enumerate_layouts
 from optimizer.performance.training import footprint, step
@@ -72,7 +72,7 @@ class TrainingTable:
         self.hours: Array = hours[:, self._kind, :]
         self.fits: Mask = np.isfinite(self.hours)
 
-    def _fill(self, places: NDArray[np.intp], hours: Array) -> None:
+    def _fill(self, places: Places, hours: Array) -> None:
         hw = build_hardware(self._known, self._core.gpus, self._core.calibration)
         nodes = as_array(self.node_counts)
         searched: dict[Hashable, _Found] = {}
@@ -111,6 +111,22 @@ class TrainingTable:
             as_array(interruptions_per_hour),
             self._core.calibration,
         )
+
+    def hours_of_offers(self, w: int, s: Places, interruptions_per_hour: Array) -> Array:
+        """Held hours [O, N] of offers [O] of SKUs ``s``, each at its own interruptions per node-hour."""
+        step_s = self._step_s[w, self._kind[s]]
+        offer, size = np.nonzero(np.isfinite(step_s))
+        per_node = as_array([sku.gpus_per_node for sku in self._skus])[s]
+        hours = np.full(step_s.shape, np.inf)
+        hours[offer, size] = held_hours(
+            self._workloads[w],
+            step_s[offer, size],
+            as_array(self.node_counts[size]),
+            per_node[offer],
+            interruptions_per_hour[offer],
+            self._core.calibration,
+        )
+        return hours
 
     def layout(self, w: int, s: int, n: int) -> Parallelism:
         """The layout of the least step time."""
@@ -217,7 +233,7 @@ class _Block:
 
 
 def _search_block(
-    core: TrainingCore, workload: Training, block: _Block, members: NDArray[np.intp], found: _Found
+    core: TrainingCore, workload: Training, block: _Block, members: Places, found: _Found
 ) -> None:
     """Memory first, which hardly depends on the kind; times only of layouts that fit somewhere."""
     hw, layouts = block.hw.across(2), block.layouts
@@ -245,7 +261,7 @@ def _shape(block: _Block) -> tuple[int, int, int]:
     return block.stages_most.size, block.nodes.size, block.layouts.tp.size
 
 
-def _degrees(layouts: Layouts, best: NDArray[np.intp], gpus: Array) -> NDArray[np.int64]:
+def _degrees(layouts: Layouts, best: Places, gpus: Array) -> NDArray[np.int64]:
     dp = np.maximum(gpus[None, :] // layouts.ranks_per_copy[best], 1.0)
     parts = (layouts.tp, layouts.pp, None, layouts.cp, layouts.ep, layouts.micro_batch, layouts.recompute)
     columns = [dp if part is None else part[best] for part in parts]

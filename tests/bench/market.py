@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from broker.catalogue import load_gpus
 from broker.domain.offer import Tier
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from optimizer.performance.hardware import implied_link, kind_of
+from optimizer.performance.hardware import implied_link, kinds_of
 
 PRICES = Path(__file__).resolve().parents[2] / "fixtures" / "market" / "real_prices.csv"
 NODES_MOST = 64
@@ -26,10 +26,11 @@ UNKNOWN_PCIE = 32e9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Market:
-    """Distinct SKUs, and per offer [O] its SKU, USD per node-hour and spot interruptions per node-hour."""
+    """Distinct SKUs, the first of each kind of hardware, and per offer [O] its SKU, USD per node-hour and
+    spot interruptions per node-hour."""
 
     skus: tuple[Sku, ...]
-    kinds: int
+    sku_of_kind: NDArray[np.intp]
     sku_of: NDArray[np.intp]
     usd_per_node_hour: NDArray[np.float64]
     interruptions_per_hour: NDArray[np.float64]
@@ -47,7 +48,7 @@ def draw_market(rng: random.Random, count: int) -> Market:
         interruptions.append(rng.uniform(0.002, 0.05) if row["tier"] == Tier.SPOT else 0.0)
     return Market(
         tuple(place),
-        len({kind_of(sku) for sku in place}),
+        np.unique(kinds_of(tuple(place))[1], return_index=True)[1],
         np.asarray(sku_of, dtype=np.intp),
         np.asarray(usd),
         np.asarray(interruptions),
