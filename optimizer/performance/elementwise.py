@@ -46,19 +46,22 @@ def clip(value: Any, least: Any, most: Any) -> Array:
 def floor(value: Any) -> Array:
     """Largest whole number not above ``value``."""
     whole: Any = float(math.floor(value)) if isinstance(value, float) else np.floor(value)
-    return _typed(whole)
+    typed: Array = whole
+    return typed
 
 
 def ceil(value: Any) -> Array:
     """Smallest whole number not below ``value``."""
     whole: Any = float(math.ceil(value)) if isinstance(value, float) else np.ceil(value)
-    return _typed(whole)
+    typed: Array = whole
+    return typed
 
 
 def sqrt(value: Any) -> Array:
     """Square root."""
     root: Any = math.sqrt(value) if isinstance(value, float) else np.sqrt(value)
-    return _typed(root)
+    typed: Array = root
+    return typed
 
 
 def power(base: Any, exponent: Any) -> Array:
@@ -71,34 +74,30 @@ def power(base: Any, exponent: Any) -> Array:
 def log(value: Any) -> Array:
     """Natural logarithm; of plain numbers possibly one unit in the last place off NumPy's."""
     logarithm: Any = math.log(value) if isinstance(value, float) else np.log(value)
-    return _typed(logarithm)
+    typed: Array = logarithm
+    return typed
 
 
 def log2(value: Any) -> Array:
-    """Logarithm to base 2, NumPy's in every digit: hours of a table and of one run must agree."""
-    logarithm: Array = np.log2(value)
-    return _plain(logarithm, value)
+    """Logarithm to base 2; of plain numbers possibly one unit in the last place off NumPy's."""
+    logarithm: Any = math.log2(value) if isinstance(value, float) else np.log2(value)
+    typed: Array = logarithm
+    return typed
 
 
 def exp(value: Any) -> Array:
-    """Exponential, NumPy's in every digit."""
-    raised: Array = np.exp(value)
-    return _plain(raised, value)
+    """Exponential, NumPy's in every digit: hours of a table and of one run must agree."""
+    raised: Any = np.exp(value)
+    plain: Any = float(raised) if isinstance(value, float) else raised
+    typed: Array = plain
+    return typed
 
 
 def expm1(value: Any) -> Array:
     """``exp(value) − 1``, NumPy's in every digit."""
-    raised: Array = np.expm1(value)
-    return _plain(raised, value)
-
-
-def _plain(result: Any, value: Any) -> Array:
-    """``result`` as plain as ``value`` is."""
-    return _typed(float(result) if isinstance(value, float) else result)
-
-
-def _typed(value: Any) -> Array:
-    typed: Array = value
+    raised: Any = np.expm1(value)
+    plain: Any = float(raised) if isinstance(value, float) else raised
+    typed: Array = plain
     return typed
 
 

@@ -14,6 +14,7 @@ from optimizer.performance.serving import DecodeStep, Prefill, ServedModel, conc
 
 LEAST_BATCH = 1e-2
 LEAST_RATE = 1e-300
+HELD = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +149,17 @@ def most_under(
     low = np.full_like(batch_most, LEAST_BATCH)
     high = np.maximum(batch_most * load_most, LEAST_BATCH)
 
-    def excess(batch: Array) -> Array:
-        load = load_at(served, lengths, batch, batch_most, harness_s, first)
+    def at(batch: Array) -> Load:
+        return load_at(served, lengths, batch, batch_most, harness_s, first)
+
+    def excess(load: Load) -> Array:
         latency = np.maximum(load.ttft_p95_s / objective.ttft_p95_s, load.itl_p95_s / objective.itl_p95_s)
         busy = load.prefill_load / served.calibration.queueing.prefill_load_most
         worst = np.maximum(latency, np.where(np.isfinite(objective.ttft_p95_s), busy, 0.0))
         return np.log(np.maximum(worst, LEAST_RATE))
 
-    possible = (excess(low) <= 0.0) & (batch_most >= 1.0)
-    return load_at(served, lengths, crossing(excess, low, high), batch_most, harness_s, first), possible
+    load = at(crossing(lambda batch: excess(at(batch)), low, high))
+    return load, (excess(load) <= HELD) & (batch_most >= 1.0)
 
 
 def harness(served: ServedModel) -> Array:

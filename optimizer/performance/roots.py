@@ -19,8 +19,11 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
     (the Illinois algorithm): order 1.44, never outside the bracket.
     """
     at_low, at_high = function(low), function(high)
-    below, above = at_high <= 0.0, at_low > 0.0
-    low, high = np.where(below, high, low), np.where(above & (at_high > 0.0), low, high)
+    below = at_high <= 0.0
+    above = (at_low > 0.0) & (at_high > 0.0)
+    low, high = np.where(below, high, low), np.where(above, low, high)
+    if np.all(below | above):
+        return low
     at_low, at_high = np.minimum(at_low, 0.0), np.maximum(at_high, TOLERANCE)
     last, found = np.zeros_like(at_low), low
     for _ in range(ROUNDS_MOST):
