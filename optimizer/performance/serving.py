@@ -6,7 +6,10 @@ tp × pp × dp GPUs; dp ranks (attention data parallelism) share the experts but
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import TypeVar
 
 from optimizer.performance import elementwise as np
 from optimizer.performance.arrays import Array, number, smooth_max
@@ -14,6 +17,7 @@ from optimizer.performance.calibration import Calibration, Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.shapes import Shapes, seen_context
 
+T = TypeVar("T")
 REFERENCE_BALANCE = 989e12 / 3.35e12
 
 
@@ -61,9 +65,12 @@ class Prefill:
     work: Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServedModel:
-    """Everything that prefill and decode need of a model on a replica on its hardware."""
+    """Everything that prefill and decode need of a model on a replica on its hardware.
+
+    What does not depend on the load is worked out once (``once``).
+    """
 
     shapes: Shapes
     number_format: Format
@@ -72,17 +79,17 @@ class ServedModel:
     calibration: Calibration
     engine_class: str | None = None
 
-    @property
+    @cached_property
     def engine(self) -> Engine:
         """The engine's factors; the default class where none is named."""
         return self.calibration.engines[self.engine_class or self.calibration.default_engine]
 
-    @property
+    @cached_property
     def rates(self) -> ServingRates:
         """The serving constants."""
         return self.calibration.serving
 
-    @property
+    @cached_property
     def product_peak(self) -> Array:
         """Dense rate of the products' format, FLOP/s; formats without units of their own widen to 16 bit."""
         wide = np.maximum(self.hw.peak["bf16"], self.hw.peak["fp16"])
@@ -92,6 +99,22 @@ class ServedModel:
         return np.where(own > 0, own, wide)
 
 
+def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
+    """``work`` on a served model, remembered with it: loads are searched, what they meet stays the same."""
+    name = f"_{work.__name__}"
+
+    @wraps(work)
+    def remembered(served: ServedModel) -> T:
+        known = served.__dict__
+        if name not in known:
+            known[name] = work(served)
+        found: T = known[name]
+        return found
+
+    return remembered
+
+
+@once
 def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
     """Dense and routed-expert weights of the whole model, bytes; embeddings stay in 16 bit."""
     shapes, table = served.shapes, served.rates.weight_bytes
@@ -101,12 +124,14 @@ def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
     return embedding + inner, shapes.expert_params * experts
 
 
+@once
 def weight_bytes_per_gpu(served: ServedModel) -> Array:
     """Weights of one GPU: dense over tp·pp, experts over all."""
     dense, experts = weight_bytes(served)
     return dense / (served.replica.tp * served.replica.pp) + experts / served.replica.gpus
 
 
+@once
 def cache_bytes_per_token(served: ServedModel) -> Array:
     """Bytes that a cached token takes on each GPU of its tensor group.
 
@@ -116,6 +141,7 @@ def cache_bytes_per_token(served: ServedModel) -> Array:
     return served.shapes.kv_elements * served.number_format.kv_bytes / (served.replica.pp * shared)
 
 
+@once
 def cache_tokens(served: ServedModel) -> Array:
     """Tokens that the replica can cache; 0 or less where the weights leave no room.
 
@@ -168,6 +194,7 @@ def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array
     return (linear + attention) / served.replica.tp
 
 
+@once
 def product_share(served: ServedModel) -> Array:
     """Share of peak that products of many tokens reach; grouped products of experts reach less."""
     rates = served.rates
@@ -186,6 +213,7 @@ def filling_tokens(served: ServedModel, tokens: Array) -> Array:
     return np.sqrt(tokens * (tokens + half * balance))
 
 
+@once
 def launch_s(served: ServedModel) -> Array:
     """Host time, launches and small kernels of one step, and the starts of expert dispatch."""
     shapes, rates = served.shapes, served.rates
