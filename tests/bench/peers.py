@@ -11,12 +11,12 @@ from pathlib import Path
 from rich.table import Table
 
 SCRIPT = Path(__file__).with_name("llm_analysis_rate.py")
-CALCULON = "not installed: it is on no package index (PyPI's calculon is another library)"
+CALCULON = "Calculon is not beside them: it is on no package index (PyPI's calculon is another library)."
 
 
 def peer_table(training: float, serving: float, llm_analysis: str | None) -> Table:
     """Estimates a second in a given layout, ours over theirs."""
-    table = Table("estimator", "training/s", "serving/s", "ours over it: training", "serving")
+    table = Table("estimator", "training/s", "serving/s", "ratio training", "ratio serving", caption=CALCULON)
     table.add_row("this core", f"{training:,.0f}", f"{serving:,.0f}", "", "")
     python = llm_analysis or (sys.executable if find_spec("llm_analysis") else None)
     found = llm_analysis_rates(python) if python else None
@@ -32,7 +32,6 @@ def peer_table(training: float, serving: float, llm_analysis: str | None) -> Tab
             f"{training / theirs_training:.1f}",
             f"{serving / theirs_serving:.1f}",
         )
-    table.add_row("Calculon", CALCULON, "", "", "")
     return table
 
 

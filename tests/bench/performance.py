@@ -34,6 +34,7 @@ from tests.bench.peers import peer_table
 
 NODE_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 SINGLE_CASES = 200
+TABLE_WIDTH = 110
 T = TypeVar("T")
 
 
@@ -82,7 +83,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--llm-analysis", metavar="PYTHON", help="a Python that has llm-analysis installed")
     wish = parser.parse_args()
-    console = Console()
+    console = Console(width=TABLE_WIDTH)
     estimator = Estimator(load_gpus(), load_calibration())
     market = draw_market(random.Random(wish.seed), wish.offers)
     request = make_request(random.Random(wish.seed), Size(wish.runs, wish.services, 0))
