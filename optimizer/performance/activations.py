@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.scenario import Scenario
 
@@ -18,9 +17,9 @@ def stage_layers(scenario: Scenario) -> tuple[Array, Array]:
     """
     layers, stages = scenario.shapes.layers, scenario.layouts.pp
     if not scenario.software.balanced_head:
-        return np.ceil(layers / stages), np.maximum(np.floor(layers / stages), 1.0)
-    first = np.where(stages > 1.0, np.clip(np.ceil(_cost_share(scenario)), 1.0, layers), layers)
-    last = np.where(stages > 1.0, np.maximum(layers - first * (stages - 1.0), 0.0), layers)
+        return xp.ceil(layers / stages), xp.maximum(xp.floor(layers / stages), 1.0)
+    first = xp.where(stages > 1.0, xp.clip(xp.ceil(_cost_share(scenario)), 1.0, layers), layers)
+    last = xp.where(stages > 1.0, xp.maximum(layers - first * (stages - 1.0), 0.0), layers)
     return first, last
 
 
@@ -32,9 +31,10 @@ def can_start(scenario: Scenario, micro_batches: Array) -> Mask:
     """
     layouts, layers = scenario.layouts, scenario.shapes.layers
     if not scenario.software.balanced_head:
-        return np.broadcast_to(np.asarray(True), np.broadcast_shapes(layouts.pp.shape, layers.shape))
+        always: Mask = (layouts.pp >= 1.0) & (layers >= 1.0)
+        return always
     share = _cost_share(scenario)
-    filled = (share >= 1.0) & (np.ceil(layers / share) >= layouts.pp - 1.0)
+    filled = (share >= 1.0) & (xp.ceil(layers / share) >= layouts.pp - 1.0)
     return (layouts.pp <= 1.0) | (filled & (micro_batches >= layouts.pp - 1.0))
 
 
@@ -55,16 +55,16 @@ def activation_bytes(scenario: Scenario, micro_batches: Array, interleave: Array
     layouts, shapes, memory = scenario.layouts, scenario.shapes, scenario.calibration.memory
     full = layouts.recompute >= 2.0
     layer = layer_bytes(scenario)
-    kept = np.where(full, _checkpoint_bytes(scenario), layer)
-    rebuilt = np.where(full, layer, 0.0)
+    kept = xp.where(full, _checkpoint_bytes(scenario), layer)
+    rebuilt = xp.where(full, layer, 0.0)
     logits = memory.logits_bytes * shapes.vocab * scenario.rank_tokens / layouts.tp
     first, last = stage_layers(scenario)
     ramp = (layouts.pp - 1.0) / interleave
-    early = np.minimum(layouts.pp, micro_batches) * (1.0 + np.where(interleave > 1.0, ramp / layouts.pp, 0.0))
-    late = np.where(interleave > 1.0, np.minimum(layouts.pp, micro_batches) - ramp, 1.0)
-    end = np.maximum(rebuilt, logits)
-    with_logits = np.maximum(late, 1.0) * last * kept + end
-    largest: Array = np.maximum(early * first * kept + np.where(layouts.pp > 1.0, rebuilt, end), with_logits)
+    early = xp.minimum(layouts.pp, micro_batches) * (1.0 + xp.where(interleave > 1.0, ramp / layouts.pp, 0.0))
+    late = xp.where(interleave > 1.0, xp.minimum(layouts.pp, micro_batches) - ramp, 1.0)
+    end = xp.maximum(rebuilt, logits)
+    with_logits = xp.maximum(late, 1.0) * last * kept + end
+    largest: Array = xp.maximum(early * first * kept + xp.where(layouts.pp > 1.0, rebuilt, end), with_logits)
     return largest
 
 
@@ -81,15 +81,15 @@ def layer_bytes(scenario: Scenario) -> Array:
     eight = scenario.run.number_format in {"fp8", "fp4"}
     hidden = software.activation_bytes_hidden - (memory.fp8_saved_bytes_hidden if eight else 0.0)
     plain, gated = software.activation_bytes_ffn_plain, software.activation_bytes_ffn_gated
-    ffn = np.where(shapes.gated > 0, gated, plain) - (memory.fp8_saved_bytes_ffn if eight else 0.0)
+    ffn = xp.where(shapes.gated > 0, gated, plain) - (memory.fp8_saved_bytes_ffn if eight else 0.0)
     attention = HALF * (2.0 * shapes.attention_width + shapes.kv_width)
     routed = memory.routed_bytes_hidden - (memory.fp8_saved_bytes_routed if eight else 0.0)
     experts = routed * shapes.hidden * shapes.active_experts * shapes.moe_layers / shapes.layers
     sliced = attention + ffn * shapes.ffn + experts
     if not software.flash_attention:
         scores = memory.score_bytes * shapes.heads * scenario.run.sequence_length
-        sliced = sliced + np.where(layouts.recompute == 1.0, 0.0, scores)
-    gathered = np.where(layouts.pp > 1.0, 0.0, software.gathered_bytes_hidden * (layouts.tp > 1.0))
+        sliced = sliced + xp.where(layouts.recompute == 1.0, 0.0, scores)
+    gathered = xp.where(layouts.pp > 1.0, 0.0, software.gathered_bytes_hidden * (layouts.tp > 1.0))
     size: Array = tokens * (hidden * shapes.hidden / _slices(scenario) + sliced / layouts.tp)
     return size + tokens * gathered * shapes.hidden
 
@@ -103,5 +103,5 @@ def _checkpoint_bytes(scenario: Scenario) -> Array:
 
 def _slices(scenario: Scenario) -> Array:
     """Ranks that share tensors of the hidden width."""
-    whole = np.ones_like(scenario.layouts.tp)
+    whole = xp.ones_like(scenario.layouts.tp)
     return scenario.layouts.tp if scenario.software.sequence_parallel else whole

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Places = NDArray[np.intp]
+
+TINY = 1e-300
+
+T = TypeVar("T")
 
 
 def as_array(values: object) -> Array:
@@ -14,8 +23,29 @@ def as_array(values: object) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def smooth_max(a: Array, b: Array, norm: float) -> Array:
+def number(value: Any) -> Array:
+    """One case's number, which stands where others have an array of cases (see ``elementwise``)."""
+    plain: Any = float(value)
+    typed: Array = plain
+    return typed
+
+
+def stacked(parts: Sequence[T], places: Places) -> T:
+    """One dataclass of arrays from dataclasses of numbers, by their places; what none says stays None."""
+    first: Any = parts[0]
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(first)}
+    whole: T = type(first)(
+        **{name: None if column[0] is None else as_array(column)[places] for name, column in columns.items()}
+    )
+    return whole
+
+
+def smooth_max(a: Any, b: Any, norm: float) -> Array:
     """``(aᵖ + bᵖ)^(1/p)``: near the larger, above both where they meet. Non-negative times."""
+    if isinstance(a, float) and isinstance(b, float):
+        least, most = (a, b) if a < b else (b, a)
+        return number(most * (1.0 + (least / max(most, TINY)) ** norm) ** (1.0 / norm))
     larger = np.maximum(a, b)
-    share = np.divide(np.minimum(a, b), larger, out=np.zeros_like(larger), where=larger > 0)
-    return larger * np.power(1.0 + np.power(share, norm), 1.0 / norm)
+    share = np.minimum(a, b) / np.maximum(larger, TINY)
+    joined: Array = larger * np.power(1.0 + np.power(share, norm), 1.0 / norm)
+    return joined

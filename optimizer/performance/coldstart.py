@@ -5,11 +5,11 @@ Seconds; arguments broadcast. Every phase stands alone, because reports time the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from optimizer.performance.arrays import Array
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import Array, number
 from optimizer.performance.calibration import ColdStart
 
 PLAIN, STREAMER, PAGE_CACHE = "plain", "streamer", "page_cache"
@@ -36,12 +36,12 @@ DEFAULT_START = Start()
 
 def weights_s(weight_bytes: Array, gpus: Array, constants: ColdStart, start: Start = DEFAULT_START) -> Array:
     """Bytes over the narrowest of storage, network, loaders and host links, one of the last two a GPU."""
-    rate = np.minimum(constants.loader_bytes_per_s[start.loader], constants.host_bytes_per_s) * gpus
+    rate = xp.minimum(constants.loader_bytes_per_s[start.loader], constants.host_bytes_per_s) * gpus
     if start.loader == PAGE_CACHE:
-        rate = np.minimum(rate, constants.page_cache_bytes_per_s)
+        rate = xp.minimum(rate, constants.page_cache_bytes_per_s)
     else:
-        rate = np.minimum(rate, start.storage_bytes_per_s or constants.storage_bytes_per_s)
-        rate = np.minimum(rate, start.network_bytes_per_s or np.inf)
+        rate = xp.minimum(rate, start.storage_bytes_per_s or constants.storage_bytes_per_s)
+        rate = xp.minimum(rate, start.network_bytes_per_s or math.inf)
     seconds: Array = weight_bytes / rate
     return seconds
 
@@ -49,7 +49,7 @@ def weights_s(weight_bytes: Array, gpus: Array, constants: ColdStart, start: Sta
 def compile_s(layers: Array, constants: ColdStart, start: Start = DEFAULT_START) -> Array:
     """Tracing and compiling, which go layer by layer; the cached compiler only reads what it kept."""
     cold: Array = layers * (constants.trace_layer_s + constants.compile_layer_s)
-    return np.full_like(cold, constants.compile_cached_s) if start.compile_cached else cold
+    return xp.full_like(cold, constants.compile_cached_s) if start.compile_cached else cold
 
 
 def capture_s(layers: Array, constants: ColdStart) -> Array:
@@ -68,7 +68,8 @@ def cold_start_s(
 
     Image + process and CUDA + weights + compile + memory profile + capture + communicators of further GPUs.
     """
-    depth = np.asarray(constants.usual_layers if layers is None else layers, dtype=np.float64)
+    known = constants.usual_layers if layers is None else layers
+    depth = number(known) if isinstance(known, float) else known
     engine = compile_s(depth, constants, start) + capture_s(depth, constants) + constants.profile_s
     together = constants.distributed_s * (gpus - 1.0)
     loaded = weights_s(weight_bytes, gpus, constants, start)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import Compute
 from optimizer.performance.scenario import Scenario
@@ -50,7 +49,7 @@ def head_forward(scenario: Scenario) -> Array:
     """Output head and loss on the last stage, always in 16 bit: 2·tokens·h·V/t FLOPs, logits in FP32."""
     shapes, hw, compute = scenario.shapes, scenario.hw, scenario.compute
     per_slice = scenario.rank_tokens / scenario.layouts.tp
-    rate = np.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
+    rate = xp.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
     share = product_share(shapes.hidden, scenario.rank_tokens, compute)
     moved = 8.0 * per_slice * shapes.vocab
     return 2.0 * per_slice * shapes.head_params / (rate * share) + moved / (
@@ -65,37 +64,37 @@ def model_flops_per_token(shapes: Shapes, sequence_length: Array) -> Array:
 
 
 def _expert_share(shapes: Shapes) -> Array:
-    return shapes.expert_layer_params / np.maximum(shapes.layer_params, 1.0)
+    return shapes.expert_layer_params / xp.maximum(shapes.layer_params, 1.0)
 
 
 def _slice_width(scenario: Scenario) -> Array:
     """Typical width of a matrix slice: harmonic mean of feed-forward and attention slices."""
     shapes, layouts = scenario.shapes, scenario.layouts
     experts_apart = (shapes.experts > 0) & (layouts.ep >= layouts.tp)
-    one_expert = shapes.ffn / np.maximum(shapes.active_experts, 1.0)
-    ffn = np.where(experts_apart, one_expert, one_expert / layouts.tp)
+    one_expert = shapes.ffn / xp.maximum(shapes.active_experts, 1.0)
+    ffn = xp.where(experts_apart, one_expert, one_expert / layouts.tp)
     attention = shapes.attention_width / layouts.tp
-    return 2.0 / (1.0 / ffn + 1.0 / np.maximum(attention, 1.0))
+    return 2.0 / (1.0 / ffn + 1.0 / xp.maximum(attention, 1.0))
 
 
 def _slice_rows(scenario: Scenario) -> Array:
     """Rows of the products: tokens, or for experts the tokens that one expert gets."""
     shapes, layouts, tokens = scenario.shapes, scenario.layouts, scenario.rank_tokens
-    routed = tokens * layouts.ep * shapes.active_experts / np.maximum(shapes.experts, 1.0)
-    routed = routed / np.where(layouts.ep >= layouts.tp, layouts.tp, 1.0)
+    routed = tokens * layouts.ep * shapes.active_experts / xp.maximum(shapes.experts, 1.0)
+    routed = routed / xp.where(layouts.ep >= layouts.tp, layouts.tp, 1.0)
     share = _expert_share(shapes)
-    mixed = 1.0 / ((1.0 - share) / tokens + share / np.maximum(routed, 1.0))
-    return np.where(shapes.experts > 0, mixed, tokens)
+    mixed = 1.0 / ((1.0 - share) / tokens + share / xp.maximum(routed, 1.0))
+    return xp.where(shapes.experts > 0, mixed, tokens)
 
 
 def _attention(scenario: Scenario, per_slice: Array) -> Array:
     shapes, hw, compute = scenario.shapes, scenario.hw, scenario.compute
     length = scenario.run.sequence_length
     pairs = per_slice * seen_context(shapes, length) * shapes.attention_width
-    peak = np.maximum(hw.peak["bf16"], hw.peak["fp16"])
+    peak = xp.maximum(hw.peak["bf16"], hw.peak["fp16"])
     if scenario.software.flash_attention:
         return (
-            2.0 * pairs / np.minimum(peak * hw.attention_share, scenario.software.attention_flop_per_s_most)
+            2.0 * pairs / xp.minimum(peak * hw.attention_share, scenario.software.attention_flop_per_s_most)
         )
     moved = compute.softmax_bytes_unfused * per_slice * length * shapes.heads
     return 4.0 * pairs / (peak * compute.attention_share_unfused) + moved / (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 from optimizer.performance.layouts import FULLY_SHARDED, HYBRID
 from optimizer.performance.memory import expert_replicas, rank_params
@@ -15,10 +14,10 @@ def shard_ranks(scenario: Scenario, dp: Array) -> Array:
     """Data-parallel ranks that share one copy of the states: those of a link domain when sharding is
     hybrid (HSDP, MiCS), all of them otherwise."""
     layouts = scenario.layouts
-    if not np.any(layouts.sharding == HYBRID):
+    if not xp.any(layouts.sharding == HYBRID):
         return dp
     near = local_ranks(dp, layouts.tp * layouts.cp, scenario.hw)
-    return np.where(layouts.sharding == HYBRID, near, dp)
+    return xp.where(layouts.sharding == HYBRID, near, dp)
 
 
 def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: Array) -> Array:
@@ -29,27 +28,27 @@ def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: A
     smaller. Hybrid sharding does both: weights inside the domain, gradients of the shards between domains.
     """
     if scenario.run.adapters:
-        return np.zeros_like(dp)
+        return xp.zeros_like(dp)
     network, sharding = scenario.network, scenario.layouts.sharding
     whole = _traffic_s(scenario, dp)
     at_end = _at_end_s(scenario, whole, busy_s + idle_s)
-    if not np.any(sharding >= FULLY_SHARDED):
+    if not xp.any(sharding >= FULLY_SHARDED):
         return at_end
-    hybrid = bool(np.any(sharding == HYBRID))
+    hybrid = bool(xp.any(sharding == HYBRID))
     owners = shard_ranks(scenario, dp)
     gathered = _traffic_s(scenario, owners) if hybrid else whole
-    each = np.maximum(gathered - busy_s, 0.0) + network.zero3_serial * np.minimum(gathered, busy_s)
+    each = xp.maximum(gathered - busy_s, 0.0) + network.zero3_serial * xp.minimum(gathered, busy_s)
     sharded = micro * each
     if hybrid:
         between = _at_end_s(scenario, _between_s(scenario, dp, owners), busy_s)
-        sharded = sharded + np.where(sharding == HYBRID, between, 0.0)
-    return np.where(sharding >= FULLY_SHARDED, sharded, at_end)
+        sharded = sharded + xp.where(sharding == HYBRID, between, 0.0)
+    return xp.where(sharding >= FULLY_SHARDED, sharded, at_end)
 
 
 def _at_end_s(scenario: Scenario, traffic_s: Array, cover_s: Array) -> Array:
     """What shows of an exchange at the end of a step, of which ``cover_s`` of computing can hide a share."""
     hidden = scenario.network.backward_overlap * cover_s
-    visible: Array = np.maximum(scenario.software.dp_exposed * traffic_s, traffic_s - hidden)
+    visible: Array = xp.maximum(scenario.software.dp_exposed * traffic_s, traffic_s - hidden)
     return visible
 
 
@@ -58,12 +57,12 @@ def _traffic_s(scenario: Scenario, ranks: Array) -> Array:
     network, layouts = scenario.network, scenario.layouts
     dense, experts = rank_params(scenario.shapes, layouts)
     gradients, weights = network.gradient_bytes_per_param, network.parameter_bytes_per_param
-    per_param = np.where(layouts.sharding >= FULLY_SHARDED, gradients + 2.0 * weights, gradients + weights)
-    per_param = np.where(layouts.sharding < 1.0, 2.0 * gradients, per_param)
+    per_param = xp.where(layouts.sharding >= FULLY_SHARDED, gradients + 2.0 * weights, gradients + weights)
+    per_param = xp.where(layouts.sharding < 1.0, 2.0 * gradients, per_param)
     traffic = reduce_scatter_s(per_param * dense, ranks * layouts.cp, layouts.tp, scenario.hw, network)
-    if not np.any(scenario.shapes.experts > 0):
+    if not xp.any(scenario.shapes.experts > 0):
         return traffic
-    inner, replicas = np.maximum(layouts.ep, layouts.tp), expert_replicas(layouts, ranks)
+    inner, replicas = xp.maximum(layouts.ep, layouts.tp), expert_replicas(layouts, ranks)
     return traffic + reduce_scatter_s(per_param * experts, replicas, inner, scenario.hw, network)
 
 
@@ -72,6 +71,6 @@ def _between_s(scenario: Scenario, dp: Array, owners: Array) -> Array:
     layouts, network = scenario.layouts, scenario.network
     dense, experts = rank_params(scenario.shapes, layouts)
     size = 2.0 * network.gradient_bytes_per_param * (dense + experts) / owners
-    copies = np.maximum(dp / owners, 1.0)
-    apart = np.maximum(scenario.hw.link_domain, layouts.tp * layouts.cp * owners)
-    return np.where(copies > 1.0, reduce_scatter_s(size, copies, apart, scenario.hw, network), 0.0)
+    copies = xp.maximum(dp / owners, 1.0)
+    apart = xp.maximum(scenario.hw.link_domain, layouts.tp * layouts.cp * owners)
+    return xp.where(copies > 1.0, reduce_scatter_s(size, copies, apart, scenario.hw, network), 0.0)

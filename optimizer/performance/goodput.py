@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import Calibration
 
@@ -38,7 +37,7 @@ def failures_per_hour(
     """
     goodput = calibration.goodput
     eights = nodes * gpus_per_node / 8.0
-    software = np.minimum(
+    software = xp.minimum(
         goodput.software_failures_per_node_hour * eights, goodput.software_failures_per_hour_most
     )
     return goodput.failures_per_node_hour * eights + software + nodes * interruptions
@@ -47,9 +46,9 @@ def failures_per_hour(
 def daly_interval_s(blocking_s: Array, between_failures_s: Array) -> Array:
     """Best time between saves: √(2CM)·(1 + √(C/2M)/3 + C/18M) − C for C < 2M, else M (Daly 2006)."""
     c, m = blocking_s, between_failures_s
-    ratio = np.minimum(c / (2.0 * m), 1.0)
-    best = np.sqrt(2.0 * c * m) * (1.0 + np.sqrt(ratio) / 3.0 + ratio / 9.0) - c
-    return np.where(c < 2.0 * m, best, m)
+    ratio = xp.minimum(c / (2.0 * m), 1.0)
+    best = xp.sqrt(2.0 * c * m) * (1.0 + xp.sqrt(ratio) / 3.0 + ratio / 9.0) - c
+    return xp.where(c < 2.0 * m, best, m)
 
 
 def saving(
@@ -64,14 +63,14 @@ def saving(
     are asynchronous, 1 where they are not); the write limits how often."""
     goodput = calibration.goodput
     size = checkpoint_bytes(params, calibration)
-    rate = np.minimum(goodput.storage_bytes_per_s_per_node * nodes, goodput.storage_bytes_per_s_most)
+    rate = xp.minimum(goodput.storage_bytes_per_s_per_node * nodes, goodput.storage_bytes_per_s_most)
     write = size / rate
     copy = size / (nodes * gpus_per_node * goodput.snapshot_bytes_per_s_per_gpu)
     blocking = goodput.snapshot_fixed_s + copy + goodput.blocking_write_share * write
-    least = np.maximum(write, goodput.interval_least_s)
+    least = xp.maximum(write, goodput.interval_least_s)
     wanted = daly_interval_s(blocking, 3600.0 / failures) if every_minutes is None else every_minutes * 60.0
     restart = goodput.detect_and_reschedule_s + goodput.warm_up_s + write
-    return Saving(blocking, np.maximum(wanted, least), restart)
+    return Saving(blocking, xp.maximum(wanted, least), restart)
 
 
 def goodput_share(plan: Saving, failures: Array) -> Array:
@@ -81,8 +80,8 @@ def goodput_share(plan: Saving, failures: Array) -> Array:
     """
     mean = 3600.0 / failures
     segment, lost = (plan.interval_s + plan.blocking_s) / mean, plan.restart_s / mean
-    kept = np.exp(-np.minimum(segment + lost, EXPONENT_MOST))
-    share: Array = plan.interval_s / mean * kept / -np.expm1(-segment)
+    kept = xp.exp(-xp.minimum(segment + lost, EXPONENT_MOST))
+    share: Array = plan.interval_s / mean * kept / -xp.expm1(-segment)
     return share
 
 

@@ -1,6 +1,7 @@
 """SKUs as arrays: what a GPU computes, keeps and moves, in SI units.
 
-S kinds of SKU; every array has the same shape, ``(S,)`` unless reshaped by ``Hardware.across``.
+S kinds of SKU; every array has the same shape, ``(S,)`` unless reshaped by ``Hardware.across``; one SKU alone
+has plain numbers (``SingleHardware``).
 Rates are per GPU and, for links, per direction.
 """
 
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import IntraNode, LinkKind, Sku
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import Array, as_array, number
 from optimizer.performance.calibration import Calibration
 
 GIB = float(2**30)
 NO_FABRIC_BYTES_PER_S = 1e3
+SKUS_REMEMBERED = 8192
 FORMATS = ("bf16", "fp16", "fp8", "fp4")
 
 
@@ -84,10 +86,39 @@ def kind_of(sku: Sku) -> Sku:
     return replace(sku, name="", vcpus=None, memory_gb=None, disk_gb=None, fabric=fabric)
 
 
+def kinds_of(skus: Sequence[Sku]) -> tuple[list[Sku], NDArray[np.intp]]:
+    """The distinct kinds of ``skus``, in order of appearance, and the kind of each."""
+    place: dict[Sku, int] = {}
+    of_sku = {sku: place.setdefault(kind_of(sku), len(place)) for sku in dict.fromkeys(skus)}
+    return list(place), np.asarray([of_sku[sku] for sku in skus], dtype=np.intp)
+
+
 def build_hardware(skus: Sequence[Sku], gpus: Mapping[str, GpuSpec], calibration: Calibration) -> Hardware:
     """Arrays over ``skus``; every GPU must be in ``gpus``."""
     rows = [_entry(sku, gpus[sku.gpu], calibration) for sku in skus]
-    columns = {name: as_array([row[name] for row in rows]) for name in rows[0]}
+    return _hardware({name: as_array([row[name] for row in rows]) for name in rows[0]})
+
+
+class SingleHardware:
+    """The hardware of single SKUs in plain numbers; each is worked out once."""
+
+    def __init__(self, gpus: Mapping[str, GpuSpec], calibration: Calibration) -> None:
+        self._gpus, self._calibration = gpus, calibration
+        self._known: dict[Sku, Hardware] = {}
+
+    def of(self, sku: Sku) -> Hardware:
+        """What the SKU computes, keeps and moves; its GPU must be in the table."""
+        found = self._known.get(sku)
+        if found is None:
+            row = _entry(sku, self._gpus[sku.gpu], self._calibration)
+            found = _hardware({name: number(value) for name, value in row.items()})
+            if len(self._known) >= SKUS_REMEMBERED:
+                self._known.clear()
+            self._known[sku] = found
+        return found
+
+
+def _hardware(columns: dict[str, Array]) -> Hardware:
     peak = {name: columns.pop(f"peak_{name}") for name in FORMATS}
     gemm = {name: columns.pop(f"gemm_{name}") for name in FORMATS}
     return Hardware(peak=peak, gemm=gemm, **columns)

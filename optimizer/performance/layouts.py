@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.domain.estimate import Parallelism
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import Array, as_array, number
 
 RECOMPUTE = ("none", "selective", "full")
 FULLY_SHARDED, HYBRID = 3.0, 3.5
@@ -75,12 +75,20 @@ def stack_layouts(rows: Iterable[Row]) -> Layouts:
 
 def layouts_of(parallelism: Parallelism) -> Layouts:
     """Every way to run a given layout: what its words leave open is how states are sharded."""
-    ways = SHARDINGS[:1] if parallelism.pp > 1 else SHARDINGS
-    recompute = float(RECOMPUTE.index(parallelism.recompute))
+    return stack_layouts(_ways(parallelism))
+
+
+@lru_cache(maxsize=4096)
+def ways_of(parallelism: Parallelism) -> tuple[Layouts, ...]:
+    """The same as ``layouts_of``, one by one in plain numbers."""
+    return tuple(Layouts(*map(number, row)) for row in _ways(parallelism))
+
+
+def _ways(parallelism: Parallelism) -> list[Row]:
     p = parallelism
-    return stack_layouts(
-        (p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, sharding, 0.0) for sharding in ways
-    )
+    recompute = float(RECOMPUTE.index(p.recompute))
+    shardings = SHARDINGS[:1] if p.pp > 1 else SHARDINGS
+    return [(p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, sharding, 0.0) for sharding in shardings]
 
 
 @lru_cache(maxsize=256)

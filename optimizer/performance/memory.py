@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
+from optimizer.performance import elementwise as xp
 from optimizer.performance.activations import activation_bytes, can_start, stage_layers
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.calibration import Memory
@@ -45,15 +44,15 @@ def rank_params(shapes: Shapes, layouts: Layouts) -> tuple[Array, Array]:
 
     The first stage keeps the embedding, the last the head; one stage keeps both.
     """
-    ends = np.where(layouts.pp > 1.0, shapes.head_params, shapes.embedding_params) / layouts.tp
+    ends = xp.where(layouts.pp > 1.0, shapes.head_params, shapes.embedding_params) / layouts.tp
     inner = (shapes.dense_params - shapes.embedding_params) / (layouts.tp * layouts.pp)
-    experts = shapes.expert_params / (layouts.pp * np.maximum(layouts.tp, layouts.ep))
+    experts = shapes.expert_params / (layouts.pp * xp.maximum(layouts.tp, layouts.ep))
     return inner + ends, experts
 
 
 def expert_replicas(layouts: Layouts, dp: Array) -> Array:
     """Ranks that hold copies of the same experts: what expert groups leave of t·c·d."""
-    return np.maximum(layouts.tp * layouts.cp * dp / np.maximum(layouts.tp, layouts.ep), 1.0)
+    return xp.maximum(layouts.tp * layouts.cp * dp / xp.maximum(layouts.tp, layouts.ep), 1.0)
 
 
 def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> Array:
@@ -65,8 +64,8 @@ def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> A
     """
     software, sharding = scenario.software, scenario.layouts.sharding
     layer, whole, mine = _params(scenario, dp, shards)
-    weights = WEIGHT_BYTES * np.where(sharding >= 3.0, mine, whole)
-    gathered = np.where(sharding >= 3.0, 2.0 * WEIGHT_BYTES * layer, 0.0)
+    weights = WEIGHT_BYTES * xp.where(sharding >= 3.0, mine, whole)
+    gathered = xp.where(sharding >= 3.0, 2.0 * WEIGHT_BYTES * layer, 0.0)
     if scenario.run.adapters:
         return weights + gathered
     eight = scenario.calibration.memory.fp8_weight_bytes_per_param
@@ -74,9 +73,9 @@ def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> A
     gradient = software.weight_grad_bytes_per_param - WEIGHT_BYTES
     if scenario.run.number_format == "bf16":
         gradient += software.accumulation_bytes_per_param
-    gradients = gradient * np.where(sharding >= 2.0, mine, whole)
-    reduced = np.where(sharding >= 2.0, gradient * layer, 0.0)
-    optimizer = software.optimizer_bytes_per_param * np.where(sharding >= 1.0, mine, whole)
+    gradients = gradient * xp.where(sharding >= 2.0, mine, whole)
+    reduced = xp.where(sharding >= 2.0, gradient * layer, 0.0)
+    optimizer = software.optimizer_bytes_per_param * xp.where(sharding >= 1.0, mine, whole)
     return weights * (1.0 + copies / WEIGHT_BYTES) + gathered + gradients + reduced + optimizer
 
 
@@ -84,21 +83,21 @@ def _params(scenario: Scenario, dp: Array, shards: Array | None) -> tuple[Array,
     """Parameters of one layer (or of the head, if larger), of the fullest rank, and of its share of them."""
     shapes, layouts = scenario.shapes, scenario.layouts
     dense, experts = rank_params(shapes, layouts)
-    ends = np.where(layouts.pp > 1.0, shapes.head_params, shapes.embedding_params) / layouts.tp
+    ends = xp.where(layouts.pp > 1.0, shapes.head_params, shapes.embedding_params) / layouts.tp
     fuller = stage_layers(scenario)[0] * layouts.pp / shapes.layers
     dense, experts = ends + (dense - ends) * fuller, experts * fuller
     copies, replicas = dp * layouts.cp, expert_replicas(layouts, dp)
     if shards is not None:
-        copies, replicas = np.minimum(copies, shards), np.minimum(replicas, shards)
+        copies, replicas = xp.minimum(copies, shards), xp.minimum(replicas, shards)
     whole = dense + experts
     one = (whole - ends) * layouts.pp / (shapes.layers * fuller)
-    return np.maximum(one, shapes.head_params / layouts.tp), whole, dense / copies + experts / replicas
+    return xp.maximum(one, shapes.head_params / layouts.tp), whole, dense / copies + experts / replicas
 
 
 def buffer_bytes(layouts: Layouts, dp: Array, memory: Memory) -> Array:
     """CUDA context and libraries, and the buffers of each kind of communicator: t, p, d, c, e."""
     kinds = [layouts.tp > 1.0, layouts.pp > 1.0, dp * layouts.cp > 1.0, layouts.cp > 1.0, layouts.ep > 1.0]
-    count: Array = sum((kind.astype(np.float64) for kind in kinds), start=np.zeros_like(layouts.tp))
+    count: Array = sum((xp.where(kind, 1.0, 0.0) for kind in kinds), start=xp.zeros_like(layouts.tp))
     return memory.context_bytes + memory.communicator_bytes * count
 
 

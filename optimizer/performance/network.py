@@ -5,8 +5,7 @@ Arguments broadcast; bytes are per rank unless said otherwise, times are seconds
 
 from __future__ import annotations
 
-import numpy as np
-
+from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.calibration import Network
 from optimizer.performance.hardware import Hardware
@@ -14,13 +13,13 @@ from optimizer.performance.hardware import Hardware
 
 def local_ranks(ranks: Array, inner: Array, hw: Hardware) -> Array:
     """Ranks of a group that share a link domain, when ``inner`` neighbours sit closer than they do."""
-    return np.clip(np.floor(hw.link_domain / inner), 1.0, ranks)
+    return xp.clip(xp.floor(hw.link_domain / inner), 1.0, ranks)
 
 
 def mesh_factor(local: Array, hw: Hardware) -> Array:
     """How much slower a mesh is with part of its peers: a pair uses one of domain − 1 links."""
-    peers = np.maximum(local - 1.0, 1.0)
-    return 1.0 + hw.mesh * (np.maximum(hw.link_domain - 1.0, 1.0) / peers - 1.0)
+    peers = xp.maximum(local - 1.0, 1.0)
+    return 1.0 + hw.mesh * (xp.maximum(hw.link_domain - 1.0, 1.0) / peers - 1.0)
 
 
 def reduce_scatter_s(size: Array, ranks: Array, inner: Array, hw: Hardware, network: Network) -> Array:
@@ -48,10 +47,10 @@ def all_reduce_s(
     local = local_ranks(ranks, inner, hw)
     inside = 2.0 * (local - 1.0) / local * size * (mesh_factor(local, hw) / hw.link_bytes_per_s)
     if in_switch:
-        rate = np.maximum(hw.link_raw_bytes_per_s * hw.switch_share, 1.0)
-        inside = np.minimum(inside, np.where(local > 1.0, (1.0 + 1.0 / local) * size / rate, 0.0))
+        rate = xp.maximum(hw.link_raw_bytes_per_s * hw.switch_share, 1.0)
+        inside = xp.minimum(inside, xp.where(local > 1.0, (1.0 + 1.0 / local) * size / rate, 0.0))
     domains = ranks / local
-    hops = np.minimum(domains - 2.0, 2.0 * np.log2(domains) - 2.0)
+    hops = xp.minimum(domains - 2.0, 2.0 * xp.log2(domains) - 2.0)
     return _joined_s(inside, 2.0 * size, domains, local, hops, hw, network)
 
 
@@ -75,30 +74,30 @@ def _joined_s(
     crosses = domains > 1.0
     outside = crossing_s((domains - 1.0) / domains * size / local, crosses, hw)
     inside, between = ramped(inside, hw.link_ramp_s), ramped(outside, hw.fabric_ramp_s)
-    larger, smaller = np.maximum(inside, between), np.minimum(inside, between)
-    start = np.where(local > 1.0, hw.link_start_s, 0.0)
-    latency = np.where(crosses, hw.fabric_start_s + hw.fabric_hop_s * np.maximum(hops, 0.0), 0.0)
-    return larger + network.overlap_of_tiers * np.where(crosses, smaller, 0.0) + start + latency
+    larger, smaller = xp.maximum(inside, between), xp.minimum(inside, between)
+    start = xp.where(local > 1.0, hw.link_start_s, 0.0)
+    latency = xp.where(crosses, hw.fabric_start_s + hw.fabric_hop_s * xp.maximum(hops, 0.0), 0.0)
+    return larger + network.overlap_of_tiers * xp.where(crosses, smaller, 0.0) + start + latency
 
 
 def crossing_s(size: Array, crosses: Mask, hw: Hardware) -> Array:
     """Time of ``size`` bytes per GPU over the fabric where a group crosses nodes."""
-    return np.where(crosses, size / hw.fabric_bytes_per_s, 0.0)
+    return xp.where(crosses, size / hw.fabric_bytes_per_s, 0.0)
 
 
 def neighbour_s(size: Array, stride: Array, hw: Hardware) -> Array:
     """Point-to-point of ``size`` bytes between ranks ``stride`` apart."""
     crosses = stride >= hw.link_domain
     inside = size / hw.link_bytes_per_s + hw.link_start_s
-    return np.where(crosses, crossing_s(size, crosses, hw) + hw.fabric_start_s, inside)
+    return xp.where(crosses, crossing_s(size, crosses, hw) + hw.fabric_start_s, inside)
 
 
 def all_to_all_s(size: Array, ranks: Array, hw: Hardware, network: Network) -> Array:
     """Exchange where every rank sends ``size`` bytes, spread evenly over ``ranks`` (expert dispatch)."""
-    local = local_ranks(ranks, np.ones_like(ranks), hw)
+    local = local_ranks(ranks, xp.ones_like(ranks), hw)
     crosses = ranks > local
     inside = (local - 1.0) / ranks * size / (hw.link_bytes_per_s * network.all_to_all_share)
     outside = (ranks - local) / ranks * size * network.all_to_all_fabric_factor / network.all_to_all_share
-    start = np.where(ranks > 1.0, hw.link_start_s, 0.0) + np.where(crosses, hw.fabric_start_s, 0.0)
+    start = xp.where(ranks > 1.0, hw.link_start_s, 0.0) + xp.where(crosses, hw.fabric_start_s, 0.0)
     total: Array = inside + crossing_s(outside, crosses, hw) + start
     return total

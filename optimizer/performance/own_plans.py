@@ -195,7 +195,7 @@ class OwnServing:
                 if tp * pp != m.gpus or not able:
                     continue
                 replica = Replica(as_array([tp]), as_array([pp]), as_array([1.0]))
-                most, _ = self._core.most(workload, precision, replica, hw, [m.gpu])
+                most = self._core.most(workload, precision, replica, hw, m.gpu)
                 rate = float(most.requests_per_s[0])
                 if rate > 0 and (best is None or rate > best[0]):
                     batch = float(most.load.batch[0])

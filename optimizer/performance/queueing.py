@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import TINY, Array, Mask, number
+from optimizer.performance.roots import crossing
 from optimizer.performance.serving import DecodeStep, ServedModel, concurrency, decode_step, launch_s, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, first_token
 
-BISECTIONS = 44
 LEAST_BATCH, MOST_BATCH = 1e-2, 1e5
+HELD = 1e-9
 P90, P95, P99 = 1.2816, 1.6449, 2.3263
 
 
@@ -39,7 +39,7 @@ class Lengths:
         """Prompt tokens that prefill computes; the last one always."""
         if self.cached_share is None:
             return self.input_tokens
-        return np.maximum(self.input_tokens * (1.0 - self.cached_share), 1.0)
+        return xp.maximum(self.input_tokens * (1.0 - self.cached_share), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +108,27 @@ class Arrivals:
 def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     """Prompts and answers of ``lengths`` on ``served``; a prompt's spread by prefills one CV either side."""
     constants = served.calibration.queueing
-    input_cv = as_array(constants.input_cv) if lengths.input_cv is None else lengths.input_cv
-    output_cv = as_array(constants.output_cv) if lengths.output_cv is None else lengths.output_cv
+    input_cv = number(constants.input_cv) if lengths.input_cv is None else lengths.input_cv
+    output_cv = number(constants.output_cv) if lengths.output_cv is None else lengths.output_cv
     tokens = lengths.new_tokens
     mean = prefill(served, tokens)
-    side = np.minimum(input_cv, 0.9)
+    side = xp.minimum(input_cv, 0.9)
     high, low = prefill(served, tokens * (1.0 + side)), prefill(served, tokens * (1.0 - side))
     apart = (mean.latency - launch_s(served)) / (served.replica.pp * served.replica.dp) - mean.work
-    share = np.where(served.shapes.experts > 0, constants.lone_share_moe, constants.lone_share)
+    share = xp.where(served.shapes.experts > 0, constants.lone_share_moe, constants.lone_share)
     shapes = served.shapes
     launched = shapes.layers * constants.prompt_layer_s + shapes.moe_layers * constants.prompt_moe_layer_s
     launched = launched * served.engine.overhead
-    stretch = np.divide(input_cv, side, out=np.ones_like(side + tokens), where=side > 0) / 2.0
+    stretch = xp.where(side > 0, input_cv / xp.maximum(side, TINY), 1.0) / 2.0
     prompts = Prompts(
         latency=mean.latency + launched,
         latency_sd=(high.latency - low.latency) * stretch,
         work=mean.work,
         work_cv=(high.work - low.work) * stretch / mean.work,
-        more=share * np.maximum(apart, 0.0),
+        more=share * xp.maximum(apart, 0.0),
         steps=tokens / served.rates.prefill_tokens_most,
     )
-    alone = decode_step(served, np.ones_like(tokens), lengths.mean_context).total
+    alone = decode_step(served, xp.ones_like(tokens), lengths.mean_context).total
     return Arrivals(prompts, lengths.output_tokens, output_cv, alone)
 
 
@@ -146,11 +146,11 @@ def load_at(
     prompts = known.joining(batch)
     even = step.total + batch * prompts.work / lengths.output_tokens
     rate = batch / (lengths.output_tokens * even)
-    rho = np.minimum(rate * prompts.work, SATURATED)
-    busy = 1.0 - np.exp(-batch)
-    fixed = Spread(harness_s, as_array(served.calibration.queueing.ttft_jitter**2))
+    rho = xp.minimum(rate * prompts.work, SATURATED)
+    busy = 1.0 - xp.exp(-batch)
+    fixed = Spread(harness_s, number(served.calibration.queueing.ttft_jitter**2))
     first = first_token(prompts, rate, step.total, busy, fixed)
-    begun = np.maximum(first.mean - harness_s, 0.0)
+    begun = xp.maximum(first.mean - harness_s, 0.0)
     itl = even + rho / (1.0 - rho) * begun / lengths.output_tokens
     return Load(
         batch=batch,
@@ -170,10 +170,10 @@ def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals) -> A
       B/(1 − e) (a birth and death process linearised at its mean); ⅔ of it stays over a request's life.
     """
     work, uneven = known.joining(batch).work, 1.0 + known.prompts.work_cv**2
-    rho = np.minimum(batch * work / (known.output_tokens * itl), SATURATED)
+    rho = xp.minimum(batch * work / (known.output_tokens * itl), SATURATED)
     met = rho * work * uneven * (1.0 + known.output_cv**2) / (known.output_tokens * itl)
-    grows = np.clip((itl - known.alone_s) / itl, 0.0, SATURATED)
-    crowd = grows**2 / np.maximum(batch, 1.0) / (1.0 - grows) * (2.0 / 3.0)
+    grows = xp.clip((itl - known.alone_s) / itl, 0.0, SATURATED)
+    crowd = grows**2 / xp.maximum(batch, 1.0) / (1.0 - grows) * (2.0 / 3.0)
     jitter: Array = met + crowd + served.calibration.queueing.itl_jitter**2
     return jitter
 
@@ -181,36 +181,38 @@ def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals) -> A
 def batch_limit(served: ServedModel, lengths: Lengths, engine_most: float) -> Array:
     """Sequences in flight at most: what the cache holds and what the engine takes a rank; 0 unfit."""
     held = concurrency(served, lengths.input_tokens, lengths.output_tokens)
-    return np.minimum(held, engine_most * served.replica.dp * served.replica.pp)
+    return xp.minimum(held, engine_most * served.replica.dp * served.replica.pp)
 
 
 def load_at_rate(
     served: ServedModel, lengths: Lengths, rate: Array, batch_most: Array, harness_s: Array
 ) -> tuple[Load, Mask]:
-    """The replica under ``rate`` arrivals/s, and whether it keeps up: B = λ·output·itl(B), by bisection.
+    """The replica under ``rate`` arrivals/s, and whether it keeps up: B = λ·output·itl(B).
 
     Over capacity the state at the limit is returned.
     """
     known = arrivals(served, lengths)
-    low, high = np.full_like(rate, LEAST_BATCH), np.maximum(batch_most, LEAST_BATCH)
+    high = xp.maximum(batch_most, LEAST_BATCH)
     stable = _rate_at(served, lengths, high, known) >= rate
-    for _ in range(BISECTIONS):
-        middle = np.sqrt(low * high)
-        enough = _rate_at(served, lengths, middle, known) >= rate
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return load_at(served, lengths, high, harness_s, known), stable
+
+    def surplus(batch: Array) -> Array:
+        return xp.log(_rate_at(served, lengths, batch, known) / xp.maximum(rate, TINY))
+
+    found = crossing(surplus, xp.full_like(high, LEAST_BATCH), high)
+    return load_at(served, lengths, found, harness_s, known), stable
 
 
 def load_at_itl(
     served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, harness_s: Array
 ) -> Load:
-    """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds; by bisection."""
-    low, high = np.full_like(itl_s, LEAST_BATCH), np.full_like(itl_s, MOST_BATCH)
-    for _ in range(BISECTIONS):
-        middle = np.sqrt(low * high)
-        slower = middle / (lengths.output_tokens * _rate_at(served, lengths, middle, known)) >= itl_s
-        low, high = np.where(slower, low, middle), np.where(slower, middle, high)
-    return load_at(served, lengths, high, harness_s, known)
+    """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds."""
+    low, high = xp.full_like(itl_s, LEAST_BATCH), xp.full_like(itl_s, MOST_BATCH)
+
+    def slower(batch: Array) -> Array:
+        itl = batch / (lengths.output_tokens * _rate_at(served, lengths, batch, known))
+        return xp.log(itl / xp.maximum(itl_s, TINY))
+
+    return load_at(served, lengths, crossing(slower, low, high), harness_s, known)
 
 
 def _rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:
@@ -230,29 +232,25 @@ def most_under(
 ) -> tuple[Load, Mask]:
     """The largest load that meets ``objective``, at most ``load_most`` of the limit; and where one exists.
 
-    Both percentiles grow with the sequences in flight, and so does the rate: bisection on the former.
+    Both percentiles grow with the sequences in flight, and so does the rate.
     """
-    prefill_most = served.calibration.queueing.prefill_load_most
     known = arrivals(served, lengths)
-    low = np.full_like(batch_most, LEAST_BATCH)
-    high = np.maximum(batch_most * load_most, LEAST_BATCH)
+    low = xp.full_like(batch_most, LEAST_BATCH)
+    high = xp.maximum(batch_most * load_most, LEAST_BATCH)
 
-    def holds(batch: Array) -> Mask:
-        load = load_at(served, lengths, batch, harness_s, known)
-        met = (load.ttft_p95_s <= objective.ttft_p95_s) & (load.itl_p95_s <= objective.itl_p95_s)
-        unbounded = ~np.isfinite(objective.ttft_p95_s)
-        kept: Mask = met & (unbounded | (load.prefill_load <= prefill_most))
-        return kept
+    def at(batch: Array) -> Load:
+        return load_at(served, lengths, batch, harness_s, known)
 
-    possible = holds(low) & (batch_most >= 1.0)
-    low = np.where(holds(high), high, low)
-    for _ in range(BISECTIONS):
-        middle = np.sqrt(low * high)
-        good = holds(middle)
-        low, high = np.where(good, middle, low), np.where(good, high, middle)
-    return load_at(served, lengths, low, harness_s, known), possible
+    def excess(load: Load) -> Array:
+        latency = xp.maximum(load.ttft_p95_s / objective.ttft_p95_s, load.itl_p95_s / objective.itl_p95_s)
+        busy = load.prefill_load / served.calibration.queueing.prefill_load_most
+        worst = xp.maximum(latency, xp.where(xp.isfinite(objective.ttft_p95_s), busy, 0.0))
+        return xp.log(xp.maximum(worst, TINY))
+
+    load = at(crossing(lambda batch: excess(at(batch)), low, high))
+    return load, (excess(load) <= HELD) & (batch_most >= 1.0)
 
 
 def harness(served: ServedModel) -> Array:
     """Time before the engine sees a request."""
-    return as_array(served.engine.harness_s)
+    return number(served.engine.harness_s)

@@ -6,16 +6,19 @@ tp × pp × dp GPUs; dp ranks (attention data parallelism) share the experts but
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import TypeVar
 
-import numpy as np
-
-from optimizer.performance.arrays import Array, as_array, smooth_max
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import Array, number, smooth_max
 from optimizer.performance.calibration import Calibration, Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.shapes import Shapes, seen_context
 from optimizer.performance.speculation import Speculation
 
+T = TypeVar("T")
 REFERENCE_BALANCE = 989e12 / 3.35e12
 
 
@@ -36,7 +39,7 @@ class Replica:
     tp: Array
     pp: Array
     dp: Array
-    ep: Array = field(default_factory=lambda: as_array(1.0))
+    ep: Array = field(default_factory=lambda: number(1.0))
 
     @property
     def gpus(self) -> Array:
@@ -64,9 +67,12 @@ class Prefill:
     work: Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServedModel:
-    """Everything that prefill and decode need of a model on a replica on its hardware."""
+    """Everything that prefill and decode need of a model on a replica on its hardware.
+
+    What does not depend on the load is worked out once (``once``).
+    """
 
     shapes: Shapes
     number_format: Format
@@ -76,32 +82,48 @@ class ServedModel:
     engine_class: str | None = None
     speculation: Speculation | None = None
 
-    @property
+    @cached_property
     def engine(self) -> Engine:
         """The engine's factors; the default class where none is named."""
         return self.calibration.engines[self.engine_class or self.calibration.default_engine]
 
-    @property
+    @cached_property
     def rates(self) -> ServingRates:
         """The serving constants."""
         return self.calibration.serving
 
-    @property
+    @cached_property
     def product_peak(self) -> Array:
         """Dense rate of the products' format, FLOP/s; formats without units of their own widen to 16 bit."""
-        wide = np.maximum(self.hw.peak["bf16"], self.hw.peak["fp16"])
+        wide = xp.maximum(self.hw.peak["bf16"], self.hw.peak["fp16"])
         if self.number_format.products in {"bf16", "fp16"}:
             return wide
         own = self.hw.peak[self.number_format.products]
-        return np.where(own > 0, own, wide)
+        return xp.where(own > 0, own, wide)
 
-    @property
+    @cached_property
     def product_best(self) -> Array:
         """The best measured rate of the products' format, or of 16 bit where the GPU lacks it, FLOP/s."""
         own = self.hw.gemm[self.number_format.products]
-        return np.where(own > 0, own, wide_best(self.hw))
+        return xp.where(own > 0, own, wide_best(self.hw))
 
 
+def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
+    """``work`` on a served model, remembered with it: loads are searched, what they meet stays the same."""
+    name = f"_{work.__name__}"
+
+    @wraps(work)
+    def remembered(served: ServedModel) -> T:
+        known = served.__dict__
+        if name not in known:
+            known[name] = work(served)
+        found: T = known[name]
+        return found
+
+    return remembered
+
+
+@once
 def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
     """Dense and routed-expert weights of the whole model, bytes; embeddings stay in 16 bit."""
     shapes, table = served.shapes, served.rates.weight_bytes
@@ -111,21 +133,24 @@ def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
     return embedding + inner, shapes.expert_params * experts
 
 
+@once
 def weight_bytes_per_gpu(served: ServedModel) -> Array:
     """Weights of one GPU: dense over tp·pp, experts over all."""
     dense, experts = weight_bytes(served)
     return dense / (served.replica.tp * served.replica.pp) + experts / served.replica.gpus
 
 
+@once
 def cache_bytes_per_token(served: ServedModel) -> Array:
     """Bytes that a cached token takes on each GPU of its tensor group.
 
     Heads share out up to the count of key-value heads; a latent cache (MLA) is copied to every rank.
     """
-    shared = np.minimum(served.replica.tp, served.shapes.cache_groups)
+    shared = xp.minimum(served.replica.tp, served.shapes.cache_groups)
     return served.shapes.kv_elements * served.number_format.kv_bytes / (served.replica.pp * shared)
 
 
+@once
 def cache_tokens(served: ServedModel) -> Array:
     """Tokens that the replica can cache; 0 or less where the weights leave no room.
 
@@ -143,7 +168,7 @@ def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) 
     what the engine sets aside for an answer when it starts (``kept_output``)."""
     held = seen_context(served.shapes, input_tokens + served.engine.kept_output * output_tokens)
     fits_one = cache_tokens(served) >= seen_context(served.shapes, input_tokens + output_tokens)
-    return np.where(fits_one, np.maximum(cache_tokens(served) / held, 1.0), 0.0)
+    return xp.where(fits_one, xp.maximum(cache_tokens(served) / held, 1.0), 0.0)
 
 
 def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep:
@@ -154,9 +179,9 @@ def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep
     """
     speculation = served.speculation
     if speculation is None:
-        return _step(served, batch, context, as_array(1.0))
+        return _step(served, batch, context, number(1.0))
     verify = _step(served, batch, context, 1.0 + speculation.drafted)
-    plain = _step(served, batch, context, as_array(1.0)).total
+    plain = _step(served, batch, context, number(1.0)).total
     draft = speculation.drafted * speculation.draft_share * plain
     kept = speculation.tokens_per_step
     return DecodeStep(
@@ -177,8 +202,8 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
     batch/pp. Drafted tokens of a sequence read its cache once.
     """
     shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
-    here = np.maximum(batch / replica.pp, 1.0)
-    mine = np.maximum(here / replica.dp, 1.0)
+    here = xp.maximum(batch / replica.pp, 1.0)
+    mine = xp.maximum(here / replica.dp, 1.0)
     weights = _weight_read_s(served, here * queries)
     cached = seen_context(shapes, context) * cache_bytes_per_token(served) * replica.pp
     cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
@@ -198,7 +223,7 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
 def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array:
     """Products of a step of ``tokens`` tokens a rank that see ``keys`` cached tokens in all."""
     shapes, rates = served.shapes, served.rates
-    tokens = np.maximum(tokens, 1.0 / served.replica.dp)
+    tokens = xp.maximum(tokens, 1.0 / served.replica.dp)
     head = 2.0 * shapes.head_params * filling_tokens(served, tokens) / product_rate(served)
     attention = (
         4.0
@@ -210,6 +235,7 @@ def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array
     return (_layer_products_s(served, tokens, tokens) + head + attention) / served.replica.tp
 
 
+@once
 def product_rate(served: ServedModel) -> Array:
     """FLOP/s of products of many tokens: a share of the best measured rate of the format."""
     return served.product_best * served.rates.product_share * _quantised(served)
@@ -224,19 +250,19 @@ def _layer_products_s(served: ServedModel, tokens: Array, together: Array) -> Ar
     dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
     unfilled = filling_tokens(served, together) / together
     scale = 2.0 * tokens * shapes.layers / product_rate(served)
-    if not np.any(shapes.experts):
+    if not xp.any(shapes.experts):
         return dense * unfilled * scale
     gathered = together * replica.dp
-    touched = experts_touched(shapes, gathered) / np.maximum(shapes.active_experts, 1.0)
-    split = replica.tp / np.minimum(replica.ep, replica.tp)
+    touched = experts_touched(shapes, gathered) / xp.maximum(shapes.active_experts, 1.0)
+    split = replica.tp / xp.minimum(replica.ep, replica.tp)
     experts = shapes.expert_layer_params * _narrow(served, shapes.expert_ffn / split)
-    unfilled_experts = filling_tokens(served, gathered, np.maximum(touched, 1.0)) / gathered
+    unfilled_experts = filling_tokens(served, gathered, xp.maximum(touched, 1.0)) / gathered
     return (dense * unfilled + experts * unfilled_experts / served.rates.moe_share) * scale
 
 
 def _narrow(served: ServedModel, width: Array) -> Array:
     """Factor on products of a slice of ``width``: 1 + half/width, tiles and waves left empty."""
-    return 1.0 + served.rates.width_half / np.maximum(width, 1.0)
+    return 1.0 + served.rates.width_half / xp.maximum(width, 1.0)
 
 
 def filling_tokens(served: ServedModel, tokens: Array, groups: Array | float = 1.0) -> Array:
@@ -246,13 +272,14 @@ def filling_tokens(served: ServedModel, tokens: Array, groups: Array | float = 1
     with the ``groups`` that the tokens are spread over.
     """
     balance = served.product_peak / served.hw.hbm_bytes_per_s / REFERENCE_BALANCE
-    return np.sqrt(tokens * (tokens + served.rates.tokens_half * balance * groups))
+    return xp.sqrt(tokens * (tokens + served.rates.tokens_half * balance * groups))
 
 
+@once
 def launch_s(served: ServedModel) -> Array:
     """Host time, launches and small kernels of one step, and the starts of expert dispatch."""
     shapes, rates = served.shapes, served.rates
-    dispatch = rates.moe_dispatch_s * np.log2(served.replica.tp * served.replica.dp)
+    dispatch = rates.moe_dispatch_s * xp.log2(served.replica.tp * served.replica.dp)
     moe = shapes.moe_layers * (rates.moe_layer_s + dispatch)
     return (shapes.layers * rates.layer_s + moe + rates.step_s) * served.engine.overhead
 
@@ -269,7 +296,7 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
         wide_best(served.hw) * rates.product_share
     )
     factor = served.engine.prefill / replica.tp
-    full = np.maximum(input_tokens, rates.prefill_tokens_most)
+    full = xp.maximum(input_tokens, rates.prefill_tokens_most)
     compute = (_layer_products_s(served, input_tokens, input_tokens) + rest) * factor
     packed = (_layer_products_s(served, input_tokens, full) + rest) * factor
     read = _weight_read_s(served, input_tokens)
@@ -281,10 +308,10 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
 
 def experts_touched(shapes: Shapes, tokens: Array) -> Array:
     """Experts a layer that ``tokens`` tokens reach: E·(1 − (1 − k/E)^n), even routing."""
-    if not np.any(shapes.experts):
-        return np.zeros_like(tokens)
-    experts = np.maximum(shapes.experts, 1.0)
-    missed = np.power(1.0 - np.minimum(shapes.active_experts / experts, 1.0), tokens)
+    if not xp.any(shapes.experts):
+        return xp.zeros_like(tokens)
+    experts = xp.maximum(shapes.experts, 1.0)
+    missed = xp.power(1.0 - xp.minimum(shapes.active_experts / experts, 1.0), tokens)
     return experts * (1.0 - missed)
 
 
@@ -292,7 +319,7 @@ def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
     dense, experts = weight_bytes(served)
     lookup = served.shapes.embedding_params - served.shapes.head_params
     read = (dense - lookup * served.rates.embedding_bytes) / served.replica.tp
-    touched = experts_touched(served.shapes, tokens) / np.maximum(served.shapes.experts, 1.0)
+    touched = experts_touched(served.shapes, tokens) / xp.maximum(served.shapes.experts, 1.0)
     table, form = served.rates.read_share, served.number_format
     read = read / table[form.dense]
     read = read + experts * touched / (served.replica.tp * served.replica.dp * table[form.experts])
@@ -306,17 +333,17 @@ def _reduce_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
     rate = hw.link_raw_bytes_per_s * served.rates.reduce_share
     moved = 2.0 * (tp - 1.0) / tp * 2.0 * tokens * shapes.hidden / rate
     times = 2.0 * shapes.layers
-    start, moved = times * hw.reduce_start_s * np.log2(tp) + np.zeros_like(moved), times * moved
-    if np.any(dp > 1.0):
-        others = (dp - 1.0) * (1.0 - np.power(1.0 - 1.0 / dp, shapes.active_experts))
+    start, moved = times * hw.reduce_start_s * xp.log2(tp) + xp.zeros_like(moved), times * moved
+    if xp.any(dp > 1.0):
+        others = (dp - 1.0) * (1.0 - xp.power(1.0 - 1.0 / dp, shapes.active_experts))
         moved = moved + shapes.moe_layers * 4.0 * tokens * shapes.hidden * others / rate
     return start, moved
 
 
 def wide_best(hw: Hardware) -> Array:
     """The best measured rate of 16-bit products, FLOP/s."""
-    return np.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
+    return xp.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
 
 
 def _quantised(served: ServedModel) -> Array:
-    return as_array(served.rates.quantised_compute.get(served.number_format.dense, 1.0))
+    return number(served.rates.quantised_compute.get(served.number_format.dense, 1.0))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
-
-import numpy as np
 
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving
-from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import Array, number
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.coldstart import cold_start_s
-from optimizer.performance.hardware import Hardware, build_hardware, kind_of
+from optimizer.performance.hardware import Hardware, SingleHardware
 from optimizer.performance.intervals import NO_ROWS, Closeness, provenance_of, serving_relative, with_interval
 from optimizer.performance.queueing import (
     Lengths,
@@ -59,20 +59,20 @@ class Most:
 def lengths_of(workload: Serving | Batch) -> Lengths:
     """Tokens in and out of a mean request."""
     source = workload.traffic if isinstance(workload, Serving) else workload
-    return Lengths(as_array(source.input_tokens), as_array(max(source.output_tokens, 1)))
+    return Lengths(number(source.input_tokens), number(max(source.output_tokens, 1)))
 
 
 def objective_of(workload: Serving | Batch) -> Objective:
     """The latency objective in seconds; none for batch work."""
     if isinstance(workload, Batch):
-        return Objective(as_array(np.inf), as_array(np.inf))
-    return Objective(as_array(workload.slo.ttft_p95_ms / 1e3), as_array(workload.slo.itl_p95_ms / 1e3))
+        return Objective(number(math.inf), number(math.inf))
+    return Objective(number(workload.slo.ttft_p95_ms / 1e3), number(workload.slo.itl_p95_ms / 1e3))
 
 
 def format_of(precision: Precision, calibration: Calibration) -> Format:
     """Weights in ``precision``, cache in 16 bit; INT4 weights widen to 16 bit in the products."""
     products = Precision.BF16 if precision is Precision.INT4 else precision
-    return Format(precision.value, precision.value, as_array(calibration.serving.kv_bytes), products.value)
+    return Format(precision.value, precision.value, number(calibration.serving.kv_bytes), products.value)
 
 
 def has_format(spec: GpuSpec | None, precision: Precision) -> bool:
@@ -154,56 +154,47 @@ class ServingCore:
         self.gpus, self.calibration, self.own = gpus, calibration, own
         self.speculation = speculation
         self.engine = calibration.engines[calibration.default_engine]
+        self._hardware = SingleHardware(gpus, calibration)
 
     def most(
-        self,
-        workload: Serving | Batch,
-        precision: Precision,
-        replica: Replica,
-        hw: Hardware,
-        gpus: Sequence[str],
-    ) -> tuple[Most, Mask]:
-        """The most each case serves within the objective, and which cases fit in memory; ``gpus``: names.
+        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware, gpu: str
+    ) -> Most:
+        """The most that one replica serves within the objective; ``gpu``: its name.
 
         Own measurements nearby stretch the times: the model answers for the objective over the stretch, and
         its rates are divided by it.
         """
-        found, fits = self._most(workload, precision, replica, hw, objective_of(workload))
+        served, lengths = self._served(workload, precision, replica, hw), lengths_of(workload)
+        batch, wanted = isinstance(workload, Batch), objective_of(workload)
+        limit = self.limit(served, lengths, batch)
+        found = self.most_of(served, lengths, wanted, limit, batch)
         if self.own is None or not self.own.moves(workload):
-            return found, fits
-        logs = self.own.log_shifts(workload, precision, gpus, replica, found.load.batch)
-        token, first = np.exp(logs[0]), np.exp(logs[1])
-        wanted = objective_of(workload)
-        within = Objective(wanted.ttft_p95_s / first, wanted.itl_p95_s / token)
-        return _stretched(self._most(workload, precision, replica, hw, within)[0], token, first), fits
+            return found
+        logs = self.own.log_shifts(workload, precision, [gpu], replica, found.load.batch)
+        token, first = (number(math.exp(log[0])) for log in logs)
+        tighter = self.most_of(served, lengths, within(wanted, token, first), limit, batch)
+        return _stretched(tighter, token, first)
 
-    def _most(
-        self,
-        workload: Serving | Batch,
-        precision: Precision,
-        replica: Replica,
-        hw: Hardware,
-        objective: Objective,
-    ) -> tuple[Most, Mask]:
-        served = self._served(workload, precision, replica, hw)
-        batch = isinstance(workload, Batch)
+    def limit(self, served: ServedModel, lengths: Lengths, batch: bool) -> Array:
+        """Sequences in flight at most; under 1 where memory forbids even one."""
+        most = served.engine.batch_most if batch else self.calibration.serving.batch_most
+        return batch_limit(served, lengths, most)
+
+    def most_of(
+        self, served: ServedModel, lengths: Lengths, objective: Objective, limit: Array, batch: bool
+    ) -> Most:
+        """The same for any cases that share formats; ``limit``: of sequences in flight."""
         rates = self.calibration.serving
-        limit = batch_limit(
-            served, lengths_of(workload), served.engine.batch_most if batch else rates.batch_most
-        )
-        load, possible = most_under(
-            served,
-            lengths_of(workload),
-            objective,
-            limit,
-            rates.batch_load_most if batch else rates.load_most,
-            harness(served),
-        )
+        share = rates.batch_load_most if batch else rates.load_most
+        load, possible = most_under(served, lengths, objective, limit, share, harness(served))
+        rate = xp.where(possible, load.requests_per_s, 0.0)
+        return Most(rate, self.cold_start(served), cache_tokens(served), limit, load)
+
+    def cold_start(self, served: ServedModel) -> Array:
+        """Seconds from a node to its first token."""
         dense, experts = weight_bytes(served)
-        depth = served.shapes.layers / replica.pp
-        start = cold_start_s(dense + experts, replica.gpus, self.calibration.coldstart, depth)
-        rate = np.where(possible, load.requests_per_s, 0.0)
-        return Most(rate, start, cache_tokens(served), limit, load), limit >= 1.0
+        depth = served.shapes.layers / served.replica.pp
+        return cold_start_s(dense + experts, served.replica.gpus, self.calibration.coldstart, depth)
 
     def _served(
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
@@ -225,18 +216,18 @@ class ServingCore:
         allowed = precision in workload.precisions and has_format(self.gpus.get(sku.gpu), precision)
         if not allowed or not allowed_degrees(sku, tp, pp):
             return None
-        hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
-        replica = Replica(as_array([tp]), as_array([pp]), as_array([layout.dp]))
-        most, _ = self.most(workload, precision, replica, hw, [sku.gpu])
+        hw = self._hardware.of(sku)
+        replica = Replica(number(tp), number(pp), number(layout.dp))
+        most = self.most(workload, precision, replica, hw, sku.gpu)
         measured = measurement_for(workload, sku.gpu, tp * pp)
-        rate = measured if measured is not None else float(most.requests_per_s[0])
+        rate = measured if measured is not None else float(most.requests_per_s)
         if rate <= 0:
             return None
         load = most.load
         if measured is not None:
             load = self._measured_load(workload, precision, replica, hw, most, measured)
         value = self._metrics(workload, most, load, rate, hw, usd_per_replica_hour)
-        known, near = bool(hw.calibrated[0]), NO_ROWS
+        known, near = bool(hw.calibrated), NO_ROWS
         if self.own is not None and self.own.moves(workload):
             near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
         relative = serving_relative(
@@ -261,8 +252,8 @@ class ServingCore:
         """Latencies of the model at the measured rate, as far as the model thinks it can follow."""
         served = self._served(workload, precision, replica, hw)
         start = harness(served)
-        limit = np.maximum(most.batch_most, 1.0)
-        return load_at_rate(served, lengths_of(workload), as_array([rate]), limit, start)[0]
+        limit = xp.maximum(most.batch_most, 1.0)
+        return load_at_rate(served, lengths_of(workload), number(rate), limit, start)[0]
 
     def _metrics(
         self, workload: Serving | Batch, most: Most, load: Load, rate: float, hw: Hardware, usd: float
@@ -271,25 +262,24 @@ class ServingCore:
         objective = objective_of(workload)
         return {
             "requests_per_s_per_replica": rate,
-            "ttft_p95_ms": 1e3 * float(np.minimum(load.ttft_p95_s[0], objective.ttft_p95_s)),
-            "itl_p95_ms": 1e3 * float(np.minimum(load.itl_p95_s[0], objective.itl_p95_s)),
+            "ttft_p95_ms": 1e3 * float(xp.minimum(load.ttft_p95_s, objective.ttft_p95_s)),
+            "itl_p95_ms": 1e3 * float(xp.minimum(load.itl_p95_s, objective.itl_p95_s)),
             "tokens_per_s": tokens_per_s,
-            "memory_gb_per_gpu": self.engine.memory_share * float(hw.memory_bytes[0]) / 1e9,
-            "kv_tokens": max(float(np.floor(most.cache_tokens[0])), 0.0),
+            "memory_gb_per_gpu": self.engine.memory_share * float(hw.memory_bytes) / 1e9,
+            "kv_tokens": max(float(xp.floor(most.cache_tokens)), 0.0),
             "usd_per_million_tokens": usd / (3600.0 * tokens_per_s) * 1e6,
-            "cold_start_s": float(most.cold_start_s[0]),
+            "cold_start_s": float(most.cold_start_s),
         }
 
     def bottleneck(self, workload: Serving | Batch, sku: Sku, precision: Precision, replica: Replica) -> str:
         """What keeps the rate from being higher: memory, first tokens, or the longest part of a step."""
-        hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
-        most, _ = self.most(workload, precision, replica, hw, [sku.gpu])
+        most = self.most(workload, precision, replica, self._hardware.of(sku), sku.gpu)
         load, rates = most.load, self.calibration.serving
         share = rates.batch_load_most if isinstance(workload, Batch) else rates.load_most
-        ran_out = float(load.batch[0]) >= float(most.batch_most[0]) * share * 0.999
-        if ran_out and float(most.batch_most[0]) < rates.batch_most:
+        ran_out = float(load.batch) >= float(most.batch_most) * share * 0.999
+        if ran_out and float(most.batch_most) < rates.batch_most:
             return "cache memory"
-        if float(load.ttft_p95_s[0]) >= 0.999 * float(objective_of(workload).ttft_p95_s):
+        if float(load.ttft_p95_s) >= 0.999 * float(objective_of(workload).ttft_p95_s):
             return "time to first token"
         part = load.step
         parts = {
@@ -299,7 +289,12 @@ class ServingCore:
             "launch overhead": part.overhead,
             "prefill interference": load.itl_mean_s - part.total,
         }
-        return max(parts, key=lambda name: float(parts[name].flat[0]))
+        return max(parts, key=lambda name: float(parts[name]))
+
+
+def within(wanted: Objective, token: Array, first: Array) -> Objective:
+    """What the model has to meet where tokens take ``token`` and first tokens ``first`` times as long."""
+    return Objective(wanted.ttft_p95_s / first, wanted.itl_p95_s / token)
 
 
 def _stretched(found: Most, token: Array, first: Array) -> Most:

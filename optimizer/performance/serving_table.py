@@ -5,7 +5,9 @@ W workloads, S SKUs, C configurations (number format × tensor × pipeline degre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +16,37 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.plan import Obstacle
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving
-from optimizer.performance.arrays import Array, Mask, as_array
-from optimizer.performance.hardware import build_hardware, kind_of
-from optimizer.performance.serving import Replica
+from optimizer.performance.arrays import Array, Mask, Places, as_array, number, stacked
+from optimizer.performance.hardware import build_hardware, kinds_of
+from optimizer.performance.queueing import Lengths
+from optimizer.performance.serving import Replica, ServedModel
 from optimizer.performance.serving_estimate import (
     DEGREES,
     ServingConfig,
     ServingCore,
     allowed_degrees,
+    format_of,
     has_format,
+    lengths_of,
     measurement_for,
+    objective_of,
+    within,
 )
+from optimizer.performance.shapes import stack_shapes
+
+CELLS_AT_ONCE = 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Cases [M] of one number format: places of the workload among those asked, of kind and configuration."""
+
+    asked: Places
+    kind: Places
+    config: Places
+
+    def at(self, places: Places) -> _Cells:
+        return _Cells(self.asked[places], self.kind[places], self.config[places])
 
 
 class ServingTable:
@@ -39,73 +61,92 @@ class ServingTable:
             if precision in wanted
             for tp, pp in DEGREES
         )
-        kinds = list(dict.fromkeys(kind_of(sku) for sku in skus))
-        number = {kind: index for index, kind in enumerate(kinds)}
-        self._kind = np.asarray([number[kind_of(sku)] for sku in skus], dtype=np.intp)
-        shape = (len(workloads), len(kinds), len(self.configs))
+        self._kinds, self._kind = kinds_of(skus)
+        shape = (len(workloads), len(self._kinds), len(self.configs))
         rates, starts = np.zeros(shape), np.zeros(shape)
+        single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == 1}
+        self._single = np.asarray([single[c.precision, c.tp] for c in self.configs], dtype=np.intp)
+        self._pipelined: Mask = np.asarray([c.pp > 1 for c in self.configs], dtype=np.bool_)
+        self._allowed: Mask = np.zeros(shape[1:], dtype=np.bool_)
         self._fits_memory: Mask = np.zeros(shape, dtype=np.bool_)
         self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
-        for w in range(len(workloads)):
-            self._fill(w, kinds, rates, starts)
+        self._tried: NDArray[np.int64] = np.zeros(shape[:2], dtype=np.int64)
+        for precision in Precision:
+            asked = [w for w, workload in enumerate(workloads) if precision in workload.precisions]
+            able, cells = self._cells(precision)
+            self._formats[np.ix_(asked, able)] = True
+            for batch in (False, True):
+                same = [w for w in asked if isinstance(workloads[w], Batch) is batch]
+                if same and cells.kind.size:
+                    self._fill(precision, same, cells, rates, starts)
+        self._overlay_measured(rates)
         self._drop_needless_pipelines(rates)
         self.requests_per_s: Array = rates[:, self._kind, :]
         self.cold_start_s: Array = starts[:, self._kind, :]
         self.fits: Mask = self.requests_per_s > 0
 
-    def _fill(self, w: int, kinds: Sequence[Sku], rates: Array, starts: Array) -> None:
-        for precision in self._workloads[w].precisions:
-            able = [k for k, kind in enumerate(kinds) if has_format(self._core.gpus.get(kind.gpu), precision)]
-            self._formats[w, able] = True
-            cells = [
-                (k, c)
-                for c, config in enumerate(self.configs)
-                if config.precision is precision
-                for k in able
-                if allowed_degrees(kinds[k], config.tp, config.pp)
-            ]
-            if cells:
-                self._fill_cells(w, precision, kinds, cells, rates, starts)
+    @property
+    def candidates(self) -> NDArray[np.int64]:
+        """Configurations [W, S] that were compared."""
+        return self._tried[:, self._kind]
 
-    def _fill_cells(
-        self,
-        w: int,
-        precision: Precision,
-        kinds: Sequence[Sku],
-        cells: Sequence[tuple[int, int]],
-        rates: Array,
-        starts: Array,
-    ) -> None:
-        workload = self._workloads[w]
-        where = np.asarray([k for k, _ in cells], dtype=np.intp)
-        config = np.asarray([c for _, c in cells], dtype=np.intp)
-        used, place = np.unique(where, return_inverse=True)
-        hw = build_hardware([kinds[k] for k in used], self._core.gpus, self._core.calibration).take(place)
-        tp = as_array([self.configs[c].tp for c in config])
-        pp = as_array([self.configs[c].pp for c in config])
-        gpus = [kinds[k].gpu for k in where]
-        most, fits = self._core.most(workload, precision, Replica(tp, pp, np.ones_like(tp)), hw, gpus)
-        rates[w, where, config] = most.requests_per_s
-        starts[w, where, config] = most.cold_start_s
-        self._fits_memory[w, where, config] = fits
-        self._overlay_measured(w, kinds, cells, rates)
+    def _cells(self, precision: Precision) -> tuple[list[int], _Cells]:
+        """Kinds that compute in ``precision``, and the configurations that they allow (of one workload)."""
+        gpus = self._core.gpus
+        able = [k for k, kind in enumerate(self._kinds) if has_format(gpus.get(kind.gpu), precision)]
+        mine = [c for c, config in enumerate(self.configs) if config.precision is precision]
+        for k, c in product(able, mine):
+            config = self.configs[c]
+            self._allowed[k, c] = allowed_degrees(self._kinds[k], config.tp, config.pp)
+        kind, place = np.nonzero(self._allowed[:, mine])
+        return able, _Cells(np.zeros_like(kind), kind, np.asarray(mine, dtype=np.intp)[place])
 
-    def _overlay_measured(
-        self, w: int, kinds: Sequence[Sku], cells: Sequence[tuple[int, int]], rates: Array
+    def _fill(
+        self, precision: Precision, asked: Sequence[int], cells: _Cells, rates: Array, starts: Array
     ) -> None:
-        for k, c in cells:
-            measured = measurement_for(self._workloads[w], kinds[k].gpu, self.configs[c].gpus_per_replica)
-            if measured is not None:
-                rates[w, k, c] = measured
-                self._fits_memory[w, k, c] = True
+        """Memory of every case first; then the most of those that it allows, one workload a question."""
+        same: dict[Hashable, list[int]] = {}
+        for w in asked:
+            same.setdefault(_physics_of(self._core, self._workloads[w]), []).append(w)
+        front = np.asarray([group[0] for group in same.values()], dtype=np.intp)
+        each = cells.kind.size
+        kind, config = np.tile(cells.kind, front.size), np.tile(cells.config, front.size)
+        every = _Cells(np.repeat(np.arange(front.size), each), kind, config)
+        cases = _Cases(self._core, precision, [self._workloads[w] for w in front], self._kinds, self.configs)
+        limit = np.empty(every.kind.size)
+        for part in _parts(every.kind.size):
+            some = every.at(part)
+            limit[part], start = cases.memory(some)
+            where = front[some.asked], some.kind, some.config
+            starts[where], self._fits_memory[where] = start, limit[part] >= 1.0
+        held = self._fits_memory[front[every.asked], every.kind, self._single[every.config]]
+        needed = np.flatnonzero((limit >= 1.0) & ~(held & self._pipelined[every.config]))
+        for part in _parts(needed.size):
+            some = every.at(needed[part])
+            where = front[some.asked], some.kind, some.config
+            rates[where] = cases.most(some, limit[needed[part]])
+        self._tried[front] += np.bincount(cells.kind, minlength=len(self._kinds))
+        for group in same.values():
+            for array in (rates, starts, self._fits_memory, self._tried):
+                array[group[1:]] = array[group[0]]
+
+    def _overlay_measured(self, rates: Array) -> None:
+        """The user's own rates in place of the model's, wherever format and degrees are allowed."""
+        for w, workload in enumerate(self._workloads):
+            gpus = {measured.gpu for measured in workload.measured}
+            for k in (k for k, kind in enumerate(self._kinds) if kind.gpu in gpus):
+                for c in np.flatnonzero(self._allowed[k]):
+                    if self.configs[c].precision not in workload.precisions:
+                        continue
+                    size = self.configs[c].gpus_per_replica
+                    measured = measurement_for(workload, self._kinds[k].gpu, size)
+                    if measured is not None:
+                        rates[w, k, c] = measured
+                        self._fits_memory[w, k, c] = True
 
     def _drop_needless_pipelines(self, rates: Array) -> None:
         """A pipeline is a way for models larger than a node: not where one tensor group holds the model."""
-        single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == 1}
-        for place, config in enumerate(self.configs):
-            if config.pp > 1:
-                held = self._fits_memory[:, :, single[config.precision, config.tp]]
-                rates[:, :, place] = np.where(held, 0.0, rates[:, :, place])
+        rates[self._fits_memory[:, :, self._single] & self._pipelined] = 0.0
 
     def layout(self, w: int, s: int, c: int) -> Parallelism:
         """The degrees of configuration ``c``, the same for every workload and SKU."""
@@ -124,9 +165,8 @@ class ServingTable:
     def bottleneck(self, w: int, s: int, c: int) -> str:
         """What keeps the rate from being higher, in plain words."""
         config = self.configs[c]
-        return self._core.bottleneck(
-            self._workloads[w], self._skus[s], config.precision, Replica(*_degrees(config))
-        )
+        replica = Replica(number(config.tp), number(config.pp), number(1.0))
+        return self._core.bottleneck(self._workloads[w], self._skus[s], config.precision, replica)
 
     def obstacle(self, w: int, s: int) -> Obstacle | None:
         """Why no configuration fits; None when one does."""
@@ -140,6 +180,90 @@ class ServingTable:
         return Obstacle.LATENCY if bool(self._fits_memory[w, kind].any()) else Obstacle.MEMORY
 
 
-def _degrees(config: ServingConfig) -> tuple[Array, Array, Array]:
-    one: NDArray[np.float64] = np.ones(1)
-    return one * config.tp, one * config.pp, one
+class _Cases:
+    """The physics of cells of some workloads in one number format, all services or all batch work."""
+
+    def __init__(
+        self,
+        core: ServingCore,
+        precision: Precision,
+        workloads: Sequence[Serving | Batch],
+        kinds: Sequence[Sku],
+        configs: Sequence[ServingConfig],
+    ) -> None:
+        self._core, self._precision, self._format = core, precision, format_of(precision, core.calibration)
+        self._workloads, self._batch = workloads, isinstance(workloads[0], Batch)
+        self._shapes = stack_shapes([workload.model for workload in workloads])
+        self._lengths = [lengths_of(workload) for workload in workloads]
+        self._objectives = [objective_of(workload) for workload in workloads]
+        able = [k for k, kind in enumerate(kinds) if kind.gpu in core.gpus]
+        self._hw = build_hardware([kinds[k] for k in able], core.gpus, core.calibration)
+        self._gpus = [kind.gpu for kind in kinds]
+        self._place = np.zeros(len(kinds), dtype=np.intp)
+        self._place[able] = np.arange(len(able))
+        self._tp, self._pp = as_array([c.tp for c in configs]), as_array([c.pp for c in configs])
+
+    def memory(self, cells: _Cells) -> tuple[Array, Array]:
+        """Sequences in flight at most, under 1 where memory forbids even one; and the cold start."""
+        served = self._served(cells)
+        return self._core.limit(served, self._lengths_at(cells), self._batch), self._core.cold_start(served)
+
+    def most(self, cells: _Cells, limit: Array) -> Array:
+        """Requests/s within the objective."""
+        lengths, objective = self._lengths_at(cells), stacked(self._objectives, cells.asked)
+        found = self._core.most_of(self._served(cells), lengths, objective, limit, self._batch)
+        rates = found.requests_per_s
+        for asked in np.unique(cells.asked).tolist() if self._core.own is not None else ():
+            places = np.flatnonzero(cells.asked == asked)
+            stretch = self._stretch(asked, cells.at(places), found.load.batch[places])
+            if stretch is not None:
+                rates[places] = self._stretched(cells.at(places), limit[places], *stretch)
+        return rates
+
+    def _stretch(self, asked: int, cells: _Cells, batch: Array) -> tuple[Array, Array] | None:
+        """Factors of own measurements nearby on tokens and first tokens of one workload; None without any."""
+        own, workload = self._core.own, self._workloads[asked]
+        if own is None or not own.moves(workload):
+            return None
+        gpus = [self._gpus[kind] for kind in cells.kind.tolist()]
+        token, first = own.log_shifts(workload, self._precision, gpus, self._replica(cells), batch)
+        return np.exp(token), np.exp(first)
+
+    def _stretched(self, cells: _Cells, limit: Array, token: Array, first: Array) -> Array:
+        """Requests/s where tokens take ``token`` times and first tokens ``first`` times as long."""
+        objective = within(stacked(self._objectives, cells.asked), token, first)
+        lengths = self._lengths_at(cells)
+        found = self._core.most_of(self._served(cells), lengths, objective, limit, self._batch)
+        return found.requests_per_s / token
+
+    def _lengths_at(self, cells: _Cells) -> Lengths:
+        return stacked(self._lengths, cells.asked)
+
+    def _replica(self, cells: _Cells) -> Replica:
+        tp = self._tp[cells.config]
+        return Replica(tp, self._pp[cells.config], np.ones_like(tp))
+
+    def _served(self, cells: _Cells) -> ServedModel:
+        hw, shapes = self._hw.take(self._place[cells.kind]), self._shapes.take(cells.asked)
+        return ServedModel(
+            shapes,
+            self._format,
+            self._replica(cells),
+            hw,
+            self._core.calibration,
+            speculation=self._core.speculation,
+        )
+
+
+def _physics_of(core: ServingCore, workload: Serving | Batch) -> Hashable:
+    """What a replica's rate depends on: services that differ in demand or policy are computed once."""
+    slo = workload.slo if isinstance(workload, Serving) else None
+    lengths = lengths_of(workload)
+    tokens = float(lengths.input_tokens), float(lengths.output_tokens)
+    measured = workload.measured if core.own is not None and core.own.moves(workload) else ()
+    return type(workload), workload.model, tokens, slo, workload.precisions, measured
+
+
+def _parts(size: int) -> Iterator[Places]:
+    places = np.arange(size)
+    return (places[start : start + CELLS_AT_ONCE] for start in range(0, size, CELLS_AT_ONCE))

@@ -1,17 +1,18 @@
 """Model shapes as arrays: parameters, FLOPs and bytes that a transformer asks for.
 
-Every array has the same shape: 0-d for one model, ``(R,)`` for a stack of R rows.
+Every array has the same shape: ``(R,)`` for a stack of R rows; one model has plain numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-
-import numpy as np
+from functools import lru_cache
 
 from broker.domain.model_shape import Attention, ModelShape
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import Array, Places, as_array, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,16 @@ class Shapes:
         """Matrix parameters that one token meets: layers and head."""
         return self.layers * self.layer_params + self.head_params
 
+    def take(self, indices: Places) -> Shapes:
+        """The models at ``indices``, in that order."""
+        return Shapes(**{field.name: getattr(self, field.name)[indices] for field in fields(self)})
 
+
+@lru_cache(maxsize=1024)
 def build_shape(model: ModelShape) -> Shapes:
-    """Arrays (0-d) of one model."""
+    """Plain numbers of one model."""
     entry = _entry(model)
-    return Shapes(**{field.name: as_array(entry[field.name]) for field in fields(Shapes)})
+    return Shapes(**{field.name: number(entry[field.name]) for field in fields(Shapes)})
 
 
 def stack_shapes(models: Sequence[ModelShape]) -> Shapes:
@@ -125,7 +131,7 @@ def _attention(model: ModelShape) -> dict[str, float]:
         "kv_width": model.kv_elements_per_token / max(1, model.layers),
         "kv_elements": float(model.kv_elements_per_token),
         "cache_groups": 1.0 if mla else float(model.kv_heads),
-        "window": float(model.sliding_window or np.inf),
+        "window": float(model.sliding_window or math.inf),
         "windowed_share": windowed,
     }
 
@@ -142,5 +148,5 @@ def _caching_layers(model: ModelShape) -> int:
 
 def seen_context(shapes: Shapes, context: Array) -> Array:
     """Mean tokens that a layer attends to at ``context`` tokens: windows cap part of the layers."""
-    windowed = np.minimum(context, shapes.window)
+    windowed = xp.minimum(context, shapes.window)
     return (1 - shapes.windowed_share) * context + shapes.windowed_share * windowed

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 
 
@@ -28,5 +27,5 @@ class Speculation:
 
         Leviathan et al., Fast Inference from Transformers via Speculative Decoding, arXiv 2211.17192, eq. 1.
         """
-        chance = np.minimum(self.acceptance, 1.0 - 1e-9)
-        return (1.0 - np.power(chance, self.drafted + 1.0)) / (1.0 - chance)
+        chance = xp.minimum(self.acceptance, 1.0 - 1e-9)
+        return (1.0 - xp.power(chance, self.drafted + 1.0)) / (1.0 - chance)

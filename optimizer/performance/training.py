@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import Array, Mask, number
 from optimizer.performance.compute import LayerTime, head_forward, layer_forward
 from optimizer.performance.data_parallel import data_s, shard_ranks
 from optimizer.performance.memory import expert_replicas, rank_memory, rank_params
@@ -80,15 +79,14 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     the backward pass; sharded parameters travel with every micro-batch.
     """
     hw, split = scenario.hw, split_batch(scenario, gpus)
-    nodes = np.maximum(gpus / hw.gpus_per_node, 1.0)
+    nodes = xp.maximum(gpus / hw.gpus_per_node, 1.0)
     average, fullest = _stages(scenario, nodes)
     pipeline = _pipeline(scenario, split) + _stalled(scenario, split, nodes)
     bubble = _bubble(scenario, split) * average.total
     data = data_s(scenario, split.dp, split.micro, fullest.total, bubble)
-    optimizer, between = _optimizer(scenario, split.dp), as_array(scenario.compute.step_fixed_s)
-    drag = 1.0 + scenario.compute.straggler_per_doubling * np.log2(nodes) + hw.vm_slowdown
-    shards = shard_ranks(scenario, split.dp) * scenario.layouts.cp
-    memory = rank_memory(scenario, split.dp, split.micro, split.interleave, shards)
+    optimizer, between = _optimizer(scenario, split.dp), number(scenario.compute.step_fixed_s)
+    drag = 1.0 + scenario.compute.straggler_per_doubling * xp.log2(nodes) + hw.vm_slowdown
+    held = _footprint(scenario, split)
     return Step(
         total=(split.micro * fullest.total + bubble + pipeline + data + optimizer + between) * drag,
         compute=split.micro * fullest.compute,
@@ -100,11 +98,32 @@ def step(scenario: Scenario, gpus: Array) -> Step:
         bubble=bubble,
         optimizer=optimizer,
         between=between,
-        peak_bytes=memory.peak,
-        held_bytes=memory.held,
-        fits=memory.fits,
-        divides=split.divides,
+        peak_bytes=held.peak_bytes,
+        held_bytes=held.held_bytes,
+        fits=held.fits,
+        divides=held.divides,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a layout asks for before anything is timed: see ``Step``."""
+
+    peak_bytes: Array
+    held_bytes: Array
+    fits: Mask
+    divides: Mask
+
+
+def footprint(scenario: Scenario, gpus: Array) -> Footprint:
+    """Memory of a step and whether its layout makes sense, without its time."""
+    return _footprint(scenario, split_batch(scenario, gpus))
+
+
+def _footprint(scenario: Scenario, split: Split) -> Footprint:
+    shards = shard_ranks(scenario, split.dp) * scenario.layouts.cp
+    memory = rank_memory(scenario, split.dp, split.micro, split.interleave, shards)
+    return Footprint(memory.peak, memory.held, memory.fits, split.divides)
 
 
 def split_batch(scenario: Scenario, gpus: Array) -> Split:
@@ -114,24 +133,24 @@ def split_batch(scenario: Scenario, gpus: Array) -> Split:
     """
     shapes, layouts, sequences = scenario.shapes, scenario.layouts, scenario.run.sequences
     dp = gpus / layouts.ranks_per_copy
-    whole = (dp >= 1.0) & (dp == np.floor(dp)) & (layouts.pp <= shapes.layers)
-    dp = np.maximum(np.floor(dp), 1.0)
-    micro = np.maximum(np.ceil(sequences / (dp * layouts.micro_batch)), 1.0)
+    whole = (dp >= 1.0) & (dp == xp.floor(dp)) & (layouts.pp <= shapes.layers)
+    dp = xp.maximum(xp.floor(dp), 1.0)
+    micro = xp.maximum(xp.ceil(sequences / (dp * layouts.micro_batch)), 1.0)
     enough = sequences >= dp * layouts.micro_batch
-    ranks_of_experts = np.minimum(dp * layouts.tp * layouts.cp, np.maximum(shapes.experts, 1.0))
-    experts = layouts.ep <= np.maximum(ranks_of_experts, 1.0)
+    ranks_of_experts = xp.minimum(dp * layouts.tp * layouts.cp, xp.maximum(shapes.experts, 1.0))
+    experts = layouts.ep <= xp.maximum(ranks_of_experts, 1.0)
     return Split(dp, micro, _interleave(scenario, micro), whole & enough & experts)
 
 
 def _interleave(scenario: Scenario, micro: Array) -> Array:
     """Chunks a stage: as given, else the most that divide its layers when micro-batches fill the pipeline."""
     layouts = scenario.layouts
-    stage = np.ceil(scenario.shapes.layers / layouts.pp)
-    best = np.ones_like(stage)
+    stage = xp.ceil(scenario.shapes.layers / layouts.pp)
+    best = xp.ones_like(stage)
     for chunks in range(2, int(scenario.compute.interleave_most) + 1):
-        best = np.where(stage % chunks == 0, float(chunks), best)
+        best = xp.where(stage % chunks == 0, float(chunks), best)
     possible = (layouts.pp > 1.0) & (micro % layouts.pp == 0)
-    return np.where(layouts.interleave > 0, layouts.interleave, np.where(possible, best, 1.0))
+    return xp.where(layouts.interleave > 0, layouts.interleave, xp.where(possible, best, 1.0))
 
 
 def _stages(scenario: Scenario, nodes: Array) -> tuple[_Stage, _Stage]:
@@ -141,11 +160,11 @@ def _stages(scenario: Scenario, nodes: Array) -> tuple[_Stage, _Stage]:
     """
     compute, small = _forward_backward(scenario, layer_forward(scenario))
     host = scenario.software.host_s_per_layer * _host_factor(scenario)
-    small = small + np.maximum(host - compute - small, 0.0)
+    small = small + xp.maximum(host - compute - small, 0.0)
     tensor, expert = _tensor(scenario), _expert(scenario)
     floor = _host_floor(scenario, nodes)
-    small = small + np.maximum(floor - compute - small - tensor, 0.0)
-    head = np.maximum(3.0 * head_forward(scenario), floor)
+    small = small + xp.maximum(floor - compute - small - tensor, 0.0)
+    head = xp.maximum(3.0 * head_forward(scenario), floor)
     layers = scenario.shapes.layers / scenario.layouts.pp
     body = compute + small + tensor + expert
     count, with_head = _fullest(scenario, body, head)
@@ -162,14 +181,14 @@ def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array
     """
     layers, stages = scenario.shapes.layers, scenario.layouts.pp
     alone = stages == 1.0
-    last, others = np.floor(layers / stages), np.ceil(layers / stages)
+    last, others = xp.floor(layers / stages), xp.ceil(layers / stages)
     if scenario.software.balanced_head:
-        even = np.floor((layers - (stages - 1.0) * head / body) / stages)
-        last = np.where(alone, last, np.maximum(even, 0.0))
-        others = np.ceil((layers - last) / np.maximum(stages - 1.0, 1.0))
-    shown = head * np.where(alone, 1.0, scenario.software.head_leads)
+        even = xp.floor((layers - (stages - 1.0) * head / body) / stages)
+        last = xp.where(alone, last, xp.maximum(even, 0.0))
+        others = xp.ceil((layers - last) / xp.maximum(stages - 1.0, 1.0))
+    shown = head * xp.where(alone, 1.0, scenario.software.head_leads)
     leads = alone | (last * body + shown > others * body)
-    return np.where(leads, last, others), np.where(leads, shown, 0.0)
+    return xp.where(leads, last, others), xp.where(leads, shown, 0.0)
 
 
 def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Array]:
@@ -179,10 +198,10 @@ def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Ar
     """
     software, recompute = scenario.software, scenario.layouts.recompute
     passes = 2.0 if scenario.run.adapters else 3.0
-    full = np.where(recompute >= 2.0, 1.0, 0.0)
-    again = full if software.flash_attention else np.where(recompute >= 1.0, 1.0, 0.0)
+    full = xp.where(recompute >= 2.0, 1.0, 0.0)
+    again = full if software.flash_attention else xp.where(recompute >= 1.0, 1.0, 0.0)
     attention = forward.attention * (1.0 + scenario.compute.attention_backward_factor + again)
-    part = np.where(recompute == 1.0, software.selective_again, full)
+    part = xp.where(recompute == 1.0, software.selective_again, full)
     compute = software.slowdown * (forward.products * (passes + part) + attention)
     return compute, software.slowdown * forward.elementwise * (3.0 + part)
 
@@ -198,19 +217,19 @@ def _host_floor(scenario: Scenario, nodes: Array) -> Array:
     Hand-over between nodes holds up every rank's collectives: such pipelines add their own share a rank.
     """
     software, layouts = scenario.software, scenario.layouts
-    alone = np.maximum(software.tensor_floor_s, software.rank_floor_s * layouts.tp)
-    piped = np.where((layouts.pp > 1.0) & (nodes > 1.0), software.pipeline_rank_floor_s * layouts.tp, 0.0)
-    return np.where(layouts.tp > 1.0, alone + piped, 0.0)
+    alone = xp.maximum(software.tensor_floor_s, software.rank_floor_s * layouts.tp)
+    piped = xp.where((layouts.pp > 1.0) & (nodes > 1.0), software.pipeline_rank_floor_s * layouts.tp, 0.0)
+    return xp.where(layouts.tp > 1.0, alone + piped, 0.0)
 
 
 def _tensor(scenario: Scenario) -> Array:
     """Visible tensor and context traffic of a layer: 4 all-reduces of b·S·h·2 bytes, 6 if recomputed."""
     shapes, layouts, tokens = scenario.shapes, scenario.layouts, scenario.rank_tokens
-    times = 4.0 + np.where(layouts.recompute >= 2.0, 2.0, 0.0)
-    one = np.ones_like(layouts.tp)
+    times = 4.0 + xp.where(layouts.recompute >= 2.0, 2.0, 0.0)
+    one = xp.ones_like(layouts.tp)
     reduce = all_reduce_s(2.0 * tokens * shapes.hidden, layouts.tp, one, scenario.hw, scenario.network)
     visible = scenario.software.tp_exposed * times * reduce
-    if not np.any(layouts.cp > 1.0):
+    if not xp.any(layouts.cp > 1.0):
         return visible
     keys = 2.0 * tokens * shapes.kv_width * layouts.cp / layouts.tp
     exchange = reduce_scatter_s(keys, layouts.cp, layouts.tp, scenario.hw, scenario.network)
@@ -220,10 +239,10 @@ def _tensor(scenario: Scenario) -> Array:
 def _expert(scenario: Scenario) -> Array:
     """Dispatch and combine of an average layer, forward and backward: 4·tokens·k·h·2 bytes (e−1)/e."""
     shapes, layouts = scenario.shapes, scenario.layouts
-    if not np.any(layouts.ep > 1.0):
-        return np.zeros_like(layouts.ep)
+    if not xp.any(layouts.ep > 1.0):
+        return xp.zeros_like(layouts.ep)
     size = 2.0 * scenario.rank_tokens / layouts.tp * shapes.active_experts * shapes.hidden
-    times = 4.0 + np.where(layouts.recompute >= 2.0, 2.0, 0.0)
+    times = 4.0 + xp.where(layouts.recompute >= 2.0, 2.0, 0.0)
     each = all_to_all_s(size, layouts.ep, scenario.hw, scenario.network)
     return times * each * shapes.moe_layers / shapes.layers
 
@@ -231,12 +250,12 @@ def _expert(scenario: Scenario) -> Array:
 def _pipeline(scenario: Scenario, split: Split) -> Array:
     """Visible hand-over between stages: b·S·h·2/t bytes each way, per chunk; ramps show in full."""
     layouts = scenario.layouts
-    if not np.any(layouts.pp > 1.0):
-        return np.zeros_like(layouts.pp)
+    if not xp.any(layouts.pp > 1.0):
+        return xp.zeros_like(layouts.pp)
     size = 2.0 * scenario.rank_tokens * scenario.shapes.hidden / layouts.tp
     one_way = neighbour_s(size, layouts.tp * layouts.cp * split.dp, scenario.hw)
     steady = scenario.software.pp_exposed * split.micro * split.interleave
-    return np.where(layouts.pp > 1.0, 2.0 * (steady + layouts.pp - 1.0) * one_way, 0.0)
+    return xp.where(layouts.pp > 1.0, 2.0 * (steady + layouts.pp - 1.0) * one_way, 0.0)
 
 
 def _bubble(scenario: Scenario, split: Split) -> Array:
@@ -253,9 +272,9 @@ def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
     """
     software, stages = scenario.software, scenario.layouts.pp
     if software.stall_s == 0.0:
-        return np.zeros_like(split.dp)
-    hand_overs = np.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + 0.5 * (stages - 1.0))
-    return np.where((nodes >= software.stall_nodes) & (split.dp > 1.0), software.stall_s * hand_overs, 0.0)
+        return xp.zeros_like(split.dp)
+    hand_overs = xp.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + 0.5 * (stages - 1.0))
+    return xp.where((nodes >= software.stall_nodes) & (split.dp > 1.0), software.stall_s * hand_overs, 0.0)
 
 
 def _optimizer(scenario: Scenario, dp: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,11 +14,11 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Measurement, Precision, Training
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import Array, as_array, number
 from optimizer.performance.calibration import Calibration, Software
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
-from optimizer.performance.hardware import Hardware, build_hardware, kind_of
+from optimizer.performance.hardware import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
@@ -25,7 +26,7 @@ from optimizer.performance.intervals import (
     training_relative,
     with_interval,
 )
-from optimizer.performance.layouts import RECOMPUTE, Layouts, layouts_of
+from optimizer.performance.layouts import RECOMPUTE, Layouts, ways_of
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training import Step, step
@@ -35,7 +36,7 @@ TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8})
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run on one SKU at one node count in one layout: its step (arrays of one) and true step time."""
+    """One run on one SKU at one node count in one layout: its step in plain numbers, and true step time."""
 
     workload: Training
     shapes: Shapes
@@ -68,8 +69,7 @@ class StepShift(Protocol):
 def run_of(workload: Training) -> Run:
     """Whole sequences a step, at least one."""
     sequences = max(1, round(workload.global_batch_tokens / workload.sequence_length))
-    length, count = as_array(workload.sequence_length), as_array(sequences)
-    return Run(length, count, workload.precision.value)
+    return Run(number(workload.sequence_length), number(sequences), workload.precision.value)
 
 
 def step_tokens(workload: Training) -> float:
@@ -81,7 +81,7 @@ def step_tokens(workload: Training) -> float:
 def measurement_for(workload: Training, gpu: str, gpus: int) -> Measurement | None:
     """The user's figure on that GPU, the nearest in GPU count; None without one."""
     known = [m for m in workload.measured if m.gpu == gpu and m.tokens_per_s]
-    return min(known, key=lambda m: (abs(np.log(gpus / m.gpus)), m.gpus), default=None)
+    return min(known, key=lambda m: (abs(math.log(gpus / m.gpus)), m.gpus), default=None)
 
 
 def held_hours(
@@ -106,7 +106,7 @@ def _goodput(
     """Useful share of held time, and the share that saves block."""
     failures = failures_per_hour(nodes, gpus_per_node, interruptions, calibration)
     plan = saving(
-        as_array(workload.model.total_params),
+        number(workload.model.total_params),
         nodes,
         gpus_per_node,
         workload.checkpoint_every_minutes,
@@ -123,6 +123,7 @@ class TrainingCore:
         self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: StepShift | None = None
     ) -> None:
         self.gpus, self.calibration, self.own = gpus, calibration, own
+        self._hardware = SingleHardware(gpus, calibration)
 
     @property
     def software(self) -> Software:
@@ -136,28 +137,26 @@ class TrainingCore:
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
         """The best way to run ``layout``; None when GPU, format, fabric, batch or memory forbid it."""
-        spec = self.gpus.get(sku.gpu)
-        if spec is None or workload.precision not in TRAINABLE:
+        if sku.gpu not in self.gpus or workload.precision not in TRAINABLE:
             return None
-        hw = build_hardware([kind_of(sku)], self.gpus, self.calibration)
+        hw = self._hardware.of(sku)
         gpus = nodes * sku.gpus_per_node
         degrees = layout.tp * layout.pp * layout.cp * layout.dp
-        if nodes > hw.nodes_most[0] or degrees != gpus or hw.peak[workload.precision.value][0] <= 0:
+        if nodes > hw.nodes_most or degrees != gpus or hw.peak[workload.precision.value] <= 0:
             return None
-        shapes = build_shape(workload.model)
-        found = step(self.scenario(workload, layouts_of(layout), hw), as_array(gpus))
+        ways = [step(self.scenario(workload, way, hw), number(gpus)) for way in ways_of(layout)]
         measured = measurement_for(workload, sku.gpu, gpus)
         trusted = measured is not None and gpus >= measured.gpus
-        times = np.where(found.divides & (found.fits | trusted), found.total, np.inf)
-        best = int(np.argmin(times))
-        chosen = _pick(found, best)
-        if measured is not None and (trusted or np.isfinite(times[best])):
+        able = [way for way in ways if way.divides and (way.fits or trusted)]
+        best = min(able or ways[:1], key=lambda way: float(way.total))
+        shapes = build_shape(workload.model)
+        if measured is not None and (trusted or able):
             rate = (measured.tokens_per_s or 0.0) / measured.gpus * gpus
-            return Case(workload, shapes, hw, nodes, chosen, step_tokens(workload) / rate, measured=True)
-        if not np.isfinite(times[best]):
+            return Case(workload, shapes, hw, nodes, best, step_tokens(workload) / rate, measured=True)
+        if not able:
             return None
-        step_s, closeness = self._shifted(workload, sku.gpu, gpus, layout, float(times[best]))
-        return Case(workload, shapes, hw, nodes, chosen, step_s, measured=False, closeness=closeness)
+        step_s, closeness = self._shifted(workload, sku.gpu, gpus, layout, float(best.total))
+        return Case(workload, shapes, hw, nodes, best, step_s, measured=False, closeness=closeness)
 
     def _shifted(
         self, workload: Training, gpu: str, gpus: int, layout: Parallelism, step_s: float
@@ -171,25 +170,25 @@ class TrainingCore:
 
     def estimate(self, case: Case, interruptions_per_hour: float) -> Estimate:
         """The metrics of the contract for one case."""
-        workload, calibration = case.workload, self.calibration
-        nodes, rate = as_array(case.nodes), as_array(interruptions_per_hour)
-        per_node = case.hw.gpus_per_node[0]
-        goodput, blocked = _goodput(workload, nodes, per_node, rate, calibration)
+        workload, calibration, hw = case.workload, self.calibration, case.hw
+        nodes, per_node = number(case.nodes), hw.gpus_per_node
+        interruptions = number(interruptions_per_hour)
+        goodput, blocked = _goodput(workload, nodes, per_node, interruptions, calibration)
         tokens_per_s = step_tokens(workload) / case.step_s
-        peak = float(case.hw.peak[workload.precision.value][0])
-        flops = float(model_flops_per_token(case.shapes, as_array(workload.sequence_length)))
+        peak = float(hw.peak[workload.precision.value] * nodes * per_node)
+        flops = float(model_flops_per_token(case.shapes, number(workload.sequence_length)))
+        hours = held_hours(workload, number(case.step_s), nodes, per_node, interruptions, calibration)
         value = {
             "step_s": case.step_s,
-            "mfu": tokens_per_s * flops / (peak * case.nodes * float(per_node)),
+            "mfu": tokens_per_s * flops / peak,
             "tokens_per_s": tokens_per_s,
-            "hours": float(held_hours(workload, as_array(case.step_s), nodes, per_node, rate, calibration)),
-            "memory_gb_per_gpu": float(case.step.held_bytes[0]) / 1e9,
-            "communication_share": float(case.step.communication[0] / case.step.total[0]),
+            "hours": float(hours),
+            "memory_gb_per_gpu": float(case.step.held_bytes) / 1e9,
+            "communication_share": float(case.step.communication / case.step.total),
             "checkpoint_share": float(blocked),
             "goodput": float(goodput),
         }
-        known = bool(case.hw.calibrated[0])
-        near = case.closeness
+        known, near = bool(hw.calibrated), case.closeness
         relative = training_relative(
             workload.model.is_moe,
             known,
@@ -225,17 +224,11 @@ def breakdown_of(case: Case) -> dict[str, float]:
         "optimizer": found.optimizer,
         "input and synchronisation": found.between,
     }
-    seconds = {name: float(part.flat[0]) for name, part in parts.items()}
-    return seconds | {"slow nodes and virtualisation": float(found.total.flat[0]) - sum(seconds.values())}
+    seconds = {name: float(part) for name, part in parts.items()}
+    return seconds | {"slow nodes and virtualisation": float(found.total) - sum(seconds.values())}
 
 
 def bottleneck_of(case: Case) -> str:
     """The part that takes most of the step."""
     parts = breakdown_of(case)
     return max(parts, key=parts.__getitem__)
-
-
-def _pick(found: Step, index: int) -> Step:
-    """One layout of a step as arrays of one."""
-    size = found.total.shape
-    return Step(*(np.broadcast_to(getattr(found, name), size)[index : index + 1] for name in Step.__slots__))

@@ -5,8 +5,8 @@ W workloads, S SKUs, N node counts, L layouts. SKUs that the physics cannot tell
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,10 +15,10 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.plan import Obstacle
 from broker.domain.sku import Sku
 from broker.domain.workload import Training
-from optimizer.performance.arrays import Array, Mask, as_array
-from optimizer.performance.hardware import GIB, Hardware, build_hardware, kind_of
+from optimizer.performance.arrays import Array, Mask, Places, as_array
+from optimizer.performance.hardware import GIB, Hardware, build_hardware, kinds_of
 from optimizer.performance.layouts import Layouts, enumerate_layouts
-from optimizer.performance.training import step
+from optimizer.performance.training import footprint, step
 from optimizer.performance.training_estimate import (
     TRAINABLE,
     Case,
@@ -26,21 +26,27 @@ from optimizer.performance.training_estimate import (
     bottleneck_of,
     held_hours,
     measurement_for,
+    run_of,
     step_tokens,
 )
 
-CELLS_AT_ONCE = 120_000
+CELLS_AT_ONCE = 24_000
 DEGREES = 7
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """Best step [S, N], its degrees [S, N, 7] (tp pp dp cp ep micro-batch recompute), and per S whether
-    some node count would fit were there a fabric."""
+    some node count would fit were there a fabric, and how many layouts were compared."""
 
     step_s: Array
     degrees: NDArray[np.int64]
     fits_joined: Mask
+    tried: NDArray[np.int64]
+
+    def copied(self) -> _Found:
+        """One whose steps and degrees can change."""
+        return replace(self, step_s=self.step_s.copy(), degrees=self.degrees.copy())
 
 
 class TrainingTable:
@@ -55,24 +61,25 @@ class TrainingTable:
     ) -> None:
         self._core, self._workloads, self._skus = core, tuple(workloads), tuple(skus)
         self.node_counts: NDArray[np.int64] = np.asarray(node_counts, dtype=np.int64)
-        kinds = list(dict.fromkeys(kind_of(sku) for sku in skus))
+        kinds, self._kind = kinds_of(skus)
         number = {kind: index for index, kind in enumerate(kinds)}
         self._known = [kind for kind in kinds if kind.gpu in core.gpus]
-        self._kind = np.asarray([number[kind_of(sku)] for sku in skus], dtype=np.intp)
         shape = (len(workloads), len(kinds), len(node_counts))
         hours, self._step_s = np.full(shape, np.inf), np.full(shape, np.inf)
         self._degrees: NDArray[np.int64] = np.ones((*shape, DEGREES), dtype=np.int64)
         self._joined: Mask = np.zeros(shape[:2], dtype=np.bool_)
         self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
+        self._tried: NDArray[np.int64] = np.zeros(shape[:2], dtype=np.int64)
         if self._known and len(node_counts):
             places = np.asarray([number[kind] for kind in self._known], dtype=np.intp)
             self._fill(places, hours)
         self.hours: Array = hours[:, self._kind, :]
         self.fits: Mask = np.isfinite(self.hours)
 
-    def _fill(self, places: NDArray[np.intp], hours: Array) -> None:
+    def _fill(self, places: Places, hours: Array) -> None:
         hw = build_hardware(self._known, self._core.gpus, self._core.calibration)
         nodes = as_array(self.node_counts)
+        searched: dict[Hashable, _Found] = {}
         for w, workload in enumerate(self._workloads):
             if workload.precision not in TRAINABLE:
                 continue
@@ -81,18 +88,27 @@ class TrainingTable:
             able = np.flatnonzero(has_format)
             if not able.size:
                 continue
+            key = _physics_of(workload)
             kinds = [self._known[k] for k in able]
-            found = search(self._core, workload, kinds, hw.take(able), nodes)
-            _shift(self._core, workload, kinds, nodes, found)
-            for index, kind in enumerate(kinds):
-                _overlay_measured(workload, kind, nodes, hw.nodes_most[able[index]], index, found)
-            where = places[able]
+            if key not in searched:
+                searched[key] = search(self._core, workload, kinds, hw.take(able), nodes)
+            found, where = searched[key], places[able]
+            if workload.measured or self._core.own is not None:
+                found = found.copied()
+                _shift(self._core, workload, kinds, nodes, found)
+                for index, kind in enumerate(kinds):
+                    _overlay_measured(workload, kind, nodes, hw.nodes_most[able[index]], index, found)
             self._step_s[w, where], self._degrees[w, where] = found.step_s, found.degrees
-            self._joined[w, where] = found.fits_joined
+            self._joined[w, where], self._tried[w, where] = found.fits_joined, found.tried
             per_node = hw.gpus_per_node[able][:, None]
             hours[w, where] = held_hours(
                 workload, found.step_s, nodes, per_node, as_array(0.0), self._core.calibration
             )
+
+    @property
+    def candidates(self) -> NDArray[np.int64]:
+        """Layouts [W, S] that were compared, over all node counts that the fabric joins."""
+        return self._tried[:, self._kind]
 
     def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> Array:
         """Held hours at spot interruptions per NODE-hour; the shape of the rates."""
@@ -104,6 +120,22 @@ class TrainingTable:
             as_array(interruptions_per_hour),
             self._core.calibration,
         )
+
+    def hours_of_offers(self, w: int, s: Places, interruptions_per_hour: Array) -> Array:
+        """Held hours [O, N] of offers [O] of SKUs ``s``, each at its own interruptions per node-hour."""
+        step_s = self._step_s[w, self._kind[s]]
+        offer, size = np.nonzero(np.isfinite(step_s))
+        per_node = as_array([sku.gpus_per_node for sku in self._skus])[s]
+        hours = np.full(step_s.shape, np.inf)
+        hours[offer, size] = held_hours(
+            self._workloads[w],
+            step_s[offer, size],
+            as_array(self.node_counts[size]),
+            per_node[offer],
+            interruptions_per_hour[offer],
+            self._core.calibration,
+        )
+        return hours
 
     def layout(self, w: int, s: int, n: int) -> Parallelism:
         """The layout of the least step time."""
@@ -140,25 +172,35 @@ class TrainingTable:
         return found
 
 
+def _physics_of(workload: Training) -> Hashable:
+    """What a step depends on: runs that differ in tokens, dates or policy share their search."""
+    sequences = float(run_of(workload).sequences)
+    return workload.model, workload.sequence_length, sequences, workload.precision
+
+
 def search(
     core: TrainingCore, workload: Training, kinds: Sequence[Sku], hw: Hardware, nodes: Array
 ) -> _Found:
-    """The best layout of each kind and node count; kinds that share a node size share their layouts."""
+    """The best layout of each kind and node count. Kinds that share a node size, and whether there is a
+    fabric, are searched together."""
     found = _Found(
         np.full((len(kinds), nodes.size), np.inf),
         np.ones((len(kinds), nodes.size, DEGREES), dtype=np.int64),
         np.zeros(len(kinds), dtype=np.bool_),
+        np.zeros(len(kinds), dtype=np.int64),
     )
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, bool], list[int]] = {}
     for index, kind in enumerate(kinds):
-        rung = int(np.log2(hw.memory_bytes[index] / GIB))
-        groups.setdefault((kind.gpus_per_node, rung), []).append(index)
-    for (per_node, rung), members in groups.items():
-        layouts = _layouts(workload, per_node, GIB * 2.0**rung, core)
+        groups.setdefault((kind.gpus_per_node, kind.fabric is None), []).append(index)
+    for (per_node, _), members in groups.items():
+        group = np.asarray(members, dtype=np.intp)
+        deepest = _deepest_pipelines(workload, per_node, hw.memory_bytes[group], core)
+        layouts = _layouts(workload, per_node, int(deepest.max()))
         chunk = max(1, CELLS_AT_ONCE // (nodes.size * layouts.tp.size))
-        for start in range(0, len(members), chunk):
-            part = np.asarray(members[start : start + chunk], dtype=np.intp)
-            _search_part(core, workload, layouts, hw.take(part), nodes, per_node, part, found)
+        for start in range(0, group.size, chunk):
+            part = slice(start, start + chunk)
+            block = _Block(layouts, deepest[part], hw.take(group[part]), nodes, per_node)
+            _search_block(core, workload, block, group[part], found)
     return found
 
 
@@ -174,38 +216,70 @@ def _shift(core: TrainingCore, workload: Training, kinds: Sequence[Sku], nodes: 
     found.step_s[s, n] *= np.exp(core.own.log_shift(workload, gpus, counts, found.degrees[s, n]))
 
 
-def _layouts(workload: Training, per_node: int, memory_bytes: float, core: TrainingCore) -> Layouts:
-    """Layouts for a node size; pipelines only as deep as weights and gradients may ask, and twice that."""
+def _deepest_pipelines(
+    workload: Training, per_node: int, memory_bytes: Array, core: TrainingCore
+) -> NDArray[np.int64]:
+    """Stages worth trying on each kind: as many as weights and gradients may ask, and twice that.
+
+    Memory is rounded down to a power of two.
+    """
+    weights = core.software.weight_grad_bytes_per_param * workload.model.total_params
+    memory = GIB * np.exp2(np.trunc(np.log2(memory_bytes / GIB)))
+    need = weights / (min(per_node, 8) * 0.5 * memory)
+    depth = np.ceil(np.log2(np.maximum(need, 1.0))) + 1.0
+    return np.left_shift(1, np.maximum(depth, 1.0).astype(np.int64))
+
+
+def _layouts(workload: Training, per_node: int, stages_most: int) -> Layouts:
+    """Layouts for a node size."""
     model = workload.model
-    weights = core.software.weight_grad_bytes_per_param * model.total_params
-    need = weights / (min(per_node, 8) * 0.5 * memory_bytes)
-    stages = 1 << max(1, int(np.ceil(np.log2(max(need, 1.0)))) + 1)
     experts = model.experts if model.is_moe else 0
-    return enumerate_layouts(per_node, model.layers, model.heads, experts, workload.sequence_length, stages)
+    return enumerate_layouts(
+        per_node, model.layers, model.heads, experts, workload.sequence_length, stages_most
+    )
 
 
-def _search_part(
-    core: TrainingCore,
-    workload: Training,
-    layouts: Layouts,
-    hw: Hardware,
-    nodes: Array,
-    per_node: int,
-    members: NDArray[np.intp],
-    found: _Found,
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Kinds [K] of one node size, node counts [N] and layouts [L] that are compared together."""
+
+    layouts: Layouts
+    stages_most: NDArray[np.int64]
+    hw: Hardware
+    nodes: Array
+    per_node: int
+
+
+def _search_block(
+    core: TrainingCore, workload: Training, block: _Block, members: Places, found: _Found
 ) -> None:
-    gpus = (nodes * per_node)[:, None]
-    each = step(core.scenario(workload, layouts, hw.across(2)), gpus)
-    possible = each.fits & each.divides
-    joined = nodes[None, :] <= hw.nodes_most[:, None]
-    times = np.where(possible & joined[:, :, None], each.total, np.inf)
-    best = np.argmin(times, axis=2)
-    found.step_s[members] = np.take_along_axis(times, best[:, :, None], axis=2)[:, :, 0]
+    """Memory first, which hardly depends on the kind; times only of layouts that fit somewhere."""
+    hw, layouts = block.hw.across(2), block.layouts
+    gpus = (block.nodes * block.per_node)[:, None]
+    held = footprint(core.scenario(workload, layouts, hw), gpus)
+    allowed = layouts.pp <= block.stages_most[:, None, None]
+    possible = np.broadcast_to(held.fits & held.divides & allowed, _shape(block))
+    joined = block.nodes[None, :] <= block.hw.nodes_most[:, None]
     found.fits_joined[members] = possible.any(axis=(1, 2))
-    found.degrees[members] = _degrees(layouts, best, gpus[:, 0])
+    found.tried[members] = allowed.sum(axis=(1, 2)) * joined.sum(axis=1)
+    possible = possible & joined[:, :, None]
+    sizes, kept = np.flatnonzero(possible.any(axis=(0, 2))), np.flatnonzero(possible.any(axis=(0, 1)))
+    if not kept.size:
+        return
+    layouts, gpus = layouts.take(kept), gpus[sizes]
+    each = step(core.scenario(workload, layouts, hw), gpus)
+    times = np.where(possible[:, sizes[:, None], kept], each.total, np.inf)
+    best = np.argmin(times, axis=2)
+    where = members[:, None], sizes
+    found.step_s[where] = np.take_along_axis(times, best[:, :, None], axis=2)[:, :, 0]
+    found.degrees[where] = _degrees(layouts, best, gpus[:, 0])
 
 
-def _degrees(layouts: Layouts, best: NDArray[np.intp], gpus: Array) -> NDArray[np.int64]:
+def _shape(block: _Block) -> tuple[int, int, int]:
+    return block.stages_most.size, block.nodes.size, block.layouts.tp.size
+
+
+def _degrees(layouts: Layouts, best: Places, gpus: Array) -> NDArray[np.int64]:
     dp = np.maximum(gpus[None, :] // layouts.ranks_per_copy[best], 1.0)
     parts = (layouts.tp, layouts.pp, None, layouts.cp, layouts.ep, layouts.micro_batch, layouts.recompute)
     columns = [dp if part is None else part[best] for part in parts]

@@ -13,10 +13,9 @@ broadcast over cases; times are seconds, rates requests/s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
+from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 
 SATURATED = 0.98
@@ -40,8 +39,8 @@ class Prompts:
 
     def joining(self, together: Array) -> Prompts:
         """The same where ``together`` prompts share a step: their tiles fill one another's."""
-        work = self.work + self.more / np.maximum(together, 1.0)
-        return replace(self, work=work, more=np.zeros_like(work))
+        work = self.work + self.more / xp.maximum(together, 1.0)
+        return Prompts(self.latency, self.latency_sd, work, self.work_cv, xp.zeros_like(work), self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Spread:
     @property
     def p50(self) -> Array:
         """Median: mean/√(1 + CV²)."""
-        return self.mean / np.sqrt(1.0 + self.cv2)
+        return self.mean / xp.sqrt(1.0 + self.cv2)
 
     def times(self, factor: Array) -> Spread:
         """The same shape, every value ``factor`` times as large."""
@@ -65,7 +64,7 @@ class Spread:
 
     def quantile(self, normal: float) -> Array:
         """Where the standard normal has ``normal``: median·exp(normal·√ln(1 + CV²))."""
-        return self.p50 * np.exp(normal * np.sqrt(np.log1p(self.cv2)))
+        return self.p50 * xp.exp(normal * xp.sqrt(xp.log1p(self.cv2)))
 
 
 def budget_load(prompts: Prompts, rate: Array, step_s: Array) -> Array:
@@ -81,13 +80,13 @@ def first_token(prompts: Prompts, rate: Array, step_s: Array, busy: Array, fixed
     more are served one by one: there the wait is M/G/1 with service w + s·n/M, between the two a mean by
     share of the budget.
     """
-    rho = np.minimum(rate * prompts.work, SATURATED)
-    load = np.minimum(budget_load(prompts, rate, step_s), SATURATED)
-    own = prompts.latency + busy * np.maximum(beside_decoding(prompts, step_s) - prompts.latency, 0.0)
+    rho = xp.minimum(rate * prompts.work, SATURATED)
+    load = xp.minimum(budget_load(prompts, rate, step_s), SATURATED)
+    own = prompts.latency + busy * xp.maximum(beside_decoding(prompts, step_s) - prompts.latency, 0.0)
     gated, gated_var = _gated_wait(prompts, rho, step_s)
     slower = (1.0 - rho) / (1.0 - load)
     single, single_var = _single_wait(prompts, load, step_s)
-    alone = np.minimum(prompts.steps, 1.0)
+    alone = xp.minimum(prompts.steps, 1.0)
     wait = busy * ((1.0 - alone) * gated * slower + alone * single)
     mean = fixed.mean + own + wait
     varies = busy * ((1.0 - alone) * gated_var * slower**2 + alone * single_var)
@@ -117,13 +116,13 @@ def _single_wait(prompts: Prompts, load: Array, step_s: Array) -> tuple[Array, A
     queue = load * service * uneven / (2.0 * (1.0 - load))
     variance = load * service**2 * uneven**3 / (3.0 * (1.0 - load)) + queue**2
     idle = (1.0 - load) * step_s
-    filled = load * prompts.work / np.maximum(prompts.steps, 1.0) / 2.0
+    filled = load * prompts.work / xp.maximum(prompts.steps, 1.0) / 2.0
     return queue + idle / 2.0 + filled, variance + idle * step_s / 12.0
 
 
 def beside_decoding(prompts: Prompts, step_s: Array) -> Array:
     """Time of the steps that carry a prompt beside decoding: its work and a decode step for each chunk."""
-    return np.maximum(prompts.steps, 1.0) * step_s + prompts.work
+    return xp.maximum(prompts.steps, 1.0) * step_s + prompts.work
 
 
 def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:
@@ -132,8 +131,8 @@ def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:
     Steps of k = min(1/steps, batch) prompts follow each other, so that on average (batch + k)/2 are done
     before a prompt's own step ends; steps after the first also decode.
     """
-    together = np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
+    together = xp.minimum(1.0 / xp.minimum(prompts.steps, 1.0), batch)
     before = (batch + together) / 2.0
     prompts = prompts.joining(together)
-    decoding = (before / together - 1.0) * np.maximum(prompts.steps, 1.0)
+    decoding = (before / together - 1.0) * xp.maximum(prompts.steps, 1.0)
     return prompts.latency + (before - 1.0) * prompts.work + decoding * step_s

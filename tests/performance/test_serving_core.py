@@ -102,8 +102,8 @@ def test_a_caller_may_give_speculation_to_the_estimate() -> None:
     hw = build_hardware([kind], load_gpus(), load_calibration())
     plain, drafted = (
         ServingCore(load_gpus(), load_calibration(), speculation=given).most(
-            work, work.precisions[0], replica, hw, [kind.gpu]
-        )[0]
+            work, work.precisions[0], replica, hw, kind.gpu
+        )
         for given in (None, speculation(2, 0.8))
     )
     assert drafted.requests_per_s[0] > plain.requests_per_s[0]

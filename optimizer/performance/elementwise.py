@@ -1,0 +1,140 @@
+"""The elementwise functions of the formulas, for arrays and for one case alike.
+
+A formula is written once. Given arrays, these functions are NumPy's; given plain numbers they stay with plain
+numbers, on which Python is about ten times as fast as NumPy: a single estimate takes less than 0.1 ms.
+``value``, ``a``, ``b``: an array or a number; ``condition``: a mask or a truth.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from optimizer.performance.arrays import Array, Mask
+
+TRUTH = (bool, np.bool_)
+
+
+def where(condition: Any, a: Any, b: Any) -> Array:
+    """``a`` where ``condition`` holds, else ``b``."""
+    one = isinstance(condition, TRUTH)
+    chosen: Array = (a if condition else b) if one else np.where(condition, a, b)
+    return chosen
+
+
+def maximum(a: Any, b: Any) -> Array:
+    """The larger of both."""
+    plain = isinstance(a, float) and isinstance(b, float)
+    larger: Array = (a if a > b else b) if plain else np.maximum(a, b)
+    return larger
+
+
+def minimum(a: Any, b: Any) -> Array:
+    """The smaller of both."""
+    plain = isinstance(a, float) and isinstance(b, float)
+    smaller: Array = (a if a < b else b) if plain else np.minimum(a, b)
+    return smaller
+
+
+def clip(value: Any, least: Any, most: Any) -> Array:
+    """``value`` between ``least`` and ``most``; ``most`` where they cross, as in NumPy."""
+    return minimum(maximum(value, least), most)
+
+
+def floor(value: Any) -> Array:
+    """Largest whole number not above ``value``."""
+    whole: Any = float(math.floor(value)) if isinstance(value, float) else np.floor(value)
+    typed: Array = whole
+    return typed
+
+
+def ceil(value: Any) -> Array:
+    """Smallest whole number not below ``value``."""
+    whole: Any = float(math.ceil(value)) if isinstance(value, float) else np.ceil(value)
+    typed: Array = whole
+    return typed
+
+
+def sqrt(value: Any) -> Array:
+    """Square root."""
+    root: Any = math.sqrt(value) if isinstance(value, float) else np.sqrt(value)
+    typed: Array = root
+    return typed
+
+
+def power(base: Any, exponent: Any) -> Array:
+    """``base`` to ``exponent``; of plain numbers possibly one unit in the last place off NumPy's."""
+    plain = isinstance(base, float) and isinstance(exponent, float)
+    raised: Array = base**exponent if plain else np.power(base, exponent)
+    return raised
+
+
+def log(value: Any) -> Array:
+    """Natural logarithm; of plain numbers possibly one unit in the last place off NumPy's."""
+    logarithm: Any = math.log(value) if isinstance(value, float) else np.log(value)
+    typed: Array = logarithm
+    return typed
+
+
+def log1p(value: Any) -> Array:
+    """``log(1 + value)``; of plain numbers possibly one unit in the last place off NumPy's."""
+    logarithm: Any = math.log1p(value) if isinstance(value, float) else np.log1p(value)
+    typed: Array = logarithm
+    return typed
+
+
+def log2(value: Any) -> Array:
+    """Logarithm to base 2; of plain numbers possibly one unit in the last place off NumPy's."""
+    logarithm: Any = math.log2(value) if isinstance(value, float) else np.log2(value)
+    typed: Array = logarithm
+    return typed
+
+
+def exp(value: Any) -> Array:
+    """Exponential, NumPy's in every digit: hours of a table and of one run must agree."""
+    raised: Any = np.exp(value)
+    plain: Any = float(raised) if isinstance(value, float) else raised
+    typed: Array = plain
+    return typed
+
+
+def expm1(value: Any) -> Array:
+    """``exp(value) − 1``, NumPy's in every digit."""
+    raised: Any = np.expm1(value)
+    plain: Any = float(raised) if isinstance(value, float) else raised
+    typed: Array = plain
+    return typed
+
+
+def isfinite(value: Any) -> Mask:
+    """Neither infinite nor nan."""
+    finite: Mask = np.isfinite(value)
+    return finite
+
+
+def any(condition: Any) -> bool:
+    """Whether it holds anywhere."""
+    return bool(condition) if isinstance(condition, TRUTH) else bool(np.any(condition))
+
+
+def all(condition: Any) -> bool:
+    """Whether it holds everywhere."""
+    return bool(condition) if isinstance(condition, TRUTH) else bool(np.all(condition))
+
+
+def zeros_like(value: Any) -> Array:
+    """Zeros of the same shape."""
+    return full_like(value, 0.0)
+
+
+def ones_like(value: Any) -> Array:
+    """Ones of the same shape."""
+    return full_like(value, 1.0)
+
+
+def full_like(value: Any, content: Any) -> Array:
+    """``content`` in the same shape."""
+    filled: Array = content if isinstance(value, float) else np.full_like(value, content)
+    return filled
