@@ -15,6 +15,7 @@ import numpy as np
 from optimizer.performance.arrays import Array, Mask
 
 TRUTH = (bool, np.bool_)
+ONE = (bool, np.bool_, float)
 
 
 def where(condition: Any, a: Any, b: Any) -> Array:
@@ -26,15 +27,17 @@ def where(condition: Any, a: Any, b: Any) -> Array:
 
 def maximum(a: Any, b: Any) -> Array:
     """The larger of both."""
-    plain = isinstance(a, float) and isinstance(b, float)
-    larger: Array = (a if a > b else b) if plain else np.maximum(a, b)
+    if isinstance(a, float) and isinstance(b, float):
+        return a if a > b else b  # type: ignore[return-value]
+    larger: Array = np.maximum(a, b)
     return larger
 
 
 def minimum(a: Any, b: Any) -> Array:
     """The smaller of both."""
-    plain = isinstance(a, float) and isinstance(b, float)
-    smaller: Array = (a if a < b else b) if plain else np.minimum(a, b)
+    if isinstance(a, float) and isinstance(b, float):
+        return a if a < b else b  # type: ignore[return-value]
+    smaller: Array = np.minimum(a, b)
     return smaller
 
 
@@ -115,8 +118,8 @@ def isfinite(value: Any) -> Mask:
 
 
 def any(condition: Any) -> bool:
-    """Whether it holds anywhere."""
-    return bool(condition) if isinstance(condition, TRUTH) else bool(np.any(condition))
+    """Whether it holds, or is other than 0, anywhere."""
+    return bool(condition) if isinstance(condition, ONE) else bool(np.any(condition))
 
 
 def all(condition: Any) -> bool:

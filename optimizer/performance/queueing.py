@@ -155,21 +155,21 @@ def load_at(
     return Load(
         batch=batch,
         requests_per_s=rate,
-        itl=Spread(itl, itl_cv2(served, batch, itl, known)),
+        itl=Spread(itl, itl_cv2(served, batch, itl, known, prompts.work)),
         ttft=first,
         prefill_load=rho,
         step=step,
     )
 
 
-def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals) -> Array:
+def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals, work: Array) -> Array:
     """Squared CV over requests of their mean time between tokens, under Poisson arrivals.
 
     - Prompts that a request meets are Poisson: variance ρ·w·(1 + c²)·itl/output; short answers average less.
     - Sequences in flight vary: with e = (itl − itl₁)/itl, what of the time grows with them, their variance is
       B/(1 − e) (a birth and death process linearised at its mean); ⅔ of it stays over a request's life.
     """
-    work, uneven = known.joining(batch).work, 1.0 + known.prompts.work_cv**2
+    uneven = 1.0 + known.prompts.work_cv**2
     rho = xp.minimum(batch * work / (known.output_tokens * itl), SATURATED)
     met = rho * work * uneven * (1.0 + known.output_cv**2) / (known.output_tokens * itl)
     grows = xp.clip((itl - known.alone_s) / itl, 0.0, SATURATED)
@@ -238,17 +238,22 @@ def most_under(
     low = xp.full_like(batch_most, LEAST_BATCH)
     high = xp.maximum(batch_most * load_most, LEAST_BATCH)
 
-    def at(batch: Array) -> Load:
-        return load_at(served, lengths, batch, harness_s, known)
+    asked = xp.isfinite(objective.ttft_p95_s)
+    latest: list[tuple[Load, Array]] = []
 
-    def excess(load: Load) -> Array:
+    def excess(batch: Array) -> Array:
+        load = load_at(served, lengths, batch, harness_s, known)
         latency = xp.maximum(load.ttft_p95_s / objective.ttft_p95_s, load.itl_p95_s / objective.itl_p95_s)
         busy = load.prefill_load / served.calibration.queueing.prefill_load_most
-        worst = xp.maximum(latency, xp.where(xp.isfinite(objective.ttft_p95_s), busy, 0.0))
-        return xp.log(xp.maximum(worst, TINY))
+        over = xp.log(xp.maximum(xp.maximum(latency, xp.where(asked, busy, 0.0)), TINY))
+        latest[:] = [(load, over)]
+        return over
 
-    load = at(crossing(lambda batch: excess(at(batch)), low, high))
-    return load, (excess(load) <= HELD) & (batch_most >= 1.0)
+    found = crossing(excess, low, high)
+    if latest[0][0].batch is not found:
+        excess(found)
+    load, over = latest[0]
+    return load, (over <= HELD) & (batch_most >= 1.0)
 
 
 def harness(served: ServedModel) -> Array:

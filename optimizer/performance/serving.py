@@ -201,38 +201,59 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
     all-reduces. Pipelined replicas pass pp batches in turn, so that a sequence meets the whole model at
     batch/pp. Drafted tokens of a sequence read its cache once.
     """
-    shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
+    rates, replica = served.rates, served.replica
     here = xp.maximum(batch / replica.pp, 1.0)
     mine = xp.maximum(here / replica.dp, 1.0)
     weights = _weight_read_s(served, here * queries)
-    cached = seen_context(shapes, context) * cache_bytes_per_token(served) * replica.pp
-    cache = mine * cached / (hw.hbm_bytes_per_s * rates.hbm_share_kv)
-    tokens, keys = here * queries / replica.dp, mine * queries * seen_context(shapes, context)
-    compute = _decode_products_s(served, tokens, keys)
+    seen = mine * seen_context(served.shapes, context)
+    cache = seen * _cached_token_read_s(served)
+    compute = _decode_products_s(served, here * queries / replica.dp, seen * queries)
     start, moved = _reduce_s(served, mine * queries)
-    overhead = launch_s(served) + (replica.pp - 1.0) * rates.pipeline_hop_s
-    slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
+    overhead = _step_overhead_s(served)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
     host = rates.sequence_s * here * served.engine.overhead
     busy = smooth_max(busy, host, rates.host_norm)
-    return DecodeStep(
-        (busy + start + moved + overhead) * slow, weights, cache, compute, start + moved, overhead
-    )
+    total = (busy + start + moved + overhead) * slowdown(served)
+    return DecodeStep(total, weights, cache, compute, start + moved, overhead)
+
+
+@once
+def slowdown(served: ServedModel) -> Array:
+    """Factor of the vendor's software and of virtualisation on every time."""
+    return served.hw.serving_slowdown * (1.0 + served.hw.vm_slowdown)
+
+
+@once
+def _step_overhead_s(served: ServedModel) -> Array:
+    return launch_s(served) + (served.replica.pp - 1.0) * served.rates.pipeline_hop_s
+
+
+@once
+def _cached_token_read_s(served: ServedModel) -> Array:
+    """Time of reading one cached token in all layers."""
+    rate = served.hw.hbm_bytes_per_s * served.rates.hbm_share_kv
+    return cache_bytes_per_token(served) * served.replica.pp / rate
 
 
 def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array:
     """Products of a step of ``tokens`` tokens a rank that see ``keys`` cached tokens in all."""
-    shapes, rates = served.shapes, served.rates
     tokens = xp.maximum(tokens, 1.0 / served.replica.dp)
-    head = 2.0 * shapes.head_params * filling_tokens(served, tokens) / product_rate(served)
-    attention = (
-        4.0
-        * keys
-        * shapes.decode_width
-        * shapes.layers
-        / (wide_best(served.hw) * rates.decode_attention_share)
-    )
-    return (_layer_products_s(served, tokens, tokens) + head + attention) / served.replica.tp
+    filled = filling_tokens(served, tokens)
+    others = _head_token_s(served) * filled + _decode_attention_s(served) * keys
+    return (_layer_products_s(served, tokens, tokens, filled) + others) / served.replica.tp
+
+
+@once
+def _head_token_s(served: ServedModel) -> Array:
+    return 2.0 * served.shapes.head_params / product_rate(served)
+
+
+@once
+def _decode_attention_s(served: ServedModel) -> Array:
+    """Time of one query that meets one cached token, in all layers."""
+    shapes = served.shapes
+    rate = wide_best(served.hw) * served.rates.decode_attention_share
+    return 4.0 * shapes.decode_width * shapes.layers / rate
 
 
 @once
@@ -241,23 +262,31 @@ def product_rate(served: ServedModel) -> Array:
     return served.product_best * served.rates.product_share * _quantised(served)
 
 
-def _layer_products_s(served: ServedModel, tokens: Array, together: Array) -> Array:
-    """Products of ``tokens`` tokens in all layers, as one GPU would do them; ``together`` share a step.
+def _layer_products_s(served: ServedModel, tokens: Array, together: Array, filled: Array) -> Array:
+    """Products of ``tokens`` tokens in all layers, as one GPU would do them; ``together`` share a step and
+    take as long as ``filled`` (``filling_tokens``).
 
     Dense weights meet all tokens of a step, an expert its own: n·k of them over the experts touched.
     """
-    shapes, replica = served.shapes, served.replica
-    dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
-    unfilled = filling_tokens(served, together) / together
-    scale = 2.0 * tokens * shapes.layers / product_rate(served)
+    shapes = served.shapes
+    dense, experts = _layer_token_s(served)
     if not xp.any(shapes.experts):
-        return dense * unfilled * scale
-    gathered = together * replica.dp
+        return dense * (filled / together) * tokens
+    gathered = together * served.replica.dp
     touched = experts_touched(shapes, gathered) / xp.maximum(shapes.active_experts, 1.0)
+    unfilled = filling_tokens(served, gathered, xp.maximum(touched, 1.0)) / gathered
+    return (dense * (filled / together) + experts * unfilled) * tokens
+
+
+@once
+def _layer_token_s(served: ServedModel) -> tuple[Array, Array]:
+    """Dense and expert products of one token of many in all layers, on one GPU."""
+    shapes, replica = served.shapes, served.replica
+    scale = 2.0 * shapes.layers / product_rate(served)
+    dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
     split = replica.tp / xp.minimum(replica.ep, replica.tp)
     experts = shapes.expert_layer_params * _narrow(served, shapes.expert_ffn / split)
-    unfilled_experts = filling_tokens(served, gathered, xp.maximum(touched, 1.0)) / gathered
-    return (dense * unfilled + experts * unfilled_experts / served.rates.moe_share) * scale
+    return dense * scale, experts / served.rates.moe_share * scale
 
 
 def _narrow(served: ServedModel, width: Array) -> Array:
@@ -268,11 +297,17 @@ def _narrow(served: ServedModel, width: Array) -> Array:
 def filling_tokens(served: ServedModel, tokens: Array, groups: Array | float = 1.0) -> Array:
     """Tokens whose products take as long as those of ``tokens`` that leave tiles empty: √(n·(n + half)).
 
-    ``half`` grows with the unit's balance of FLOPs over bytes/s, here over that of an H100 in BF16, and
-    with the ``groups`` that the tokens are spread over.
+    ``half`` grows with the ``groups`` that the tokens are spread over.
     """
+    return xp.sqrt(tokens * (tokens + _tokens_half(served) * groups))
+
+
+@once
+def _tokens_half(served: ServedModel) -> Array:
+    """Tokens at which half of a unit is filled; it grows with the unit's balance of FLOPs over bytes/s, here
+    over that of an H100 in BF16."""
     balance = served.product_peak / served.hw.hbm_bytes_per_s / REFERENCE_BALANCE
-    return xp.sqrt(tokens * (tokens + served.rates.tokens_half * balance * groups))
+    return served.rates.tokens_half * balance
 
 
 @once
@@ -289,19 +324,18 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
 
     What it takes from decoding is counted in full steps: prompts share them.
     """
-    shapes, rates, replica, hw = served.shapes, served.rates, served.replica, served.hw
+    shapes, rates, replica = served.shapes, served.rates, served.replica
     seen = seen_context(shapes, input_tokens)
     quadratic = 2.0 * input_tokens * seen * shapes.attention_width * shapes.layers
-    rest = 2.0 * shapes.head_params / product_rate(served) + quadratic / (
-        wide_best(served.hw) * rates.product_share
-    )
+    rest = _head_token_s(served) + quadratic / (wide_best(served.hw) * rates.product_share)
     factor = served.engine.prefill / replica.tp
     full = xp.maximum(input_tokens, rates.prefill_tokens_most)
-    compute = (_layer_products_s(served, input_tokens, input_tokens) + rest) * factor
-    packed = (_layer_products_s(served, input_tokens, full) + rest) * factor
+    alone, beside = filling_tokens(served, input_tokens), filling_tokens(served, full)
+    compute = (_layer_products_s(served, input_tokens, input_tokens, alone) + rest) * factor
+    packed = (_layer_products_s(served, input_tokens, full, beside) + rest) * factor
     read = _weight_read_s(served, input_tokens)
     start, moved = _reduce_s(served, input_tokens)
-    slow = hw.serving_slowdown * (1.0 + hw.vm_slowdown)
+    slow = slowdown(served)
     latency = (smooth_max(compute, read, rates.roofline_norm) + start + moved + launch_s(served)) * slow
     return Prefill(latency=latency, work=(packed + moved) * slow / (replica.pp * replica.dp))
 
@@ -316,28 +350,40 @@ def experts_touched(shapes: Shapes, tokens: Array) -> Array:
 
 
 def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
+    dense, experts = _whole_read_s(served)
+    if not xp.any(served.shapes.experts):
+        return dense + xp.zeros_like(tokens)
+    return dense + experts * experts_touched(served.shapes, tokens)
+
+
+@once
+def _whole_read_s(served: ServedModel) -> tuple[Array, Array]:
+    """Time of reading the dense weights on each GPU, and one routed expert of every layer."""
+    shapes, replica, form = served.shapes, served.replica, served.number_format
     dense, experts = weight_bytes(served)
-    lookup = served.shapes.embedding_params - served.shapes.head_params
-    read = (dense - lookup * served.rates.embedding_bytes) / served.replica.tp
-    touched = experts_touched(served.shapes, tokens) / xp.maximum(served.shapes.experts, 1.0)
-    table, form = served.rates.read_share, served.number_format
-    read = read / table[form.dense]
-    read = read + experts * touched / (served.replica.tp * served.replica.dp * table[form.experts])
-    return read / (served.hw.hbm_bytes_per_s * served.rates.hbm_share_weights)
+    lookup = (shapes.embedding_params - shapes.head_params) * served.rates.embedding_bytes
+    table, rate = served.rates.read_share, served.hw.hbm_bytes_per_s * served.rates.hbm_share_weights
+    one = experts / xp.maximum(shapes.experts, 1.0) / (replica.tp * replica.dp * table[form.experts])
+    return (dense - lookup) / replica.tp / table[form.dense] / rate, one / rate
 
 
 def _reduce_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
     """Starts and bytes of two all-reduces a layer of tokens·h·2 bytes over tp ranks, and the bytes of
     dispatch and combine between dp ranks: 4·h for each other rank that has an expert of a token."""
+    start, moved = _reduce_token_s(served)
+    return start, moved * tokens
+
+
+@once
+def _reduce_token_s(served: ServedModel) -> tuple[Array, Array]:
     tp, dp, hw, shapes = served.replica.tp, served.replica.dp, served.hw, served.shapes
     rate = hw.link_raw_bytes_per_s * served.rates.reduce_share
-    moved = 2.0 * (tp - 1.0) / tp * 2.0 * tokens * shapes.hidden / rate
     times = 2.0 * shapes.layers
-    start, moved = times * hw.reduce_start_s * xp.log2(tp) + xp.zeros_like(moved), times * moved
+    moved = times * (2.0 * (tp - 1.0) / tp * 2.0) * shapes.hidden / rate
     if xp.any(dp > 1.0):
         others = (dp - 1.0) * (1.0 - xp.power(1.0 - 1.0 / dp, shapes.active_experts))
-        moved = moved + shapes.moe_layers * 4.0 * tokens * shapes.hidden * others / rate
-    return start, moved
+        moved = moved + shapes.moe_layers * 4.0 * shapes.hidden * others / rate
+    return times * hw.reduce_start_s * xp.log2(tp), moved
 
 
 def wide_best(hw: Hardware) -> Array:

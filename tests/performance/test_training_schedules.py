@@ -54,7 +54,7 @@ def layout(**parts: float) -> Row:
 
 
 def taken(found: Step) -> float:
-    return float(found.total.flat[0])
+    return float(np.ravel(found.total)[0])
 
 
 def test_hybrid_sharding_beats_full_sharding_on_a_thin_fabric() -> None:
