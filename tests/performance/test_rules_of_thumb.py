@@ -128,10 +128,11 @@ def test_a100_to_h100_about_doubles_training() -> None:
 
 
 def test_a100_in_16_bit_to_h100_in_8_bit_triples_training() -> None:
+    """And more between stacks of 2022 and 2024: 4.3x for 175B [Korthikanti, DGX Cloud]."""
     works = [training("Llama-3.1-8B", precision=precision) for precision in BOTH]
     hours = estimator().training(works, [sku(A100), sku(H100)], [4, 16]).hours
     ratio = hours[0, 0] / hours[1, 1]
-    assert ((ratio > 2.5) & (ratio < 3.7)).all()
+    assert ((ratio > 2.5) & (ratio < 4.0)).all()
 
 
 @pytest.mark.parametrize(
