@@ -24,11 +24,24 @@ SHORT = {
     "time to first token": "TTFT",
     "output tokens/s": "tokens/s",
 }
+SHORT_REGIMES = {
+    "closed_loop": "closed",
+    "offline_burst": "burst",
+    "offline_max": "offline",
+    "open_loop_slo": "objective",
+    "open_loop": "open",
+    "percentile ratio": "tail",
+    "single_stream_ttft": "one, first",
+    "single_stream": "one",
+    "static_batch": "static",
+}
 LEGEND = (
     "Absolute errors in percent; ✓ or ✗ beside a figure: its target met or missed.",
     "fitted: all rows fitted; source, model, GPU: predicted without the row's own.",
     "floor: what two measurements of the same differ by. in 80 %: rows inside the",
     "80 % interval. ITL: time per output token; TTFT: time to first token.",
+    "closed C≤8: closed loops of up to 8 requests; objective: rates at an objective;",
+    "one: one request at a time.",
 )
 HELD_OUT_WORDS = {"fitted": "nothing", "gpu": "GPU"}
 HELD_OUT_COLUMNS = ("fitted", "by_source", "by_model", "by_gpu")
@@ -88,8 +101,8 @@ def _held_out_row(line: HeldOutLine) -> tuple[str, ...]:
     )
     limits = "/".join(f"{line.targets[name]:g}" for name in HELD_OUT_COLUMNS if name in line.targets)
     return (
-        line.regime.removeprefix(f"{TRAINING.lower()} ").removeprefix(f"{COLLECTIVES.lower()} "),
-        _short(line.metric),
+        short_regime(line.regime),
+        short_metric(line.metric),
         str(line.rows),
         *marked,
         _floor(line.noise_floor_percent),
@@ -104,8 +117,8 @@ def source_table(lines: Iterable[ErrorLine]) -> PlainTable:
     rows = tuple(
         (
             line.source,
-            line.regime,
-            _short(line.metric),
+            short_regime(line.regime),
+            short_metric(line.metric),
             str(line.rows),
             _figure(line.median_percent),
             _figure(line.mean_percent),
@@ -126,7 +139,16 @@ def _grid_notes(grid: GridReport) -> Iterator[str]:
     )
 
 
-def _short(metric: str) -> str:
+def short_regime(regime: str) -> str:
+    """A regime's name for a narrow column; the section stands above it."""
+    name = regime.removeprefix(f"{TRAINING.lower()} ").removeprefix(f"{COLLECTIVES.lower()} ")
+    kind, _, rest = name.partition(" C")
+    short = SHORT_REGIMES.get(name) or SHORT_REGIMES.get(kind)
+    return name if short is None else f"{short} C{rest}" if rest else short
+
+
+def short_metric(metric: str) -> str:
+    """A metric's name for a narrow column."""
     for name, short in SHORT.items():
         metric = metric.replace(name, short)
     return metric

@@ -8,7 +8,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from api.cli.accuracy_tables import short_metric, short_regime
 from api.cli.figures import percent
+from api.cli.plain_table import PlainTable, text_lines
 from optimizer.performance.hybrid import HybridLine
 from optimizer.performance.own_rows import OwnReport, Reach
 
@@ -35,19 +37,20 @@ def print_hybrid(console: Console, lines: Sequence[HybridLine]) -> None:
     """Held-out medians with measured rows nearby, by regime; nothing without lines."""
     if not lines:
         return
-    title = "With measured rows nearby, without the row's configuration, its (model, GPU), or other sources"
-    console.print(f"\n{title}", style="bold")
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    for name in ("regime", "metric"):
-        table.add_column(name, overflow="fold")
-    for name in ("rows", "model", "configuration", "pair", "own source", "in interval", "width"):
-        table.add_column(name, justify="right")
-    for line in lines:
-        errors = (line.model_percent, line.group_percent, line.pair_percent, line.own_percent)
-        cells = (f"{error:.1f} %" for error in errors)
-        shares = percent(line.coverage), percent(line.narrower)
-        table.add_row(line.regime, line.metric, str(line.rows), *cells, *shares)
-    console.print(table)
+    console.print("\nWith measured rows nearby", style="bold")
+    console.print("rows of other configurations; of other (model, GPU) pairs; of the same source alone.")
+    console.print("in 80 %: rows inside the shrunk interval; width: what is left of the interval.")
+    rows = tuple(_hybrid_row(line) for line in lines)
+    headers = ("regime", "metric", "rows", "model", "config", "pair", "own", "in 80 %", "width")
+    for text in text_lines(PlainTable(headers, rows, 2), console.width):
+        console.print(text, markup=False, highlight=False)
+
+
+def _hybrid_row(line: HybridLine) -> tuple[str, ...]:
+    errors = (line.model_percent, line.group_percent, line.pair_percent, line.own_percent)
+    shares = (f"{100 * share:.0f}" for share in (line.coverage, line.narrower))
+    names = short_regime(line.regime), short_metric(line.metric)
+    return *names, str(line.rows), *(f"{error:.1f}" for error in errors), *shares
 
 
 def _reach_text(reach: Reach) -> str:

@@ -35,7 +35,7 @@ def printed(report: Report, width: int) -> list[str]:
 def test_no_line_is_wider_than_the_terminal(report: Report, width: int) -> None:
     lines = printed(report, width)
     assert max(map(len, lines)) <= width
-    (itl,) = [line for line in lines if line.startswith("closed_loop C≤8 ") and " ITL " in line]
+    (itl,) = [line for line in lines if line.startswith("closed C≤8 ") and " ITL " in line]
     assert itl.endswith("10/15/18")
 
 

@@ -73,7 +73,7 @@ def test_ranks_of_the_grid_held_out() -> None:
     assert np.mean(ranks >= 0.9) >= 0.4
     steady = [not _stalled(row, p.values.get("pred_step_time_s")) for row, p in zip(rows, found, strict=True)]
     kept = [(row, p) for row, p, keep in zip(rows, found, steady, strict=True) if keep]
-    assert 0.1 < 1 - np.mean(steady) < 0.3
+    assert 0.05 < 1 - np.mean(steady) < 0.3
     calm = as_array(cell_correlations([row for row, _ in kept], [p for _, p in kept]))
     assert np.median(calm) >= 0.95
     assert np.mean(calm >= 0.9) >= 0.75
