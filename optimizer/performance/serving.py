@@ -19,7 +19,7 @@ from optimizer.performance.shapes import Shapes, seen_context
 from optimizer.performance.speculation import Speculation
 
 T = TypeVar("T")
-REFERENCE_BALANCE = 989e12 / 3.35e12
+REFERENCE_BALANCE = 794.5e12 / 3.35e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +91,6 @@ class ServedModel:
     def rates(self) -> ServingRates:
         """The serving constants."""
         return self.calibration.serving
-
-    @cached_property
-    def product_peak(self) -> Array:
-        """Dense rate of the products' format, FLOP/s; formats without units of their own widen to 16 bit."""
-        wide = xp.maximum(self.hw.peak["bf16"], self.hw.peak["fp16"])
-        if self.number_format.products in {"bf16", "fp16"}:
-            return wide
-        own = self.hw.peak[self.number_format.products]
-        return xp.where(own > 0, own, wide)
 
     @cached_property
     def product_best(self) -> Array:
@@ -304,9 +295,9 @@ def filling_tokens(served: ServedModel, tokens: Array, groups: Array | float = 1
 
 @once
 def _tokens_half(served: ServedModel) -> Array:
-    """Tokens at which half of a unit is filled; it grows with the unit's balance of FLOPs over bytes/s, here
-    over that of an H100 in BF16."""
-    balance = served.product_peak / served.hw.hbm_bytes_per_s / REFERENCE_BALANCE
+    """Tokens that leave half of a unit empty; they grow with its balance of FLOPs (the best measured) over
+    bytes/s, here over that of an H100 in BF16."""
+    balance = served.product_best / served.hw.hbm_bytes_per_s / REFERENCE_BALANCE
     return served.rates.tokens_half * balance
 
 
