@@ -185,7 +185,9 @@ def test_functions_of_two_plain_numbers_are_those_of_arrays(name: str) -> None:
             assert isinstance(function(number(a), number(b)), float)
 
 
-@pytest.mark.parametrize("name", ["floor", "ceil", "sqrt", "exp", "expm1", "log", "log2", "zeros_like"])
+@pytest.mark.parametrize(
+    "name", ["floor", "ceil", "sqrt", "exp", "expm1", "log", "log1p", "log2", "zeros_like"]
+)
 def test_functions_of_a_plain_number_are_those_of_arrays(name: str) -> None:
     function: Callable[[Any], Any] = getattr(elementwise, name)
     for value in NUMBERS[1:6]:
