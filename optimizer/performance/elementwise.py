@@ -28,17 +28,21 @@ def where(condition: Any, a: Any, b: Any) -> Array:
 def maximum(a: Any, b: Any) -> Array:
     """The larger of both."""
     if isinstance(a, float) and isinstance(b, float):
-        return a if a > b else b  # type: ignore[return-value]
-    larger: Array = np.maximum(a, b)
-    return larger
+        larger: Any = a if a > b else b
+    else:
+        larger = np.maximum(a, b)
+    typed: Array = larger
+    return typed
 
 
 def minimum(a: Any, b: Any) -> Array:
     """The smaller of both."""
     if isinstance(a, float) and isinstance(b, float):
-        return a if a < b else b  # type: ignore[return-value]
-    smaller: Array = np.minimum(a, b)
-    return smaller
+        smaller: Any = a if a < b else b
+    else:
+        smaller = np.minimum(a, b)
+    typed: Array = smaller
+    return typed
 
 
 def clip(value: Any, least: Any, most: Any) -> Array:

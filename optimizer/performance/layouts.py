@@ -73,22 +73,13 @@ def stack_layouts(rows: Iterable[Row]) -> Layouts:
     return Layouts(*(table[:, column].copy() for column in range(8)))
 
 
-def layouts_of(parallelism: Parallelism) -> Layouts:
-    """Every way to run a given layout: what its words leave open is how states are sharded."""
-    return stack_layouts(_ways(parallelism))
-
-
 @lru_cache(maxsize=4096)
 def ways_of(parallelism: Parallelism) -> tuple[Layouts, ...]:
-    """The same as ``layouts_of``, one by one in plain numbers."""
-    return tuple(Layouts(*map(number, row)) for row in _ways(parallelism))
-
-
-def _ways(parallelism: Parallelism) -> list[Row]:
+    """Every way to run a given layout, in plain numbers: its words leave open how states are sharded."""
     p = parallelism
     recompute = float(RECOMPUTE.index(p.recompute))
-    shardings = SHARDINGS[:1] if p.pp > 1 else SHARDINGS
-    return [(p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, sharding, 0.0) for sharding in shardings]
+    rows = [(p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, sharding, 0.0) for sharding in SHARDINGS]
+    return tuple(Layouts(*map(number, row)) for row in (rows[:1] if p.pp > 1 else rows))
 
 
 @lru_cache(maxsize=256)

@@ -6,11 +6,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from broker.catalogue import load_gpus, load_models
+from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
 from broker.domain.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
+from optimizer.performance.arrays import stacked
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
+from optimizer.performance.layouts import Layouts, ways_of
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "performance"
 EARLIEST, DEADLINE = datetime(2026, 11, 24, tzinfo=UTC), datetime(2026, 12, 20, tzinfo=UTC)
@@ -21,6 +26,12 @@ ETHERNET = Fabric(FabricKind.ETHERNET, 100, 512)
 @cache
 def estimator() -> Estimator:
     return Estimator(load_gpus(), load_calibration())
+
+
+def layouts_of(parallelism: Parallelism) -> Layouts:
+    """Every way to run a given layout, as arrays."""
+    ways = ways_of(parallelism)
+    return stacked(ways, np.arange(len(ways)))
 
 
 def rows_of(name: str) -> list[dict[str, str]]:

@@ -14,12 +14,12 @@ from broker.domain.workload import Measurement, Precision
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import enumerate_layouts, layouts_of
+from optimizer.performance.layouts import enumerate_layouts
 from optimizer.performance.rows import predict_rows
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training import step
-from tests.performance.builders import ETHERNET, estimator, rows_of, sku, training
+from tests.performance.builders import ETHERNET, estimator, layouts_of, rows_of, sku, training
 
 Errors = NDArray[np.float64]
 METRICS = {

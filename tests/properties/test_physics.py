@@ -18,13 +18,12 @@ from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import layouts_of
 from optimizer.performance.memory import state_bytes
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, decode_step
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training import step
-from tests.performance.builders import INFINIBAND, estimator, serving, sku, training
+from tests.performance.builders import INFINIBAND, estimator, layouts_of, serving, sku, training
 
 FEW = settings(max_examples=15, derandomize=True, deadline=None)
 GPUS = st.sampled_from(["H100-SXM-80GB", "A100-SXM-80GB", "L40S", "MI300X-192GB", "B200-SXM-180GB"])
