@@ -128,8 +128,27 @@ def test_the_plan_itself_is_accepted(plan: Plan) -> None:
 def test_every_single_damage_is_rejected(plan: Plan) -> None:
     cases = list(damaged(plan))
     accepted = [case for case in cases if not check_plan(case, REQUEST, OFFERS, ESTIMATOR)]
+    accepted = [
+        case for case in accepted if replace(case, spend=plan.spend) != plan or paid(case) != paid(plan)
+    ]
     assert len(cases) > 300
     assert "\n".join(_difference(plan, case) for case in accepted) == ""
+
+
+def paid(plan: Plan) -> list[tuple[object, ...]]:
+    """Spend lines by what they pay for: a time moved over hours in which nothing is held damages nothing."""
+    lines: list[tuple[object, ...]] = []
+    for line in plan.spend:
+        window, key = Window(line.start, line.end), (line.workload, line.provider, line.tier)
+        parts = [
+            (segment.nodes, segment.window.intersection(window))
+            for p in plan.placements
+            if (p.workload, p.provider, p.tier) == key
+            for segment in p.segments
+        ]
+        held = sum((nodes * part.duration for nodes, part in parts if part), timedelta())
+        lines.append((*key, line.usd, held))
+    return lines
 
 
 def _difference(left: Any, right: Any, path: str = "plan") -> str:
