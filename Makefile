@@ -54,6 +54,7 @@ format: $(DEV_STAMP)
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.polling
 	$(BIN)/python -m tests.bench.performance
 
 errors: $(STAMP)

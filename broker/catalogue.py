@@ -227,12 +227,22 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ListPrice:
+    """A published price of one GPU and hour, for a provider whose API gives none."""
+
+    usd_per_gpu_hour: Decimal
+    on: date
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderFacts:
     """``config/providers/<provider>.toml``.
 
     ``silicon``: the provider's GPU words → canonical names. ``nodes``: facts by the provider's SKU
     name. ``countries``: region (or its prefix) → ISO country. ``compliance``: tags that hold for all.
     ``search``: what to ask of a provider that only answers searches; its adapter says what the keys mean.
+    ``prices``: published prices by what is sold and how, for a provider whose API gives none.
     """
 
     silicon: Mapping[str, str]
@@ -240,6 +250,7 @@ class ProviderFacts:
     countries: Mapping[str, str]
     compliance: frozenset[str] = field(default_factory=frozenset)
     search: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    prices: Mapping[str, Mapping[str, ListPrice]] = field(default_factory=dict, hash=False)
 
     def country_of(self, region: str) -> str | None:
         """Country of ``region`` by exact name, else by the longest known prefix."""
@@ -259,6 +270,16 @@ def load_provider_facts(provider: str) -> ProviderFacts:
         countries=MappingProxyType(data.get("countries", {})),
         compliance=frozenset(data.get("compliance", [])),
         search=MappingProxyType(data.get("search", {})),
+        prices=MappingProxyType({name: _prices(rows) for name, rows in data.get("prices", {}).items()}),
+    )
+
+
+def _prices(rows: Mapping[str, Any]) -> Mapping[str, ListPrice]:
+    return MappingProxyType(
+        {
+            how: ListPrice(Decimal(row["usd_per_gpu_hour"]), row["on"], row["source"])
+            for how, row in rows.items()
+        }
     )
 
 

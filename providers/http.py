@@ -5,6 +5,8 @@ Repeatable calls are tried again with backoff and end in ``ProviderUnavailable``
 most once: when it may have reached the provider and the answer was lost, the call ends in
 ``OutcomeUnknown``; when it surely did not (no connection), in ``ProviderUnavailable``.
 
+After too many failed calls in a row nothing is sent for a while. Bodies are bounded unpacked, and in time.
+
 What an error answer means is each adapter's own knowledge: its ``Classify`` function reads status and
 body. Known secrets are struck out of error bodies before anything reads them.
 """
@@ -15,9 +17,9 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Any, Protocol, TypeVar
@@ -38,7 +40,8 @@ from broker.domain.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from providers.pacing import Breaker, Pace
+from providers import body as bodies
+from providers.pacing import Breaker, Pace, retry_after_s
 from providers.payload import decode_json, decode_model
 
 log = structlog.get_logger(__name__)
@@ -115,7 +118,7 @@ class Reply:
     @property
     def retry_after_s(self) -> float | None:
         """The wait that the provider asks for, in seconds from now."""
-        return _retry_after_s(self.headers.get("retry-after", ""), self.headers.get("date", ""))
+        return retry_after_s(self.headers.get("retry-after", ""), self.headers.get("date", ""))
 
     def json(self) -> Any:
         """The body as JSON with exact decimals; raises what ``unreadable`` gives."""
@@ -142,16 +145,6 @@ class Reply:
         """The error for an answer that makes no sense: after an order nobody knows what happened."""
         kind = PayloadUnreadable if self.repeatable else OutcomeUnknown
         return kind(self.provider, message, request_id=self.request_id)
-
-
-def _retry_after_s(value: str, date: str) -> float | None:
-    """``Retry-After`` in its two forms; the HTTP date is taken against the answer's own ``Date``."""
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(value))
-    with contextlib.suppress(ValueError, TypeError):
-        wait = parsedate_to_datetime(value) - parsedate_to_datetime(date)
-        return max(0.0, wait.total_seconds())
-    return None
 
 
 Classify = Callable[[Reply], ProviderError]
@@ -215,25 +208,24 @@ class ProviderHttp:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._policy = policy or HttpPolicy()
         self._provider, self._base_url, self._classify = provider, base_url.rstrip("/"), classify
         self._secrets = {secret for secret in secrets if secret}
-        self._sleep, self._monotonic, self._jitter = sleep, monotonic, jitter
+        self._sleep, self._monotonic, self._jitter, self._wall = sleep, monotonic, jitter, wall
         self._slots = asyncio.Semaphore(self._policy.concurrency)
         self._pace = {operation: Pace(self._policy.interval_s.get(operation, 0)) for operation in Operation}
         self._any_pace = Pace(self._policy.any_interval_s)
-        self._breakers = {operation: self._new_breaker() for operation in Operation}
+        failures, open_s = self._policy.breaker_failures, self._policy.breaker_open_s
+        self._breakers = {operation: Breaker(failures, open_s) for operation in Operation}
         self._client = httpx.AsyncClient(
-            headers=dict(headers or {}),
+            headers={"Accept-Encoding": bodies.ENCODINGS, **(headers or {})},
             timeout=httpx.Timeout(self._policy.read_s, connect=self._policy.connect_s),
             trust_env=not is_loopback(base_url),
             follow_redirects=False,
         )
         self.last_request_id: str | None = None
-
-    def _new_breaker(self) -> Breaker:
-        return Breaker(self._policy.breaker_failures, self._policy.breaker_open_s)
 
     async def aclose(self) -> None:
         """Closes the connections."""
@@ -263,21 +255,12 @@ class ProviderHttp:
         from 300 on, and of every fault of the transport.
         """
         safe = method in {"GET", "HEAD"} if repeatable is None else repeatable
-        url = path if path.startswith(("http://", "https://")) else f"{self._base_url}{path}"
         built = self._client.build_request(
-            method, url, params=params, json=json, content=content, headers=dict(headers or {})
+            method, self._url(path), params=params, json=json, content=content, headers=dict(headers or {})
         )
         limits = (max_bytes or self._policy.max_bytes, total_s or self._policy.total_s)
-        breaker = self._breakers[operation]
-        if breaker.refuses(self._monotonic()):
-            raise ProviderUnavailable(self._provider, "too many failed calls in a row, the next one waits")
-        try:
-            reply = await self._with_retries(built, operation, safe, limits)
-        except ProviderError as error:
-            breaker.note(isinstance(error, ProviderUnavailable | OutcomeUnknown), self._monotonic())
-            raise
-        breaker.note(False, self._monotonic())
-        return reply
+        with self._breaker(operation):
+            return await self._with_retries(built, operation, safe, limits)
 
     def error(self, reply: Reply) -> ProviderError:
         """The typed error of an answer, also of one that hides it behind a status of 200."""
@@ -288,6 +271,9 @@ class ProviderHttp:
         error.request_id = error.request_id or reply.request_id
         return error
 
+    def _url(self, path: str) -> str:
+        return path if path.startswith(("http://", "https://")) else f"{self._base_url}{path}"
+
     async def read_lines(
         self,
         path: str,
@@ -296,25 +282,40 @@ class ProviderHttp:
         params: Mapping[str, Any] | None = None,
         max_bytes: int | None = None,
         total_s: float | None = None,
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str, None]:
         """The lines of a large text file as they come, for files that should not lie in memory whole."""
-        url = path if path.startswith(("http://", "https://")) else f"{self._base_url}{path}"
-        left = max_bytes or self._policy.max_bytes
+        most = max_bytes or self._policy.max_bytes
+        with self._breaker(operation):
+            await self._keep_pace(operation)
+            try:
+                async with (
+                    self._slots,
+                    asyncio.timeout(total_s or self._policy.total_s),
+                    self._client.stream("GET", self._url(path), params=params) as response,
+                ):
+                    if response.status_code >= 300:
+                        raise self.error(await self._reply(response, operation, True, self._policy.max_bytes))
+                    async for line in bodies.lines(_body_of(response), most):
+                        yield line
+            except bodies.BodyRefused as error:
+                raise PayloadUnreadable(self._provider, str(error)) from None
+            except (httpx.HTTPError, TimeoutError) as error:
+                raise self._fault(error, repeatable=True) from None
+
+    @contextlib.contextmanager
+    def _breaker(self, operation: Operation) -> Iterator[None]:
+        """Counts how the call within ends; after too many failures refuses it without sending anything."""
+        breaker = self._breakers[operation]
+        if wait_s := breaker.wait_s(self._monotonic()):
+            until = self._wall() + timedelta(seconds=wait_s)
+            words = f"too many failed calls in a row, nothing is sent until {until:%Y-%m-%d %H:%M:%S} UTC"
+            raise ProviderUnavailable(self._provider, words, until=until)
         try:
-            async with (
-                self._slots,
-                asyncio.timeout(total_s or self._policy.total_s),
-                self._client.stream("GET", url, params=params) as response,
-            ):
-                if response.status_code >= 300:
-                    raise self.error(await self._reply(response, operation, True, left))
-                async for line in response.aiter_lines():
-                    left -= len(line)
-                    if left < 0:
-                        raise PayloadUnreadable(self._provider, "the answer is larger than allowed")
-                    yield line
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise self._fault(error, repeatable=True) from None
+            yield
+        except ProviderError as error:
+            breaker.note(isinstance(error, ProviderUnavailable | OutcomeUnknown), self._monotonic())
+            raise
+        breaker.note(False, self._monotonic())
 
     async def _with_retries(
         self, request: httpx.Request, operation: Operation, safe: bool, limits: tuple[int, float]
@@ -371,12 +372,10 @@ class ProviderHttp:
             body=b"",
             repeatable=safe,
         )
-        body = bytearray()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > max_bytes:
-                raise reply.unreadable(f"the answer is larger than {max_bytes} bytes")
-        return replace(reply, body=bytes(body))
+        try:
+            return replace(reply, body=await bodies.whole(_body_of(response), max_bytes))
+        except bodies.BodyRefused as error:
+            raise reply.unreadable(str(error)) from None
 
     def _fault(self, error: Exception, *, repeatable: bool) -> ProviderError:
         kind = type(error).__name__
@@ -386,12 +385,15 @@ class ProviderHttp:
 
     def _wait_s(self, error: ProviderError, attempt: int) -> float:
         """The provider's own wish, else exponential backoff with up to half as much again in jitter."""
-        wish = error.retry_after_s if isinstance(error, RateLimited) else None
-        if wish is not None:
-            return wish
+        if isinstance(error, RateLimited) and error.retry_after_s is not None:
+            return error.retry_after_s
         return self._policy.backoff_s * float(2 ** (attempt - 1)) * (1 + 0.5 * self._jitter())
 
     def _redacted(self, body: bytes) -> bytes:
         for secret in self._secrets:
             body = body.replace(secret.encode(), b"***")
         return body
+
+
+def _body_of(response: httpx.Response) -> AsyncIterator[bytes]:
+    return bodies.unpacked(response.aiter_raw(), response.headers.get("content-encoding", ""))

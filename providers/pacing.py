@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from email.utils import parsedate_to_datetime
+
+
+def retry_after_s(value: str, date: str) -> float | None:
+    """``Retry-After`` in its two forms; the HTTP date is taken against the answer's own ``Date``."""
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(value))
+    with contextlib.suppress(ValueError, TypeError):
+        wait = parsedate_to_datetime(value) - parsedate_to_datetime(date)
+        return max(0.0, wait.total_seconds())
+    return None
+
 
 class Pace:
     """Start times at least an interval apart."""
@@ -23,14 +36,15 @@ class Breaker:
         self._failed = 0
         self._opened_at: float | None = None
 
-    def refuses(self, now: float) -> bool:
-        """Whether a call should not be sent at ``now``; a call let through holds the next ones back."""
+    def wait_s(self, now: float) -> float:
+        """How long nothing may be sent; at zero a call is let through, and holds the next ones back."""
         if self._opened_at is None:
-            return False
-        if now - self._opened_at < self._open_s:
-            return True
+            return 0.0
+        left = self._opened_at + self._open_s - now
+        if left > 0:
+            return left
         self._opened_at = now
-        return False
+        return 0.0
 
     def note(self, failed: bool, now: float) -> None:
         """Counts the outcome of a call."""

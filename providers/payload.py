@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from datetime import date
 from decimal import Decimal
@@ -24,6 +25,7 @@ Model = TypeVar("Model", bound=BaseModel)
 MOST_USD_PER_HOUR = Decimal(100_000)
 LEAST_USD_PER_HOUR = Decimal("0.000001")
 GB_PER_GIB = 2**30 / 1e9
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 MEMORY_TOLERANCE = 0.12
 """Share by which a payload may differ from a card's nominal memory (Verda prints 268 for B300's 288)."""
 
@@ -53,10 +55,20 @@ def _exact(text: str) -> Decimal:
     return number
 
 
+def _written(value: Any) -> Any:
+    """``value`` with every half of a surrogate pair replaced: such text can be neither stored nor shown."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_written(each) for each in value]
+    return {_written(k): _written(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
 def decode_json(provider: str, raw: bytes) -> Any:
     """JSON with exact decimals; PayloadUnreadable for anything else, NaN included."""
     try:
-        return json.loads(raw, parse_float=_exact, parse_constant=_no_constant)
+        value = json.loads(raw, parse_float=_exact, parse_constant=_no_constant)
+        return _written(value) if _SURROGATE.search(raw) or b"\0" in raw[:4] else value
     except (ValueError, RecursionError, ArithmeticError) as error:
         raise PayloadUnreadable(provider, f"not JSON: {_short(str(error))}") from None
 
@@ -102,7 +114,7 @@ def _short(text: str) -> str:
 def collect(
     rows: Iterable[tuple[str, Any]], build: Callable[[Any], Iterable[Offer | RejectedRow]]
 ) -> OfferBatch:
-    """Builds every (name, row); what fails, and what repeats an offer id, is rejected by name."""
+    """Builds every (name, row); what fails, and what has no id of its own, is rejected by name."""
     offers: dict[str, Offer] = {}
     rejected: list[RejectedRow] = []
     for name, row in rows:
@@ -117,6 +129,8 @@ def collect(
         for item in built:
             if isinstance(item, RejectedRow):
                 rejected.append(item)
+            elif " " in item.offer_id or not item.offer_id.isprintable():
+                rejected.append(RejectedRow(_short(name), "a name with spaces or control signs"))
             elif item.offer_id in offers:
                 rejected.append(RejectedRow(_short(name), f"second row of offer {item.offer_id}"))
             else:

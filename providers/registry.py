@@ -6,7 +6,33 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from broker.domain.errors import NotFound
-from providers import aws, lambda_cloud, runpod, sfcompute, vast, verda
+from providers import (
+    aws,
+    azure,
+    crusoe,
+    cudo,
+    digitalocean,
+    gcp,
+    gpuhunt,
+    hotaisle,
+    hyperstack,
+    lambda_cloud,
+    latitude,
+    mithril,
+    oci,
+    ovh,
+    prime_intellect,
+    runpod,
+    scaleway,
+    sfcompute,
+    shadeform,
+    skypilot,
+    tensordock,
+    together,
+    vast,
+    verda,
+    vultr,
+)
 from providers.http import HttpFactory, ProviderHttp
 from providers.spec import Feed, ProviderAdapter, ProviderSettings, ProviderSpec, settings_from_environment
 
@@ -19,7 +45,26 @@ SPECS: Mapping[str, ProviderSpec] = MappingProxyType(
             vast.SPEC,
             verda.SPEC,
             aws.SPEC,
+            azure.SPEC,
+            gcp.SPEC,
             sfcompute.SPEC,
+            shadeform.SPEC,
+            oci.SPEC,
+            latitude.SPEC,
+            vultr.SPEC,
+            prime_intellect.SPEC,
+            mithril.SPEC,
+            digitalocean.SPEC,
+            hotaisle.SPEC,
+            skypilot.SPEC,
+            gpuhunt.SPEC,
+            hyperstack.SPEC,
+            together.SPEC,
+            cudo.SPEC,
+            scaleway.SPEC,
+            crusoe.SPEC,
+            tensordock.SPEC,
+            ovh.SPEC,
         )
     }
 )

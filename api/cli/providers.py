@@ -13,19 +13,55 @@ from rich.table import Table
 
 from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, read_bytes, stdout
+from api.cli.plain_table import PlainTable, markdown_lines
 from api.schemas.provider import batch_to_document
 from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
 from providers.registry import SPECS, configured, find_spec
+from providers.spec import Capability
 
 app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
 
 
+PROPERTIES: tuple[tuple[str, Capability], ...] = (
+    ("stock", Capability.AVAILABILITY),
+    ("spot", Capability.SPOT),
+    ("windows", Capability.WINDOWS),
+    ("reserve", Capability.RESERVE),
+    ("release", Capability.RELEASE),
+    ("many nodes", Capability.MULTI_NODE),
+)
+
+
+def capability_table() -> str:
+    """Providers × properties as Markdown, from the specs."""
+    headers = ("provider", "key", *(name for name, _ in PROPERTIES), "open feed", "repeats are safe by")
+    rows = tuple(
+        (
+            spec.title,
+            f"`{name}`",
+            *("✓" if capability in spec.capabilities else "" for _, capability in PROPERTIES),
+            "✓" if spec.keyless else "",
+            spec.idempotency.value if spec.idempotency is not None else "",
+        )
+        for name, spec in sorted(SPECS.items())
+    )
+    return "\n".join(markdown_lines(PlainTable(headers, rows, len(headers)))) + "\n"
+
+
 @app.command("list")
-def list_providers(as_json: Json = False) -> None:
+def list_providers(
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table of the README: what each adapter can do.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """List every provider: what its adapter can do, and whether this environment configures it.
 
     Example: broker providers list
     """
+    if as_markdown:
+        stdout().file.write(capability_table())
+        return
     found = configured(os.environ, load_settings().sandbox_url)
     rows = [
         {

@@ -129,11 +129,13 @@ async def market_page(
     offers = await product.offers.find_offers()
     wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
     found = views.matching_offers(offers, wanted)
+    feeds = await product.offers.find_feeds()
     return show(
         request,
         "market.html",
         "Market",
-        feeds=await product.offers.find_feeds(),
+        feeds=feeds,
+        rejected=[await product.offers.find_rejected(feed.provider) for feed in feeds if feed.rejected],
         quarantine=await product.offers.find_quarantine(),
         offers=found[:SHOWN_OFFERS],
         count=len(found),

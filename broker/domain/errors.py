@@ -31,6 +31,7 @@ BrokerError
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 class BrokerError(Exception):
@@ -138,9 +139,18 @@ class ProviderError(BrokerError):
 
 
 class ProviderUnavailable(ProviderError):
-    """Timeout, refused or reset connection, 5xx, or an open breaker, on a call without effect."""
+    """Timeout, refused or reset connection, 5xx, or an open breaker, on a call without effect.
+
+    ``until``: before then an open breaker sends nothing; None where only the provider knows.
+    """
 
     retryable = True
+
+    def __init__(
+        self, provider: str, message: str, *, until: datetime | None = None, request_id: str | None = None
+    ) -> None:
+        self.until = until
+        super().__init__(provider, message, request_id=request_id)
 
 
 class RateLimited(ProviderError):

@@ -12,7 +12,7 @@ until it changes, is confirmed by time, or somebody releases it:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -131,11 +131,13 @@ def gate_batch(batch: OfferBatch, rules: GateRules, before: Before, now: datetim
     usable: dict[str, Offer] = {}
     waiting: dict[str, Quarantined] = {}
     rejected = list(batch.rejected)
+    taken: set[str] = set()
     for offer in batch.offers:
-        reason = _refused(offer, usable.keys() | waiting.keys())
+        reason = _refused(offer, taken)
         if reason is not None:
             rejected.append(RejectedRow(offer.offer_id, reason))
             continue
+        taken.add(offer.offer_id)
         entry = _examined(offer, rules, before, now)
         if entry is None or entry.released_at is not None:
             usable[offer.offer_id] = offer
@@ -144,7 +146,7 @@ def gate_batch(batch: OfferBatch, rules: GateRules, before: Before, now: datetim
     return Gated(OfferBatch(tuple(usable.values()), tuple(rejected)), tuple(waiting.values()))
 
 
-def _refused(offer: Offer, taken: Iterable[str]) -> str | None:
+def _refused(offer: Offer, taken: Container[str]) -> str | None:
     price = offer.price_usd_per_node_hour
     if not price.is_finite() or price <= 0:
         return f"price {price} USD per node-hour is not above zero"

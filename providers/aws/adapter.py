@@ -7,6 +7,7 @@ not, its instances are launched into it), one spot instance for ``spot``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -94,8 +95,9 @@ class AwsAdapter:
             max_bytes=MOST_PRICE_LIST_BYTES,
             total_s=PRICE_LIST_SECONDS,
         )
-        async for line in lines:
-            reader.feed(line)
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                reader.feed(line)
         batch = reader.batch(observed_at)
         self._price_lists[region] = (observed_at, batch)
         return batch

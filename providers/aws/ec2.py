@@ -24,7 +24,7 @@ from providers.http import Operation, ProviderHttp, Reply, classify_by_status
 
 REAL_ROOT = "https://amazonaws.com"
 """Stands for all of AWS's hosts; any other base URL takes the place of every one of them."""
-_MOST_PAGES = 1000
+_MOST_PAGES = 100
 
 _CREDENTIALS = frozenset(
     {

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -19,17 +21,36 @@ import structlog
 
 from broker.domain.errors import Conflict
 from providers.sandbox.aws_ec2 import AwsEc2
+from providers.sandbox.azure import Azure
 from providers.sandbox.clock import SandboxClock
 from providers.sandbox.control import Control
+from providers.sandbox.crusoe import Crusoe
+from providers.sandbox.cudo import Cudo
+from providers.sandbox.digitalocean import DigitalOcean
 from providers.sandbox.faults import Fault, FaultKind, Faults
+from providers.sandbox.gcp import GoogleCloud
+from providers.sandbox.gpuhunt import GpuHunt
+from providers.sandbox.hotaisle import HotAisle
+from providers.sandbox.hyperstack import Hyperstack
 from providers.sandbox.lambda_cloud import LambdaCloud
+from providers.sandbox.latitude import Latitude
 from providers.sandbox.ledger import Ledger
 from providers.sandbox.market import Market
+from providers.sandbox.mithril import Mithril
+from providers.sandbox.oci import Oci
+from providers.sandbox.ovh import Ovh
+from providers.sandbox.prime_intellect import PrimeIntellect
 from providers.sandbox.runpod import RunPod
+from providers.sandbox.scaleway import Scaleway
 from providers.sandbox.sfcompute import SFCompute
+from providers.sandbox.shadeform import Shadeform
+from providers.sandbox.skypilot import SkyPilot
 from providers.sandbox.store import Store
+from providers.sandbox.tensordock import TensorDock
+from providers.sandbox.together import Together
 from providers.sandbox.vast import Vast
 from providers.sandbox.verda import Verda
+from providers.sandbox.vultr import Vultr
 from providers.sandbox.wire import (
     MAXIMUM_BODY_BYTES,
     Call,
@@ -46,7 +67,33 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PROTOCOLS: tuple[type[ProviderWire], ...] = (LambdaCloud, RunPod, Vast, Verda, AwsEc2, SFCompute)
+PROTOCOLS: tuple[type[ProviderWire], ...] = (
+    LambdaCloud,
+    RunPod,
+    Vast,
+    Verda,
+    AwsEc2,
+    Azure,
+    GoogleCloud,
+    SFCompute,
+    Shadeform,
+    Oci,
+    Vultr,
+    Latitude,
+    PrimeIntellect,
+    Mithril,
+    DigitalOcean,
+    SkyPilot,
+    GpuHunt,
+    HotAisle,
+    Hyperstack,
+    Together,
+    Scaleway,
+    Cudo,
+    Crusoe,
+    TensorDock,
+    Ovh,
+)
 RESET_EXTENSION = "sandbox.reset"
 """Scope extension under which a server gives a function that breaks the connection."""
 
@@ -131,7 +178,8 @@ class Sandbox:
         if reply is None:
             await _break(scope)
         else:
-            await _send(reply, send)
+            date = format_datetime(self.world.clock.now(), usegmt=True)
+            await _send(reply.with_headers({"date": date}), send)
 
     async def _provider_reply(self, protocol: ProviderWire, call: Call, receive: Receive) -> Reply | None:
         """The reply with any fault applied; None: the connection ends without an answer."""
@@ -176,16 +224,19 @@ class Sandbox:
 
 
 def _losing_capacity(call: Call) -> Call:
-    return Call(call.method, call.path, call.query, call.headers, call.body, call.parts, loses_capacity=True)
+    return replace(call, loses_capacity=True)
 
 
 def _call(scope: Scope, body: bytes) -> tuple[str, Call]:
     """The provider's name and the call, from an ASGI scope."""
     _, _, rest = scope["path"].partition("/")
     name, slash, tail = rest.partition("/")
-    query = parse_qsl(scope.get("query_string", b"").decode(), keep_blank_values=True)
+    query_string = scope.get("query_string", b"").decode()
+    query = parse_qsl(query_string, keep_blank_values=True)
     headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
-    return name, Call(scope["method"], slash + tail, dict(query), headers, body)
+    path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
+    target = f"{path}?{query_string}" if query_string else path
+    return name, Call(scope["method"], slash + tail, dict(query), headers, body, target=target)
 
 
 async def _read_body(receive: Receive) -> bytes:

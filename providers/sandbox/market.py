@@ -198,10 +198,13 @@ class Market:
     def find(self, provider: str, sku: str, region: str | None, tier: str | None) -> tuple[list[Cell], int]:
         """Cells that a control request means, and how many of their units make one of ``sku``.
 
-        Where GPUs are priced one by one, ``8x NAME`` and ``NAME x8`` mean eight of them.
+        Where GPUs are priced one by one, ``8x NAME`` and ``NAME x8`` mean eight of them, and the name of
+        a machine means all its GPUs.
         """
         cells = self.cells(provider)
         found, units = [cell for cell in cells if cell.is_called(sku)], 1
+        if found and all(cell.unit == "gpu" and cell.sku.casefold() == sku.casefold() for cell in found):
+            units = found[0].gpus
         counted = _COUNTED.fullmatch(sku)
         if not found and counted:
             units = int(counted["before"] or counted["after"])

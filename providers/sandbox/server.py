@@ -45,8 +45,15 @@ def _reset(transport: asyncio.Transport) -> None:
 
 
 def _config(app: Any) -> uvicorn.Config:
+    """The application writes the ``Date`` of its answers itself: the market's time."""
     return uvicorn.Config(
-        app, http=ResettableProtocol, ws="none", access_log=False, log_level="warning", timeout_keep_alive=30
+        app,
+        http=ResettableProtocol,
+        ws="none",
+        access_log=False,
+        log_level="warning",
+        timeout_keep_alive=30,
+        date_header=False,
     )
 
 

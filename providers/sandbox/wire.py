@@ -60,7 +60,8 @@ class World:
 class Call:
     """One request. ``path`` is the part after ``/{provider}``; header names are lower case.
 
-    ``loses_capacity``: a fault makes this create fail afterwards.
+    ``loses_capacity``: a fault makes this create fail afterwards. ``target``: path and query as they
+    came over the wire, which is what a signature covers.
     """
 
     method: str
@@ -70,6 +71,7 @@ class Call:
     body: bytes
     parts: Mapping[str, str] = field(default_factory=dict)
     loses_capacity: bool = False
+    target: str = ""
 
     def json(self) -> Any:
         """The body as JSON; ValueError when it is not."""

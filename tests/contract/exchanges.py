@@ -11,11 +11,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 import respx
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from broker.domain.offer import Offer
 from broker.domain.reservation import Lease, LeaseState, Order
@@ -56,12 +59,23 @@ def build(spec: ProviderSpec, keyless: bool = False) -> Feed:
     settings = ProviderSettings(
         provider=spec.name,
         base_url=BASE_URL,
-        credentials={} if keyless else dict.fromkeys(spec.credentials, Secret(SECRET)),
+        credentials={} if keyless else {name: Secret(_credential(name)) for name in spec.credentials},
         options=spec.options,
         min_interval_s=0.0,
         keyless=keyless,
     )
     return spec.build(settings, one_attempt)
+
+
+def _credential(name: str) -> str:
+    """The test's secret, or a key of the test's own where a signing key in PEM form is asked for."""
+    return private_key_pem() if name == "private_key" else SECRET
+
+
+@cache
+def private_key_pem() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def one_attempt(provider: str, base_url: str, classify: Any, policy: HttpPolicy, **more: Any) -> ProviderHttp:

@@ -16,6 +16,7 @@ from broker.domain import errors
 from broker.domain.offer import Offer, OfferBatch, Tier
 from providers.registry import SPECS
 from providers.spec import METHOD_OF, Capability, ProviderAdapter, ProviderSpec
+from tests.contract.damage import damages
 from tests.contract.exchanges import (
     FIXTURES,
     OBSERVED_AT,
@@ -207,37 +208,6 @@ def _expect_sent(router: respx.MockRouter, exchange: Mapping[str, Any]) -> None:
         ]
 
 
-_JUNK = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(10**30), 10**30),
-    st.floats(),
-    st.text(max_size=8),
-    st.just([]),
-    st.just({}),
-    st.just(["x"]),
-    st.just({"x": 1}),
-)
-
-
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    children: list[tuple[Any, Any]] = []
-    if isinstance(value, dict):
-        children = list(value.items())
-    elif isinstance(value, list):
-        children = list(enumerate(value))
-    return [path, *(place for key, child in children for place in _places(child, (*path, key)))]
-
-
-def _damaged(value: Any, place: tuple[Any, ...], junk: Any) -> Any:
-    if not place:
-        return junk
-    key, rest = place[0], place[1:]
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[key] = _damaged(copy[key], rest, junk)
-    return copy
-
-
 @pytest.mark.parametrize("name", NAMES)
 @settings(
     max_examples=60,
@@ -250,7 +220,7 @@ def test_a_damaged_payload_gives_rejected_rows_or_payload_unreadable(name: str, 
     files = payloads(name)
     index = data.draw(st.integers(0, len(files) - 1))
     file_name, body = files[index]
-    files[index] = (file_name, data.draw(_damages(body)))
+    files[index] = (file_name, data.draw(damages(body)))
     batch = _parse_or_none(SPECS[name], files)
     if batch is not None:
         assert all(offer.price_usd_per_node_hour > 0 for offer in batch.offers)
@@ -262,19 +232,3 @@ def _parse_or_none(spec: ProviderSpec, files: list[tuple[str, bytes]]) -> OfferB
         return spec.parse(files, OBSERVED_AT)
     except errors.PayloadUnreadable:
         return None
-
-
-def _damages(body: bytes) -> st.SearchStrategy[bytes]:
-    cut = st.integers(0, len(body)).map(lambda end: body[:end])
-    flipped = st.tuples(st.integers(0, max(0, len(body) - 1)), st.integers(0, 255)).map(
-        lambda pair: body[: pair[0]] + bytes([pair[1]]) + body[pair[0] + 1 :]
-    )
-    try:
-        decoded = json.loads(body)
-    except ValueError:
-        return cut | flipped
-    places = _places(decoded)
-    rebuilt = st.tuples(st.integers(0, len(places) - 1), _JUNK).map(
-        lambda pair: json.dumps(_damaged(decoded, places[pair[0]], pair[1])).encode()
-    )
-    return rebuilt | cut | flipped

@@ -23,7 +23,7 @@ from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.sandbox.server import start_in_background
 from providers.spec import Capability, ProviderAdapter
 
-OF_THEIR_OWN = {"aws", "sfcompute"}
+OF_THEIR_OWN = {"aws", "sfcompute", "mithril"}
 NAMES = tuple(
     name
     for name, spec in SPECS.items()

@@ -146,6 +146,20 @@ async def test_pages_are_followed_and_calls_bounded(router: respx.MockRouter) ->
     assert any("too many calls" in row.reason for row in batch.rejected)
 
 
+async def test_pages_without_end_are_given_up(router: respx.MockRouter) -> None:
+    calls = 0
+
+    def page(params: dict[str, str]) -> httpx.Response:
+        nonlocal calls
+        calls += 1
+        return xml(params["Action"], f"<spotPriceHistorySet/><nextToken>{calls}</nextToken>")
+
+    answer_with(router, page)
+    with pytest.raises(PayloadUnreadable, match="does not end"):
+        await build(regions="us-east-1").list_offers(AT)
+    assert calls == 100
+
+
 async def test_pages_in_a_circle_end(router: respx.MockRouter) -> None:
     answer_with(
         router,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -24,6 +25,7 @@ from broker.domain.errors import (
     RateLimited,
 )
 from providers.http import HttpPolicy, Operation, ProviderHttp, Reply, classify_by_status, is_loopback
+from providers.pacing import Breaker
 
 BASE = "http://provider.test"
 
@@ -65,6 +67,7 @@ async def make(time: Time) -> AsyncIterator[Make]:
             sleep=time.sleep,
             monotonic=time.monotonic,
             jitter=lambda: 0.0,
+            wall=lambda: datetime(2026, 11, 21, 12, tzinfo=UTC),
         )
         made.append(client)
         return client
@@ -239,6 +242,52 @@ async def test_the_breaker_opens_for_one_operation_and_lets_one_call_try(make: M
     await read(client)
     await read(client)
     assert offers.call_count == 5
+
+
+@respx.mock
+async def test_an_open_breaker_says_until_when(make: Make, time: Time) -> None:
+    route = respx.get(f"{BASE}/offers").mock(side_effect=httpx.ConnectError("x"))
+    client = make(HttpPolicy(attempts=1, breaker_failures=2, breaker_open_s=20.0))
+    for _ in range(2):
+        with pytest.raises(ProviderUnavailable, match="no answer"):
+            await read(client)
+    time.now_s += 5
+    for call in (read(client), anext(client.read_lines("/offers"))):
+        with pytest.raises(ProviderUnavailable, match=r"until 2026-11-21 12:00:15 UTC") as caught:
+            await call
+        assert caught.value.until == datetime(2026, 11, 21, 12, 0, 15, tzinfo=UTC)
+    assert route.call_count == 2
+
+
+@respx.mock
+async def test_a_try_that_fails_keeps_the_breaker_open(make: Make, time: Time) -> None:
+    route = respx.get(f"{BASE}/offers").mock(return_value=httpx.Response(500))
+    client = make(HttpPolicy(attempts=1, breaker_failures=2, breaker_open_s=20.0))
+    for seconds, sent in ((0, 1), (0, 2), (19, 2), (1, 3), (19, 3), (1, 4)):
+        time.now_s += seconds
+        with pytest.raises(ProviderUnavailable):
+            await read(client)
+        assert route.call_count == sent
+
+
+def test_while_one_call_tries_the_others_wait() -> None:
+    breaker = Breaker(failures=1, open_s=20)
+    breaker.note(True, now=0)
+    assert [breaker.wait_s(now) for now in (5, 20, 20, 21)] == [15, 0, 20, 19]
+    breaker.note(False, now=22)
+    assert breaker.wait_s(22) == breaker.wait_s(23) == 0
+
+
+@respx.mock
+async def test_lines_count_for_the_breaker_and_keep_the_pace(make: Make, time: Time) -> None:
+    respx.get(f"{BASE}/prices").mock(return_value=httpx.Response(500))
+    client = make(HttpPolicy(attempts=1, breaker_failures=2, any_interval_s=3.0))
+    for _ in range(2):
+        with pytest.raises(ProviderUnavailable, match="HTTP 500"):
+            await anext(client.read_lines("/prices"))
+    with pytest.raises(ProviderUnavailable, match="until"):
+        await read(client)
+    assert time.slept_s == [3.0]
 
 
 @respx.mock

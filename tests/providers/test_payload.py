@@ -10,7 +10,7 @@ import pytest
 
 from broker.catalogue import ProviderFacts
 from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import NativePrice, Offer, RejectedRow, Tier
+from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.sku import Sku
 from providers.payload import (
     RowRejected,
@@ -127,3 +127,14 @@ def test_names_become_parts_of_ids() -> None:
 
 def test_gibibytes_are_not_gigabytes() -> None:
     assert (gb_of_gib(1800), gb_of_gib(None)) == (1932.7, None)
+
+
+def test_half_a_sign_is_replaced_and_a_whole_one_kept() -> None:
+    raw = b'{"a\\udc00": ["\\ud83d\\ude00", "\\ud800", 1.10, {"x": "\xed\xa0\x80"}]}'
+    assert decode_json("somebody", raw) == {"a?": ["😀", "?", Decimal("1.10"), {"x": "?"}]}
+
+
+@pytest.mark.parametrize("name", ["somebody/a b", "somebody/a\x00", "somebody/a\n", "somebody/\u2028"])
+def test_an_id_that_cannot_be_written_down_is_rejected(name: str) -> None:
+    batch = collect([("row", None)], lambda _: (offer(name),))
+    assert batch == OfferBatch((), (RejectedRow("row", "a name with spaces or control signs"),))

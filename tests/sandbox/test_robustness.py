@@ -23,6 +23,10 @@ PATHS = [
     ("POST", "/verda/v1/instances"),
     ("PUT", "/verda/v1/instances"),
     ("POST", "/sfcompute/v0/orders"),
+    ("POST", "/vultr/v2/instances"),
+    ("POST", "/vultr/v2/bare-metals"),
+    ("POST", "/digitalocean/v2/droplets"),
+    ("POST", "/scaleway/instance/v1/zones/fr-par-2/servers"),
     ("POST", "/_sandbox/faults"),
     ("POST", "/_sandbox/market"),
     ("POST", "/_sandbox/clock"),
@@ -32,6 +36,7 @@ _WORDS = (
     " gpuTypeId podCount dataCenterIds type order limit allocated_storage num_gpus price disk label"
     " grant_type instance_type hostname description location_code id action side quantity start_at"
     " end_at flags contract_id colocate_with provider sku stock price_factor"
+    " plan os_id region size names commercial_type"
 )
 WORDS = _WORDS.split(" ")
 VALUES = st.recursive(
@@ -68,7 +73,7 @@ PARAMETERS = st.dictionaries(
 
 
 async def send(app: Sandbox, requests: list[dict[str, Any]]) -> list[int]:
-    headers = {"Authorization": "Bearer k"}
+    headers = {"Authorization": "Bearer k", "X-Auth-Token": "k"}
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://sandbox", headers=headers) as client:
         found = []

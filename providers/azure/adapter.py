@@ -1,0 +1,264 @@
+"""The Azure adapter: prices that need no key; reservations and scale sets that are made, found and deleted.
+
+``reserve`` makes what the offer's ``hold`` says, always named by the tag: a capacity reservation in a group
+of its own (a group takes one reservation of a size), or a scale set whose VMs share one placement group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker.domain.errors import (
+    CredentialsRejected,
+    LeaseNotFound,
+    OrderRejected,
+    OutcomeUnknown,
+    PayloadUnreadable,
+    ProviderError,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch, RejectedRow
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.azure import leases, scale_sets, sizes, windows
+from providers.azure.arm import MOST_PAGES, Arm, query_of
+from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
+from providers.azure.prices import Hold, join_pages, parse_page
+from providers.azure.windows import PROVIDER
+from providers.http import Operation, ProviderHttp
+
+PRICES_PATH = "/api/retail/prices"
+PRICES_FILTER = (
+    "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and contains(armSkuName, 'Standard_N')"
+)
+"""All sizes with accelerators begin with N; a Boolean ``not`` is refused by the API, so the rest is read."""
+LONGEST_TAG = 60
+_GROUP_TYPES = {Hold.TARGETED: "Targeted", Hold.BLOCK: "Block", Hold.FUTURE: "Targeted"}
+
+
+@dataclass(frozen=True, slots=True)
+class AzureOptions:
+    """``regions``: those whose prices are read; none means all. ``machine``: what a scale set boots.
+
+    ``sizes_max_age``: how long the sizes of a subscription in a region are taken as current.
+    """
+
+    prices_url: str
+    currency: str
+    regions: tuple[str, ...]
+    machine: scale_sets.Machine
+    sizes_max_age: timedelta
+    keyless: bool = False
+
+
+class Azure:
+    """One subscription's resource group."""
+
+    provider = PROVIDER
+    idempotency = Idempotency.TOKEN
+
+    def __init__(self, http: ProviderHttp, arm: Arm, options: AzureOptions) -> None:
+        self._http, self._arm, self._options = http, arm, options
+        self._known_sizes: dict[str, tuple[datetime, sizes.Sizes]] = {}
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Prices of every size with accelerators, and the windows that are sold of it."""
+        regions = self._options.regions or (None,)
+        found = [await self._prices(region, observed_at) for region in regions]
+        prices = join_pages([batch for pages in found for batch in pages])
+        return prices if self._options.keyless else await self._checked(prices, observed_at)
+
+    async def _checked(self, prices: OfferBatch, observed_at: datetime) -> OfferBatch:
+        """``prices`` without what the subscription cannot have; all of them where it may not be asked."""
+        await self._arm.sign_in()
+        regions = sorted({offer.region for offer in prices.offers})
+        try:
+            found = await asyncio.gather(*(self._sizes(region, observed_at) for region in regions))
+        except CredentialsRejected as error:
+            unseen = RejectedRow("sizes of the subscription", f"not checked: {error}")
+            return OfferBatch(prices.offers, (*prices.rejected, unseen))
+        return sizes.checked(prices, dict(zip(regions, found, strict=True)), observed_at)
+
+    async def _sizes(self, region: str, observed_at: datetime) -> sizes.Sizes:
+        known = self._known_sizes.get(region)
+        if known is not None and observed_at - known[0] < self._options.sizes_max_age:
+            return known[1]
+        query = sizes.query_of_region(region)
+        listed = self._arm.rows(self._arm.sizes_path, query, Operation.OFFERS)
+        found = sizes.read_sizes([row async for row, _ in listed], region)
+        self._known_sizes[region] = (observed_at, found)
+        return found
+
+    async def _prices(self, region: str | None, observed_at: datetime) -> list[OfferBatch]:
+        wanted = f"{PRICES_FILTER} and armRegionName eq '{region}'" if region else PRICES_FILTER
+        currency = self._options.currency.upper()
+        asked = {"currencyCode": f"'{currency}'"} if currency != "USD" else {}
+        params = {**asked, "$filter": wanted}
+        links: set[str] = set()
+        batches: list[OfferBatch] = []
+        while len(links) < MOST_PAGES:
+            url = f"{self._options.prices_url}{PRICES_PATH}"
+            reply = await self._http.request("GET", url, operation=Operation.OFFERS, params=params)
+            page = parse_page(reply.body, observed_at)
+            batches.append(page.batch)
+            if page.next_link is None:
+                return batches
+            if page.next_link in links:
+                raise PayloadUnreadable(PROVIDER, "a price list whose pages go in a circle")
+            links.add(page.next_link)
+            params = {**asked, **query_of(page.next_link)}
+        raise PayloadUnreadable(PROVIDER, f"a price list of more than {MOST_PAGES} pages")
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """Any number: reservations and scale sets are made for all nodes or none."""
+        return None
+
+    async def reserve(self, order: Order) -> Lease:
+        """Makes a scale set or a reservation named by the tag; the same order again finds the same one."""
+        if len(order.tag) > LONGEST_TAG:
+            raise OrderRejected(PROVIDER, f"tag of {len(order.tag)} characters, {LONGEST_TAG} are kept")
+        hold = Hold(order.offer.reference["hold"])
+        if hold is Hold.SCALE_SET:
+            return await self._put_scale_set(order)
+        return await self._put_reservation(order, hold)
+
+    async def _put_scale_set(self, order: Order) -> Lease:
+        if not 1 <= order.nodes <= scale_sets.MOST_NODES:
+            raise OrderRejected(PROVIDER, f"a placement group holds at most {scale_sets.MOST_NODES} VMs")
+        body = scale_sets.body(order, self._options.machine, self._arm.id_of(""))
+        path = f"{SCALE_SETS}/{order.tag}"
+        await self._arm.call("PUT", path, Operation.ORDER, json=body)
+        return _ordered(order, path)
+
+    async def _put_reservation(self, order: Order, hold: Hold) -> Lease:
+        schedule = _schedule(order, hold)
+        location = order.offer.reference["location"]
+        tags = {TAG_KEY: order.tag}
+        group = {
+            "location": location,
+            "tags": tags,
+            "properties": {"reservationType": _GROUP_TYPES[hold]},
+        }
+        await self._make_group(order.tag, group)
+        body: dict[str, Any] = {
+            "location": location,
+            "tags": tags,
+            "sku": {"name": order.offer.reference["size"], "capacity": order.nodes},
+            "properties": {"scheduleProfile": schedule} if schedule else {},
+        }
+        path = leases.reservation_path(order.tag, order.tag)
+        try:
+            await self._arm.call("PUT", path, Operation.ORDER, json=body)
+        except OutcomeUnknown:
+            raise
+        except ProviderError:
+            await self._drop_group(order.tag)
+            raise
+        return _ordered(order, path)
+
+    async def _make_group(self, name: str, body: Mapping[str, Any]) -> None:
+        """A group holds nothing and costs nothing, so that making it twice does no harm."""
+        try:
+            await self._arm.call("PUT", f"{GROUPS}/{name}", Operation.LEASES, repeatable=True, json=body)
+        except (LeaseNotFound, PayloadUnreadable) as error:
+            raise OrderRejected(PROVIDER, f"no group for the reservation: {error}") from error
+
+    async def _drop_group(self, name: str) -> None:
+        """Removes an empty group; one that is not empty yet is tried again with the next release."""
+        with contextlib.suppress(ProviderError):
+            await self._arm.call("DELETE", f"{GROUPS}/{name}", Operation.RELEASE, repeatable=True)
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One reservation or scale set, with its instance view where that says more."""
+        return await self._seen(reference, *await self._find(reference))
+
+    async def _find(self, reference: str) -> tuple[leases.Resource, datetime]:
+        is_scale_set = reference.startswith(f"{SCALE_SETS}/")
+        query = {} if is_scale_set else {"$expand": "instanceView"}
+        reply = await self._arm.call("GET", reference, Operation.LEASES, query=query)
+        resource = leases.read_resource(reply.json())
+        if is_scale_set and resource.state == "failed":
+            view = await self._arm.call("GET", f"{reference}/instanceView", Operation.LEASES)
+            resource = resource.with_view(view.read(leases.InstanceView))
+        return resource, leases.time_of(reply)
+
+    async def _seen(self, reference: str, resource: leases.Resource, at: datetime) -> Lease:
+        """The lease; an order of ours that failed holds nothing, and what is left of it is removed."""
+        lease = leases.lease_of(resource, reference, at)
+        if lease.state is LeaseState.FAILED and resource.tag:
+            with contextlib.suppress(ProviderError):
+                await self.release(lease)
+        return lease
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every reservation and scale set of the resource group, whoever made it."""
+        try:
+            return (*await self._list(SCALE_SETS), *await self._list_reservations())
+        except LeaseNotFound as error:
+            raise PayloadUnreadable(PROVIDER, f"no list where there is one: {error}") from error
+
+    async def _list_reservations(self) -> list[Lease]:
+        groups = [leases.read_resource(row).name async for row, _ in self._arm.rows(GROUPS)]
+        found: list[Lease] = []
+        for group in groups:
+            with contextlib.suppress(LeaseNotFound):
+                found += await self._list(f"{GROUPS}/{group}/{leases.RESERVATIONS}")
+        return found
+
+    async def _list(self, path: str) -> list[Lease]:
+        found = []
+        async for row, reply in self._arm.rows(path):
+            resource, at = leases.read_resource(row), leases.time_of(reply)
+            reference = f"{path}/{resource.name}"
+            if resource.is_future or resource.state == "failed":
+                resource, at = await self._find(reference)
+            found.append(await self._seen(reference, resource, at))
+        return found
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes; what is gone is a success, and its empty group goes with it."""
+        try:
+            await self._arm.call("DELETE", lease.reference, Operation.RELEASE, repeatable=True)
+        except LeaseNotFound:
+            pass
+        except OrderRejected as error:
+            raise await self._refusal(lease, error) from error
+        if lease.reference.startswith(f"{GROUPS}/"):
+            await self._drop_group(lease.reference.split("/")[1])
+
+    async def _refusal(self, lease: Lease, error: OrderRejected) -> ReleaseRefused:
+        """An allocated Block only ends by itself; all else can be deleted later."""
+        forever = False
+        with contextlib.suppress(ProviderError):
+            resource, _ = await self._find(lease.reference)
+            forever = resource.is_block and resource.state == "succeeded"
+        return ReleaseRefused(PROVIDER, str(error).removeprefix(f"{PROVIDER}: "), forever=forever)
+
+
+def _schedule(order: Order, hold: Hold) -> dict[str, str | int]:
+    if hold is Hold.BLOCK:
+        return windows.block_schedule(order)
+    return windows.future_schedule(order) if hold is Hold.FUTURE else {}
+
+
+def _ordered(order: Order, path: str) -> Lease:
+    """What was asked for; the answer's own state is ``Creating``, so the next look says more."""
+    return Lease(
+        provider=PROVIDER,
+        reference=path,
+        state=LeaseState.PROVISIONING,
+        tag=order.tag,
+        nodes=order.nodes,
+        sku=order.offer.sku.name,
+        region=order.offer.region,
+        window=order.window if order.offer.window is not None else None,
+    )

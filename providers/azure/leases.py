@@ -1,0 +1,224 @@
+"""What Azure holds for us, as leases: capacity reservations and scale sets.
+
+``provisioningState`` says whether the last change came through; whether a window has begun follows from
+its schedule and the time of the answer; of a Future reservation the instance view says where it stands.
+A change that failed is a lost order only where nothing is held: with all nodes there the lease is in force,
+with some of them it is UNKNOWN, which leaves them alone. A word that is not known here becomes UNKNOWN, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from pydantic import Field
+
+from broker.domain.errors import PayloadUnreadable
+from broker.domain.reservation import Lease, LeaseState
+from broker.domain.window import Window
+from providers.azure.windows import PROVIDER, scheduled_window
+from providers.http import Reply
+from providers.payload import Name, PayloadModel, as_payload
+
+GROUPS = "capacityReservationGroups"
+RESERVATIONS = "capacityReservations"
+SCALE_SETS = "virtualMachineScaleSets"
+TAG_KEY = "broker-tag"
+_MADE = "provisioningstate/succeeded"
+
+_PROVISIONING: Mapping[str, LeaseState] = {
+    "creating": LeaseState.PROVISIONING,
+    "updating": LeaseState.PROVISIONING,
+    "succeeded": LeaseState.ACTIVE,
+    "deleting": LeaseState.ENDING,
+    "failed": LeaseState.FAILED,
+    "canceled": LeaseState.FAILED,
+}
+_FUTURE: Mapping[str, LeaseState] = {
+    "pending": LeaseState.PROVISIONING,
+    "approved": LeaseState.SCHEDULED,
+    "committed": LeaseState.SCHEDULED,
+    "live": LeaseState.ACTIVE,
+    "partiallyfulfilled": LeaseState.ACTIVE,
+    "declined": LeaseState.FAILED,
+    "fulfillmentfailed": LeaseState.FAILED,
+}
+
+
+class _Sku(PayloadModel):
+    name: str | None = None
+    capacity: int | None = Field(default=None, ge=0, le=100_000)
+
+
+class _Schedule(PayloadModel):
+    start: str | None = None
+    end: str | None = None
+
+
+class _Status(PayloadModel):
+    code: str | None = None
+    message: str | None = None
+    count: int = Field(default=0, ge=0, le=100_000)
+
+
+class _StateInfo(PayloadModel):
+    reservationState: str | None = None
+
+
+class _Utilization(PayloadModel):
+    currentCapacity: int | None = Field(default=None, ge=0, le=100_000)
+
+
+class _Summary(PayloadModel):
+    statusesSummary: tuple[_Status, ...] = ()
+
+
+class InstanceView(PayloadModel):
+    """What of a resource exists: of a reservation within it, of a scale set an answer of its own."""
+
+    statuses: tuple[_Status, ...] = ()
+    reservationStateInfo: _StateInfo | None = None
+    utilizationInfo: _Utilization | None = None
+    virtualMachine: _Summary | None = None
+
+    @property
+    def held(self) -> int:
+        """VMs that are reserved or made."""
+        if self.utilizationInfo is not None and self.utilizationInfo.currentCapacity is not None:
+            return self.utilizationInfo.currentCapacity
+        counts = self.virtualMachine.statusesSummary if self.virtualMachine is not None else ()
+        return sum(each.count for each in counts if (each.code or "").lower() == _MADE)
+
+    @property
+    def word(self) -> str:
+        """Where a Future reservation stands; empty for all else."""
+        info = self.reservationStateInfo
+        return (info.reservationState or "") if info is not None else ""
+
+
+class _Properties(PayloadModel):
+    provisioningState: str | None = None
+    scheduleProfile: _Schedule | None = None
+    instanceView: InstanceView | None = None
+
+
+class Resource(PayloadModel):
+    """A capacity reservation, a group of them, or a scale set: the fields that are read."""
+
+    name: Name
+    location: str = ""
+    tags: Mapping[str, str | None] | None = None
+    sku: _Sku | None = None
+    properties: _Properties = _Properties()
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it is a reservation of fixed length: only a Block has an end."""
+        schedule = self.properties.scheduleProfile
+        return schedule is not None and schedule.end is not None
+
+    @property
+    def is_future(self) -> bool:
+        """Whether it is a reservation that starts on a date and has no end."""
+        schedule = self.properties.scheduleProfile
+        return schedule is not None and schedule.start is not None and schedule.end is None
+
+    @property
+    def state(self) -> str:
+        """The provisioning state in lower case."""
+        return (self.properties.provisioningState or "").lower()
+
+    @property
+    def nodes(self) -> int:
+        """How many VMs were asked for."""
+        return self.sku.capacity if self.sku is not None and self.sku.capacity is not None else 1
+
+    @property
+    def tag(self) -> str:
+        """The tag that an order of ours put on it; empty on what others made."""
+        return (self.tags or {}).get(TAG_KEY) or ""
+
+    def with_view(self, view: InstanceView) -> Resource:
+        """The resource with its instance view."""
+        properties = self.properties.model_copy(update={"instanceView": view})
+        return self.model_copy(update={"properties": properties})
+
+
+def read_resource(row: Any) -> Resource:
+    """A resource; PayloadUnreadable when it is none."""
+    return as_payload(PROVIDER, row, Resource)
+
+
+def reservation_path(group: str, name: str) -> str:
+    """Where a reservation is found; also what a lease calls it."""
+    return f"{GROUPS}/{group}/{RESERVATIONS}/{name}"
+
+
+def time_of(reply: Reply) -> datetime:
+    """The provider's time of an answer (its ``Date``), else this machine's."""
+    try:
+        return parsedate_to_datetime(reply.headers.get("date", "")).astimezone(UTC)
+    except (ValueError, TypeError):
+        return datetime.now(UTC)
+
+
+def lease_of(resource: Resource, reference: str, at: datetime) -> Lease:
+    """``resource`` as a lease, seen at ``at``."""
+    start, end = _schedule(resource)
+    return Lease(
+        provider=PROVIDER,
+        reference=reference,
+        state=_state(resource, start, end, at),
+        tag=resource.tag or resource.name,
+        nodes=_nodes(resource),
+        sku=(resource.sku.name or "") if resource.sku is not None else "",
+        region=resource.location.lower().replace(" ", ""),
+        window=Window(start, end) if start is not None and end is not None and start < end else None,
+        detail=_detail(resource),
+    )
+
+
+def _schedule(resource: Resource) -> tuple[datetime | None, datetime | None]:
+    schedule = resource.properties.scheduleProfile
+    if schedule is None or schedule.start is None:
+        return None, None
+    try:
+        return scheduled_window(schedule.start, schedule.end)
+    except (ValueError, OverflowError):
+        raise PayloadUnreadable(PROVIDER, f"{resource.name}: a schedule without dates") from None
+
+
+def _state(resource: Resource, start: datetime | None, end: datetime | None, at: datetime) -> LeaseState:
+    state = _PROVISIONING.get(resource.state, LeaseState.UNKNOWN)
+    view = resource.properties.instanceView or InstanceView()
+    if view.word and state is not LeaseState.ENDING:
+        return _FUTURE.get(view.word.lower(), LeaseState.UNKNOWN)
+    if state is LeaseState.FAILED and 0 < view.held < resource.nodes:
+        return LeaseState.UNKNOWN
+    if state is LeaseState.FAILED and view.held:
+        state = LeaseState.ACTIVE
+    if state is not LeaseState.ACTIVE:
+        return state
+    if end is not None and at >= end:
+        return LeaseState.ENDED
+    return LeaseState.SCHEDULED if start is not None and at < start else LeaseState.ACTIVE
+
+
+def _nodes(resource: Resource) -> int:
+    """What was granted: of a Future reservation that may be a part of what was asked for."""
+    view = resource.properties.instanceView or InstanceView()
+    is_part = view.word.lower() == "partiallyfulfilled" and view.held
+    return view.held if is_part else resource.nodes
+
+
+def _detail(resource: Resource) -> str:
+    """The state in Azure's words, with the reason of a failure where the instance view gives one."""
+    view = resource.properties.instanceView or InstanceView()
+    words = [resource.properties.provisioningState or "", view.word]
+    failures = [status for status in view.statuses if "/failed" in (status.code or "").lower()]
+    words += [f"{status.code}: {status.message or ''}".rstrip(": ") for status in failures[:1]]
+    if resource.state == "failed" and view.held:
+        words.append(f"with {view.held} of {resource.nodes} VMs")
+    return " ".join(word for word in words if word)[:300]

@@ -1,0 +1,237 @@
+"""Meters of the Retail Prices API, and the offers in them (facts of the wire: the package's docstring)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from pydantic import AwareDatetime
+
+from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.domain.offer import (
+    NativePrice,
+    Offer,
+    OfferBatch,
+    RejectedRow,
+    Stock,
+    StockLevel,
+    Tier,
+    WindowTerms,
+)
+from broker.domain.sku import Sku
+from providers.azure.windows import DAY_HOURS, PROVIDER, block_terms, future_terms
+from providers.payload import (
+    PayloadModel,
+    RowRejected,
+    as_dict,
+    as_list,
+    collect,
+    decode_json,
+    join_batches,
+    require_price,
+    slug,
+    usd_of,
+)
+
+BILLING_INCREMENT_S = 60
+"""By the minute used (Azure pricing FAQ; not in the API)."""
+SOURCE = "GET /api/retail/prices"
+NO_BLOCK_PRICE = "at the size's pay-as-you-go rate; Azure lists no price of its own for it"
+_HOUR = "1 Hour"
+
+
+class Hold(StrEnum):
+    """How an offer is bought: what an adapter's order makes."""
+
+    SCALE_SET = "scale_set"
+    TARGETED = "targeted"
+    BLOCK = "block"
+    FUTURE = "future"
+
+
+class _Meter(PayloadModel):
+    """A row of ``Items``. ``retailPrice``: of one VM (not of its GPUs) and hour."""
+
+    currencyCode: str = "USD"
+    retailPrice: Decimal | None = None
+    tierMinimumUnits: Decimal = Decimal(0)
+    armRegionName: str = ""
+    armSkuName: str = ""
+    productName: str | None = None
+    skuName: str = ""
+    meterName: str = ""
+    unitOfMeasure: str = ""
+    type: str = ""
+    effectiveStartDate: AwareDatetime | None = None
+    effectiveEndDate: AwareDatetime | None = None
+    reservationTerm: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PricePage:
+    """One answer, and the query of the next one (None: the last)."""
+
+    batch: OfferBatch
+    next_link: str | None
+
+
+def parse_page(payload: bytes, observed_at: datetime) -> PricePage:
+    """One page of meters; those that say the same of the same size are reported once."""
+    envelope = as_dict(PROVIDER, decode_json(PROVIDER, payload), "the answer")
+    rows = as_list(PROVIDER, envelope.get("Items"), "Items")
+    facts = load_provider_facts(PROVIDER)
+    batch = collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
+    link = envelope.get("NextPageLink")
+    once = OfferBatch(batch.offers, tuple(dict.fromkeys(batch.rejected)))
+    return PricePage(once, link if isinstance(link, str) and link else None)
+
+
+def join_pages(batches: Sequence[OfferBatch]) -> OfferBatch:
+    """All pages as one batch."""
+    joined = join_batches(batches)
+    return OfferBatch(joined.offers, tuple(dict.fromkeys(joined.rejected)))
+
+
+def _row_name(row: Any) -> str:
+    if not isinstance(row, dict):
+        return "row that is no object"
+    parts = [str(row.get(name) or "") for name in ("armSkuName", "productName", "skuName")]
+    return " / ".join(part for part in parts if part) or "row without names"
+
+
+def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer | RejectedRow]:
+    meter = _Meter.model_validate(row)
+    _require_pay_as_you_go_linux(meter)
+    _require_in_force(meter, observed_at)
+    region = meter.armRegionName.lower().replace(" ", "")
+    if not region:
+        raise RowRejected("no region")
+    sku = sku_of(meter.armSkuName)
+    named = f"{meter.armSkuName} {region}"
+    tier = Tier.SPOT if _says(meter, " spot") else Tier.ON_DEMAND
+    try:
+        offer = _offer(meter, sku, tier, region, facts, observed_at)
+    except RowRejected as error:
+        yield RejectedRow(f"{named} {tier}", str(error))
+        return
+    yield from held(offer, _documented_types(sku.name, facts), observed_at)
+
+
+def _documented_types(size: str, facts: ProviderFacts) -> frozenset[str]:
+    known = {"Targeted": facts.search["targeted"], "Block": facts.search["block"]}
+    return frozenset(kind for kind, sizes in known.items() if size in sizes)
+
+
+def held(offer: Offer, reservation_types: frozenset[str], observed_at: datetime) -> Iterator[Offer]:
+    """A spot or on-demand offer held as its size allows, with the windows that are sold of the size."""
+    if offer.tier is not Tier.ON_DEMAND:
+        yield _as(offer, Hold.SCALE_SET)
+        return
+    yield _as(offer, Hold.TARGETED if "Targeted" in reservation_types else Hold.SCALE_SET)
+    if "Block" in reservation_types:
+        source = f"{offer.source}; {NO_BLOCK_PRICE}"
+        yield _window(_as(offer, Hold.BLOCK), Hold.BLOCK, block_terms(observed_at), source)
+    if "Targeted" in reservation_types:
+        yield _window(_as(offer, Hold.FUTURE), Hold.FUTURE, future_terms(), offer.source)
+
+
+def _as(offer: Offer, hold: Hold) -> Offer:
+    return replace(offer, reference={**offer.reference, "hold": hold})
+
+
+def _window(offer: Offer, hold: Hold, terms: WindowTerms, source: str) -> Offer:
+    return replace(
+        offer,
+        offer_id=f"{PROVIDER}/{slug(offer.region)}/{offer.sku.name}/{hold}",
+        tier=Tier.WINDOW,
+        source=source,
+        min_hours=DAY_HOURS,
+        window=terms,
+    )
+
+
+def _require_pay_as_you_go_linux(meter: _Meter) -> None:
+    if meter.type != "Consumption":
+        term = f" for {meter.reservationTerm}" if meter.reservationTerm else ""
+        raise RowRejected(f"price of type {meter.type[:40]!r}{term}, not by the hour used")
+    if not meter.productName:
+        raise RowRejected("no product name, which alone tells Linux from Windows")
+    if "Windows" in meter.productName:
+        raise RowRejected("Windows, whose licence is in the price")
+    if "CloudServices" in meter.productName.replace(" ", ""):
+        raise RowRejected("Cloud Services, not virtual machines")
+    if _says(meter, "low priority"):
+        raise RowRejected("Low Priority, which only Azure Batch runs")
+    if meter.unitOfMeasure != _HOUR:
+        raise RowRejected(f"price per {meter.unitOfMeasure[:20]!r}, not per hour")
+    if meter.tierMinimumUnits != 0:
+        raise RowRejected("price of a volume tier")
+
+
+def _require_in_force(meter: _Meter, at: datetime) -> None:
+    since, until = meter.effectiveStartDate, meter.effectiveEndDate
+    if since is not None and since > at:
+        raise RowRejected(f"price from {since:%Y-%m-%d} on")
+    if until is not None and until <= at:
+        raise RowRejected(f"price until {until:%Y-%m-%d}")
+
+
+def _says(meter: _Meter, word: str) -> bool:
+    return word in f" {meter.skuName} {meter.meterName}".lower()
+
+
+@cache
+def _known_sizes() -> dict[str, tuple[str, NodeFacts]]:
+    """Sizes by lower-case name: the case of names differs between Azure's APIs."""
+    return {name.lower(): (name, node) for name, node in load_provider_facts(PROVIDER).nodes.items()}
+
+
+def sku_of(size: str) -> Sku:
+    """The SKU of a VM size; RowRejected where the configuration does not know its GPU."""
+    if size.lower() in {name.lower() for name in load_provider_facts(PROVIDER).search["fractional"]}:
+        raise RowRejected("a fraction of a GPU")
+    name, node = _known_sizes().get(size.lower(), (size, NodeFacts()))
+    if node.gpu is None or node.gpus_per_node is None:
+        # Azure's sizes with accelerators all begin with N (size naming conventions).
+        is_accelerated = size.lower().startswith("standard_n")
+        raise RowRejected(f"unknown GPU size {size[:60]!r}" if is_accelerated else "no GPU")
+    return Sku(
+        name=name,
+        gpu=node.gpu,
+        gpus_per_node=node.gpus_per_node,
+        gpu_memory_gb=load_gpus()[node.gpu].memory_gb,
+        vcpus=node.vcpus,
+        memory_gb=node.memory_gb,
+        disk_gb=node.disk_gb,
+        form=node.form,
+        intra_node=node.intra_node or infer_intra_node(node.gpu, node.gpus_per_node),
+        fabric=node.fabric,
+    )
+
+
+def _offer(
+    meter: _Meter, sku: Sku, tier: Tier, region: str, facts: ProviderFacts, observed_at: datetime
+) -> Offer:
+    amount = require_price(meter.retailPrice, "retailPrice")
+    usd, rate = usd_of(amount, meter.currencyCode, observed_at.date())
+    return Offer(
+        offer_id=f"{PROVIDER}/{slug(region)}/{sku.name}/{tier}",
+        provider=PROVIDER,
+        sku=sku,
+        region=region,
+        country=facts.country_of(region),
+        tier=tier,
+        price_usd_per_node_hour=usd,
+        observed_at=observed_at,
+        source=f"{SOURCE}; {rate}" if rate else SOURCE,
+        native=NativePrice(amount, meter.currencyCode.upper(), "VM-hour"),
+        billing_increment_s=BILLING_INCREMENT_S,
+        stock=Stock(StockLevel.UNKNOWN),
+        compliance=facts.compliance,
+        reference={"location": region, "size": sku.name},
+    )

@@ -1,0 +1,118 @@
+"""Bodies of answers, taken piece by piece within bounds, whatever a server sends.
+
+Compressed bodies are unpacked here and not by the HTTP client, which would unpack a whole chunk of a
+bomb before anybody could count it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Protocol
+
+ENCODINGS = "gzip, deflate"
+"""What may be asked for: everything that ``unpacked`` knows."""
+PIECE_BYTES = 64 * 1024
+MOST_LINE_BYTES = 1024 * 1024
+_WRAPPED, _BARE = 32 + zlib.MAX_WBITS, -zlib.MAX_WBITS
+
+
+class BodyRefused(Exception):
+    """This body is not read any further; the text says why."""
+
+
+class _Inflate(Protocol):
+    """What ``zlib.decompressobj`` gives."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the packed stream has ended."""
+        ...
+
+    @property
+    def unconsumed_tail(self) -> bytes:
+        """What of the last ``data`` waits for the next call."""
+        ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """At most ``max_length`` bytes of what ``data`` unpacks to."""
+        ...
+
+    def flush(self) -> bytes:
+        """What is left."""
+        ...
+
+
+async def unpacked(raw: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """``raw`` by its ``Content-Encoding``; pieces of packed bodies have at most ``PIECE_BYTES``.
+
+    BodyRefused for a body that is packed in another way, is broken, or ends too early.
+    """
+    word = encoding.strip().lower()
+    if word in {"", "identity"}:
+        async for chunk in raw:
+            yield chunk
+        return
+    if word not in {"gzip", "x-gzip", "deflate"}:
+        raise BodyRefused(f"the answer is packed in an unknown way ({word[:40]})")
+    inflate: _Inflate | None = None
+    try:
+        async for chunk in raw:
+            if not chunk:
+                continue
+            inflate = inflate or zlib.decompressobj(_BARE if _is_bare(chunk) else _WRAPPED)
+            for piece in _pieces(inflate, chunk):
+                yield piece
+        if inflate is not None:
+            yield inflate.flush()
+    except zlib.error:
+        raise BodyRefused("the answer cannot be unpacked") from None
+    if inflate is not None and not inflate.eof:
+        raise BodyRefused("the packed answer ends too early")
+
+
+def _is_bare(start: bytes) -> bool:
+    """Whether a body starts neither as gzip nor as zlib: some servers send bare deflate."""
+    zlib_header = start[0] & 0x0F == 8 and int.from_bytes(start[:2]) % 31 == 0
+    return not (zlib_header or start.startswith(b"\x1f\x8b"[: len(start)]))
+
+
+def _pieces(inflate: _Inflate, chunk: bytes) -> Iterator[bytes]:
+    """What ``chunk`` unpacks to; what follows the end of the packed stream is not looked at."""
+    while chunk and not inflate.eof:
+        yield inflate.decompress(chunk, PIECE_BYTES)
+        chunk = inflate.unconsumed_tail
+
+
+async def whole(pieces: AsyncIterator[bytes], most_bytes: int) -> bytes:
+    """All of a body; BodyRefused as soon as it is larger than ``most_bytes``."""
+    body = bytearray()
+    async for piece in pieces:
+        body += piece
+        if len(body) > most_bytes:
+            raise BodyRefused(f"the answer is larger than {most_bytes} bytes")
+    return bytes(body)
+
+
+async def lines(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[str]:
+    """The lines of a body in UTF-8 as they come, without holding more than one and a piece.
+
+    BodyRefused for a body larger than ``most_bytes``, and for a line larger than ``MOST_LINE_BYTES``
+    before it ends.
+    """
+    pending = b""
+    async for piece in pieces:
+        most_bytes -= len(piece)
+        if most_bytes < 0:
+            raise BodyRefused("the answer is larger than allowed")
+        *ended, pending = (pending + piece).split(b"\n")
+        for line in ended:
+            yield _text(line)
+        if len(pending) > MOST_LINE_BYTES:
+            raise BodyRefused(f"a line of more than {MOST_LINE_BYTES} bytes")
+    if pending:
+        yield _text(pending)
+
+
+def _text(line: bytes) -> str:
+    return line.removesuffix(b"\r").decode("utf-8", "replace")

@@ -1,0 +1,299 @@
+"""Talks to Crusoe: signed calls, machines, and the operations behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from broker.domain.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    OutcomeUnknown,
+    PayloadUnreadable,
+    ProviderError,
+    ProviderUnavailable,
+    QuotaExceeded,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.crusoe.offers import NAME, Market, parse_offers
+from providers.crusoe.signing import signed_headers
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import Name, PayloadModel
+from providers.spec import ProviderSettings, refuse_unless_single
+
+API = "/v1alpha5"
+LONGEST_NAME = 63
+PARTITION = "broker"
+OUT_OF_STOCK = "out_of_stock"
+FATE_WAITS_S = (0.0, 0.2, 0.5)
+"""How long an order waits to learn its fate, before each look."""
+POLICY = HttpPolicy(concurrency=4)
+"""No limits are published."""
+
+_QUOTA = re.compile(r"quota|limit (exceeded|reached)|insufficient (funds|balance|credit)", re.IGNORECASE)
+_NO_CAPACITY = re.compile(r"out.of.stock|no capacity|insufficient capacity", re.IGNORECASE)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """Flat JSON ``{"code", "message"}``; want of capacity is in operations and never here."""
+    body = reply.json_or_none()
+    if reply.status == 429 or not isinstance(body, dict):
+        return classify_by_status(reply)
+    text = f"{body.get('code') or ''}: {body.get('message') or ''}"[:300]
+    if reply.status == 409 and reply.operation is Operation.RELEASE:
+        return ReleaseRefused(NAME, text, forever=False)
+    if reply.operation is Operation.ORDER and 400 <= reply.status < 500:
+        if _QUOTA.search(text):
+            return QuotaExceeded(NAME, text)
+        if _NO_CAPACITY.search(text):
+            return InsufficientCapacity(NAME, text)
+    return classify_by_status(reply, text)
+
+
+class _About(PayloadModel):
+    """What an operation is about, or came to."""
+
+    id: str | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class _Work(PayloadModel):
+    """An operation."""
+
+    operation_id: Name
+    state: str = ""
+    metadata: _About | None = None
+    result: _About | None = None
+
+    @property
+    def machine(self) -> str:
+        """Id of the machine that it makes or ends; empty when it does not say."""
+        return next((about.id for about in (self.metadata, self.result) if about and about.id), "")
+
+    def require_unfailed(self) -> None:
+        """Raises what a failed operation means."""
+        if self.state.upper() != "FAILED":
+            return
+        code, message = (self.result.code, self.result.message) if self.result else (None, None)
+        text = f"{code or 'failed'}: {message or 'no reason given'}"[:300]
+        if code == OUT_OF_STOCK:
+            raise InsufficientCapacity(NAME, text)
+        raise QuotaExceeded(NAME, text) if _QUOTA.search(text) else OrderRejected(NAME, text)
+
+
+class _Started(PayloadModel):
+    operation: _Work
+
+
+class _Works(PayloadModel):
+    items: tuple[_Work, ...] = ()
+
+
+class _Machine(PayloadModel):
+    id: Name
+    name: str | None = None
+    type: str = ""
+    location: str = ""
+    state: str = ""
+
+
+class _Machines(PayloadModel):
+    items: tuple[_Machine, ...]
+
+
+class _Partition(PayloadModel):
+    id: Name
+    name: str = ""
+    ib_network_id: str = ""
+
+
+class _Partitions(PayloadModel):
+    items: tuple[_Partition, ...]
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "CREATING": LeaseState.PROVISIONING,
+    "STARTING": LeaseState.PROVISIONING,
+    "RUNNING": LeaseState.ACTIVE,
+    "STOPPING": LeaseState.ACTIVE,
+    "STOPPED": LeaseState.ACTIVE,
+    "DELETING": LeaseState.ENDING,
+    "DELETED": LeaseState.ENDED,
+}
+"""A stopped machine is still ours."""
+
+
+def _lease(machine: _Machine) -> Lease:
+    word = machine.state.upper().removeprefix("STATE_")
+    return Lease(
+        provider=NAME,
+        reference=machine.id,
+        state=_STATES.get(word, LeaseState.UNKNOWN),
+        tag=machine.name,
+        sku=machine.type,
+        region=machine.location,
+        detail=machine.state,
+    )
+
+
+class Crusoe:
+    """Client of one project. ``now`` dates signatures; ``sleep`` waits for operations."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        http_factory: HttpFactory,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._settings, self._now, self._sleep = settings, now, sleep
+        self._project = f"{API}/projects/{settings.secret('project_id')}"
+        self._machines = f"{self._project}/compute/vms/instances"
+        self._http = http_factory(
+            NAME, settings.base_url, classify, settings.tuned(POLICY), secrets=settings.secrets
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        operation: Operation,
+        *,
+        repeatable: bool | None = None,
+        json: Any = None,
+    ) -> Reply:
+        """One signed call; ``path`` is what the signature covers."""
+        access, secret = self._settings.secret("access_key"), self._settings.secret("secret_key")
+        try:
+            headers = signed_headers(access, secret, method, path, self._now())
+        except ValueError as error:
+            raise CredentialsRejected(NAME, str(error)) from None
+        return await self._http.request(
+            method, path, operation=operation, repeatable=repeatable, json=json, headers=headers
+        )
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Types with capacity, by location, and the networks that join them."""
+        paths = (
+            f"{self._project}/compute/vms/types",
+            f"{API}/capacities",
+            f"{self._project}/networking/ib-networks",
+        )
+        bodies = [(await self._call("GET", path, Operation.OFFERS)).body for path in paths]
+        return parse_offers(Market(*bodies), observed_at)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: the answer of the call for several is not documented well enough to find them again."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates a machine named by the tag, in our partition of the network where there is one."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        note, options = order.offer.reference, self._settings.options
+        partition = await self._partition(note["ib_network_id"]) if note["ib_network_id"] else ""
+        body: dict[str, Any] = {
+            "name": order.tag,
+            "type": note["type"],
+            "location": note["location"],
+            "image": options["image"],
+            "ssh_public_key": options["ssh_public_key"],
+            **({"host_channel_adapters": [{"ib_partition_id": partition}]} if partition else {}),
+        }
+        reply = await self._call("POST", self._machines, Operation.ORDER, json=body)
+        started = reply.read(_Started).operation
+        work = await self._fate(started)
+        return Lease(
+            provider=NAME,
+            reference=started.machine or work.machine or await self._by_name(order.tag),
+            state=LeaseState.PROVISIONING,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    async def _partition(self, network: str) -> str:
+        """Our partition of the network, made when it is not there; it costs nothing and is kept."""
+        path = f"{self._project}/networking/ib-partitions"
+        body = {"name": PARTITION, "ib_network_id": network}
+        try:
+            reply = await self._call("GET", path, Operation.ORDER)
+            for found in reply.read(_Partitions).items:
+                if (found.name, found.ib_network_id) == (PARTITION, network):
+                    return found.id
+            made = await self._call("POST", path, Operation.ORDER, repeatable=True, json=body)
+            return made.read(_Partition).id
+        except PayloadUnreadable as error:
+            raise ProviderUnavailable(NAME, f"no InfiniBand partition: {error}") from error
+
+    async def _fate(self, work: _Work) -> _Work:
+        """The operation as last seen; raises what its failure means. Unreadable looks change nothing."""
+        for wait_s in FATE_WAITS_S:
+            work.require_unfailed()
+            if work.state.upper() == "SUCCEEDED":
+                return work
+            await self._sleep(wait_s)
+            try:
+                path = f"{self._machines}/operations/{work.operation_id}"
+                work = (await self._call("GET", path, Operation.LEASES)).read(_Work)
+            except ProviderError:
+                return work
+        work.require_unfailed()
+        return work
+
+    async def _by_name(self, tag: str) -> str:
+        """Id of the machine of that name, for an operation that named none."""
+        try:
+            found = next((lease for lease in await self.list_leases() if lease.tag == tag), None)
+        except ProviderError as error:
+            raise OutcomeUnknown(NAME, f"the order was taken, its machine is not known: {error}") from error
+        if found is None:
+            raise OutcomeUnknown(NAME, "the order was taken, its machine is not listed yet")
+        return found.reference
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One machine; of one that is not there, whether its creation failed."""
+        try:
+            reply = await self._call("GET", f"{self._machines}/{reference}", Operation.LEASES)
+        except LeaseNotFound:
+            failed = await self._failed(reference)
+            if failed is None:
+                raise
+            return failed
+        return _lease(reply.read(_Machine))
+
+    async def _failed(self, reference: str) -> Lease | None:
+        reply = await self._call("GET", f"{self._machines}/operations", Operation.LEASES)
+        for work in reply.read(_Works).items:
+            if work.machine == reference and work.state.upper() == "FAILED":
+                detail = (work.result.code if work.result else None) or "failed"
+                return Lease(NAME, reference, LeaseState.FAILED, detail=detail)
+        return None
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every machine of the project; the list has one page."""
+        reply = await self._call("GET", self._machines, Operation.LEASES)
+        return tuple(_lease(machine) for machine in reply.read(_Machines).items)
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes the machine; an unknown one is a success."""
+        path = f"{self._machines}/{lease.reference}"
+        try:
+            await self._call("DELETE", path, Operation.RELEASE, repeatable=True)
+        except LeaseNotFound:
+            return

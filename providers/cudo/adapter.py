@@ -1,0 +1,228 @@
+"""Talks to CUDO: machine types, virtual machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import Field
+
+from broker.domain.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    OutcomeUnknown,
+    ProviderError,
+    QuotaExceeded,
+    RateLimited,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.cudo.offers import NAME, parse_offers
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import Name, PayloadModel
+from providers.spec import ProviderSettings, refuse_unless_single
+
+LONGEST_ID = 63
+TAG_KEY = "broker-tag"
+POLICY = HttpPolicy(concurrency=4)
+
+_EXISTS, _EXHAUSTED = 6, 8
+_BY_CODE: Mapping[int, type[ProviderError]] = {
+    7: CredentialsRejected,
+    16: CredentialsRejected,
+    3: OrderRejected,
+    5: OrderRejected,
+    9: OrderRejected,
+}
+"""gRPC codes of an order: permission, authentication, argument, not found, precondition."""
+
+_NO_STOCK = re.compile(
+    r"capacity|out of stock|no (available |suitable )?hosts?|(not enough|insufficient) (gpu|vcpu|resource)",
+    re.IGNORECASE,
+)
+_NO_QUOTA = re.compile(r"quota|balance|credit|billing|payment|\blimit\b", re.IGNORECASE)
+_RATE = re.compile(r"rate limit|too many requests", re.IGNORECASE)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """A gRPC gateway's ``{"code", "message"}``; 429 may be stock, quota or rate: the words tell."""
+    body = reply.json_or_none()
+    if not isinstance(body, dict) or not isinstance(body.get("code"), int):
+        return classify_by_status(reply)
+    code, text = int(body["code"]), str(body.get("message") or "")
+    exhausted = _exhausted(code, text, reply)
+    if exhausted is not None:
+        return exhausted
+    if reply.operation is Operation.ORDER:
+        if code == _EXISTS:
+            return OutcomeUnknown(NAME, f"a machine of this id exists: {text}")
+        if code in _BY_CODE:
+            return _BY_CODE[code](NAME, text)
+    if reply.operation is Operation.RELEASE and code == 9:
+        return ReleaseRefused(NAME, text, forever=False)
+    return classify_by_status(reply, text)
+
+
+def _exhausted(code: int, text: str, reply: Reply) -> ProviderError | None:
+    """What is lacking, where something is."""
+    if reply.status == 429 and (_RATE.search(text) or reply.operation is not Operation.ORDER):
+        return RateLimited(NAME, text, reply.retry_after_s)
+    if reply.operation is not Operation.ORDER or code not in {_EXHAUSTED, 9, 3}:
+        return None
+    if _NO_STOCK.search(text):
+        return InsufficientCapacity(NAME, text)
+    return QuotaExceeded(NAME, text) if _NO_QUOTA.search(text) else None
+
+
+class _Machine(PayloadModel):
+    id: Name
+    datacenterId: str = ""
+    machineType: str = ""
+    state: str = ""
+    shortState: str = ""
+    metadata: Mapping[str, str] | None = None
+
+
+class _MachineAnswer(PayloadModel):
+    VM: _Machine
+
+
+class _MachinesAnswer(PayloadModel):
+    VMs: tuple[_Machine, ...] = Field(default=())
+
+
+class _Created(PayloadModel):
+    id: Name
+
+
+_HELD = (
+    "STOPPED",
+    "STOPPING",
+    "SUSPENDED",
+    "SUSPENDING",
+    "MIGRATING",
+    "RESIZING",
+    "RESIZING_DISK",
+    "HOTPLUGGING",
+)
+_STATES: Mapping[str, LeaseState] = {
+    **dict.fromkeys(("PENDING", "STARTING", "CLONING", "RECREATING"), LeaseState.PROVISIONING),
+    **dict.fromkeys(("init", "pend", "prol", "boot"), LeaseState.PROVISIONING),
+    **dict.fromkeys(("ACTIVE", *_HELD, "runn", "stop", "susp", "poff"), LeaseState.ACTIVE),
+    "DELETING": LeaseState.ENDING,
+    **dict.fromkeys(("DELETED", "done"), LeaseState.ENDED),
+    **dict.fromkeys(("FAILED", "fail"), LeaseState.FAILED),
+}
+
+
+def _lease(machine: _Machine) -> Lease:
+    word = machine.state or machine.shortState
+    return Lease(
+        provider=NAME,
+        reference=machine.id,
+        state=_STATES.get(word, LeaseState.UNKNOWN),
+        tag=(machine.metadata or {}).get(TAG_KEY) or machine.id,
+        sku=machine.machineType,
+        region=machine.datacenterId,
+        detail=word,
+    )
+
+
+class Cudo:
+    """Client of machine types and of one project's machines."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        self._project = f"/v1/projects/{quote(settings.options['project'], safe='')}"
+        key = settings.secret("api_key")
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Machine types of all data centres; the list has one page."""
+        reply = await self._http.request("GET", "/v1/vms/machine-types-2", operation=Operation.OFFERS)
+        return parse_offers(reply.body, observed_at)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call makes one machine."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates one machine whose id is the tag."""
+        refuse_unless_single(order, NAME, LONGEST_ID)
+        reply = await self._http.request(
+            "POST", f"{self._project}/vm", operation=Operation.ORDER, json=self._create_body(order)
+        )
+        return Lease(
+            provider=NAME,
+            reference=reply.read(_Created).id,
+            state=LeaseState.PROVISIONING,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    def _create_body(self, order: Order) -> dict[str, Any]:
+        wish, options = order.offer.reference, self._settings.options
+        key = options["ssh_key"]
+        return {
+            "vmId": re.sub(r"[^a-z0-9-]", "-", order.tag.lower()),
+            "dataCenterId": wish["dataCenterId"],
+            "machineType": wish["machineType"],
+            "gpus": int(wish["gpus"]),
+            "vcpus": int(wish["vcpus"]),
+            "memoryGib": int(wish["memoryGib"]),
+            "bootDisk": {"storageClass": "STORAGE_CLASS_NETWORK", "sizeGib": int(wish["diskGib"])},
+            "bootDiskImageId": options["image"],
+            "sshKeySource": "SSH_KEY_SOURCE_NONE" if key else "SSH_KEY_SOURCE_PROJECT",
+            "customSshKeys": [key] if key else [],
+            "metadata": {TAG_KEY: order.tag},
+            "commitmentTerm": "COMMITMENT_TERM_NONE",
+        }
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One machine."""
+        reply = await self._http.request(
+            "GET", f"{self._project}/vms/{reference}", operation=Operation.LEASES
+        )
+        return _lease(reply.read(_MachineAnswer).VM)
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every machine of the project; the list has one page."""
+        reply = await self._http.request("GET", f"{self._project}/vms", operation=Operation.LEASES)
+        return tuple(_lease(machine) for machine in reply.read(_MachinesAnswer).VMs)
+
+    async def release(self, lease: Lease) -> None:
+        """Terminates; what is gone or going is a success."""
+        try:
+            await self._terminate(lease.reference)
+        except LeaseNotFound:
+            return
+
+    async def _terminate(self, reference: str) -> None:
+        path = f"{self._project}/vms/{reference}/terminate"
+        try:
+            await self._http.request("POST", path, operation=Operation.RELEASE, repeatable=True)
+        except ReleaseRefused:
+            if (await self.find_lease(reference, "")).state not in {LeaseState.ENDING, LeaseState.ENDED}:
+                raise

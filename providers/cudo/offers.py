@@ -1,0 +1,189 @@
+"""CUDO's machine types, and the sizes of them on sale (facts of the wire: the package's docstring)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.sku import Form, Sku
+from providers.payload import (
+    Amount,
+    Name,
+    PayloadModel,
+    RowRejected,
+    as_dict,
+    as_list,
+    canonical_gpu,
+    collect,
+    decode_json,
+    gb_of_gib,
+    join_batches,
+    nominal_memory_gb,
+    require_price,
+    slug,
+)
+from providers.spec import NamedPayload
+
+NAME = "cudo"
+
+_Units = Annotated[int, Field(ge=0, le=10_000_000)]
+
+
+class _Money(PayloadModel):
+    value: Decimal | None = None
+
+
+class _MachineType(PayloadModel):
+    """A row of ``machineTypes``."""
+
+    dataCenterId: Name
+    machineType: Name
+    gpuModel: str = ""
+    minVcpuPerMemoryGib: Amount | None = None
+    maxVcpuPerMemoryGib: Amount | None = None
+    minVcpuPerGpu: Amount | None = None
+    maxVcpuPerGpu: Amount | None = None
+    minVcpu: Amount | None = None
+    minMemoryGib: Amount | None = None
+    vcpuPriceHr: _Money = _Money()
+    memoryGibPriceHr: _Money = _Money()
+    gpuPriceHr: _Money = _Money()
+    minStorageGibPriceHr: _Money = _Money()
+    ipv4PriceHr: _Money = _Money()
+    maxVcpuFree: _Units | None = None
+    totalVcpuFree: _Units | None = None
+    maxMemoryGibFree: _Units | None = None
+    totalMemoryGibFree: _Units | None = None
+    maxGpuFree: _Units | None = None
+    totalGpuFree: _Units | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    gpus: int
+    vcpus: int
+    memory_gib: int
+
+
+def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
+    """Offers of ``GET /v1/vms/machine-types-2``: one per data centre, machine type and size that is free."""
+    facts = load_provider_facts(NAME)
+    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
+    rows = as_list(NAME, envelope.get("machineTypes"), "machineTypes")
+    return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
+
+
+def _row_name(row: Any) -> str:
+    if not isinstance(row, dict):
+        return "row that is no object"
+    return f"{row.get('dataCenterId', 'no data centre')} {row.get('machineType', 'no machine type')}"
+
+
+def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer]:
+    kind = _MachineType.model_validate(row)
+    if not kind.gpuModel:
+        raise RowRejected("no GPU")
+    gpu = canonical_gpu(facts, kind.gpuModel)
+    require_price(kind.gpuPriceHr.value, "gpuPriceHr")
+    if kind.maxGpuFree == 0 or kind.totalGpuFree == 0:
+        raise RowRejected("sold out")
+    sizes = [size for count in facts.search["gpus"] if _fits(size := _size(kind, count, facts), kind)]
+    if not sizes:
+        raise RowRejected("no size that is asked for is free in one machine")
+    for size in sizes:
+        yield _offer(kind, gpu, size, facts, observed_at)
+
+
+def _size(kind: _MachineType, gpus: int, facts: ProviderFacts) -> _Size:
+    """The size of config for ``gpus``, moved into the limits of the machine type."""
+    vcpus = max(facts.search["vcpus_per_gpu"] * gpus, (kind.minVcpuPerGpu or 0) * gpus, kind.minVcpu or 0)
+    if kind.maxVcpuPerGpu:
+        vcpus = min(vcpus, kind.maxVcpuPerGpu * gpus)
+    memory = max(facts.search["memory_gib_per_gpu"] * gpus, kind.minMemoryGib or 0)
+    if kind.maxVcpuPerMemoryGib:
+        memory = max(memory, vcpus / kind.maxVcpuPerMemoryGib)
+    if kind.minVcpuPerMemoryGib:
+        memory = min(memory, vcpus / kind.minVcpuPerMemoryGib)
+    return _Size(gpus, math.ceil(vcpus), math.ceil(memory))
+
+
+def _fits(size: _Size, kind: _MachineType) -> bool:
+    free = (kind.maxGpuFree, kind.maxVcpuFree, kind.maxMemoryGibFree)
+    wanted = (size.gpus, size.vcpus, size.memory_gib)
+    return all(there is None or want <= there for want, there in zip(wanted, free, strict=True))
+
+
+def _nodes(size: _Size, kind: _MachineType) -> int | None:
+    """How many the pool would hold; at least the one that fits."""
+    free = (kind.totalGpuFree, kind.totalVcpuFree, kind.totalMemoryGibFree)
+    wanted = (size.gpus, size.vcpus, size.memory_gib)
+    counts = [there // want for want, there in zip(wanted, free, strict=True) if there is not None and want]
+    return max(1, min(counts)) if counts else None
+
+
+def _price(kind: _MachineType, size: _Size, facts: ProviderFacts) -> Decimal:
+    parts = {
+        "vcpuPriceHr": (kind.vcpuPriceHr, size.vcpus),
+        "memoryGibPriceHr": (kind.memoryGibPriceHr, size.memory_gib),
+        "gpuPriceHr": (kind.gpuPriceHr, size.gpus),
+        "minStorageGibPriceHr": (kind.minStorageGibPriceHr, facts.search["disk_gib"]),
+        "ipv4PriceHr": (kind.ipv4PriceHr, 1),
+    }
+    total = Decimal(0)
+    for name, (price, units) in parts.items():
+        if price.value is None:
+            raise RowRejected(f"{name} is null")
+        if price.value < 0:
+            raise RowRejected(f"{name} is not a usable amount")
+        total += price.value * units
+    return require_price(total, "the sum of the parts")
+
+
+def _offer(kind: _MachineType, gpu: str, size: _Size, facts: ProviderFacts, observed_at: datetime) -> Offer:
+    name = f"{slug(kind.machineType)}_{size.gpus}x{size.vcpus}v{size.memory_gib}gb"
+    price = _price(kind, size, facts)
+    return Offer(
+        offer_id=f"{NAME}/{slug(kind.dataCenterId)}/{name}/{Tier.ON_DEMAND}",
+        provider=NAME,
+        sku=Sku(
+            name=name,
+            gpu=gpu,
+            gpus_per_node=size.gpus,
+            gpu_memory_gb=nominal_memory_gb(gpu),
+            vcpus=size.vcpus,
+            memory_gb=gb_of_gib(size.memory_gib),
+            disk_gb=gb_of_gib(facts.search["disk_gib"]),
+            form=Form.VM,
+            intra_node=infer_intra_node(gpu, size.gpus),
+        ),
+        region=kind.dataCenterId,
+        country=facts.country_of(kind.dataCenterId),
+        tier=Tier.ON_DEMAND,
+        price_usd_per_node_hour=price,
+        observed_at=observed_at,
+        source="GET /v1/vms/machine-types-2",
+        native=NativePrice(price, "USD", "machine-hour, the sum of its parts"),
+        stock=Stock(StockLevel.UNKNOWN, _nodes(size, kind)),
+        compliance=facts.compliance,
+        reference={
+            "dataCenterId": kind.dataCenterId,
+            "machineType": kind.machineType,
+            "gpus": str(size.gpus),
+            "vcpus": str(size.vcpus),
+            "memoryGib": str(size.memory_gib),
+            "diskGib": str(facts.search["disk_gib"]),
+        },
+    )
+
+
+def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+    """Recorded answers of ``machine-types-2``."""
+    return join_batches(parse_offers(body, observed_at) for _, body in payloads)

@@ -1,0 +1,396 @@
+"""DigitalOcean: GPU Droplets, on demand and spot.
+
+Sold: sizes by region, one price everywhere. On the wire: dollars per Droplet and hour as JSON numbers
+(some with the noise of 32-bit floats, cut here after five decimals), memory in MB of 2²⁰ bytes, disks in
+GiB, GPU memory as the *total* of the size, although the specification reads as if per GPU: a size whose
+total does not fit its cards is rejected. A size lists the regions that would make one now for this
+account. Spot shows in the slug alone. A create is answered 202 and may fail afterwards: a Droplet stays
+``new`` while its create action says ``errored``. GPU Droplets are listed with ``type=gpus`` only. Not
+said: counts of stock, links, the network between Droplets (no fabric). Billing by the second since 2026
+is reported but not verified for GPU Droplets; whole hours are assumed, which can only overstate.
+Capacity, quota and bad orders are all 422.
+
+Environment: ``BROKER_DIGITALOCEAN_TOKEN``; ``BROKER_DIGITALOCEAN_SSH_KEY`` (id or fingerprint),
+``BROKER_DIGITALOCEAN_IMAGE`` (default: by vendor, ``config/providers/digitalocean.toml``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from broker.catalogue import ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.domain.errors import (
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    ProviderError,
+    QuotaExceeded,
+    RateLimited,
+    ReleaseRefused,
+)
+from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, Tier
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.sku import Form, Sku
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import (
+    Amount,
+    GpuCount,
+    Name,
+    PayloadModel,
+    RowRejected,
+    as_dict,
+    as_list,
+    canonical_gpu,
+    collect,
+    decode_json,
+    gb_of_gib,
+    join_batches,
+    nominal_memory_gb,
+    require_gpus,
+    require_price,
+)
+from providers.spec import (
+    HOLDING,
+    Capability,
+    NamedPayload,
+    ProviderSettings,
+    ProviderSpec,
+    refuse_unless_single,
+)
+
+NAME = "digitalocean"
+BASE_URL = "https://api.digitalocean.com"
+BILLING_INCREMENT_S = 3600
+LONGEST_NAME = 255
+PAGE_ROWS = 200
+MOST_PAGES = 40
+CENT_DIGITS = Decimal("0.00001")
+POLICY = HttpPolicy(any_interval_s=0.25)
+"""250 calls a minute are allowed in a burst."""
+
+
+class _Size(PayloadModel):
+    amount: Amount | None = None
+
+
+class _Gpu(PayloadModel):
+    count: GpuCount = 0
+    model: str = ""
+    vram: _Size | None = None
+
+
+class _Disk(PayloadModel):
+    size: _Size = _Size()
+
+
+class _SizeRow(PayloadModel):
+    slug: Name
+    memory: Amount | None = None
+    vcpus: Amount | None = None
+    disk: Amount | None = None
+    disk_info: tuple[_Disk, ...] = ()
+    price_hourly: Decimal | None = None
+    regions: tuple[Name, ...] = ()
+    available: bool = True
+    gpu_info: _Gpu | None = None
+
+
+def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
+    """Offers of one page of ``GET /v2/sizes``: one per size and region that can be made now."""
+    facts = load_provider_facts(NAME)
+    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
+    rows = as_list(NAME, envelope.get("sizes"), "sizes")
+    return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
+
+
+def _row_name(row: Any) -> str:
+    return str(row.get("slug", "row without slug")) if isinstance(row, dict) else "row that is no object"
+
+
+def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer]:
+    size = _SizeRow.model_validate(row)
+    sku = _sku(size, facts)
+    native = require_price(size.price_hourly, "price_hourly")
+    if not size.available:
+        raise RowRejected("not available for new Droplets")
+    if not size.regions:
+        raise RowRejected("sold out everywhere")
+    tier = Tier.SPOT if size.slug.endswith(str(facts.search["spot_suffix"])) else Tier.ON_DEMAND
+    for region in dict.fromkeys(size.regions):
+        yield Offer(
+            offer_id=f"{NAME}/{region}/{size.slug}/{tier}",
+            provider=NAME,
+            sku=sku,
+            region=region,
+            country=facts.country_of(region),
+            tier=tier,
+            price_usd_per_node_hour=_without_noise(native),
+            observed_at=observed_at,
+            source="GET /v2/sizes",
+            native=NativePrice(native, "USD", "Droplet-hour"),
+            billing_increment_s=BILLING_INCREMENT_S,
+            stock=Stock(),
+            compliance=facts.compliance,
+            reference={"size": size.slug, "region": region},
+        )
+
+
+def _without_noise(price: Decimal) -> Decimal:
+    exponent = price.as_tuple().exponent
+    return price.quantize(CENT_DIGITS) if isinstance(exponent, int) and exponent < -5 else price
+
+
+def _sku(size: _SizeRow, facts: ProviderFacts) -> Sku:
+    count = require_gpus(size.gpu_info.count if size.gpu_info else 0)
+    gpu = _silicon(size.gpu_info, count, facts) if size.gpu_info else ""
+    return Sku(
+        name=size.slug,
+        gpu=gpu,
+        gpus_per_node=count,
+        gpu_memory_gb=nominal_memory_gb(gpu),
+        vcpus=size.vcpus,
+        memory_gb=gb_of_gib(None if size.memory is None else size.memory / 1024),
+        disk_gb=gb_of_gib(sum(disk.size.amount or 0 for disk in size.disk_info) or size.disk),
+        form=Form.VM,
+        intra_node=infer_intra_node(gpu, count),
+    )
+
+
+def _silicon(gpu: _Gpu, count: int, facts: ProviderFacts) -> str:
+    total = gpu.vram.amount if gpu.vram else None
+    return canonical_gpu(facts, gpu.model, None if total is None else total / count)
+
+
+def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+    """Recorded pages of ``sizes``."""
+    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
+
+
+_NO_CAPACITY = re.compile(
+    r"\b(size|region) is (not |un)available|not available in this region"
+    r"|(no|not enough|insufficient|out of) (available )?(capacity|stock)|sold out",
+    re.IGNORECASE,
+)
+_QUOTA = re.compile(r"limit|quota|restricted|billing|payment", re.IGNORECASE)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """JSON ``{"id", "message", "request_id"}``; 422 is capacity, quota or a bad order by its message."""
+    body = reply.json_or_none()
+    if not isinstance(body, dict):
+        return classify_by_status(reply)
+    message, request_id = str(body.get("message") or ""), str(body.get("request_id") or "") or None
+    error = _error(reply, message)
+    error.request_id = request_id
+    return error
+
+
+def _error(reply: Reply, message: str) -> ProviderError:
+    if reply.status == 429:
+        return RateLimited(NAME, message or "too many requests", _wait_s(reply))
+    if reply.status == 422 and reply.operation is Operation.ORDER:
+        if _NO_CAPACITY.search(message):
+            return InsufficientCapacity(NAME, message)
+        return (QuotaExceeded if _QUOTA.search(message) else OrderRejected)(NAME, message)
+    if reply.status == 422 and reply.operation is Operation.RELEASE:
+        return ReleaseRefused(NAME, message, forever=False)
+    return classify_by_status(reply, message)
+
+
+def _wait_s(reply: Reply) -> float | None:
+    """``Retry-After`` (bursts have it), else until ``ratelimit-reset`` by the answer's own clock."""
+    if reply.retry_after_s is not None:
+        return reply.retry_after_s
+    with contextlib.suppress(ValueError, TypeError):
+        reset = float(reply.headers.get("ratelimit-reset", ""))
+        return max(0.0, reset - parsedate_to_datetime(reply.headers.get("date", "")).timestamp())
+    return None
+
+
+class _Region(PayloadModel):
+    slug: str = ""
+
+
+class _Droplet(PayloadModel):
+    id: int
+    name: str = ""
+    status: str = ""
+    size_slug: str = ""
+    region: _Region | None = None
+
+
+class _DropletAnswer(PayloadModel):
+    droplet: _Droplet
+
+
+class _Pages(PayloadModel):
+    next: str | None = None
+
+
+class _Links(PayloadModel):
+    pages: _Pages | None = None
+
+
+class _Page(PayloadModel):
+    """What every list says about the rest of it; the rows are read elsewhere."""
+
+    links: _Links | None = None
+
+
+class _DropletsAnswer(_Page):
+    droplets: tuple[_Droplet, ...]
+
+
+class _Action(PayloadModel):
+    type: str = ""
+    status: str = ""
+
+
+class _ActionsAnswer(PayloadModel):
+    actions: tuple[_Action, ...]
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "new": LeaseState.PROVISIONING,
+    "active": LeaseState.ACTIVE,
+    "off": LeaseState.ACTIVE,
+    "archive": LeaseState.ENDED,
+}
+
+
+def _lease(droplet: _Droplet, *, errored: bool = False) -> Lease:
+    return Lease(
+        provider=NAME,
+        reference=str(droplet.id),
+        state=LeaseState.FAILED if errored else _STATES.get(droplet.status, LeaseState.UNKNOWN),
+        tag=droplet.name or None,
+        sku=droplet.size_slug,
+        region=droplet.region.slug if droplet.region else "",
+        detail="create errored" if errored else droplet.status,
+    )
+
+
+class DigitalOcean:
+    """Client of sizes and GPU Droplets."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"Authorization": f"Bearer {settings.secret('token')}"},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Sizes, to the last page."""
+        pages = await self._pages("/v2/sizes", Operation.OFFERS)
+        return join_batches(parse_offers(reply.body, observed_at) for reply in pages)
+
+    async def _pages(
+        self, path: str, operation: Operation, params: Mapping[str, str] | None = None
+    ) -> list[Reply]:
+        """Every page of a list; the number of pages is bounded."""
+        pages: list[Reply] = []
+        while True:
+            asked = {**(params or {}), "per_page": str(PAGE_ROWS), "page": str(len(pages) + 1)}
+            reply = await self._http.request("GET", path, operation=operation, params=asked)
+            pages.append(reply)
+            links = reply.read(_Page).links
+            if links is None or links.pages is None or not links.pages.next:
+                return pages
+            if len(pages) >= MOST_PAGES:
+                raise reply.unreadable(f"the pages of {path} have no end")
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call makes one Droplet."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates one Droplet named and tagged by the tag; capacity may still fail later."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        reply = await self._http.request(
+            "POST", "/v2/droplets", operation=Operation.ORDER, json=self._order_body(order)
+        )
+        return _lease(reply.read(_DropletAnswer).droplet)
+
+    def _order_body(self, order: Order) -> dict[str, Any]:
+        options = self._settings.options
+        return {
+            "name": order.tag,
+            "region": order.offer.reference["region"],
+            "size": order.offer.reference["size"],
+            "image": options["image"] or _base_image(order.offer.sku),
+            "ssh_keys": [options["ssh_key"]] if options["ssh_key"] else [],
+            "tags": [order.tag],
+        }
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One Droplet; while it is new, with the word of its create action."""
+        reply = await self._http.request("GET", f"/v2/droplets/{reference}", operation=Operation.LEASES)
+        return await self._seen(reply.read(_DropletAnswer).droplet)
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every GPU Droplet of the account."""
+        pages = await self._pages("/v2/droplets", Operation.LEASES, {"type": "gpus"})
+        droplets = [droplet for reply in pages for droplet in reply.read(_DropletsAnswer).droplets]
+        return tuple([await self._seen(droplet) for droplet in droplets])
+
+    async def _seen(self, droplet: _Droplet) -> Lease:
+        if droplet.status != "new":
+            return _lease(droplet)
+        path = f"/v2/droplets/{droplet.id}/actions"
+        try:
+            reply = await self._http.request("GET", path, operation=Operation.LEASES)
+        except LeaseNotFound:
+            return _lease(droplet)
+        actions = reply.read(_ActionsAnswer).actions
+        return _lease(droplet, errored=any((a.type, a.status) == ("create", "errored") for a in actions))
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes; an unknown Droplet is a success."""
+        with contextlib.suppress(LeaseNotFound):
+            await self._http.request(
+                "DELETE",
+                f"/v2/droplets/{lease.reference}",
+                operation=Operation.RELEASE,
+                repeatable=True,
+            )
+
+
+def _base_image(sku: Sku) -> str:
+    """The base image of the GPUs' vendor."""
+    images = load_provider_facts(NAME).search["images"]
+    vendor = load_gpus()[sku.gpu].vendor.lower()
+    linked = f"{vendor}_x8" if sku.gpus_per_node == 8 else vendor
+    return str(images.get(linked) or images[vendor])
+
+
+SPEC = ProviderSpec(
+    name=NAME,
+    title="DigitalOcean",
+    base_url=BASE_URL,
+    credentials={"token": "a personal access token with the scopes droplet and sizes:read"},
+    options={"ssh_key": "", "image": ""},
+    capabilities=HOLDING | {Capability.SPOT},
+    idempotency=Idempotency.TAG,
+    adapter=DigitalOcean,
+    build=DigitalOcean,
+    parse=parse,
+)

@@ -1,0 +1,298 @@
+"""What Compute Engine holds for us, as leases, and the bodies that order it.
+
+Future reservations (calendar windows), reservations (on demand) and instances (spot). All are named by
+the tag, which is kept whole in ``description``. References are partial URLs:
+``zones/us-central1-a/reservations/NAME``. ``totalCount``, ``count``, ``fulfilledCount``: numbers as strings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from pydantic import Field
+
+from broker.domain.errors import OrderRejected
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.window import Window
+from providers.gcp.calendar import time_text
+from providers.gcp.compute import ListPage
+from providers.gcp.machines import region_of, zone_of
+from providers.gcp.prices import PROVIDER
+from providers.http import Reply
+from providers.payload import Name, PayloadModel, RowRejected
+
+LONGEST_NAME = 63
+FUTURE, HELD, INSTANCE = "futureReservations", "reservations", "instances"
+KINDS = (FUTURE, HELD, INSTANCE)
+
+_FUTURE_STATES: Mapping[str, LeaseState] = {
+    "DRAFTING": LeaseState.PROVISIONING,
+    "PENDING_APPROVAL": LeaseState.PROVISIONING,
+    "PENDING_AMENDMENT_APPROVAL": LeaseState.PROVISIONING,
+    "APPROVED": LeaseState.SCHEDULED,
+    "COMMITTED": LeaseState.SCHEDULED,
+    "PROCURING": LeaseState.SCHEDULED,
+    "PROVISIONING": LeaseState.PROVISIONING,
+    "FULFILLED": LeaseState.ACTIVE,
+    "FAILED_PARTIALLY_FULFILLED": LeaseState.ACTIVE,
+    "FAILED": LeaseState.FAILED,
+    "DECLINED": LeaseState.FAILED,
+    "CANCELLED": LeaseState.ENDED,
+}
+_HELD_STATES: Mapping[str, LeaseState] = {
+    "CREATING": LeaseState.PROVISIONING,
+    "READY": LeaseState.ACTIVE,
+    "UPDATING": LeaseState.ACTIVE,
+    "DELETING": LeaseState.ENDING,
+    "INVALID": LeaseState.FAILED,
+}
+_INSTANCE_STATES: Mapping[str, LeaseState] = {
+    "PENDING": LeaseState.PROVISIONING,
+    "PROVISIONING": LeaseState.PROVISIONING,
+    "STAGING": LeaseState.PROVISIONING,
+    "RUNNING": LeaseState.ACTIVE,
+    "REPAIRING": LeaseState.ACTIVE,
+    "PENDING_STOP": LeaseState.ENDING,
+    "STOPPING": LeaseState.ENDING,
+    "SUSPENDING": LeaseState.ENDING,
+    "DEPROVISIONING": LeaseState.ENDING,
+    "STOPPED": LeaseState.ENDED,
+    "SUSPENDED": LeaseState.ENDED,
+    "TERMINATED": LeaseState.ENDED,
+}
+LOCKED = frozenset({"PROCURING", "PROVISIONING", "FULFILLED", "FAILED_PARTIALLY_FULFILLED"})
+"""States of a future reservation from which it only ends by itself."""
+
+
+class _Properties(PayloadModel):
+    machineType: str = ""
+
+
+class _Skus(PayloadModel):
+    totalCount: int = Field(default=1, ge=0)
+    instanceProperties: _Properties = _Properties()
+
+
+class _TimeWindow(PayloadModel):
+    startTime: datetime
+    endTime: datetime
+
+
+class _FutureStatus(PayloadModel):
+    procurementStatus: str = ""
+    fulfilledCount: int = Field(default=0, ge=0)
+    autoCreatedReservations: tuple[str, ...] = ()
+
+
+class FutureReservation(PayloadModel):
+    """A window that was asked for."""
+
+    name: Name
+    zone: str = ""
+    description: str | None = None
+    reservationName: str | None = None
+    specificSkuProperties: _Skus = _Skus()
+    timeWindow: _TimeWindow | None = None
+    status: _FutureStatus = _FutureStatus()
+
+
+class _Specific(PayloadModel):
+    count: int = Field(default=1, ge=0)
+    instanceProperties: _Properties = _Properties()
+
+
+class Reservation(PayloadModel):
+    """Capacity held from now on."""
+
+    name: Name
+    zone: str = ""
+    description: str | None = None
+    status: str = ""
+    specificReservation: _Specific = _Specific()
+
+
+class _Scheduling(PayloadModel):
+    provisioningModel: str = ""
+
+
+class Instance(PayloadModel):
+    """A virtual machine."""
+
+    name: Name
+    zone: str = ""
+    description: str | None = None
+    status: str = ""
+    machineType: str = ""
+    scheduling: _Scheduling = _Scheduling()
+
+
+class Scope(PayloadModel):
+    """What an aggregated list holds of one zone."""
+
+    futureReservations: tuple[FutureReservation, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    instances: tuple[Instance, ...] = ()
+
+
+class AggregatedPage(ListPage):
+    """A page of an aggregated list: rows by zone."""
+
+    items: Mapping[str, Scope] = {}
+
+
+def scopes_of(page: Reply) -> tuple[Scope, ...]:
+    """The zones of a page."""
+    return tuple(page.read(AggregatedPage).items.values())
+
+
+def answered_at(reply: Reply) -> datetime:
+    """The seller's own time of an answer; this machine's where it says none."""
+    try:
+        return parsedate_to_datetime(reply.headers.get("date", "")).astimezone(UTC)
+    except (TypeError, ValueError):
+        return datetime.now(UTC)
+
+
+def reference(zone: str, kind: str, name: str) -> str:
+    """The partial URL of a resource."""
+    return f"zones/{zone_of(zone)}/{kind}/{name}"
+
+
+def parted(text: str) -> tuple[str, str, str] | None:
+    """(zone, kind, name) of a reference; None for anything else."""
+    found = re.fullmatch(r"zones/([a-z0-9-]+)/([A-Za-z]+)/([a-z0-9-]+)", text)
+    return (found[1], found[2], found[3]) if found and found[2] in KINDS else None
+
+
+def resource_name(tag: str) -> str:
+    """A name as the API wants it (RFC 1035); a tag that is none gets a digest of itself."""
+    plain = re.sub(r"[^a-z0-9-]", "-", tag.lower())
+    if plain == tag and re.fullmatch(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?", plain):
+        return plain
+    digest = hashlib.sha256(tag.encode()).hexdigest()[:10]
+    stem = re.sub(r"^[^a-z]+", "", plain)[: LONGEST_NAME - 11].rstrip("-")
+    return f"{stem or 'broker'}-{digest}"
+
+
+def future_lease(row: FutureReservation, now: datetime) -> Lease:
+    """A future reservation; one that was fulfilled is over at the end of its window."""
+    word = row.status.procurementStatus
+    state = _FUTURE_STATES.get(word, LeaseState.UNKNOWN)
+    window = _window(row.timeWindow)
+    if state is LeaseState.ACTIVE and window is not None and window.end <= now:
+        state = LeaseState.ENDED
+    partial = word == "FAILED_PARTIALLY_FULFILLED"
+    return Lease(
+        provider=PROVIDER,
+        reference=reference(row.zone, FUTURE, row.name),
+        state=state,
+        tag=row.description or row.name,
+        nodes=row.status.fulfilledCount if partial else row.specificSkuProperties.totalCount,
+        sku=row.specificSkuProperties.instanceProperties.machineType,
+        region=_region(row.zone),
+        window=window,
+        detail=word,
+    )
+
+
+def held_lease(row: Reservation) -> Lease:
+    """A reservation."""
+    return Lease(
+        provider=PROVIDER,
+        reference=reference(row.zone, HELD, row.name),
+        state=_HELD_STATES.get(row.status, LeaseState.UNKNOWN),
+        tag=row.description or row.name,
+        nodes=row.specificReservation.count,
+        sku=row.specificReservation.instanceProperties.machineType,
+        region=_region(row.zone),
+        detail=row.status,
+    )
+
+
+def instance_lease(row: Instance) -> Lease:
+    """An instance."""
+    return Lease(
+        provider=PROVIDER,
+        reference=reference(row.zone, INSTANCE, row.name),
+        state=_INSTANCE_STATES.get(row.status, LeaseState.UNKNOWN),
+        tag=row.description or row.name,
+        sku=zone_of(row.machineType),
+        region=_region(row.zone),
+        detail=f"{row.scheduling.provisioningModel} {row.status}".strip(),
+    )
+
+
+def _window(read: _TimeWindow | None) -> Window | None:
+    if read is None or read.startTime.tzinfo is None or read.endTime.tzinfo is None:
+        return None
+    return Window(read.startTime, read.endTime) if read.startTime < read.endTime else None
+
+
+def _region(zone: str) -> str:
+    try:
+        return region_of(zone_of(zone))
+    except RowRejected:
+        return ""
+
+
+def future_body(order: Order) -> dict[str, Any]:
+    """A request for a window in calendar mode, submitted at once."""
+    if order.window is None:
+        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} is sold for a window, none was ordered")
+    name = resource_name(order.tag)
+    return {
+        "name": name,
+        "description": order.tag,
+        "planningStatus": "SUBMITTED",
+        "reservationMode": "CALENDAR",
+        "deploymentType": "DENSE",
+        "schedulingType": "INDEPENDENT",
+        "autoDeleteAutoCreatedReservations": True,
+        "specificReservationRequired": True,
+        "reservationName": name,
+        "shareSettings": {"shareType": "LOCAL"},
+        "specificSkuProperties": {
+            "totalCount": str(order.nodes),
+            "instanceProperties": {"machineType": order.offer.sku.name},
+        },
+        "timeWindow": {
+            "startTime": time_text(order.window.start),
+            "endTime": time_text(order.window.end),
+        },
+    }
+
+
+def held_body(order: Order) -> dict[str, Any]:
+    """A reservation from now on, until its end where the order has one; billed used or not."""
+    body: dict[str, Any] = {
+        "name": resource_name(order.tag),
+        "description": order.tag,
+        "specificReservationRequired": True,
+        "specificReservation": {
+            "count": str(order.nodes),
+            "instanceProperties": {"machineType": order.offer.sku.name},
+        },
+    }
+    return {**body, "deleteAtTime": time_text(order.window.end)} if order.window is not None else body
+
+
+def spot_body(order: Order, zone: str, image: str, network: str) -> dict[str, Any]:
+    """One spot instance, deleted when it is preempted."""
+    return {
+        "name": resource_name(order.tag),
+        "description": order.tag,
+        "machineType": f"zones/{zone}/machineTypes/{order.offer.sku.name}",
+        "scheduling": {
+            "provisioningModel": "SPOT",
+            "instanceTerminationAction": "DELETE",
+            "onHostMaintenance": "TERMINATE",
+            "automaticRestart": False,
+        },
+        "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": image}}],
+        "networkInterfaces": [{"network": network}],
+    }

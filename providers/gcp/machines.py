@@ -1,0 +1,173 @@
+"""Machine types by zone, and the on-demand and spot offers that they make with the price list.
+
+Units: ``memoryMb`` is MiB. A type is named with all its GPUs ("a3-highgpu-8g"); Google says that it exists
+in a zone, never that any is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from pydantic import Field
+
+from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
+from broker.domain.offer import NativePrice, Offer, OfferBatch, Tier
+from broker.domain.sku import Form, Sku
+from providers.gcp.prices import PROVIDER, SOURCE, Mode, Rates
+from providers.payload import (
+    GpuCount,
+    Name,
+    PayloadModel,
+    RowRejected,
+    as_dict,
+    as_list,
+    canonical_gpu,
+    collect,
+    decode_json,
+    gb_of_gib,
+    nominal_memory_gb,
+    require_gpus,
+)
+
+BILLING_INCREMENT_S = 1
+LEAST_BILLED_HOURS = 60 / 3600
+"""Compute Engine bills by the second, at least one minute."""
+PRICED_AS = "GPU, core and RAM SKUs of a node, an hour"
+MEMORY_TOLERANCE_GB = 1.0
+_TIERS = {Mode.ON_DEMAND: Tier.ON_DEMAND, Mode.SPOT: Tier.SPOT}
+
+
+class _Accelerator(PayloadModel):
+    guestAcceleratorType: Name
+    guestAcceleratorCount: GpuCount
+
+
+class _MachineType(PayloadModel):
+    name: Name
+    guestCpus: int = Field(ge=1, le=4096)
+    memoryMb: int = Field(ge=1, le=10**9)
+    accelerators: tuple[_Accelerator, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine type as a SKU, with the memory that its price counts."""
+
+    sku: Sku
+    vcpus: int
+    memory_gib: Decimal
+
+    def usd_per_hour(self, rates: Rates, mode: Mode, region: str) -> Decimal:
+        """Price of a node; RowRejected names the part without a price."""
+        sku = self.sku
+        return rates.node_usd(mode, region, sku.name, sku.gpus_per_node, self.vcpus, self.memory_gib)
+
+
+def region_of(zone: str) -> str:
+    """``us-central1`` of ``us-central1-a``; RowRejected for another form."""
+    region, dash, letter = zone.rpartition("-")
+    if not dash or not region or not letter.isalnum() or " " in zone or "/" in zone:
+        raise RowRejected(f"not a zone: {zone[:40]!r}")
+    return region
+
+
+def zone_of(scope: str) -> str:
+    """``us-central1-a`` of ``zones/us-central1-a`` or of a zone's URL."""
+    return scope.rpartition("/")[2]
+
+
+def machine_rows(pages: Iterable[bytes]) -> list[tuple[str, tuple[str, Any]]]:
+    """(name, (zone, row)) of ``machineTypes.aggregatedList``; PayloadUnreadable for other answers."""
+    found = []
+    for page in pages:
+        envelope = as_dict(PROVIDER, decode_json(PROVIDER, page), "a page of machine types")
+        scopes = as_dict(PROVIDER, envelope.get("items", {}), "items")
+        for scope, content in scopes.items():
+            rows = as_dict(PROVIDER, content, scope).get("machineTypes", [])
+            for row in as_list(PROVIDER, rows, f"machineTypes of {scope}"):
+                name = row.get("name") if isinstance(row, dict) else None
+                found.append((f"{zone_of(scope)} {name}", (zone_of(scope), row)))
+    return found
+
+
+def read_machine(row: Any, facts: ProviderFacts) -> Machine:
+    """A row as a machine; RowRejected (or a validation error) says why it is none."""
+    read = _MachineType.model_validate(row)
+    if not read.accelerators:
+        raise RowRejected("no GPU")
+    if len(read.accelerators) > 1:
+        raise RowRejected("several kinds of accelerators")
+    count = require_gpus(read.accelerators[0].guestAcceleratorCount)
+    gpu = canonical_gpu(facts, read.accelerators[0].guestAcceleratorType)
+    memory_gib = Decimal(read.memoryMb) / 1024
+    memory_gb = gb_of_gib(float(memory_gib))
+    known = facts.nodes.get(read.name, NodeFacts())
+    _require_known(known, gpu, count, read.guestCpus, memory_gb)
+    sku = Sku(
+        name=read.name,
+        gpu=gpu,
+        gpus_per_node=count,
+        gpu_memory_gb=nominal_memory_gb(gpu),
+        vcpus=read.guestCpus,
+        memory_gb=memory_gb,
+        form=known.form or Form.VM,
+        intra_node=known.intra_node or infer_intra_node(gpu, count),
+        fabric=known.fabric,
+    )
+    return Machine(sku, read.guestCpus, memory_gib)
+
+
+def _require_known(known: NodeFacts, gpu: str, count: int, vcpus: int, memory_gb: float | None) -> None:
+    """RowRejected when the answer and what is publicly known of the type differ."""
+    pairs = ((known.gpu, gpu), (known.gpus_per_node, count), (known.vcpus, vcpus))
+    for expected, found in pairs:
+        if expected is not None and expected != found:
+            raise RowRejected(f"inconsistent: {found} listed, {expected} known of this type")
+    if known.memory_gb and memory_gb and abs(known.memory_gb - memory_gb) > MEMORY_TOLERANCE_GB:
+        raise RowRejected(f"inconsistent: {memory_gb} GB listed, {known.memory_gb} GB known of this type")
+
+
+def parse_machines(
+    rows: Iterable[tuple[str, tuple[str, Any]]], rates: Rates, observed_at: datetime
+) -> OfferBatch:
+    """On-demand and spot offers: one per zone, type and tier that has a price."""
+    facts = load_provider_facts(PROVIDER)
+    return collect(rows, lambda row: _offers_of(row, rates, facts, observed_at))
+
+
+def _offers_of(
+    row: tuple[str, Any], rates: Rates, facts: ProviderFacts, observed_at: datetime
+) -> Iterator[Offer]:
+    zone, body = row
+    region, machine = region_of(zone), read_machine(body, facts)
+    priced, missing = 0, ""
+    for mode, tier in _TIERS.items():
+        try:
+            usd = machine.usd_per_hour(rates, mode, region)
+        except RowRejected as error:
+            missing = missing or str(error)
+            continue
+        priced += 1
+        yield Offer(
+            offer_id=f"{PROVIDER}/{tier}/{zone}/{machine.sku.name}",
+            provider=PROVIDER,
+            sku=machine.sku,
+            region=region,
+            zone=zone,
+            country=facts.country_of(region),
+            tier=tier,
+            price_usd_per_node_hour=usd,
+            observed_at=observed_at,
+            source=SOURCE,
+            native=NativePrice(usd, "USD", PRICED_AS),
+            min_hours=LEAST_BILLED_HOURS,
+            billing_increment_s=BILLING_INCREMENT_S,
+            compliance=facts.compliance,
+            reference={"zone": zone, "machine_type": machine.sku.name},
+        )
+    if not priced:
+        raise RowRejected(missing)

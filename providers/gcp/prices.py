@@ -1,0 +1,268 @@
+"""The Cloud Billing catalogue of Compute Engine: hourly prices of the parts that nodes are made of.
+
+Units: ``units`` (a string of whole dollars) plus ``nanos`` (10⁻⁹ dollars) per ``usageUnit``: ``h`` for a
+GPU or a core, ``GiBy.h`` for memory. A SKU's ``usageType`` does not tell calendar, flex-start and reserved
+rows from on demand (all say OnDemand, some spot rows too): the description decides. Rows of reservations
+under a commitment cost $0 and are no price.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from broker.catalogue import load_provider_facts
+from broker.domain.offer import RejectedRow
+from providers.payload import (
+    Amount,
+    PayloadModel,
+    RowRejected,
+    as_dict,
+    as_list,
+    decode_json,
+    first_problem,
+    require_price,
+)
+
+PROVIDER = "gcp"
+SERVICE = "6F81-5844-456A"
+"""Compute Engine in the catalogue of services."""
+SOURCE = f"GET /v1/services/{SERVICE}/skus"
+MOST_REJECTED = 500
+
+_VM_PART = re.compile(r"(?P<family>[A-Z][0-9][A-Za-z]*)(?: Instance)? (?P<part>Core|Ram)")
+_PLACE = re.compile(r" (?:running )?in .+$")
+_MARKS = re.compile(
+    r"^(?:Reserved |Spot Preemptible |DWS Defined Duration |DWS Calendar Mode |DWS Flex Start )+"
+    r"| attached to .+ VMs$"
+)
+
+
+class Mode(StrEnum):
+    """How a part is sold."""
+
+    ON_DEMAND = "on demand"
+    SPOT = "spot"
+    CALENDAR = "calendar mode"
+    FLEX = "flex-start"
+
+
+class _Money(PayloadModel):
+    currencyCode: str = "USD"
+    units: int = Field(default=0, ge=-(10**9), le=10**9)
+    nanos: int = Field(default=0, ge=-999_999_999, le=999_999_999)
+
+
+class _Tier(PayloadModel):
+    startUsageAmount: Amount = 0.0
+    unitPrice: _Money
+
+
+class _Expression(PayloadModel):
+    usageUnit: str = ""
+    tieredRates: tuple[_Tier, ...] = ()
+
+
+class _Pricing(PayloadModel):
+    effectiveTime: str = ""
+    pricingExpression: _Expression
+
+
+class _Category(PayloadModel):
+    resourceGroup: str = ""
+    usageType: str = ""
+
+
+class _Sku(PayloadModel):
+    skuId: str = ""
+    description: str
+    category: _Category = _Category()
+    serviceRegions: tuple[str, ...] = ()
+    pricingInfo: tuple[_Pricing, ...] = ()
+
+    @property
+    def row(self) -> str:
+        """What a rejected row is called."""
+        return f"{self.skuId} {self.description}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    usd: Decimal
+    effective: str
+
+
+@dataclass(slots=True)
+class Rates:
+    """Hourly prices by (region, mode, part); a part is a GPU's words, or a family with "Core" or "Ram"."""
+
+    _rates: dict[tuple[str, Mode, str], _Rate] = field(default_factory=dict)
+    rejected: list[RejectedRow] = field(default_factory=list)
+    others: int = 0
+    unlisted: int = 0
+
+    def feed(self, page: bytes) -> str:
+        """Reads a page and gives the token of the next one, empty after the last.
+
+        PayloadUnreadable for a page without a list of SKUs.
+        """
+        envelope = as_dict(PROVIDER, decode_json(PROVIDER, page), "a page of SKUs")
+        for row in as_list(PROVIDER, envelope.get("skus", []), "skus"):
+            self._read(row)
+        return str(envelope.get("nextPageToken") or "")
+
+    def _read(self, row: Any) -> None:
+        if _is_of_other_things(row):
+            self.others += 1
+            return
+        try:
+            sku = _Sku.model_validate(row)
+        except ValidationError as error:
+            name = (
+                f"{row.get('skuId', '')} {row.get('description', '')}" if isinstance(row, dict) else "a SKU"
+            )
+            self.reject(name, first_problem(error))
+            return
+        try:
+            part, mode = _part(sku.description), _mode(sku)
+            if part is None:
+                raise RowRejected("unknown GPU")
+            if mode is Mode.FLEX:
+                raise RowRejected("flex-start: it begins when capacity appears, which no window can say")
+            rate = _rate(sku, "GiBy.h" if part.endswith(" Ram") else "h")
+        except RowRejected as error:
+            self.reject(sku.row, str(error))
+            return
+        for region in sku.serviceRegions:
+            self._keep((region, mode, part), rate, sku.row)
+
+    def node_usd(
+        self, mode: Mode, region: str, machine_type: str, gpus: int, vcpus: int, memory_gib: Decimal
+    ) -> Decimal:
+        """The sum of a node's parts; RowRejected names the part without a price."""
+        family = families().get(machine_type.rpartition("-")[0])
+        if family is None:
+            raise RowRejected(f"no price list words for machine type {machine_type!r}")
+        total = gpus * self._one_of(mode, region, family["gpu"])
+        if "vm" in family:
+            total += vcpus * self._one_of(mode, region, [f"{family['vm']} Core"])
+            total += memory_gib * self._one_of(mode, region, [f"{family['vm']} Ram"])
+        return require_price(total)
+
+    def _one_of(self, mode: Mode, region: str, parts: Iterable[str]) -> Decimal:
+        for part in parts:
+            rate = self._rates.get((region, mode, part))
+            if rate is not None:
+                return rate.usd
+        raise RowRejected(f"no {mode} price of {next(iter(parts))} in {region}")
+
+    def _keep(self, key: tuple[str, Mode, str], rate: _Rate, row: str) -> None:
+        """Keeps a price; of two the newer, and of equally old ones the dearer."""
+        before = self._rates.get(key)
+        if before is None or before.usd == rate.usd:
+            self._rates[key] = rate
+            return
+        kept = max(before, rate, key=lambda r: (r.effective, r.usd))
+        self._rates[key] = kept
+        self.reject(row, f"a second price in {key[0]}; kept {kept.usd}")
+
+    def reject(self, row: str, reason: str) -> None:
+        """Notes a row that is no price of ours."""
+        if len(self.rejected) < MOST_REJECTED:
+            self.rejected.append(RejectedRow(row[:200], reason[:200]))
+        else:
+            self.unlisted += 1
+
+    def all_rejected(self) -> tuple[RejectedRow, ...]:
+        """Every rejected row; those of other things, and those past the bound of the list, as one each."""
+        counted = (
+            (self.others, "neither a GPU nor core or RAM of a GPU machine"),
+            (self.unlisted, f"no prices of ours either, past the first {MOST_REJECTED} that are named"),
+        )
+        rest = (RejectedRow(f"{count} SKUs", reason) for count, reason in counted if count)
+        return (*self.rejected, *rest)
+
+
+def families() -> Mapping[str, Mapping[str, Any]]:
+    """Words of the price list by machine type without its size."""
+    found: Mapping[str, Mapping[str, Any]] = load_provider_facts(PROVIDER).search["families"]
+    return found
+
+
+def parse_catalogue(pages: Iterable[bytes]) -> Rates:
+    """Prices of every page; PayloadUnreadable for one without a list of SKUs."""
+    rates = Rates()
+    for page in pages:
+        rates.feed(page)
+    return rates
+
+
+@cache
+def _words() -> tuple[frozenset[str], frozenset[str]]:
+    """Words of GPUs, and of the families whose core and RAM have a price."""
+    known = families().values()
+    gpus = frozenset(word for family in known for word in family["gpu"])
+    return gpus, frozenset(family["vm"] for family in known if "vm" in family)
+
+
+def _is_of_other_things(row: Any) -> bool:
+    """Whether a SKU surely prices no part of a GPU machine; most of the list does not."""
+    if not isinstance(row, dict) or not isinstance(row.get("description"), str):
+        return False
+    category = row.get("category")
+    group = category.get("resourceGroup") if isinstance(category, dict) else ""
+    return group != "GPU" and _part(row["description"]) is None
+
+
+def _part(description: str) -> str | None:
+    """The part that a SKU prices, without its mode and place; None for what nodes are not made of."""
+    words, vms = _words()
+    plain = description.removeprefix("Commitment v1: ")
+    plain = _MARKS.sub("", _PLACE.sub("", plain)).strip()
+    plain = _MARKS.sub("", plain)
+    if plain in words:
+        return plain
+    found = _VM_PART.fullmatch(plain)
+    if found is None or found["family"] not in vms:
+        return None
+    return f"{found['family']} {found['part']}"
+
+
+def _mode(sku: _Sku) -> Mode:
+    usage, text = sku.category.usageType, sku.description
+    if usage.startswith("Commit") or text.startswith("Commitment"):
+        raise RowRejected("priced under a commitment of years")
+    if "Calendar Mode" in text:
+        return Mode.CALENDAR
+    if text.startswith("Reserved "):
+        raise RowRejected("reserved under a commitment: no price of its own")
+    if "DWS " in text:
+        return Mode.FLEX
+    if "Spot Preemptible" in text or usage == "Preemptible":
+        return Mode.SPOT
+    if usage == "OnDemand":
+        return Mode.ON_DEMAND
+    raise RowRejected(f"usage type is {usage[:40]!r}")
+
+
+def _rate(sku: _Sku, unit: str) -> _Rate:
+    if not sku.pricingInfo:
+        raise RowRejected("no pricingInfo")
+    latest = sku.pricingInfo[-1]
+    expression = latest.pricingExpression
+    if expression.usageUnit != unit:
+        raise RowRejected(f"priced per {expression.usageUnit[:20]!r}, not per {unit}")
+    if not expression.tieredRates:
+        raise RowRejected("no tieredRates")
+    money = max(expression.tieredRates, key=lambda tier: tier.startUsageAmount).unitPrice
+    if money.currencyCode != "USD":
+        raise RowRejected(f"currency is {money.currencyCode[:10]!r}, not USD")
+    usd = Decimal(money.units) + Decimal(money.nanos) / 1_000_000_000
+    return _Rate(require_price(usd), latest.effectiveTime)

@@ -1,0 +1,216 @@
+"""What the hosted price lists have in common: other sellers' prices in CSV files, by instance type.
+
+Such a list names the GPU without its form factor ("H100"), so the type itself must be known: a row becomes an
+offer when (seller, instance type) stands in the list's own configuration, or when the seller's configuration
+has the type. It says a price, never whether the type is in stock; nothing can be ordered from it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+
+from broker.catalogue import NodeFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.domain.errors import PayloadUnreadable, ProviderError
+from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.sku import Sku
+from providers.http import Reply, classify_by_status
+from providers.payload import MEMORY_TOLERANCE, RowRejected, require_price, slug
+
+GB_PER_MIB = 2**20 / 1e9
+FORM_NOT_TOLD = "form factor not told: {word!r} of an instance type that is not known"
+_NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,12})?([eE]-?\d{1,2})?")
+_ZONE = re.compile(r"(.+\d)-[a-z]")
+
+
+class FileMissing(PayloadUnreadable):
+    """There is no file for a cloud."""
+
+
+def classify(reply: Reply) -> ProviderError:
+    """Public files: the status says all, and S3 calls a key that is not there forbidden."""
+    if reply.status in {403, 404}:
+        return FileMissing(reply.provider, f"HTTP {reply.status}: there is no such file")
+    return classify_by_status(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One price of one instance type, as it is written. ``gpu_memory_gb``: of one GPU, where it is said."""
+
+    seller: str
+    instance_type: str
+    region: str
+    zone: str | None
+    tier: Tier
+    price: str
+    gpu: str
+    gpus: int
+    gpu_memory_gb: float | None = None
+    vcpus: float | None = None
+    memory_gb: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What a rejected row is called: the type, whichever of its many rows it was."""
+        return f"{self.seller} {self.instance_type}"[:120]
+
+
+class HostedList:
+    """Collects the rows of one list (``provider``) into offers; rejected ones by type and reason."""
+
+    def __init__(self, provider: str, source: str) -> None:
+        self._provider, self._source = provider, source
+        self._facts = load_provider_facts(provider)
+        self._offers: dict[str, Offer] = {}
+        self._rejected: Counter[tuple[str, str]] = Counter()
+
+    def add(self, row: Listed, observed_at: datetime) -> None:
+        """An offer of ``row``, or the reason why there is none."""
+        try:
+            offer = self._offer(row, observed_at)
+            before = self._offers.setdefault(offer.offer_id, offer)
+            if before is not offer:
+                kept, other = before.price_usd_per_node_hour, offer.price_usd_per_node_hour
+                same = kept == other
+                raise RowRejected("listed twice" if same else f"a second price, {other}; kept {kept}")
+        except RowRejected as error:
+            self.reject(row.name, str(error))
+
+    def reject(self, name: str, reason: str) -> None:
+        """Counts a row that cannot be sold."""
+        self._rejected[name, reason] += 1
+
+    def batch(self) -> OfferBatch:
+        """Everything so far."""
+        rejected = (
+            RejectedRow(name if count == 1 else f"{name}: {count} rows", reason)
+            for (name, reason), count in self._rejected.items()
+        )
+        return OfferBatch(tuple(self._offers.values()), tuple(rejected))
+
+    def node(self, seller: str, instance_type: str) -> NodeFacts | None:
+        """What is known of an instance type, here or in its seller's own configuration."""
+        key = f"{seller}/{instance_type}"
+        spaceless = key.replace(" ", "_")
+        for provider in (self._provider, *self._facts.search.get("tables", ())):
+            nodes = load_provider_facts(provider).nodes
+            found = nodes.get(key) or nodes.get(spaceless)
+            if found is not None:
+                return found
+        if seller in self._facts.search.get("sellers_tables", ()):
+            return load_provider_facts(seller).nodes.get(instance_type)
+        return None
+
+    def _offer(self, row: Listed, observed_at: datetime) -> Offer:
+        sku = self._sku(row)
+        price = require_price(number(row.price, "price"))
+        misfiled: Mapping[str, str] = self._facts.search.get("misfiled", {})
+        key = f"{row.seller}/{row.instance_type}"
+        if row.tier is Tier.ON_DEMAND and key in misfiled:
+            raise RowRejected(misfiled[key])
+        place = row.zone or row.region
+        return Offer(
+            offer_id=f"{self._provider}/{row.seller}/{slug(place)}/{self._kind(row)}/{row.tier}",
+            provider=self._provider,
+            sku=sku,
+            region=row.region,
+            zone=row.zone,
+            country=self._country(row),
+            tier=row.tier,
+            price_usd_per_node_hour=price,
+            observed_at=observed_at,
+            source=self._source,
+            native=NativePrice(price, "USD", "instance-hour"),
+            seller=row.seller,
+            reference={"instance_type": row.instance_type},
+        )
+
+    def _kind(self, row: Listed) -> str:
+        """The type as part of an id; with the number of GPUs where the type does not fix it."""
+        node = self.node(row.seller, row.instance_type)
+        is_fixed = node is not None and node.gpus_per_node is not None
+        return slug(row.instance_type) if is_fixed else f"{row.gpus}x-{slug(row.instance_type)}"
+
+    def _sku(self, row: Listed) -> Sku:
+        node = self.node(row.seller, row.instance_type)
+        gpu = load_gpus().get(node.gpu or "") if node is not None else None
+        if node is None or gpu is None:
+            raise RowRejected(FORM_NOT_TOLD.format(word=row.gpu[:40]))
+        count = node.gpus_per_node or row.gpus
+        if row.gpus != count:
+            raise RowRejected(f"{row.gpus} GPUs, the type has {count}")
+        stated = row.gpu_memory_gb
+        if stated is not None and abs(stated - gpu.memory_gb) > MEMORY_TOLERANCE * gpu.memory_gb:
+            raise RowRejected(f"{stated:.4g} GB a GPU, {gpu.gpu} has {gpu.memory_gb:.4g}")
+        return Sku(
+            name=row.instance_type,
+            gpu=gpu.gpu,
+            gpus_per_node=count,
+            gpu_memory_gb=gpu.memory_gb,
+            vcpus=node.vcpus or row.vcpus,
+            memory_gb=node.memory_gb or row.memory_gb,
+            disk_gb=node.disk_gb,
+            form=node.form,
+            intra_node=node.intra_node or infer_intra_node(gpu.gpu, count),
+            fabric=node.fabric,
+        )
+
+    def _country(self, row: Listed) -> str | None:
+        own = self._facts.country_of(f"{row.seller}/{row.region}")
+        if own is None and row.seller in self._facts.search.get("sellers_tables", ()):
+            return load_provider_facts(row.seller).country_of(row.region)
+        return own
+
+
+def read_csv(provider: str, name: str, body: bytes, needed: Sequence[str]) -> Iterator[Mapping[str, str]]:
+    """The rows by column name; a row of another length is empty. PayloadUnreadable for another file."""
+    reader = csv.reader(io.StringIO(body.decode("utf-8-sig", "replace"), newline=""))
+    try:
+        header = next(reader, [])
+        missing = [column for column in needed if column not in header]
+        if missing:
+            raise PayloadUnreadable(provider, f"{name} lacks the columns {', '.join(missing)}")
+        for cells in reader:
+            if cells:
+                yield dict(zip(header, cells, strict=True)) if len(cells) == len(header) else {}
+    except csv.Error as error:
+        raise PayloadUnreadable(provider, f"{name} is no CSV: {error}") from None
+
+
+def number(text: str, what: str) -> Decimal | None:
+    """A number as it is written, None for an empty cell; RowRejected for anything else."""
+    if not text.strip():
+        return None
+    if _NUMBER.fullmatch(text.strip()):
+        try:
+            return Decimal(text.strip())
+        except InvalidOperation:
+            pass
+    raise RowRejected(f"{what} {text[:40]!r} is not a number")
+
+
+def whole(text: str, what: str) -> int:
+    """A count, also when written ``8.0``; an empty cell is none. RowRejected for a part of one."""
+    found = number(text, what) or Decimal(0)
+    if found != int(found) or not 0 <= found <= 1024:
+        raise RowRejected(f"{what} {text[:40]!r} is not a count")
+    return int(found)
+
+
+def size(text: str, what: str) -> float | None:
+    """A number as a float."""
+    found = number(text, what)
+    return None if found is None else float(found)
+
+
+def region_and_zone(place: str) -> tuple[str, str | None]:
+    """``us-central1-a`` is a zone of ``us-central1``; other places are regions."""
+    found = _ZONE.fullmatch(place)
+    return (found[1], place) if found else (place, None)

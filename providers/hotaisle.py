@@ -1,0 +1,336 @@
+"""Hot Aisle: AMD MI300X in virtual machines and bare metal, by the minute after a minimum.
+
+Sold: whole machines at one site. On the wire: integer US cents per machine and hour, memory and disk in
+bytes, the number on sale exactly, and the minimum that is owed in minutes; ``cpus`` is an object for
+virtual machines and a list for bare metal. A kind has no name: its ``Specs`` are sent back to order it, so
+that names here carry a short hash of them. Not said: the site, memory per GPU, the link between GPUs
+(inferred from the module's form), any network between machines (no fabric). Billing by the minute is
+inferred from minimums of one minute.
+
+A name is given by the seller. Bare metal takes our tag as its description in the order itself, a virtual
+machine only afterwards: an order of one whose answer is lost cannot be found again, hence no idempotency.
+404 of an order means sold out; 401 of an order means that the team has its most machines, unless the body
+speaks of the token. A delete forces the end before the minimum (which is owed all the same) and may take
+long. A server whose installation failed is still held and shown as unknown. The power state is not read:
+what is held is owed.
+
+Unverified: how long deletes take, bodies of the documented errors (plain JSON strings), rate limits.
+
+Environment: ``BROKER_HOTAISLE_API_KEY``; ``BROKER_HOTAISLE_TEAM`` (handle of the team, default ``broker``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from pydantic import Field
+
+from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.domain.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    ProviderError,
+    QuotaExceeded,
+    ReleaseRefused,
+)
+from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.sku import Form, Sku
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import (
+    Amount,
+    GpuCount,
+    Name,
+    PayloadModel,
+    RowRejected,
+    as_list,
+    as_payload,
+    canonical_gpu,
+    collect,
+    decode_json,
+    join_batches,
+    nominal_memory_gb,
+    require_gpus,
+    require_price,
+    slug,
+)
+from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
+
+NAME = "hotaisle"
+BASE_URL = "https://admin.hotaisle.app/api"
+BILLING_INCREMENT_S = 60
+LONGEST_DESCRIPTION = 100
+POLICY = HttpPolicy(concurrency=4, read_s=60.0, total_s=120.0)
+
+METAL, VIRTUAL = "bare_metal", "virtual_machines"
+_KINDS = {METAL: ("metal", Form.BARE_METAL), VIRTUAL: ("vm", Form.VM)}
+
+_Bytes = Annotated[float, Field(ge=0, le=1e18)]
+
+
+class _Gpus(PayloadModel):
+    count: GpuCount = 0
+    model: str = ""
+
+
+class _Specs(PayloadModel):
+    cpu_cores: Amount | None = None
+    ram_capacity: _Bytes | None = None
+    disk_capacity: _Bytes | None = None
+    gpus: tuple[_Gpus, ...] = ()
+
+
+class _Kind(PayloadModel):
+    """A row of ``available``."""
+
+    Quantity: Annotated[int, Field(ge=0, le=100_000)]
+    MinimumReservationMinutes: Annotated[int, Field(ge=0, le=10_000_000)]
+    OnDemandPrice: Decimal | None = None
+    Specs: _Specs
+
+
+def parse_offers(payload: bytes, path: str, observed_at: datetime) -> OfferBatch:
+    """Offers of ``GET …/{path}/available/``, where ``path`` is that of bare metal or of virtual machines."""
+    facts = load_provider_facts(NAME)
+    rows = as_list(NAME, decode_json(NAME, payload), f"{path} available")
+    named = ((f"{_KINDS[path][0]} row {number}", row) for number, row in enumerate(rows, 1))
+    return collect(named, lambda row: _offers_of(row, path, facts, observed_at))
+
+
+def _offers_of(row: Any, path: str, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer]:
+    kind = _Kind.model_validate(row)
+    specs = json.dumps(row["Specs"], sort_keys=True, separators=(",", ":"), default=float)
+    sku = _sku(kind.Specs, specs, path, facts)
+    cents = require_price(kind.OnDemandPrice, "OnDemandPrice")
+    if kind.Quantity == 0:
+        raise RowRejected("sold out")
+    region = str(facts.search["region"])
+    yield Offer(
+        offer_id=f"{NAME}/{region}/{sku.name}/{Tier.ON_DEMAND}",
+        provider=NAME,
+        sku=sku,
+        region=region,
+        country=facts.country_of(region),
+        tier=Tier.ON_DEMAND,
+        price_usd_per_node_hour=cents / 100,
+        observed_at=observed_at,
+        source=f"GET /teams/{{team}}/{path}/available/",
+        native=NativePrice(cents, "USD", "cents per machine-hour"),
+        min_hours=kind.MinimumReservationMinutes / 60,
+        billing_increment_s=BILLING_INCREMENT_S,
+        stock=Stock(StockLevel.UNKNOWN, kind.Quantity),
+        compliance=facts.compliance,
+        reference={"path": path, "specs": specs},
+    )
+
+
+def _sku(specs: _Specs, text: str, path: str, facts: ProviderFacts) -> Sku:
+    models = {gpus.model for gpus in specs.gpus if gpus.count}
+    count = require_gpus(sum(gpus.count for gpus in specs.gpus))
+    if len(models) > 1:
+        raise RowRejected("GPUs of several models in one machine")
+    (word,) = models
+    gpu = canonical_gpu(facts, word)
+    short, form = _KINDS[path]
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    return Sku(
+        name=f"{short}-{count}x-{slug(word)}-{digest}",
+        gpu=gpu,
+        gpus_per_node=count,
+        gpu_memory_gb=nominal_memory_gb(gpu),
+        vcpus=specs.cpu_cores,
+        memory_gb=_gb(specs.ram_capacity),
+        disk_gb=_gb(specs.disk_capacity),
+        form=form,
+        intra_node=infer_intra_node(gpu, count),
+    )
+
+
+def _gb(size: float | None) -> float | None:
+    return None if size is None else round(size / 1e9, 1)
+
+
+def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+    """Recorded answers of ``available``, told apart by the file's name."""
+    return join_batches(
+        parse_offers(body, METAL if METAL in name else VIRTUAL, observed_at) for name, body in payloads
+    )
+
+
+_NO_STOCK = re.compile(r"insufficient resources|no available|capacity|out of stock", re.IGNORECASE)
+_NO_QUOTA = re.compile(r"limit|maximum|balance", re.IGNORECASE)
+_NO_KEY = re.compile(r"token|credential|api key|authenticat", re.IGNORECASE)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """Bodies are JSON strings, or text; what a status means depends on the call."""
+    body = reply.json_or_none()
+    text = body if isinstance(body, str) else reply.text
+    if reply.operation is Operation.ORDER:
+        refused = _refused_order(reply.status, text[:300])
+        if refused is not None:
+            return refused
+    if reply.operation is Operation.RELEASE and reply.status in {400, 409, 422}:
+        return ReleaseRefused(NAME, text[:300], forever=False)
+    return classify_by_status(reply, text)
+
+
+def _refused_order(status: int, text: str) -> ProviderError | None:
+    if status == 404 or (status in {400, 422} and _NO_STOCK.search(text)):
+        return InsufficientCapacity(NAME, text)
+    if status == 401:
+        return CredentialsRejected(NAME, text) if _NO_KEY.search(text) else QuotaExceeded(NAME, text)
+    if status == 402 or (status == 403 and _NO_QUOTA.search(text)):
+        return QuotaExceeded(NAME, text)
+    return None
+
+
+class _OsStatus(PayloadModel):
+    os_install_status: str = ""
+
+
+class _Machine(PayloadModel):
+    name: Name
+    description: str | None = None
+    os_status: _OsStatus | None = None
+
+
+def _lease(machine: _Machine) -> Lease:
+    """A virtual machine is ready when it is shown; bare metal is when its system is installed."""
+    step = machine.os_status.os_install_status if machine.os_status else "installed"
+    state = {"installed": LeaseState.ACTIVE, "failed": LeaseState.UNKNOWN}.get(step, LeaseState.PROVISIONING)
+    return Lease(
+        provider=NAME,
+        reference=machine.name,
+        state=state,
+        tag=machine.description or None,
+        region=str(load_provider_facts(NAME).search["region"]),
+        detail=step if machine.os_status else "",
+    )
+
+
+class HotAisle:
+    """Client of one team's machines."""
+
+    provider = NAME
+    idempotency = Idempotency.NEITHER
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._team = f"/teams/{quote(settings.options['team'], safe='')}"
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"Authorization": f"Token {settings.secret('api_key')}"},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Both lists of available machines, bare metal first."""
+        replies = [
+            (
+                path,
+                await self._http.request(
+                    "GET", f"{self._team}/{path}/available/", operation=Operation.OFFERS
+                ),
+            )
+            for path in _KINDS
+        ]
+        return join_batches(parse_offers(reply.body, path, observed_at) for path, reply in replies)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call assigns one machine."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Orders one machine by its specs and describes it by the tag."""
+        refuse_unless_single(order, NAME, LONGEST_DESCRIPTION)
+        path, specs = order.offer.reference["path"], json.loads(order.offer.reference["specs"])
+        body = {"specs": specs, "description": order.tag} if path == METAL else specs
+        reply = await self._http.request(
+            "POST", f"{self._team}/{path}/", operation=Operation.ORDER, json=body
+        )
+        made = _lease(reply.read(_Machine))
+        if path == VIRTUAL:
+            await self._describe(made.reference, order.tag)
+        return Lease(
+            provider=NAME,
+            reference=made.reference,
+            state=made.state,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    async def _describe(self, name: str, tag: str) -> None:
+        """Writes the tag; a machine that is bought stays bought when this fails."""
+        with suppress(ProviderError):
+            await self._http.request(
+                "PATCH",
+                f"{self._team}/{VIRTUAL}/{name}/",
+                operation=Operation.LEASES,
+                repeatable=True,
+                json={"description": tag},
+            )
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One machine, looked for among virtual ones first."""
+        try:
+            return await self._machine(VIRTUAL, reference)
+        except LeaseNotFound:
+            return await self._machine(METAL, reference)
+
+    async def _machine(self, path: str, name: str) -> Lease:
+        reply = await self._http.request("GET", f"{self._team}/{path}/{name}/", operation=Operation.LEASES)
+        return _lease(reply.read(_Machine))
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every machine of the team; the lists have one page."""
+        found: list[Lease] = []
+        for path in _KINDS:
+            reply = await self._http.request("GET", f"{self._team}/{path}/", operation=Operation.LEASES)
+            rows = as_list(NAME, reply.json(), path)
+            found += (_lease(as_payload(NAME, row, _Machine)) for row in rows)
+        return tuple(found)
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes, whichever kind it is; what is gone is a success."""
+        for path in (VIRTUAL, METAL):
+            with suppress(LeaseNotFound):
+                await self._http.request(
+                    "DELETE",
+                    f"{self._team}/{path}/{lease.reference}/",
+                    operation=Operation.RELEASE,
+                    repeatable=True,
+                    params={"force": "true"},
+                )
+                return
+
+
+SPEC = ProviderSpec(
+    name=NAME,
+    title="Hot Aisle",
+    base_url=BASE_URL,
+    credentials={"api_key": "an API token with the role operator in the team"},
+    options={"team": "broker"},
+    capabilities=HOLDING,
+    idempotency=Idempotency.NEITHER,
+    adapter=HotAisle,
+    build=HotAisle,
+    parse=parse,
+)

@@ -1,0 +1,220 @@
+"""Talks to Hyperstack: price book, stocks, flavors, virtual machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from broker.domain.errors import (
+    InsufficientCapacity,
+    LeaseNotFound,
+    PayloadUnreadable,
+    ProviderError,
+    QuotaExceeded,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.hyperstack.offers import NAME, parse_offers
+from providers.payload import PayloadModel
+from providers.spec import ProviderSettings, refuse_unless_single
+
+LONGEST_NAME = 64
+PAGE_SIZE = 100
+MACHINES = "/v1/core/virtual-machines"
+POLICY = HttpPolicy(concurrency=4)
+
+_NO_STOCK = re.compile(
+    r"out of stock|no (stock|capacity)|(not enough|insufficient) (stock|capacity|resources|gpus?)"
+    r"|(stock|flavor|capacity|gpu)\b.{0,40}(not (currently )?available|unavailable|exhausted)",
+    re.IGNORECASE,
+)
+_NO_QUOTA = re.compile(r"quota|limit (reached|exceeded)|balance|insufficient (funds|credit)", re.IGNORECASE)
+_GONE = re.compile(r"not[ _]found|does not exist|already (been )?deleted|(being|is) delet", re.IGNORECASE)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """``{"status": false, "message", "error_reason"}``: the reason is a word, the message tells the rest."""
+    body = reply.json_or_none()
+    if reply.status in {401, 402, 403, 429} or not isinstance(body, dict):
+        return classify_by_status(reply)
+    text = f"{body.get('error_reason') or ''}: {body.get('message') or ''}".strip(": ")
+    words = text.replace("_", " ")
+    if reply.operation is Operation.ORDER:
+        if _NO_STOCK.search(words):
+            return InsufficientCapacity(NAME, text)
+        if reply.status < 500 and _NO_QUOTA.search(words):
+            return QuotaExceeded(NAME, text)
+    elif reply.status < 500 and reply.operation in {Operation.LEASES, Operation.RELEASE}:
+        if reply.status == 404 or _GONE.search(words):
+            return LeaseNotFound(NAME, text)
+        if reply.operation is Operation.RELEASE and reply.status in {400, 409}:
+            return ReleaseRefused(NAME, text, forever=False)
+    return classify_by_status(reply, text)
+
+
+class _Named(PayloadModel):
+    name: str = ""
+    region: str = ""
+
+
+class _Machine(PayloadModel):
+    id: int
+    name: str | None = None
+    status: str = ""
+    flavor: _Named | None = None
+    environment: _Named | None = None
+
+
+class _MachineAnswer(PayloadModel):
+    instance: _Machine
+
+
+class _Created(PayloadModel):
+    status: bool = True
+    instances: tuple[_Machine, ...] = ()
+
+
+class _Machines(PayloadModel):
+    instances: tuple[_Machine, ...]
+    count: int | None = None
+    page: int | None = None
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "CREATING": LeaseState.PROVISIONING,
+    "BUILD": LeaseState.PROVISIONING,
+    "ACTIVE": LeaseState.ACTIVE,
+    "STARTING": LeaseState.ACTIVE,
+    "REBOOTING": LeaseState.ACTIVE,
+    "STOPPING": LeaseState.ACTIVE,
+    "SHUTOFF": LeaseState.ACTIVE,
+    "HIBERNATING": LeaseState.ACTIVE,
+    "HIBERNATED": LeaseState.ACTIVE,
+    "RESTORING": LeaseState.ACTIVE,
+    "ERROR": LeaseState.FAILED,
+    "DELETING": LeaseState.ENDING,
+    "DELETED": LeaseState.ENDED,
+}
+
+
+def _lease(machine: _Machine) -> Lease:
+    return Lease(
+        provider=NAME,
+        reference=str(machine.id),
+        state=_STATES.get(machine.status.upper(), LeaseState.UNKNOWN),
+        tag=machine.name,
+        sku=machine.flavor.name if machine.flavor else "",
+        region=machine.environment.region if machine.environment else "",
+        detail=machine.status,
+    )
+
+
+class Hyperstack:
+    """Client of the parts of the API that sell and hold virtual machines."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        self._environments = _named_environments(settings.options["environments"])
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"api_key": settings.secret("api_key")},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Three reads, joined; none of them has pages."""
+        pricebook, stocks, flavors = [
+            await self._http.request("GET", path, operation=Operation.OFFERS)
+            for path in ("/v1/pricebook", "/v1/core/stocks", "/v1/core/flavors")
+        ]
+        return parse_offers(pricebook.body, stocks.body, flavors.body, observed_at)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: several machines of one call would be several leases."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates one machine named by the tag, in the environment of its region."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        reply = await self._http.request(
+            "POST", MACHINES, operation=Operation.ORDER, json=self._create_body(order)
+        )
+        created = reply.read(_Created)
+        if not created.status:
+            raise self._http.error(reply)
+        if not created.instances:
+            raise reply.unreadable("a create without a machine")
+        machine = created.instances[0]
+        return Lease(
+            provider=NAME,
+            reference=str(machine.id),
+            state=_lease(machine).state,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+            detail=machine.status,
+        )
+
+    def _create_body(self, order: Order) -> dict[str, Any]:
+        region = order.offer.reference["region"]
+        return {
+            "name": order.tag,
+            "environment_name": self._environments.get(region, f"default-{region}"),
+            "flavor_name": order.offer.reference["flavor_name"],
+            "image_name": self._settings.options["image"],
+            "key_name": self._settings.options["key_name"],
+            "count": 1,
+            "assign_floating_ip": True,
+            "labels": [order.tag],
+        }
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One machine."""
+        reply = await self._http.request("GET", f"{MACHINES}/{reference}", operation=Operation.LEASES)
+        return _lease(reply.read(_MachineAnswer).instance)
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every machine of the account; the number that a page says of itself leads to the next."""
+        found: dict[int, Lease] = {}
+        params: dict[str, int] = {"pageSize": PAGE_SIZE}
+        while True:
+            reply = await self._http.request("GET", MACHINES, operation=Operation.LEASES, params=params)
+            page = reply.read(_Machines)
+            new = {machine.id: _lease(machine) for machine in page.instances if machine.id not in found}
+            found |= new
+            is_last = len(page.instances) < PAGE_SIZE if page.count is None else len(found) >= page.count
+            if not page.instances or is_last:
+                return tuple(found.values())
+            if not new:
+                raise PayloadUnreadable(NAME, "the list of machines repeats itself")
+            params["page"] = (page.page if page.page is not None else params.get("page", 1)) + 1
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes; what is gone, or going, is a success."""
+        try:
+            await self._http.request(
+                "DELETE", f"{MACHINES}/{lease.reference}", operation=Operation.RELEASE, repeatable=True
+            )
+        except LeaseNotFound:
+            return
+
+
+def _named_environments(text: str) -> Mapping[str, str]:
+    """``REGION=name`` pairs, separated by commas."""
+    pairs = (pair.partition("=") for pair in text.split(",") if "=" in pair)
+    return {region.strip(): name.strip() for region, _, name in pairs}

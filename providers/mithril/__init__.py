@@ -1,0 +1,40 @@
+"""Mithril (formerly Foundry): spot bids and reservations of windows.
+
+Sold: instances by type and region, two ways. *Spot*: a standing bid with a limit price; the market's price
+is paid while the bid is allocated. *Reservations*: so many instances for 3 hours to 2 weeks in whole hours,
+now or later, paid whole and upfront (``window`` offers of kind ``slots``). On the wire: an instance type has
+one FID per region; auction prices are strings with a dollar sign per instance and hour (``"$8.00"``),
+reserved prices integer US cents per instance and hour, memory of one GPU in GB; a count of InfiniBand ports
+(``ib_count``). Lists of what is held have cursors, the market's lists are bare.
+
+Not said: the ports' rate and the size of an InfiniBand domain (``config/providers/mithril.toml``), the
+country, the billing increment of a bid, and whether a bid for several instances is filled in part: one bid is
+sent for each node. A reservation cannot be given back (pause and return credits are not used); it ends by
+itself. Unverified: the words of refusals for capacity and quota (read by meaning), the meaning of
+``Canceled`` (before the start: capacity was lost), and that ``name`` may be 64 characters long.
+
+Environment: ``BROKER_MITHRIL_API_KEY``, ``BROKER_MITHRIL_PROJECT`` (FID of the project);
+``BROKER_MITHRIL_SSH_KEY`` (FID of a key).
+"""
+
+from __future__ import annotations
+
+from broker.ports import Idempotency
+from providers.mithril.adapter import Mithril
+from providers.mithril.offers import NAME, parse
+from providers.spec import HOLDING, Capability, ProviderSpec
+
+__all__ = ["SPEC"]
+
+SPEC = ProviderSpec(
+    name=NAME,
+    title="Mithril",
+    base_url="https://api.mithril.ai",
+    credentials={"api_key": "an API key", "project": "FID of the project that pays"},
+    options={"ssh_key": ""},
+    capabilities=HOLDING | {Capability.SPOT, Capability.WINDOWS, Capability.MULTI_NODE},
+    idempotency=Idempotency.TAG,
+    adapter=Mithril,
+    build=Mithril,
+    parse=parse,
+)

@@ -1,0 +1,325 @@
+"""Mithril's auctions, reserved prices and free slots, read as offers (facts of the wire: the package)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import Field
+
+from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.domain.errors import PayloadUnreadable
+from broker.domain.offer import (
+    CancelRule,
+    NativePrice,
+    Offer,
+    OfferBatch,
+    Stock,
+    StockLevel,
+    Tier,
+    WindowKind,
+    WindowTerms,
+)
+from broker.domain.sku import Fabric, FabricKind, Form, Sku
+from broker.domain.window import Segment
+from providers.payload import (
+    Amount,
+    GpuCount,
+    Name,
+    PayloadModel,
+    RowRejected,
+    as_list,
+    as_payload,
+    canonical_gpu,
+    collect,
+    decode_json,
+    decode_model,
+    join_batches,
+    nominal_memory_gb,
+    require_gpus,
+    require_price,
+    slug,
+)
+from providers.spec import NamedPayload
+
+NAME = "mithril"
+HOUR = timedelta(hours=1)
+SHORTEST_HOURS, LONGEST_HOURS = 3, 336
+DURATIONS_HOURS = tuple(float(hours) for hours in range(SHORTEST_HOURS, LONGEST_HOURS + 1))
+_MONEY = re.compile(r"\$?(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(\.\d{1,12})?")
+
+
+class InstanceType(PayloadModel):
+    """A row of ``GET /v2/instance-types``."""
+
+    fid: Name
+    name: Name
+    num_cpus: Amount | None = None
+    ram_gb: Amount | None = None
+    num_gpus: GpuCount = 0
+    gpu_type: str = ""
+    gpu_memory_gb: Amount | None = None
+    gpu_socket: str = ""
+    local_storage_gb: Amount | None = None
+    ib_count: int = Field(default=0, ge=0, le=64)
+
+
+class Auction(PayloadModel):
+    """A row of ``GET /v2/spot/availability``."""
+
+    instance_type: Name
+    region: Name
+    capacity: int = Field(ge=0, le=1_000_000)
+    last_instance_price: str | None = None
+
+
+class _Prices(PayloadModel):
+    """``GET /v2/pricing/current``."""
+
+    reserved_price_cents: Decimal | None = None
+
+
+class _Slot(PayloadModel):
+    start_time: datetime
+    end_time: datetime
+    quantity: int = Field(ge=0, le=1_000_000)
+
+
+class _Slots(PayloadModel):
+    slots: tuple[_Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAnswers:
+    """What was answered about reservations of a type in a region; ``problem``: why nothing was."""
+
+    instance_type: str
+    region: str
+    prices: bytes = b""
+    slots: bytes = b""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """The answers of one poll."""
+
+    types: bytes
+    auctions: bytes
+    windows: Sequence[WindowAnswers] = field(default=())
+
+
+def dollars(text: str | None, name: str) -> Decimal:
+    """The amount of ``"$1,234.50"``; RowRejected for anything else."""
+    if text is None:
+        raise RowRejected(f"{name} is null")
+    found = _MONEY.fullmatch(text.strip())
+    if found is None:
+        raise RowRejected(f"{name} {text[:40]!r} is no amount of dollars")
+    return Decimal(found.group(1).replace(",", "") + (found.group(2) or ""))
+
+
+def read_types(payload: bytes) -> Mapping[str, Any]:
+    """Raw rows of instance types by FID; PayloadUnreadable when it is no list of them."""
+    rows = as_list(NAME, decode_json(NAME, payload), "instance types")
+    return {str(row.get("fid")): row for row in rows if isinstance(row, dict)}
+
+
+def reservable(types: bytes, auctions: bytes) -> tuple[tuple[str, str], ...]:
+    """(FID, region) of every auction whose type has GPUs: what to ask windows of."""
+    known = read_types(types)
+    rows = as_list(NAME, decode_json(NAME, auctions), "auctions")
+    pairs = [(str(row.get("instance_type")), row.get("region")) for row in rows if isinstance(row, dict)]
+    return tuple(
+        dict.fromkeys(
+            (fid, region)
+            for fid, region in pairs
+            if isinstance(region, str) and region and known.get(fid, {}).get("num_gpus")
+        )
+    )
+
+
+def parse_offers(market: Market, observed_at: datetime) -> OfferBatch:
+    """A spot offer for each auction, a window offer for each type and region that can be reserved."""
+    facts, types = load_provider_facts(NAME), read_types(market.types)
+    auctions = as_list(NAME, decode_json(NAME, market.auctions), "auctions")
+    spot = collect(
+        ((_auction_name(row, types), row) for row in auctions),
+        lambda row: (_spot_offer(Auction.model_validate(row), types, facts, observed_at),),
+    )
+    return join_batches((spot, _windows(market.windows, types, facts, observed_at)))
+
+
+def _windows(
+    answers: Iterable[WindowAnswers],
+    types: Mapping[str, Any],
+    facts: ProviderFacts,
+    observed_at: datetime,
+) -> OfferBatch:
+    named = ((f"{_type_name(each.instance_type, types)} in {each.region}, window", each) for each in answers)
+    return collect(named, lambda each: (_window_offer(each, types, facts, observed_at),))
+
+
+def _type_name(fid: str, types: Mapping[str, Any]) -> str:
+    return str(types.get(fid, {}).get("name", fid))
+
+
+def _auction_name(row: Any, types: Mapping[str, Any]) -> str:
+    if not isinstance(row, dict):
+        return "row that is no object"
+    return f"{_type_name(str(row.get('instance_type')), types)} in {row.get('region')}, spot"
+
+
+def _instance_type(fid: str, types: Mapping[str, Any]) -> InstanceType:
+    if fid not in types:
+        raise RowRejected(f"no instance type {fid[:60]!r}")
+    return InstanceType.model_validate(types[fid])
+
+
+def _sku(kind: InstanceType, facts: ProviderFacts) -> Sku:
+    count = require_gpus(kind.num_gpus)
+    gpu = canonical_gpu(facts, f"{kind.gpu_type} {kind.gpu_socket}".strip(), kind.gpu_memory_gb)
+    return Sku(
+        name=kind.name,
+        gpu=gpu,
+        gpus_per_node=count,
+        gpu_memory_gb=nominal_memory_gb(gpu),
+        vcpus=kind.num_cpus,
+        memory_gb=kind.ram_gb,
+        disk_gb=kind.local_storage_gb,
+        form=Form.VM,
+        intra_node=infer_intra_node(gpu, count),
+        fabric=_fabric(kind, gpu, facts),
+    )
+
+
+def _fabric(kind: InstanceType, gpu: str, facts: ProviderFacts) -> Fabric | None:
+    rule = facts.search["fabric"]
+    rate = rule["gbit_s_per_port"].get(gpu)
+    if not kind.ib_count or rate is None:
+        return None
+    return Fabric(FabricKind.INFINIBAND, float(rate * kind.ib_count), int(rule["max_nodes"]))
+
+
+def _spot_offer(
+    auction: Auction, types: Mapping[str, Any], facts: ProviderFacts, observed_at: datetime
+) -> Offer:
+    kind = _instance_type(auction.instance_type, types)
+    sku = _sku(kind, facts)
+    price = require_price(dollars(auction.last_instance_price, "last_instance_price"), "last_instance_price")
+    if not auction.capacity:
+        raise RowRejected("sold out")
+    return Offer(
+        offer_id=f"{NAME}/{slug(auction.region)}/{slug(kind.name)}/{Tier.SPOT}",
+        provider=NAME,
+        sku=sku,
+        region=auction.region,
+        country=facts.country_of(auction.region),
+        tier=Tier.SPOT,
+        price_usd_per_node_hour=price,
+        observed_at=observed_at,
+        source="GET /v2/spot/availability",
+        native=NativePrice(price, "USD", "instance-hour"),
+        stock=Stock(StockLevel.UNKNOWN, auction.capacity),
+        compliance=facts.compliance,
+        reference={"instance_type": kind.fid, "region": auction.region},
+    )
+
+
+def _window_offer(
+    answers: WindowAnswers, types: Mapping[str, Any], facts: ProviderFacts, observed_at: datetime
+) -> Offer:
+    kind = _instance_type(answers.instance_type, types)
+    sku = _sku(kind, facts)
+    if answers.problem:
+        raise RowRejected(answers.problem)
+    cents = require_price(
+        decode_model(NAME, answers.prices, _Prices).reserved_price_cents, "reserved_price_cents"
+    )
+    segments = free_segments(answers.slots, observed_at)
+    return Offer(
+        offer_id=f"{NAME}/{slug(answers.region)}/{slug(kind.name)}/{Tier.WINDOW}",
+        provider=NAME,
+        sku=sku,
+        region=answers.region,
+        country=facts.country_of(answers.region),
+        tier=Tier.WINDOW,
+        price_usd_per_node_hour=cents / 100,
+        observed_at=observed_at,
+        source="GET /v2/pricing/current, /v2/reservation/availability?mode=slots",
+        native=NativePrice(cents, "USD", "cents per instance-hour"),
+        min_hours=float(SHORTEST_HOURS),
+        window=WindowTerms(
+            kind=WindowKind.SLOTS,
+            segments=segments,
+            step_hours=1.0,
+            durations_hours=DURATIONS_HOURS,
+            cancel=CancelRule.NEVER,
+        ),
+        stock=Stock(StockLevel.UNKNOWN, max(segment.nodes for segment in segments)),
+        compliance=facts.compliance,
+        reference={"instance_type": kind.fid, "region": answers.region},
+    )
+
+
+def free_segments(payload: bytes, observed_at: datetime) -> tuple[Segment, ...]:
+    """Free nodes over whole hours from ``observed_at`` on, as steps.
+
+    Slots may overlap: each says what is free throughout it, so at any instant the largest counts.
+    RowRejected when no step is left.
+    """
+    rows = as_list(NAME, decode_json(NAME, payload), "slots")
+    slots = as_payload(NAME, {"slots": rows}, _Slots).slots
+    spans = [span for slot in slots if (span := _whole_hours(slot, observed_at)) is not None]
+    edges = sorted({edge for start, end, _ in spans for edge in (start, end)})
+    steps: list[Segment] = []
+    for start, end in pairwise(edges):
+        nodes = max((count for left, right, count in spans if left <= start and end <= right), default=0)
+        if nodes and steps and (steps[-1].end, steps[-1].nodes) == (start, nodes):
+            steps[-1] = Segment(steps[-1].start, end, nodes)
+        elif nodes:
+            steps.append(Segment(start, end, nodes))
+    if not steps:
+        raise RowRejected("no free slot")
+    return tuple(steps)
+
+
+def _whole_hours(slot: _Slot, observed_at: datetime) -> tuple[datetime, datetime, int] | None:
+    if slot.start_time.tzinfo is None or slot.end_time.tzinfo is None:
+        raise RowRejected("a slot without a time zone")
+    start = max(slot.start_time.astimezone(UTC), observed_at)
+    floor = start.replace(minute=0, second=0, microsecond=0)
+    start = floor if floor == start else floor + HOUR
+    end = slot.end_time.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    return (start, end, slot.quantity) if slot.quantity and start < end else None
+
+
+def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+    """Recorded answers: ``pricing__<type>__<region>`` and ``slots__<type>__<region>`` belong together.
+
+    Of the others, auctions are told by the word in the file's name.
+    """
+    types = auctions = None
+    windows: dict[tuple[str, str], dict[str, bytes]] = {}
+    for name, body in payloads:
+        stem = PurePath(name).name.rpartition(".json")[0] or name
+        kind, *asked = stem.split("__")
+        if len(asked) == 2:
+            windows.setdefault((asked[0], asked[1]), {})[kind] = body
+        elif "availab" in kind:
+            auctions = body
+        else:
+            types = body
+    if types is None or auctions is None:
+        raise PayloadUnreadable(NAME, "instance types and spot availability are read together")
+    answers = [
+        WindowAnswers(fid, region, found.get("pricing", b"null"), found.get("slots", b"null"))
+        for (fid, region), found in windows.items()
+    ]
+    return parse_offers(Market(types, auctions, answers), observed_at)

@@ -1,0 +1,265 @@
+"""Talks to OVHcloud: the open catalogue, and signed calls of one project."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from broker.domain.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    PayloadUnreadable,
+    ProviderError,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.ovh.offers import NAME, parse_offers
+from providers.payload import Name, PayloadModel, as_list, as_payload
+from providers.spec import ProviderSettings, refuse_unless_single
+
+API = "/v1"
+LONGEST_NAME = 63
+POLICY = HttpPolicy(concurrency=4, total_s=90.0)
+"""No limits are published; the catalogue is some megabytes."""
+
+_NOT_OURS = frozenset({"INVALID_SIGNATURE", "INVALID_KEY", "INVALID_CREDENTIAL", "NOT_CREDENTIAL"})
+_QUOTA = re.compile(r"quota|limit (exceeded|reached)|payment|insufficient credit", re.IGNORECASE)
+_NO_CAPACITY = re.compile(
+    r"capacity|out of stock|no valid host|not (currently )?available|unavailable|no more", re.IGNORECASE
+)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """``{"class", "message", "errorCode"?}``; capacity and quota are only words of the message."""
+    body = reply.json_or_none()
+    if not isinstance(body, dict):
+        return classify_by_status(reply)
+    text = f"{body.get('class') or ''}: {body.get('message') or ''}"[:300]
+    if reply.status == 429:
+        return RateLimited(NAME, text, reply.retry_after_s)
+    if body.get("errorCode") in _NOT_OURS:
+        return CredentialsRejected(NAME, text)
+    if reply.operation is Operation.RELEASE and reply.status == 409:
+        return ReleaseRefused(NAME, text, forever=False)
+    if reply.operation is Operation.ORDER and 400 <= reply.status < 500:
+        if _QUOTA.search(text):
+            return QuotaExceeded(NAME, text)
+        if _NO_CAPACITY.search(text):
+            return InsufficientCapacity(NAME, text)
+    return classify_by_status(reply, text)
+
+
+class _Named(PayloadModel):
+    name: str = ""
+
+
+class _Image(PayloadModel):
+    id: Name
+    name: str = ""
+
+
+class _Instance(PayloadModel):
+    id: Name
+    name: str | None = None
+    region: str = ""
+    status: str = ""
+    planCode: str | None = None
+    flavor: _Named | None = None
+
+
+_OURS = (
+    "ACTIVE",
+    "HARD_REBOOT",
+    "MIGRATING",
+    "PASSWORD",
+    "PAUSED",
+    "REBOOT",
+    "REBUILD",
+    "RESCUE",
+    "RESCUED",
+    "RESCUING",
+    "RESIZE",
+    "RESIZED",
+    "RESUMING",
+    "REVERT_RESIZE",
+    "SHELVED",
+    "SHELVED_OFFLOADED",
+    "SHUTOFF",
+    "SNAPSHOTTING",
+    "STOPPED",
+    "SUSPENDED",
+    "UNRESCUING",
+    "VERIFY_RESIZE",
+)
+"""Words of what is held: what is stopped, shelved or under way is still ours."""
+
+_STATES: Mapping[str, LeaseState] = {
+    "BUILD": LeaseState.PROVISIONING,
+    "BUILDING": LeaseState.PROVISIONING,
+    "DELETING": LeaseState.ENDING,
+    "DELETED": LeaseState.ENDED,
+    "SOFT_DELETED": LeaseState.ENDED,
+    "ERROR": LeaseState.FAILED,
+    **dict.fromkeys(_OURS, LeaseState.ACTIVE),
+}
+
+
+def _lease(instance: _Instance) -> Lease:
+    plan = (instance.planCode or "").partition(".")[0]
+    return Lease(
+        provider=NAME,
+        reference=instance.id,
+        state=_STATES.get(instance.status, LeaseState.UNKNOWN),
+        tag=instance.name,
+        sku=instance.flavor.name if instance.flavor and instance.flavor.name else plan,
+        region=instance.region,
+        detail=instance.status,
+    )
+
+
+def signature(secrets: tuple[str, str], method: str, url: str, body: str, timestamp: str) -> str:
+    """OVH's signature of a call; ``secrets``: of the application, and the consumer key."""
+    text = "+".join((*secrets, method, url, body, timestamp))
+    return f"$1${hashlib.sha1(text.encode()).hexdigest()}"  # noqa: S324  the scheme is OVH's
+
+
+class Ovh:
+    """Client of the catalogue and, with keys, of one project. ``seconds``: Unix time, for signatures."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        http_factory: HttpFactory,
+        seconds: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings, self._seconds = settings, seconds
+        self._project = f"{API}/cloud/project/{settings.secret('project_id')}"
+        self._http = http_factory(
+            NAME, settings.base_url, classify, settings.tuned(POLICY), secrets=settings.secrets
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def _signed(
+        self,
+        method: str,
+        path: str,
+        operation: Operation,
+        *,
+        params: Mapping[str, str] | None = None,
+        json_body: Any = None,
+    ) -> Reply:
+        """One signed call; a release may be repeated, an order may not."""
+        settings = self._settings
+        url = f"{settings.base_url}{path}" + (f"?{urlencode(params)}" if params else "")
+        body = "" if json_body is None else json.dumps(json_body, separators=(",", ":"))
+        timestamp = str(int(self._seconds()))
+        secrets = (settings.secret("application_secret"), settings.secret("consumer_key"))
+        headers = {
+            "X-Ovh-Application": settings.secret("application_key"),
+            "X-Ovh-Consumer": settings.secret("consumer_key"),
+            "X-Ovh-Timestamp": timestamp,
+            "X-Ovh-Signature": signature(secrets, method, url, body, timestamp),
+            **({"Content-Type": "application/json"} if body else {}),
+        }
+        return await self._http.request(
+            method,
+            url,
+            operation=operation,
+            repeatable=method != "POST",
+            content=body.encode() if body else None,
+            headers=headers,
+        )
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """The subsidiary's prices, and with keys the regions that have them."""
+        catalogue = await self._http.request(
+            "GET",
+            f"{API}/order/catalog/public/cloud",
+            operation=Operation.OFFERS,
+            params={"ovhSubsidiary": self._settings.options["subsidiary"]},
+        )
+        if self._settings.keyless:
+            return parse_offers(catalogue.body, None, observed_at)
+        flavors = await self._signed("GET", f"{self._project}/flavor", Operation.OFFERS)
+        return parse_offers(catalogue.body, flavors.body, observed_at)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call makes one instance."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates an instance named by the tag, billed by the hour; capacity may still fail later."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        note, key = order.offer.reference, self._settings.options["ssh_key_id"]
+        if not note["flavor_id"]:
+            raise OrderRejected(NAME, "the offer names no region")
+        body = {
+            "flavorId": note["flavor_id"],
+            "imageId": await self._image(note["region"]),
+            "name": order.tag,
+            "region": note["region"],
+            "monthlyBilling": False,
+            **({"sshKeyId": key} if key else {}),
+        }
+        reply = await self._signed("POST", f"{self._project}/instance", Operation.ORDER, json_body=body)
+        return Lease(
+            provider=NAME,
+            reference=reply.read(_Instance).id,
+            state=LeaseState.PROVISIONING,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    async def _image(self, region: str) -> str:
+        """Id of the image in the region: every region has its own."""
+        wanted = self._settings.options["image"]
+        params = {"region": region, "osType": "linux"}
+        try:
+            reply = await self._signed("GET", f"{self._project}/image", Operation.ORDER, params=params)
+            rows = as_list(NAME, reply.json(), "images")
+            images = [as_payload(NAME, row, _Image) for row in rows]
+        except PayloadUnreadable as error:
+            raise ProviderUnavailable(NAME, f"no list of images: {error}") from error
+        found = next((image.id for image in images if image.name == wanted), None)
+        if found is None:
+            raise OrderRejected(NAME, f"no image {wanted!r} in {region}")
+        return found
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One instance."""
+        reply = await self._signed("GET", f"{self._project}/instance/{reference}", Operation.LEASES)
+        return _lease(reply.read(_Instance))
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every instance of the project; the list has one page."""
+        reply = await self._signed("GET", f"{self._project}/instance", Operation.LEASES)
+        rows = as_list(NAME, reply.json(), "instances")
+        return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes the instance; an unknown one is a success."""
+        try:
+            await self._signed("DELETE", f"{self._project}/instance/{lease.reference}", Operation.RELEASE)
+        except LeaseNotFound:
+            return

@@ -1,0 +1,250 @@
+"""Talks to Prime Intellect: availability and pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from broker.domain.errors import (
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    PayloadUnreadable,
+    ProviderError,
+    QuotaExceeded,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import GpuCount, Name, PayloadModel
+from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
+from providers.spec import ProviderSettings
+
+LONGEST_NAME = 64
+PAGE_SIZE = 100
+MOST_PAGES = 100
+NODE_GPUS = 8
+POLICY = HttpPolicy(concurrency=4)
+
+_NO_STOCK = re.compile(
+    r"out of stock|no capacity|(not enough|insufficient) (capacity|resources)|sold out", re.IGNORECASE
+)
+_NO_STOCK_LOOSELY = re.compile(r"capacity|unavailable|not available|no longer available", re.IGNORECASE)
+_NO_QUOTA = re.compile(r"quota|limit (reached|exceeded)|balance|insufficient (funds|credit)", re.IGNORECASE)
+_GONE = re.compile(r"not found|does not exist|no such|already (terminated|deleted)", re.IGNORECASE)
+_TOO_EARLY = re.compile(r"provisioning|not (yet )?(ready|active)|in progress", re.IGNORECASE)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """``{"errors": [{"param", "details"}]}`` or ``{"detail"}``; nothing has a code, so words decide."""
+    words = _words(reply.json_or_none())
+    if reply.status in {401, 402, 403, 429} or not words:
+        return classify_by_status(reply, words)
+    if reply.operation is Operation.ORDER:
+        return _order_error(reply, words)
+    if reply.status < 500 and reply.operation in {Operation.LEASES, Operation.RELEASE}:
+        if _GONE.search(words):
+            return LeaseNotFound(NAME, words)
+        if reply.operation is Operation.RELEASE and _TOO_EARLY.search(words):
+            return ReleaseRefused(NAME, words, forever=False)
+    return classify_by_status(reply, words)
+
+
+def _order_error(reply: Reply, words: str) -> ProviderError:
+    if _NO_STOCK.search(words):
+        return InsufficientCapacity(NAME, words)
+    if reply.status < 500 and _NO_QUOTA.search(words):
+        return QuotaExceeded(NAME, words)
+    if reply.status < 500 and _NO_STOCK_LOOSELY.search(words):
+        return InsufficientCapacity(NAME, words)
+    return classify_by_status(reply, words)
+
+
+def _words(body: Any) -> str:
+    if not isinstance(body, dict):
+        return ""
+    errors = body.get("errors")
+    if isinstance(errors, list):
+        rows = [row for row in errors if isinstance(row, dict)]
+        return "; ".join(f"{row.get('param', '')}: {row.get('details', '')}" for row in rows)
+    return str(body.get("detail") or "")
+
+
+class _Pod(PayloadModel):
+    """A pod as create, get and list show it."""
+
+    id: Name
+    name: str | None = None
+    status: str = ""
+    installationStatus: str | None = None
+    installationFailure: str | None = None
+    providerType: str = ""
+    gpuName: str = ""
+    socket: str = ""
+    gpuCount: GpuCount = 0
+
+
+class _Pods(PayloadModel):
+    total_count: int = 0
+    data: tuple[_Pod, ...]
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "PROVISIONING": LeaseState.PROVISIONING,
+    "PENDING": LeaseState.PROVISIONING,
+    "ACTIVE": LeaseState.ACTIVE,
+    "STOPPED": LeaseState.ACTIVE,
+    "ERROR": LeaseState.FAILED,
+    "DELETING": LeaseState.ENDING,
+    "TERMINATED": LeaseState.ENDED,
+}
+
+
+def _lease(pod: _Pod) -> Lease:
+    state = _STATES.get(pod.status, LeaseState.UNKNOWN)
+    if pod.status == "ACTIVE" and pod.installationStatus not in {None, "FINISHED"}:
+        state = LeaseState.PROVISIONING
+    several = pod.gpuCount > NODE_GPUS and pod.gpuCount % NODE_GPUS == 0 and pod.socket.startswith("SXM")
+    words = (pod.status, pod.installationStatus, pod.installationFailure)
+    return Lease(
+        provider=NAME,
+        reference=pod.id,
+        state=state,
+        tag=pod.name,
+        nodes=pod.gpuCount // NODE_GPUS if several else 1,
+        sku=f"{pod.providerType} {pod.gpuCount}x {pod.gpuName}".strip(),
+        detail=" ".join(word for word in words if word),
+    )
+
+
+class PrimeIntellect:
+    """Client of availability and pods."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"Authorization": f"Bearer {settings.secret('api_key')}"},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Every page of both lists: single machines, then configurations over several."""
+        pages = [
+            *await self._pages("/api/v1/availability/gpus", is_multi_node=False),
+            *await self._pages("/api/v1/availability/multi-node", is_multi_node=True),
+        ]
+        return parse_offers(pages, observed_at)
+
+    async def _pages(self, path: str, *, is_multi_node: bool) -> list[Page]:
+        pages: list[Page] = []
+        seen = 0
+        while len(pages) < MOST_PAGES:
+            params = {"page": len(pages) + 1, "page_size": PAGE_SIZE}
+            reply = await self._http.request("GET", path, operation=Operation.OFFERS, params=params)
+            pages.append(Page(reply.body, is_multi_node))
+            page = read_page(reply.body)
+            seen += len(page.items)
+            if not page.items or seen >= page.totalCount:
+                return pages
+        raise PayloadUnreadable(NAME, f"{path} does not end within {MOST_PAGES} pages")
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """The largest configuration that is on sale; smaller ones may be orders of their own."""
+        return max(_sizes(offer))
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates one pod named by the tag, of the configuration that has just so many nodes."""
+        if order.nodes not in _sizes(order.offer):
+            known = order.offer.reference["nodes"]
+            raise OrderRejected(NAME, f"configurations are sold whole: {known} node(s), not {order.nodes}")
+        if len(order.tag) > LONGEST_NAME:
+            raise OrderRejected(NAME, f"tag of {len(order.tag)} characters, {LONGEST_NAME} are kept")
+        reply = await self._http.request(
+            "POST", "/api/v1/pods/", operation=Operation.ORDER, json=self._body(order)
+        )
+        pod = reply.read(_Pod)
+        return Lease(
+            provider=NAME,
+            reference=pod.id,
+            state=_lease(pod).state,
+            tag=order.tag,
+            nodes=order.nodes,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+            detail=pod.status,
+        )
+
+    def _body(self, order: Order) -> dict[str, Any]:
+        note, options = order.offer.reference, self._settings.options
+        pod: dict[str, Any] = {
+            "name": order.tag,
+            "cloudId": note["cloudId"],
+            "gpuType": note["gpuType"],
+            "socket": note["socket"],
+            "gpuCount": int(note["gpus_per_node"]) * order.nodes,
+            "image": _image(note["images"], options["image"]),
+        }
+        copied = {name: note[name] for name in ("dataCenterId", "country", "security")}
+        chosen: dict[str, Any] = {**copied, "sshKeyId": options["ssh_key_id"]}
+        if note["max_price_per_node"]:
+            chosen["maxPrice"] = float(Decimal(note["max_price_per_node"]) * order.nodes)
+        body: dict[str, Any] = {
+            "pod": {**pod, **{name: value for name, value in chosen.items() if value}},
+            "provider": {"type": note["provider"]},
+        }
+        return {**body, "team": {"teamId": options["team_id"]}} if options["team_id"] else body
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One pod."""
+        reply = await self._http.request("GET", f"/api/v1/pods/{reference}", operation=Operation.LEASES)
+        return _lease(reply.read(_Pod))
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every pod of the account, page by page."""
+        leases: list[Lease] = []
+        for _ in range(MOST_PAGES):
+            params = {"offset": len(leases), "limit": PAGE_SIZE}
+            reply = await self._http.request(
+                "GET", "/api/v1/pods/", operation=Operation.LEASES, params=params
+            )
+            page = reply.read(_Pods)
+            leases += [_lease(pod) for pod in page.data]
+            if not page.data or len(leases) >= page.total_count:
+                return tuple(leases)
+        raise PayloadUnreadable(NAME, f"the list of pods does not end within {MOST_PAGES} pages")
+
+    async def release(self, lease: Lease) -> None:
+        """Terminates; what is gone is a success."""
+        try:
+            await self._http.request(
+                "DELETE", f"/api/v1/pods/{lease.reference}", operation=Operation.RELEASE, repeatable=True
+            )
+        except LeaseNotFound:
+            return
+
+
+def _sizes(offer: Offer) -> tuple[int, ...]:
+    """Nodes of the configurations that an offer stands for."""
+    return tuple(int(nodes) for nodes in offer.reference["nodes"].split(","))
+
+
+def _image(images: str, wanted: str) -> str:
+    """The wanted image where the configuration has it or names none, else its first."""
+    known = [image for image in images.split(",") if image]
+    return wanted if wanted in known or not known else known[0]

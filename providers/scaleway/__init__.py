@@ -1,0 +1,50 @@
+"""Scaleway: virtual GPU Instances, on demand, zone by zone.
+
+Sold: commercial types by zone. On the wire: *euros* per Instance and hour (turned into dollars by the
+table of exchange rates, the euros are kept), memory in bytes, GPU memory in bytes of one card (2³⁰), the
+form factor as a part of the GPU's word. Types are an object by name, not a list; their stock is a second
+call of three words: available, scarce, shortage (none). Pages are counted by the header
+``X-Total-Count``.
+
+An order is two calls: a server is created stopped, then powered on. When the second is refused, the first
+is undone. When the answer to the first is lost, the server is looked up by its name and powered on, and
+the outcome stays open until it is listed. A broker that dies between the two calls leaves a stopped
+server: after five minutes it counts as failed, so that the order is made again; it must be deleted by
+hand.
+
+A termination deletes local volumes and only detaches block volumes: their ids are logged as a warning,
+and they are billed as storage until somebody deletes them. Not said: counts of stock, links, any network
+between Instances (no fabric), local disks. Hours begun are assumed to be billed. Not verified against the
+live API: the bodies of 401 and 429, and what refuses a release while a server starts.
+
+Environment: ``BROKER_SCALEWAY_SECRET_KEY``; ``BROKER_SCALEWAY_PROJECT_ID``, ``BROKER_SCALEWAY_IMAGE``,
+``BROKER_SCALEWAY_ZONES`` (comma separated; default: four zones where GPUs are usual).
+"""
+
+from __future__ import annotations
+
+from broker.ports import Idempotency
+from providers.scaleway.adapter import Scaleway
+from providers.scaleway.offers import NAME, parse
+from providers.spec import HOLDING, ProviderSpec
+
+__all__ = ["SPEC"]
+
+BASE_URL = "https://api.scaleway.com"
+
+SPEC = ProviderSpec(
+    name=NAME,
+    title="Scaleway",
+    base_url=BASE_URL,
+    credentials={"secret_key": "secret key of an API key"},
+    options={
+        "project_id": "",
+        "image": "ubuntu_jammy_gpu_os_12",
+        "zones": "fr-par-1,fr-par-2,nl-ams-1,pl-waw-2",
+    },
+    capabilities=HOLDING,
+    idempotency=Idempotency.TAG,
+    adapter=Scaleway,
+    build=Scaleway,
+    parse=parse,
+)

@@ -1,0 +1,332 @@
+"""Talks to Scaleway: types, stock, servers and their actions."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import structlog
+from pydantic import Field
+
+from broker.domain.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    OutcomeUnknown,
+    ProviderError,
+    QuotaExceeded,
+    RateLimited,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import Name, PayloadModel, join_batches
+from providers.scaleway.offers import NAME, ZoneFeed, count_of, parse_offers, region_of
+from providers.spec import ProviderSettings, refuse_unless_single
+
+log = structlog.get_logger(__name__)
+
+PAGE_ROWS = 100
+MOST_PAGES = 40
+LONGEST_NAME = 128
+STOPPED_IS_FAILED_S = 300.0
+POLICY = HttpPolicy(concurrency=4)
+
+_ERRORS: Mapping[str, type[ProviderError]] = {
+    "denied_authentication": CredentialsRejected,
+    "permissions_denied": CredentialsRejected,
+    "out_of_stock": InsufficientCapacity,
+    "quotas_exceeded": QuotaExceeded,
+    "too_many_requests": RateLimited,
+}
+_MISSING = {"not_found", "unknown_resource"}
+_BUSY = {"transient_state", "locked", "precondition_failed", "conflict", "invalid_request_error"}
+_NO_CAPACITY = re.compile(
+    r"out of stock|shortage|(no|not enough|insufficient) (more )?(capacity|stock)", re.IGNORECASE
+)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """JSON ``{"type", "message", …}``: the type decides; an older form of quotas says it in the message."""
+    body = reply.json_or_none()
+    if reply.status == 429 or not isinstance(body, dict):
+        return classify_by_status(reply)
+    kind, message = str(body.get("type") or ""), str(body.get("message") or "")
+    text = f"{kind}: {message or body.get('resource') or ''}".strip(": ")
+    if kind in _ERRORS:
+        return _ERRORS[kind](NAME, text)
+    if "quota" in message.lower():
+        return QuotaExceeded(NAME, text)
+    if reply.operation is Operation.ORDER and _NO_CAPACITY.search(message):
+        return InsufficientCapacity(NAME, text)
+    if kind in _MISSING and reply.operation in {Operation.LEASES, Operation.RELEASE}:
+        return LeaseNotFound(NAME, text)
+    if kind in _BUSY and reply.operation is Operation.RELEASE and reply.status < 500:
+        return ReleaseRefused(NAME, text, forever=False)
+    return classify_by_status(reply, text)
+
+
+class _Volume(PayloadModel):
+    id: Name
+    volume_type: str = ""
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it is a thing of its own, which a termination only detaches."""
+        return self.volume_type == "sbs_volume"
+
+
+class _Server(PayloadModel):
+    id: Name
+    name: str = ""
+    commercial_type: str = ""
+    state: str = ""
+    state_detail: str | None = None
+    zone: str = ""
+    modification_date: datetime | None = None
+    volumes: dict[str, _Volume] = Field(default_factory=dict)
+
+
+class _ServerAnswer(PayloadModel):
+    server: _Server
+
+
+class _ServersAnswer(PayloadModel):
+    servers: tuple[_Server, ...]
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "starting": LeaseState.PROVISIONING,
+    "running": LeaseState.ACTIVE,
+    "stopping": LeaseState.ENDING,
+    "stopped": LeaseState.PROVISIONING,
+    "stopped in place": LeaseState.ACTIVE,
+    "stopped_in_place": LeaseState.ACTIVE,
+    "locked": LeaseState.ACTIVE,
+}
+
+
+def _lease(server: _Server, reply: Reply) -> Lease:
+    """Stopped is the moment before the power comes on; for long, it is capacity that was not to be had."""
+    state = _STATES.get(server.state, LeaseState.UNKNOWN)
+    if server.state == "stopped" and _stands_s(server, reply) > STOPPED_IS_FAILED_S:
+        state = LeaseState.FAILED
+    return Lease(
+        provider=NAME,
+        reference=server.id,
+        state=state,
+        tag=server.name or None,
+        sku=server.commercial_type,
+        region=region_of(server.zone),
+        detail=": ".join(word for word in (server.state, server.state_detail) if word),
+    )
+
+
+def _stands_s(server: _Server, reply: Reply) -> float:
+    """Seconds since the server last changed, by the provider's own clock; 0 when it does not say."""
+    changed = server.modification_date
+    with contextlib.suppress(ValueError, TypeError):
+        asked = parsedate_to_datetime(reply.headers.get("date", ""))
+        if changed is not None and changed.tzinfo is not None:
+            return (asked - changed).total_seconds()
+    return 0.0
+
+
+class Scaleway:
+    """Client of Instances in the zones that the settings name."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        self._zones = tuple(zone.strip() for zone in settings.options["zones"].split(",") if zone.strip())
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"X-Auth-Token": settings.secret("secret_key")},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Types of every zone with their stock there."""
+        batches = []
+        for zone in self._zones:
+            types = await self._catalogue(zone, "products/servers")
+            stock = await self._catalogue(zone, "products/servers/availability")
+            batches.append(parse_offers(ZoneFeed(zone, types, stock), observed_at))
+        return join_batches(batches)
+
+    async def _catalogue(self, zone: str, path: str) -> tuple[bytes, ...]:
+        """Every page of one of the two lists."""
+        pages: list[bytes] = []
+        seen = 0
+        while True:
+            reply = await self._page(zone, path, Operation.OFFERS, len(pages) + 1)
+            rows = count_of(reply.body)
+            pages.append(reply.body)
+            seen += rows
+            if _is_last(reply, rows, seen, len(pages)):
+                return tuple(pages)
+
+    async def _page(
+        self, zone: str, path: str, operation: Operation, number: int, name: str | None = None
+    ) -> Reply:
+        params = {"per_page": str(PAGE_ROWS), "page": str(number)} | ({"name": name} if name else {})
+        return await self._http.request(
+            "GET", f"/instance/v1/zones/{zone}/{path}", operation=operation, params=params
+        )
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call makes one server."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates one server named by the tag and powers it on; what does not start is deleted again."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        zone = order.offer.reference["zone"]
+        if not zone:
+            raise OrderRejected(NAME, "the offer names no zone")
+        try:
+            reply = await self._http.request(
+                "POST",
+                f"/instance/v1/zones/{zone}/servers",
+                operation=Operation.ORDER,
+                json=self._order_body(order),
+            )
+            server = reply.read(_ServerAnswer).server
+        except OutcomeUnknown:
+            await self._power_on_lost(zone, order.tag)
+            raise
+        await self._power_on_or_undo(zone, server)
+        return Lease(
+            provider=NAME,
+            reference=server.id,
+            state=LeaseState.PROVISIONING,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    def _order_body(self, order: Order) -> dict[str, Any]:
+        options = self._settings.options
+        body: dict[str, Any] = {
+            "name": order.tag,
+            "commercial_type": order.offer.reference["commercial_type"],
+            "image": options["image"],
+            "tags": [order.tag],
+            "dynamic_ip_required": True,
+            "protected": False,
+        }
+        return {**body, "project": options["project_id"]} if options["project_id"] else body
+
+    async def _power_on(self, zone: str, server_id: str) -> None:
+        await self._act(zone, server_id, "poweron", Operation.ORDER, repeatable=False)
+
+    async def _act(
+        self, zone: str, server_id: str, action: str, operation: Operation, *, repeatable: bool
+    ) -> None:
+        await self._http.request(
+            "POST",
+            f"/instance/v1/zones/{zone}/servers/{server_id}/action",
+            operation=operation,
+            repeatable=repeatable,
+            json={"action": action},
+        )
+
+    async def _power_on_lost(self, zone: str, tag: str) -> None:
+        """Finishes an order whose first answer was lost, if it can be seen; the list will tell."""
+        with contextlib.suppress(ProviderError):
+            reply = await self._page(zone, "servers", Operation.LEASES, 1, tag)
+            for server in reply.read(_ServersAnswer).servers:
+                if server.name == tag and server.state == "stopped":
+                    await self._power_on(zone, server.id)
+
+    async def _power_on_or_undo(self, zone: str, server: _Server) -> None:
+        try:
+            await self._power_on(zone, server.id)
+        except OutcomeUnknown:
+            raise
+        except ProviderError:
+            try:
+                await self._delete(zone, server)
+            except ProviderError:
+                raise OutcomeUnknown(NAME, f"server {server.id} is neither started nor deleted") from None
+            raise
+
+    async def _find(self, reference: str, region: str) -> tuple[str, _Server, Reply]:
+        """The server and its zone: the zones of ``region`` are tried (all without one)."""
+        for zone in self._zones:
+            if region in {"", region_of(zone)}:
+                path = f"/instance/v1/zones/{zone}/servers/{reference}"
+                with contextlib.suppress(LeaseNotFound):
+                    reply = await self._http.request("GET", path, operation=Operation.LEASES)
+                    return zone, reply.read(_ServerAnswer).server, reply
+        raise LeaseNotFound(NAME, f"no server {reference} in any zone of {region or 'the account'}")
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One server."""
+        _, server, reply = await self._find(reference, region)
+        return _lease(server, reply)
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every server of the account in the zones."""
+        found: list[Lease] = []
+        for zone in self._zones:
+            pages = seen = rows = 0
+            while True:
+                pages += 1
+                reply = await self._page(zone, "servers", Operation.LEASES, pages)
+                servers = reply.read(_ServersAnswer).servers
+                found += [_lease(server, reply) for server in servers]
+                rows = len(servers)
+                seen += rows
+                if _is_last(reply, rows, seen, pages):
+                    break
+        return tuple(found)
+
+    async def release(self, lease: Lease) -> None:
+        """Terminates; a stopped server, which cannot be terminated, is deleted with its volumes."""
+        with contextlib.suppress(LeaseNotFound):
+            zone, server, _ = await self._find(lease.reference, lease.region)
+            if server.state == "stopped":
+                await self._delete(zone, server)
+            elif server.state != "stopping":
+                await self._act(zone, server.id, "terminate", Operation.RELEASE, repeatable=True)
+                left = [volume.id for volume in server.volumes.values() if volume.is_block]
+                if left:
+                    log.warning("block_volumes_left", provider=NAME, zone=zone, volumes=left)
+
+    async def _delete(self, zone: str, server: _Server) -> None:
+        await self._remove(f"/instance/v1/zones/{zone}/servers/{server.id}")
+        for volume in server.volumes.values():
+            api = "block/v1" if volume.is_block else "instance/v1"
+            await self._remove(f"/{api}/zones/{zone}/volumes/{volume.id}")
+
+    async def _remove(self, path: str) -> None:
+        with contextlib.suppress(LeaseNotFound):
+            await self._http.request("DELETE", path, operation=Operation.RELEASE, repeatable=True)
+
+
+def _is_last(reply: Reply, rows: int, seen: int, pages: int) -> bool:
+    """Whether a page ends its list: by the total, else because it is short."""
+    total = reply.headers.get("x-total-count", "")
+    last = seen >= int(total) if total.isdecimal() else rows < PAGE_ROWS
+    if last or not rows:
+        return True
+    if pages >= MOST_PAGES:
+        raise reply.unreadable("the pages of a list have no end")
+    return False

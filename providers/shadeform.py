@@ -1,0 +1,342 @@
+"""Shadeform: other clouds' machines through one API, on demand.
+
+Sold: whole instances by the hour; the seller is the upstream cloud, and a type is unique only together with
+it. On the wire: integer US cents per instance and hour, one price for all regions of a type; memory per GPU
+in GB; the form (vm, container, baremetal) and the GPU's socket as ``interconnect``; stock as yes or no by
+region; ``nvlink`` is optional. Bridges of PCIe cards join pairs, so ``nvlink`` makes a link of two of them
+only. An order may be accepted and then end in status ``error``. Not said: how many are in stock, the network
+between instances (no fabric), the CPU's architecture, how billing is rounded (whole hours are assumed).
+Not used: ``/clusters``. Its price basis, its network and the body of its create call are documented
+inconsistently, so single instances alone are sold.
+
+Unverified: status and body of the errors about an unknown instance, a delete that comes too early, and a
+rate limit; the longest name. The capacity error is documented: 409 ``OUT_OF_STOCK``.
+
+Environment: ``BROKER_SHADEFORM_API_KEY``; ``BROKER_SHADEFORM_SSH_KEY_ID``, ``BROKER_SHADEFORM_OS`` (default:
+those of the account and of the type).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from broker.catalogue import ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.domain.errors import (
+    InsufficientCapacity,
+    LeaseNotFound,
+    ProviderError,
+    QuotaExceeded,
+    ReleaseRefused,
+)
+from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.sku import Form, IntraNode, LinkKind, Sku
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import (
+    Amount,
+    GpuCount,
+    Name,
+    PayloadModel,
+    RowRejected,
+    as_dict,
+    as_list,
+    canonical_gpu,
+    collect,
+    decode_json,
+    join_batches,
+    nominal_memory_gb,
+    require_gpus,
+    require_price,
+    slug,
+)
+from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
+
+NAME = "shadeform"
+BASE_URL = "https://api.shadeform.ai"
+LONGEST_NAME = 64
+POLICY = HttpPolicy(concurrency=4)
+
+_FORMS = {"vm": Form.VM, "container": Form.CONTAINER, "baremetal": Form.BARE_METAL}
+
+
+class _Place(PayloadModel):
+    region: Name
+    available: bool = False
+
+
+class _Configuration(PayloadModel):
+    num_gpus: GpuCount = 0
+    gpu_type: str = ""
+    interconnect: str | None = None
+    nvlink: bool | None = None
+    vram_per_gpu_in_gb: Amount | None = None
+    vcpus: Amount | None = None
+    memory_in_gb: Amount | None = None
+    storage_in_gb: Amount | None = None
+
+
+class _Type(PayloadModel):
+    """A row of ``instance_types``."""
+
+    cloud: Name
+    shade_instance_type: Name
+    hourly_price: Decimal | None = None
+    deployment_type: str = ""
+    configuration: _Configuration
+    availability: tuple[_Place, ...] = ()
+
+    @property
+    def sku(self) -> str:
+        return slug(f"{self.cloud}_{self.shade_instance_type}")
+
+
+def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
+    """Offers of ``GET /v1/instances/types``: one for each type and region that has some now."""
+    facts = load_provider_facts(NAME)
+    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
+    rows = as_list(NAME, envelope.get("instance_types"), "instance_types")
+    return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
+
+
+def _row_name(row: Any) -> str:
+    if not isinstance(row, dict):
+        return "row that is no object"
+    return f"{row.get('cloud', 'no cloud')}_{row.get('shade_instance_type', 'no type')}"
+
+
+def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer | RejectedRow]:
+    kind = _Type.model_validate(row)
+    sku = _sku(kind, facts)
+    cents = require_price(kind.hourly_price, "hourly_price")
+    if not kind.availability:
+        raise RowRejected("no region")
+    for place in kind.availability:
+        if not place.available:
+            yield RejectedRow(f"{kind.sku} {place.region}"[:200], "sold out")
+            continue
+        yield Offer(
+            offer_id=f"{NAME}/{slug(place.region)}/{kind.sku}/{Tier.ON_DEMAND}",
+            provider=NAME,
+            sku=sku,
+            region=place.region,
+            country=_country(facts, place.region),
+            seller=kind.cloud,
+            tier=Tier.ON_DEMAND,
+            price_usd_per_node_hour=cents / 100,
+            observed_at=observed_at,
+            source="GET /v1/instances/types",
+            native=NativePrice(cents, "USD", "cents per instance-hour"),
+            stock=Stock(StockLevel.UNKNOWN),
+            compliance=facts.compliance,
+            reference={
+                "cloud": kind.cloud,
+                "region": place.region,
+                "shade_instance_type": kind.shade_instance_type,
+            },
+        )
+
+
+def _country(facts: ProviderFacts, region: str) -> str | None:
+    """The country of ``city-country-number``, or of a region of the older form."""
+    found = re.fullmatch(r".+-([a-z]+)-\d+", region)
+    return facts.country_of(found.group(1) if found and found.group(1) in facts.countries else region)
+
+
+def _sku(kind: _Type, facts: ProviderFacts) -> Sku:
+    config = kind.configuration
+    count = require_gpus(config.num_gpus)
+    word = " ".join(part for part in (config.gpu_type, config.interconnect) if part)
+    gpu = canonical_gpu(facts, word, config.vram_per_gpu_in_gb)
+    return Sku(
+        name=kind.sku,
+        gpu=gpu,
+        gpus_per_node=count,
+        gpu_memory_gb=nominal_memory_gb(gpu),
+        vcpus=config.vcpus,
+        memory_gb=config.memory_in_gb,
+        disk_gb=config.storage_in_gb,
+        form=_FORMS.get(kind.deployment_type),
+        intra_node=_intra_node(gpu, count, config.nvlink),
+    )
+
+
+def _intra_node(gpu: str, count: int, nvlink: bool | None) -> IntraNode | None:
+    """What the GPU's form implies, unless ``nvlink`` denies a switch or adds a bridge between two cards."""
+    implied, spec = infer_intra_node(gpu, count), load_gpus()[gpu]
+    if implied is None or nvlink is None:
+        return implied
+    if implied.kind is LinkKind.NVLINK and not nvlink:
+        per_dir = spec.pcie_gbyte_s_per_dir
+        return IntraNode(LinkKind.PCIE, 2 * per_dir) if per_dir else None
+    bridged = implied.kind is LinkKind.PCIE and nvlink and count == 2 and "NVLink" in spec.scaleup_kind
+    if bridged and spec.scaleup_gbyte_s_per_dir:
+        return IntraNode(LinkKind.NVLINK, 2 * spec.scaleup_gbyte_s_per_dir)
+    return implied
+
+
+def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+    """Recorded answers of ``instances/types``."""
+    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
+
+
+_NO_STOCK = re.compile(r"out of stock|no capacity|(not enough|insufficient) capacity|sold out", re.IGNORECASE)
+_NO_QUOTA = re.compile(r"quota|limit (reached|exceeded)|balance|insufficient funds", re.IGNORECASE)
+_GONE = re.compile(r"not[ _]found|does not exist|already (been )?delet|is delet", re.IGNORECASE)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """JSON ``{"error_code", "error"}``, mostly 409 whatever went wrong: the code and the words tell."""
+    body = reply.json_or_none()
+    if reply.status in {401, 403, 429} or reply.status >= 500 or not isinstance(body, dict):
+        return classify_by_status(reply)
+    code, message = str(body.get("error_code") or ""), str(body.get("error") or "")
+    text = f"{code}: {message}".strip(": ")
+    if reply.operation is Operation.ORDER:
+        if code == "OUT_OF_STOCK" or _NO_STOCK.search(text):
+            return InsufficientCapacity(NAME, text)
+        if reply.status == 402 or _NO_QUOTA.search(text.replace("_", " ")):
+            return QuotaExceeded(NAME, text)
+    elif reply.operation in {Operation.LEASES, Operation.RELEASE} and _GONE.search(text):
+        return LeaseNotFound(NAME, text)
+    if reply.operation is Operation.RELEASE and reply.status in {400, 409, 422}:
+        return ReleaseRefused(NAME, text, forever=False)
+    return classify_by_status(reply, text)
+
+
+class _Instance(PayloadModel):
+    id: Name
+    name: str | None = None
+    cloud: str = ""
+    region: str = ""
+    shade_instance_type: str = ""
+    status: str = ""
+    status_details: str | None = None
+    tags: tuple[str, ...] | None = None
+
+
+class _Instances(PayloadModel):
+    instances: tuple[_Instance, ...]
+
+
+class _Created(PayloadModel):
+    id: Name
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "creating": LeaseState.PROVISIONING,
+    "pending_provider": LeaseState.PROVISIONING,
+    "pending": LeaseState.PROVISIONING,
+    "active": LeaseState.ACTIVE,
+    "error": LeaseState.FAILED,
+    "deleting": LeaseState.ENDING,
+    "deleted": LeaseState.ENDED,
+}
+
+
+def _lease(instance: _Instance) -> Lease:
+    return Lease(
+        provider=NAME,
+        reference=instance.id,
+        state=_STATES.get(instance.status, LeaseState.UNKNOWN),
+        tag=instance.tags[0] if instance.tags else instance.name,
+        sku=f"{instance.cloud}_{instance.shade_instance_type}",
+        region=instance.region,
+        detail=" ".join(part for part in (instance.status, instance.status_details) if part),
+    )
+
+
+class Shadeform:
+    """Client of the parts of the API that sell and hold instances."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"X-API-KEY": settings.secret("api_key")},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """All types; the list has one page."""
+        reply = await self._http.request("GET", "/v1/instances/types", operation=Operation.OFFERS)
+        return parse_offers(reply.body, observed_at)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a create call makes one instance."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates one instance that has the tag as its name and first tag; it may still fail afterwards."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        reply = await self._http.request(
+            "POST", "/v1/instances/create", operation=Operation.ORDER, json=self._create_body(order)
+        )
+        return Lease(
+            provider=NAME,
+            reference=reply.read(_Created).id,
+            state=LeaseState.PROVISIONING,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    def _create_body(self, order: Order) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            **order.offer.reference,
+            "shade_cloud": True,
+            "name": order.tag,
+            "tags": [order.tag],
+        }
+        chosen = {name: self._settings.options[name] for name in ("ssh_key_id", "os")}
+        return {**body, **{name: value for name, value in chosen.items() if value}}
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One instance."""
+        reply = await self._http.request("GET", f"/v1/instances/{reference}/info", operation=Operation.LEASES)
+        return _lease(reply.read(_Instance))
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every instance that is not deleted; the list has one page."""
+        reply = await self._http.request("GET", "/v1/instances", operation=Operation.LEASES)
+        return tuple(_lease(instance) for instance in reply.read(_Instances).instances)
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes; what is gone is a success."""
+        try:
+            await self._http.request(
+                "POST",
+                f"/v1/instances/{lease.reference}/delete",
+                operation=Operation.RELEASE,
+                repeatable=True,
+            )
+        except LeaseNotFound:
+            return
+
+
+SPEC = ProviderSpec(
+    name=NAME,
+    title="Shadeform",
+    base_url=BASE_URL,
+    credentials={"api_key": "an API key of the Shadeform console"},
+    options={"ssh_key_id": "", "os": ""},
+    capabilities=HOLDING,
+    idempotency=Idempotency.TAG,
+    adapter=Shadeform,
+    build=Shadeform,
+    parse=parse,
+)

@@ -1,0 +1,202 @@
+"""Talks to TensorDock: hosts, machines, and errors that come with HTTP 200."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from broker.domain.errors import (
+    InsufficientCapacity,
+    LeaseNotFound,
+    ProviderError,
+    QuotaExceeded,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import Name, PayloadModel, as_payload
+from providers.spec import ProviderSettings, refuse_unless_single
+from providers.tensordock.offers import NAME, parse_offers
+
+LONGEST_NAME = 63
+POLICY = HttpPolicy(concurrency=4)
+
+_NO_FUNDS = re.compile(r"need at least|balance|funds|deposit|quota|\blimit\b", re.IGNORECASE)
+_NO_STOCK = re.compile(
+    r"unavailable|not (currently )?available|no available|out of stock|capacity|not enough|insufficient",
+    re.IGNORECASE,
+)
+_GONE = re.compile(r"not found|does not exist|no such|already (been )?deleted", re.IGNORECASE)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """JSON ``{"error", "status"}`` whatever the HTTP status, or text; the words tell stock from funds."""
+    body = reply.json_or_none()
+    known = isinstance(body, dict) and "error" in body
+    text = str(body["error"])[:300] if known else reply.text[:300]
+    status = reply.status if reply.status >= 300 else _status(body)
+    if status < 500 and status != 429:
+        meant = _meant(reply.operation, status, text)
+        if meant is not None:
+            return meant
+    return classify_by_status(replace(reply, status=status), text)
+
+
+def _status(body: Any) -> int:
+    """The status that the body of an error names; 400 when it names none."""
+    found = body.get("status") if isinstance(body, dict) else None
+    return found if isinstance(found, int) and 300 <= found < 600 else 400
+
+
+def _meant(operation: Operation, status: int, text: str) -> ProviderError | None:
+    if operation is Operation.ORDER and status not in {401, 403}:
+        if status == 402 or _NO_FUNDS.search(text):
+            return QuotaExceeded(NAME, text)
+        if _NO_STOCK.search(text):
+            return InsufficientCapacity(NAME, text)
+    elif operation in {Operation.LEASES, Operation.RELEASE}:
+        if status in {404, 410} or _GONE.search(text):
+            return LeaseNotFound(NAME, text)
+        if operation is Operation.RELEASE and status in {400, 409, 422}:
+            return ReleaseRefused(NAME, text, forever=False)
+    return None
+
+
+class _Machine(PayloadModel):
+    id: Name
+    name: str | None = None
+    status: str = ""
+
+
+_STATES: Mapping[str, LeaseState] = {
+    **dict.fromkeys(
+        ("queued", "creating", "pending", "provisioning", "deploying", "starting", "booting"),
+        LeaseState.PROVISIONING,
+    ),
+    **dict.fromkeys(("running", "online", "active", "stopping", "stopped"), LeaseState.ACTIVE),
+    "deleting": LeaseState.ENDING,
+    **dict.fromkeys(("deleted", "terminated"), LeaseState.ENDED),
+    **dict.fromkeys(("error", "failed"), LeaseState.FAILED),
+}
+
+
+def _lease(machine: _Machine) -> Lease:
+    return Lease(
+        provider=NAME,
+        reference=machine.id,
+        state=_STATES.get(machine.status.lower(), LeaseState.UNKNOWN),
+        tag=machine.name,
+        detail=machine.status,
+    )
+
+
+def _unwrapped(value: Any) -> Any:
+    """Without ``data``, and with ``attributes`` beside the id: answers come with and without them."""
+    inner = value["data"] if isinstance(value, dict) and "data" in value else value
+    if isinstance(inner, dict) and isinstance(inner.get("attributes"), dict):
+        return {**inner["attributes"], "id": inner.get("id")}
+    return inner
+
+
+class TensorDock:
+    """Client of hosts and machines."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"Authorization": f"Bearer {settings.secret('api_token')}"},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def _call(self, method: str, path: str, operation: Operation, **more: Any) -> Reply:
+        """One call; an error behind HTTP 200 is raised like any other."""
+        reply = await self._http.request(method, path, operation=operation, **more)
+        body = reply.json_or_none()
+        if isinstance(body, dict) and body.get("error") and "data" not in body:
+            raise self._http.error(reply)
+        return reply
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Every host that has something free; the list has one page."""
+        reply = await self._call("GET", "/hostnodes", Operation.OFFERS)
+        return parse_offers(reply.body, observed_at)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call makes one machine."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates one machine on the offer's host, named by the tag."""
+        refuse_unless_single(order, NAME, LONGEST_NAME)
+        reply = await self._call("POST", "/instances", Operation.ORDER, json=self._create_body(order))
+        made = _unwrapped(reply.json())
+        if not isinstance(made, dict) or not isinstance(made.get("id"), str) or not made["id"]:
+            raise reply.unreadable("an order without an instance id")
+        return Lease(
+            provider=NAME,
+            reference=made["id"],
+            state=LeaseState.PROVISIONING,
+            tag=order.tag,
+            sku=order.offer.sku.name,
+            region=order.offer.region,
+        )
+
+    def _create_body(self, order: Order) -> dict[str, Any]:
+        wish, options = order.offer.reference, self._settings.options
+        attributes: dict[str, Any] = {
+            "name": order.tag,
+            "type": "virtualmachine",
+            "image": options["image"],
+            "hostnode_id": wish["hostnode_id"],
+            "resources": {
+                "vcpu_count": int(wish["vcpu_count"]),
+                "ram_gb": int(wish["ram_gb"]),
+                "storage_gb": int(wish["storage_gb"]),
+                "gpus": {wish["gpu"]: {"count": int(wish["gpus"])}},
+            },
+        }
+        if wish["port"]:
+            attributes["port_forwards"] = [{"internal_port": 22, "external_port": int(wish["port"])}]
+        else:
+            attributes["useDedicatedIp"] = True
+        key = next((name for name in ("ssh_key", "ssh_key_id") if options[name]), None)
+        if key is not None:
+            attributes[key] = options[key]
+        return {"data": {"type": "virtualmachine", "attributes": attributes}}
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One machine."""
+        reply = await self._call("GET", f"/instances/{reference}", Operation.LEASES)
+        return _lease(as_payload(NAME, _unwrapped(reply.json()), _Machine))
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every machine of the account; the list has one page."""
+        reply = await self._call("GET", "/instances", Operation.LEASES)
+        inner = _unwrapped(reply.json())
+        rows = inner.get("instances") if isinstance(inner, dict) else inner
+        if not isinstance(rows, list):
+            raise reply.unreadable("no list of instances")
+        return tuple(_lease(as_payload(NAME, _unwrapped(row), _Machine)) for row in rows)
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes; what is gone is a success."""
+        try:
+            await self._call("DELETE", f"/instances/{lease.reference}", Operation.RELEASE, repeatable=True)
+        except LeaseNotFound:
+            return

@@ -1,0 +1,248 @@
+"""Talks to Vultr: plan lists, instances, bare metals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from broker.domain.errors import (
+    InsufficientCapacity,
+    LeaseNotFound,
+    OrderRejected,
+    ProviderError,
+    QuotaExceeded,
+    ReleaseRefused,
+)
+from broker.domain.offer import Offer, OfferBatch
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.ports import Idempotency
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
+from providers.payload import Name, PayloadModel, join_batches
+from providers.spec import ProviderSettings, refuse_unless_single
+from providers.vultr.offers import NAME, parse_offers
+
+PAGE_ROWS = 500
+MOST_PAGES = 40
+LONGEST_LABEL = 128
+POLICY = HttpPolicy(any_interval_s=0.05, backoff_s=0.5)
+
+INSTANCES, BARE_METALS = "instances", "bare-metals"
+_ROW_KEY = {INSTANCES: "instance", BARE_METALS: "bare_metal"}
+
+_NO_CAPACITY = re.compile(
+    r"not available in (the selected|this) (region|location)|sold out|out of (stock|capacity)"
+    r"|(no|not enough|insufficient) (available )?(capacity|stock)",
+    re.IGNORECASE,
+)
+_QUOTA = re.compile(
+    r"maximum (number|monthly)|instance limit|limit (has been )?reached|support request|instance cost"
+    r"|insufficient (funds|balance|credit)|billing",
+    re.IGNORECASE,
+)
+_GONE = re.compile(
+    r"pending destruction|not found|does not exist|invalid (instance|server|bare[- ]?metal)", re.IGNORECASE
+)
+
+
+def classify(reply: Reply) -> ProviderError:
+    """JSON ``{"error", "status"}``: capacity, quota and bad orders are all 400 and differ in their words."""
+    body = reply.json_or_none()
+    if reply.status in {401, 403, 429} or not isinstance(body, dict):
+        return classify_by_status(reply)
+    text = str(body.get("error") or "")
+    if reply.operation is Operation.ORDER and reply.status < 500:
+        return _order_error(text, reply)
+    if reply.operation is Operation.RELEASE and "locked" in text.lower():
+        return ReleaseRefused(NAME, text, forever=False)
+    if reply.operation in {Operation.RELEASE, Operation.LEASES} and _GONE.search(text):
+        return LeaseNotFound(NAME, text)
+    return classify_by_status(reply, text)
+
+
+def _order_error(text: str, reply: Reply) -> ProviderError:
+    if _NO_CAPACITY.search(text):
+        return InsufficientCapacity(NAME, text)
+    if _QUOTA.search(text):
+        return QuotaExceeded(NAME, text)
+    return classify_by_status(reply, text)
+
+
+class _Links(PayloadModel):
+    next: str | None = None
+
+
+class _Meta(PayloadModel):
+    links: _Links = _Links()
+
+
+class _Page(PayloadModel):
+    """What every list says about the rest of it; the rows are read elsewhere."""
+
+    meta: _Meta | None = None
+
+
+class _Server(PayloadModel):
+    """An instance or a bare metal; the latter has only ``status``."""
+
+    id: Name
+    status: str = ""
+    power_status: str | None = None
+    server_status: str | None = None
+    label: str | None = None
+    plan: str = ""
+    region: str = ""
+
+
+class _InstanceAnswer(PayloadModel):
+    instance: _Server
+
+
+class _BareMetalAnswer(PayloadModel):
+    bare_metal: _Server
+
+
+class _InstancesAnswer(_Page):
+    instances: tuple[_Server, ...]
+
+
+class _BareMetalsAnswer(_Page):
+    bare_metals: tuple[_Server, ...]
+
+
+_STATES: Mapping[str, LeaseState] = {
+    "pending": LeaseState.PROVISIONING,
+    "active": LeaseState.ACTIVE,
+    "resizing": LeaseState.ACTIVE,
+    "failed": LeaseState.FAILED,
+}
+
+
+def _lease(server: _Server) -> Lease:
+    state = _STATES.get(server.status, LeaseState.UNKNOWN)
+    if state is LeaseState.ACTIVE and server.server_status == "installingbooting":
+        state = LeaseState.PROVISIONING
+    return Lease(
+        provider=NAME,
+        reference=server.id,
+        state=state,
+        tag=server.label or None,
+        sku=server.plan,
+        region=server.region,
+        detail=server.status,
+    )
+
+
+class Vultr:
+    """Client of both kinds of machines; one id names a machine of either."""
+
+    provider = NAME
+    idempotency = Idempotency.TAG
+
+    def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        self._settings = settings
+        key = settings.secret("api_key")
+        self._http = http_factory(
+            NAME,
+            settings.base_url,
+            classify,
+            settings.tuned(POLICY),
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def list_offers(self, observed_at: datetime) -> OfferBatch:
+        """Plans of both lists, to the last page; neither list needs a key."""
+        virtual = await self._pages("plans", Operation.OFFERS, {"type": "all"})
+        metal = await self._pages("plans-metal", Operation.OFFERS)
+        return join_batches(parse_offers(reply.body, observed_at) for reply in (*virtual, *metal))
+
+    async def _pages(
+        self, path: str, operation: Operation, params: Mapping[str, str] | None = None
+    ) -> list[Reply]:
+        """Every page of a list; a cursor that comes again, or too many of them, makes it unreadable."""
+        pages: list[Reply] = []
+        seen: set[str] = set()
+        cursor = ""
+        while True:
+            asked = {**(params or {}), "per_page": str(PAGE_ROWS)} | ({"cursor": cursor} if cursor else {})
+            reply = await self._http.request("GET", f"/v2/{path}", operation=operation, params=asked)
+            pages.append(reply)
+            meta = reply.read(_Page).meta
+            cursor = (meta.links.next if meta else None) or ""
+            if not cursor:
+                return pages
+            if cursor in seen or len(pages) >= MOST_PAGES:
+                raise reply.unreadable(f"the pages of {path} have no end")
+            seen.add(cursor)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call makes one machine."""
+        return 1
+
+    async def reserve(self, order: Order) -> Lease:
+        """Creates one machine labelled with the tag."""
+        refuse_unless_single(order, NAME, LONGEST_LABEL)
+        endpoint = order.offer.reference["endpoint"]
+        if endpoint not in _ROW_KEY:
+            raise OrderRejected(NAME, f"the offer names no place to order it ({endpoint!r})")
+        reply = await self._http.request(
+            "POST", f"/v2/{endpoint}", operation=Operation.ORDER, json=self._order_body(order)
+        )
+        return _lease(_one(reply, endpoint))
+
+    def _order_body(self, order: Order) -> dict[str, Any]:
+        options = self._settings.options
+        return {
+            "region": order.offer.reference["region"],
+            "plan": order.offer.reference["plan"],
+            "os_id": int(options["os_id"]),
+            "label": order.tag,
+            "tags": [order.tag],
+            "sshkey_id": [options["ssh_key_id"]] if options["ssh_key_id"] else [],
+            "activation_email": False,
+        }
+
+    async def find_lease(self, reference: str, region: str) -> Lease:
+        """One machine of either kind."""
+        try:
+            return await self._find(INSTANCES, reference)
+        except LeaseNotFound:
+            return await self._find(BARE_METALS, reference)
+
+    async def _find(self, endpoint: str, reference: str) -> Lease:
+        reply = await self._http.request("GET", f"/v2/{endpoint}/{reference}", operation=Operation.LEASES)
+        return _lease(_one(reply, endpoint))
+
+    async def list_leases(self) -> Sequence[Lease]:
+        """Every machine of the account, of both kinds."""
+        virtual = await self._pages(INSTANCES, Operation.LEASES)
+        metal = await self._pages(BARE_METALS, Operation.LEASES)
+        rows = [server for reply in virtual for server in reply.read(_InstancesAnswer).instances]
+        rows += [server for reply in metal for server in reply.read(_BareMetalsAnswer).bare_metals]
+        return tuple(_lease(server) for server in rows)
+
+    async def release(self, lease: Lease) -> None:
+        """Deletes; what neither kind knows (any more) is gone."""
+        for endpoint in (INSTANCES, BARE_METALS):
+            try:
+                await self._http.request(
+                    "DELETE",
+                    f"/v2/{endpoint}/{lease.reference}",
+                    operation=Operation.RELEASE,
+                    repeatable=True,
+                )
+            except LeaseNotFound:
+                continue
+            return
+
+
+def _one(reply: Reply, endpoint: str) -> _Server:
+    if endpoint == BARE_METALS:
+        return reply.read(_BareMetalAnswer).bare_metal
+    return reply.read(_InstanceAnswer).instance

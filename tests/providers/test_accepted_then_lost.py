@@ -1,0 +1,49 @@
+"""Orders that a provider takes and cannot keep: the lease says so, in the list and alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from broker.domain.offer import Tier
+from broker.domain.reservation import LeaseState, Order
+from providers.registry import build_adapters, configured, sellers
+from providers.sandbox import SandboxHandle, start_in_background
+
+WORDS = {"vultr": "failed", "digitalocean": "create errored", "scaleway": "stopped"}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[SandboxHandle]:
+    handle = start_in_background(0, seed=11)
+    yield handle
+    handle.stop()
+
+
+def control(sandbox: SandboxHandle, name: str, **body: object) -> None:
+    httpx.post(f"{sandbox.url}/_sandbox/{name}", json=body, trust_env=False).raise_for_status()
+
+
+@pytest.mark.parametrize("name", WORDS)
+async def test_capacity_that_is_lost_after_the_order_shows_as_failed(
+    sandbox: SandboxHandle, name: str
+) -> None:
+    settings = {name: configured({}, sandbox.url)[name]}
+    adapter = sellers(build_adapters(settings))[name]
+    try:
+        batch = await adapter.list_offers(datetime.now(UTC))
+        offer = next(offer for offer in batch.offers if offer.tier is Tier.ON_DEMAND)
+        control(sandbox, "faults", provider=name, operation="create", kind="async_out_of_capacity", count=1)
+        lease = await adapter.reserve(Order(f"broker-async-{name}", offer, 1))
+        assert lease.state is LeaseState.PROVISIONING
+        control(sandbox, "clock", advance_s=1800)
+        found = await adapter.find_lease(lease.reference, lease.region)
+        assert (found.state, found.detail) == (LeaseState.FAILED, WORDS[name])
+        assert [each for each in await adapter.list_leases() if each.tag == lease.tag] == [found]
+        await adapter.release(found)
+        assert all(each.tag != lease.tag for each in await adapter.list_leases())
+    finally:
+        await adapter.aclose()

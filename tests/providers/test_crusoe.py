@@ -1,0 +1,110 @@
+"""Crusoe's signatures, and capacity that is lost after the order, against the sandbox market."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from broker.domain.errors import CredentialsRejected
+from broker.domain.offer import Offer
+from broker.domain.reservation import LeaseState, Order
+from providers.crusoe import SPEC
+from providers.crusoe.adapter import Crusoe
+from providers.crusoe.signing import sign, signed_headers
+from providers.http import ProviderHttp
+from providers.sandbox.server import start_in_background
+from providers.spec import ProviderSettings, Secret
+
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def by_definition(key: bytes, text: str) -> str:
+    """HMAC-SHA256 as RFC 2104 writes it, and base64url (RFC 4648) bit by bit."""
+    padded = key.ljust(64, b"\0")
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded) + text.encode()).digest()
+    digest = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded) + inner).digest()
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    bits = "".join(f"{byte:08b}" for byte in digest) + "00"
+    return "".join(alphabet[int(bits[at : at + 6], 2)] for at in range(0, len(bits), 6))
+
+
+def test_the_signature_covers_path_query_method_and_time() -> None:
+    text = "/v1alpha5/capacities\n\nGET\n2026-11-21T00:00:00+00:00\n"
+    expected = by_definition(b"\x00\xff\x10", text)
+    assert sign("AP8Q", text) == expected
+    assert signed_headers("key", "AP8Q", "GET", "/v1alpha5/capacities", AT) == {
+        "X-Crusoe-Timestamp": "2026-11-21T00:00:00+00:00",
+        "Authorization": f"Bearer 1.0:key:{expected}",
+    }
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[str]:
+    handle = start_in_background(0, 7)
+    yield handle.url
+    handle.stop()
+
+
+def built(url: str, secret: str) -> Crusoe:
+    credentials = {"access_key": "sandbox", "secret_key": secret, "project_id": "p1"}
+    settings = ProviderSettings(
+        provider="crusoe",
+        base_url=f"{url}/crusoe",
+        credentials={name: Secret(value) for name, value in credentials.items()},
+        options=SPEC.options,
+    )
+    return Crusoe(settings, ProviderHttp)
+
+
+@pytest.fixture
+async def crusoe(sandbox: str) -> AsyncIterator[Crusoe]:
+    adapter = built(sandbox, "sandbox")
+    yield adapter
+    await adapter.aclose()
+
+
+def control(url: str, path: str, **body: Any) -> None:
+    httpx.post(f"{url}{path}", json=body, trust_env=False).raise_for_status()
+
+
+async def infiniband(crusoe: Crusoe) -> Offer:
+    offers = (await crusoe.list_offers(datetime.now(UTC))).offers
+    return next(offer for offer in offers if offer.sku.fabric is not None)
+
+
+@pytest.mark.parametrize("secret", ["anothersecret", "not base64url: a"])
+async def test_a_wrong_secret_is_refused(sandbox: str, secret: str) -> None:
+    adapter = built(sandbox, secret)
+    with pytest.raises(CredentialsRejected):
+        await adapter.list_offers(AT)
+    await adapter.aclose()
+
+
+async def test_machines_of_one_network_share_a_partition(crusoe: Crusoe, sandbox: str) -> None:
+    offer = await infiniband(crusoe)
+    note = offer.reference
+    control(
+        sandbox, "/_sandbox/market", provider="crusoe", sku=note["type"], region=note["location"], stock=2
+    )
+    leases = [await crusoe.reserve(Order(f"broker-ib-{number}", offer, 1)) for number in range(2)]
+    partitions = {await crusoe._partition(note["ib_network_id"]) for _ in leases}
+    assert len(partitions) == 1
+    for lease in leases:
+        await crusoe.release(lease)
+
+
+async def test_capacity_that_is_lost_after_the_order_shows_as_failed(crusoe: Crusoe, sandbox: str) -> None:
+    offer = await infiniband(crusoe)
+    fault = {"provider": "crusoe", "operation": "create", "kind": "async_out_of_capacity", "count": 1}
+    control(sandbox, "/_sandbox/faults", **fault)
+    lease = await crusoe.reserve(Order("broker-async", offer, 1))
+    control(sandbox, "/_sandbox/clock", advance_s=60)
+    found = await crusoe.find_lease(lease.reference, "")
+    assert (found.state, found.detail) == (LeaseState.FAILED, "out_of_stock")
+    assert [held.tag for held in await crusoe.list_leases() if held.tag == "broker-async"] == []
+    await crusoe.release(lease)

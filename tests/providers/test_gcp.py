@@ -1,0 +1,318 @@
+"""Google Cloud beyond the contract: who asks, hosts, names, and windows against the sandbox market."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from google.auth import jwt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.domain.errors import CredentialsRejected, InputError, ReleaseRefused
+from broker.domain.offer import Offer, Tier, WindowKind
+from broker.domain.reservation import LeaseState, Order
+from broker.domain.window import Segment, Window
+from providers.gcp import SPEC, build
+from providers.gcp.adapter import Gcp
+from providers.gcp.auth import ServiceAccount, read_credentials
+from providers.gcp.calendar import highest_steps, questions
+from providers.gcp.compute import request_id
+from providers.gcp.leases import LONGEST_NAME, resource_name
+from providers.http import ProviderHttp
+from providers.sandbox.server import start_in_background
+from providers.spec import ProviderSettings, Secret, settings_from_environment
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+DAY = datetime(2026, 12, 1, tzinfo=UTC)
+
+
+def key_file(private_key: Any = KEY, **changes: str) -> str:
+    pem = private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    account = {
+        "type": "service_account",
+        "project_id": "research",
+        "private_key_id": "k1",
+        "private_key": pem,
+        "client_email": "broker@research.iam.gserviceaccount.com",
+    }
+    return json.dumps(account | changes)
+
+
+@pytest.fixture(scope="module")
+def sandbox_url() -> Iterator[str]:
+    handle = start_in_background(0, seed=5)
+    yield handle.url
+    handle.stop()
+
+
+def settings_for(sandbox_url: str, **environ: str) -> ProviderSettings:
+    own = {"BROKER_GCP_BASE_URL": f"{sandbox_url}/gcp", "BROKER_GCP_CREDENTIALS": key_file()}
+    found = settings_from_environment(SPEC, own | environ, None)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+async def gcp(sandbox_url: str) -> AsyncIterator[Gcp]:
+    adapter = build(settings_for(sandbox_url), ProviderHttp)
+    yield adapter
+    await adapter.aclose()
+
+
+def control(url: str, path: str, **body: Any) -> Any:
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        answer = client.post(path, json=body) if body else client.get(path)
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+def ledger(url: str, tag: str) -> dict[str, Any]:
+    (row,) = [row for row in control(url, "/_sandbox/ledger")["instances"] if row["tag"] == tag]
+    return dict(row)
+
+
+def market_now(url: str) -> datetime:
+    return datetime.fromisoformat(control(url, "/_sandbox/clock")["now"])
+
+
+async def window_offer(gcp: Gcp, url: str) -> tuple[Offer, Segment]:
+    offers = (await gcp.list_offers(market_now(url))).offers
+    offer = next(offer for offer in offers if offer.tier is Tier.WINDOW)
+    assert offer.window is not None
+    return offer, next(step for step in offer.window.segments if step.hours >= 24 and step.nodes >= 2)
+
+
+# Who asks
+
+
+def test_an_assertion_is_what_google_verifies() -> None:
+    account = read_credentials(key_file())
+    assert isinstance(account, ServiceAccount)
+    now = int(datetime.now(UTC).timestamp())
+    token = account.assertion("https://oauth2.googleapis.com/token", now)
+    public = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    audience = "https://oauth2.googleapis.com/token"
+    claims = jwt.decode(token, certs=public, audience=audience)  # type: ignore[no-untyped-call]
+    assert (claims["iss"], claims["exp"] - claims["iat"]) == (account.client_email, 3600)
+    assert "PRIVATE" not in repr(account)
+
+
+def test_a_key_is_read_from_text_or_file_and_anything_else_is_a_token(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    path.write_text(key_file())
+    for text in (key_file(), str(path)):
+        account = read_credentials(text)
+        assert isinstance(account, ServiceAccount)
+        assert account.project_id == "research"
+    assert read_credentials("ya29.token") == "ya29.token"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{not json",
+        "{}",
+        "/nowhere/key.json",
+        key_file(private_key=ec.generate_private_key(ec.SECP256R1())),
+        json.dumps({"private_key": "-----BEGIN PRIVATE KEY-----\nMII", "client_email": "a@b"}),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_named_without_showing_it(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_credentials(text)
+    assert "BROKER_GCP_CREDENTIALS" in str(caught.value)
+    assert "BEGIN" not in str(caught.value)
+
+
+async def test_a_token_that_ran_out_is_fetched_anew(gcp: Gcp, sandbox_url: str) -> None:
+    await gcp.list_leases()
+    control(sandbox_url, "/_sandbox/clock", advance_s=7200)
+    await gcp.list_leases()
+
+
+async def test_a_refused_account_is_named_and_its_key_never_shown() -> None:
+    settings = settings_for("http://provider.test")
+    adapter = build(settings, ProviderHttp)
+    refusal = {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}
+    with respx.mock() as router:
+        router.post("http://provider.test/gcp/token").respond(400, json=refusal)
+        with pytest.raises(CredentialsRejected) as caught:
+            await adapter.list_leases()
+        sent = router.calls[0].request.content.decode()
+    await adapter.aclose()
+    assert "Invalid JWT Signature" in str(caught.value)
+    assert sent.partition("assertion=")[2] not in str(caught.value)
+
+
+async def test_the_price_list_can_be_asked_with_an_api_key() -> None:
+    settings = settings_for("http://provider.test", BROKER_GCP_API_KEY="AIza-key")
+    adapter = build(settings, ProviderHttp)
+    with respx.mock() as router:
+        prices = router.get(url__regex=r".*/v1/services/.*").respond(
+            400, json={"error": {"code": 400, "message": "API key not valid: AIza-key", "details": [
+                {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
+            ], "status": "INVALID_ARGUMENT"}}
+        )  # fmt: skip
+        with pytest.raises(CredentialsRejected) as caught:
+            await adapter.list_offers(DAY)
+    await adapter.aclose()
+    request = prices.calls[0].request
+    assert request.headers["x-goog-api-key"] == "AIza-key"
+    assert "authorization" not in request.headers
+    assert "AIza-key" not in str(caught.value)
+
+
+async def test_googles_hosts_are_three() -> None:
+    settings = ProviderSettings(
+        "gcp", SPEC.base_url, {"credentials": Secret(key_file())}, SPEC.options, min_interval_s=0.0
+    )
+    adapter = build(settings, ProviderHttp)
+    with respx.mock() as router:
+        router.post("https://oauth2.googleapis.com/token").respond(
+            json={"access_token": "ya29.a", "expires_in": 3599}
+        )
+        router.get(host="cloudbilling.googleapis.com").respond(json={"skus": [], "nextPageToken": ""})
+        router.get(host="compute.googleapis.com").respond(json={"items": {}})
+        router.post(host="compute.googleapis.com").respond(json={"recommendations": []})
+        assert (await adapter.list_offers(DAY)).offers == ()
+        paths = {call.request.url.path for call in router.calls}
+    await adapter.aclose()
+    assert "/compute/v1/projects/research/aggregated/machineTypes" in paths
+
+
+# Names and steps
+
+
+@given(st.text(min_size=1, max_size=120))
+def test_every_tag_has_a_name_that_the_api_takes(tag: str) -> None:
+    name = resource_name(tag)
+    assert len(name) <= LONGEST_NAME
+    assert name[0].isascii()
+    assert name[0].islower()
+    assert all(c.isascii() and (c.islower() or c.isdigit() or c == "-") for c in name)
+    assert not name.endswith("-")
+    assert resource_name(tag) == name
+
+
+def test_a_good_tag_is_its_own_name_and_request_ids_are_stable() -> None:
+    assert resource_name("broker-a1b2-01jc-0-1") == "broker-a1b2-01jc-0-1"
+    assert resource_name("A") != resource_name("a")
+    assert request_id("t", "create") == request_id("t", "create") != request_id("t", "cancel")
+
+
+spans = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(1, 80)).map(
+        lambda t: Segment(DAY + timedelta(days=t[0]), DAY + timedelta(days=t[0] + t[1]), t[2])
+    ),
+    max_size=8,
+)
+
+
+@given(spans)
+def test_steps_hold_the_highest_count_of_every_day_and_never_overlap(segments: list[Segment]) -> None:
+    steps = highest_steps(segments)
+    assert all(before.end <= after.start for before, after in pairwise(steps))
+    for day in range(31):
+        at = DAY + timedelta(days=day)
+        highest = max((s.nodes for s in segments if s.start <= at < s.end), default=0)
+        assert sum(s.nodes for s in steps if s.start <= at < s.end) == highest
+
+
+def test_questions_interleave_types_and_keep_to_the_wished_regions() -> None:
+    menu = [
+        {"machine_type": "a", "regions": ["r1", "r2"], "counts": [1, 2]},
+        {"machine_type": "b", "regions": ["r2"], "counts": [4]},
+    ]
+    search = {"days": [[1, 7]], "menu": menu}
+    asked = questions(search, frozenset({"r2"}))
+    assert [(q.machine_type, q.region, q.nodes) for q in asked] == [
+        ("a", "r2", 1),
+        ("b", "r2", 4),
+        ("a", "r2", 2),
+    ]
+    assert len(questions(search, frozenset())) == 5
+
+
+# Windows against the market
+
+
+async def test_a_window_is_asked_for_approved_and_withdrawn(gcp: Gcp, sandbox_url: str) -> None:
+    offer, step = await window_offer(gcp, sandbox_url)
+    assert offer.window is not None
+    assert offer.window.kind is WindowKind.SLOTS
+    order = Order("broker-gcp-w1", offer, 2, Window(step.start, step.start + timedelta(days=1)))
+    lease = await gcp.reserve(order)
+    assert (await gcp.reserve(order)).reference == lease.reference
+    assert ledger(sandbox_url, "broker-gcp-w1")["instance_id"] == lease.reference
+    control(sandbox_url, "/_sandbox/clock", advance_s=60)
+    found = await gcp.find_lease(lease.reference, lease.region)
+    assert (found.state, found.window, found.nodes) == (LeaseState.SCHEDULED, order.window, 2)
+    await gcp.release(lease)
+    await gcp.release(lease)
+    assert [held.tag for held in await gcp.list_leases() if held.tag == "broker-gcp-w1"] == []
+    assert ledger(sandbox_url, "broker-gcp-w1")["billed_usd"] == "0.000000"
+
+
+async def test_a_locked_window_ends_by_itself_and_is_owed_whole(gcp: Gcp, sandbox_url: str) -> None:
+    offer, step = await window_offer(gcp, sandbox_url)
+    order = Order("broker-gcp-w2", offer, 2, Window(step.start, step.start + timedelta(days=1)))
+    lease = await gcp.reserve(order)
+    until_locked = step.start - timedelta(hours=2) - market_now(sandbox_url)
+    control(sandbox_url, "/_sandbox/clock", advance_s=until_locked.total_seconds())
+    with pytest.raises(ReleaseRefused) as refused:
+        await gcp.release(lease)
+    assert refused.value.forever
+    control(sandbox_url, "/_sandbox/clock", advance_s=4 * 3600)
+    held = [found for found in await gcp.list_leases() if found.tag == "broker-gcp-w2"]
+    assert [(found.reference, found.detail) for found in held] == [(lease.reference, "FULFILLED")]
+    assert len([found for found in await gcp.list_leases() if found.tag == found.reference]) == 0
+    control(sandbox_url, "/_sandbox/clock", advance_s=24 * 3600)
+    owed = 2 * 24 * offer.price_usd_per_node_hour
+    assert float(ledger(sandbox_url, "broker-gcp-w2")["billed_usd"]) == pytest.approx(float(owed))
+    await gcp.release(lease)
+
+
+async def test_a_window_that_is_declined_shows_as_failed(gcp: Gcp, sandbox_url: str) -> None:
+    offer, step = await window_offer(gcp, sandbox_url)
+    fault = {"operation": "create", "kind": "async_out_of_capacity", "count": 1}
+    control(sandbox_url, "/_sandbox/faults", provider="gcp", **fault)
+    order = Order("broker-gcp-w3", offer, 2, Window(step.start, step.start + timedelta(days=1)))
+    lease = await gcp.reserve(order)
+    control(sandbox_url, "/_sandbox/clock", advance_s=60)
+    found = await gcp.find_lease(lease.reference, lease.region)
+    assert (found.state, found.detail) == (LeaseState.FAILED, "DECLINED")
+
+
+async def test_machines_lost_after_the_order_show_as_failed(gcp: Gcp, sandbox_url: str) -> None:
+    offers = (await gcp.list_offers(market_now(sandbox_url))).offers
+    offer = next(o for o in offers if o.tier is Tier.SPOT and o.sku.gpus_per_node == 1)
+    fault = {"operation": "create", "kind": "async_out_of_capacity", "count": 1}
+    control(sandbox_url, "/_sandbox/faults", provider="gcp", **fault)
+    lease = await gcp.reserve(Order("broker-gcp-s1", offer, 1))
+    control(sandbox_url, "/_sandbox/clock", advance_s=60)
+    found = await gcp.find_lease(lease.reference, lease.region)
+    assert found.state is LeaseState.FAILED
+    assert found.detail.startswith("ZONE_RESOURCE_POOL_EXHAUSTED")
+
+
+async def test_a_price_set_in_the_market_is_the_price_of_the_node(gcp: Gcp, sandbox_url: str) -> None:
+    wish = {"sku": "a3-highgpu-8g", "region": "us-east4", "tier": "on_demand", "price_usd": "80"}
+    control(sandbox_url, "/_sandbox/market", provider="gcp", **wish)
+    offers = {o.offer_id: o for o in (await gcp.list_offers(market_now(sandbox_url))).offers}
+    assert offers["gcp/on_demand/us-east4-a/a3-highgpu-8g"].price_usd_per_node_hour == 80
+    assert offers["gcp/on_demand/us-east4-a/a3-highgpu-1g"].price_usd_per_node_hour == 10

@@ -1,0 +1,58 @@
+"""What is particular to Hot Aisle: a virtual machine gets its tag only after it was bought."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from broker.domain.errors import OutcomeUnknown
+from broker.domain.offer import Offer
+from broker.domain.reservation import Order
+from broker.domain.sku import Form
+from broker.ports import Idempotency
+from providers.registry import build_adapters, configured, sellers
+from providers.sandbox.server import start_in_background
+from providers.spec import ProviderAdapter
+
+
+@pytest.fixture(scope="module")
+def sandbox_url() -> Iterator[str]:
+    handle = start_in_background(0, seed=11)
+    yield handle.url
+    handle.stop()
+
+
+@pytest.fixture
+async def hotaisle(sandbox_url: str) -> AsyncIterator[ProviderAdapter]:
+    environ = {"BROKER_HOTAISLE_TIMEOUT_S": "1.5"}
+    wanted = {name: found for name, found in configured(environ, sandbox_url).items() if name == "hotaisle"}
+    adapter = sellers(build_adapters(wanted))["hotaisle"]
+    yield adapter
+    await adapter.aclose()
+
+
+async def virtual_machine(adapter: ProviderAdapter) -> Offer:
+    offers = (await adapter.list_offers(datetime.now(UTC))).offers
+    return next(offer for offer in offers if offer.sku.form is Form.VM)
+
+
+async def test_a_virtual_machine_is_found_by_its_tag_and_released(hotaisle: ProviderAdapter) -> None:
+    lease = await hotaisle.reserve(Order("broker-vm", await virtual_machine(hotaisle), 1))
+    assert [found.reference for found in await hotaisle.list_leases() if found.tag == "broker-vm"] == [
+        lease.reference
+    ]
+    await hotaisle.release(lease)
+    await hotaisle.release(lease)
+    assert lease.reference not in [found.reference for found in await hotaisle.list_leases()]
+
+
+async def test_a_lost_answer_leaves_a_machine_that_no_tag_finds(
+    hotaisle: ProviderAdapter, sandbox_url: str
+) -> None:
+    wish = {"provider": "hotaisle", "operation": "create", "kind": "timeout_after", "seconds": 3}
+    httpx.post(f"{sandbox_url}/_sandbox/faults", json=wish, trust_env=False).raise_for_status()
+    with pytest.raises(OutcomeUnknown):
+        await hotaisle.reserve(Order("broker-lost", await virtual_machine(hotaisle), 1))
+    assert [found.tag for found in await hotaisle.list_leases()] == [None]
+    assert hotaisle.idempotency is Idempotency.NEITHER

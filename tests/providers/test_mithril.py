@@ -1,0 +1,140 @@
+"""Mithril's windows as read, and both of its ways of selling end to end against the sandbox market."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from broker.domain.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRefused
+from broker.domain.offer import CancelRule, Offer, Tier, WindowKind
+from broker.domain.reservation import LeaseState, Order
+from broker.domain.window import Window
+from providers.http import ProviderHttp
+from providers.mithril import SPEC
+from providers.mithril.adapter import Mithril
+from providers.sandbox.server import start_in_background
+from providers.spec import settings_from_environment
+from tests.contract.exchanges import OBSERVED_AT, payloads
+
+ON_HOUR = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def test_overlapping_slots_become_steps_on_whole_hours() -> None:
+    offers = SPEC.parse(payloads("mithril"), OBSERVED_AT).offers
+    (terms,) = [offer.window for offer in offers if offer.window is not None]
+    steps = [((s.start - ON_HOUR) / timedelta(hours=1), s.hours, s.nodes) for s in terms.segments]
+    assert steps == [(12, 12, 4), (24, 24, 6), (48, 24, 2)]
+    assert (terms.kind, terms.step_hours, terms.cancel) == (WindowKind.SLOTS, 1.0, CancelRule.NEVER)
+    assert terms.durations_hours is not None
+    assert (terms.durations_hours[0], terms.durations_hours[-1], len(terms.durations_hours)) == (3, 336, 334)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[str]:
+    handle = start_in_background(0, 7)
+    yield handle.url
+    handle.stop()
+
+
+@pytest.fixture
+async def mithril(sandbox: str) -> AsyncIterator[Mithril]:
+    settings = settings_from_environment(SPEC, {"BROKER_MITHRIL_TIMEOUT_S": "1.5"}, sandbox)
+    assert settings is not None
+    adapter = Mithril(settings, ProviderHttp)
+    yield adapter
+    await adapter.aclose()
+
+
+def control(url: str, path: str, **body: Any) -> Any:
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        answer = client.post(path, json=body) if body else client.get(path)
+    assert answer.status_code < 300, answer.text
+    return answer.json()
+
+
+def ledger(url: str, tag: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = control(url, "/_sandbox/ledger")["instances"]
+    return [row for row in rows if row["tag"] == tag]
+
+
+def market_now(url: str) -> datetime:
+    return datetime.fromisoformat(control(url, "/_sandbox/clock")["now"])
+
+
+async def offer_of(mithril: Mithril, url: str, tier: Tier) -> Offer:
+    offers = (await mithril.list_offers(market_now(url))).offers
+    return next(offer for offer in offers if offer.tier is tier and offer.sku.gpus_per_node == 8)
+
+
+def first_hours(offer: Offer, hours: int) -> Window:
+    assert offer.window is not None
+    start = next(s.start for s in offer.window.segments if s.hours >= hours)
+    return Window(start, start + timedelta(hours=hours))
+
+
+async def test_a_bid_is_held_found_by_its_tag_and_released(mithril: Mithril, sandbox: str) -> None:
+    lease = await mithril.reserve(Order("broker-bid", await offer_of(mithril, sandbox, Tier.SPOT), 1))
+    control(sandbox, "/_sandbox/clock", advance_s=60)
+    found = {held.tag: held for held in await mithril.list_leases()}["broker-bid"]
+    assert (found.reference, found.state) == (lease.reference, LeaseState.ACTIVE)
+    await mithril.release(lease)
+    await mithril.release(lease)
+    assert (await mithril.find_lease(lease.reference, "")).state is LeaseState.ENDED
+    (row,) = ledger(sandbox, "broker-bid")
+    assert (row["instance_id"], row["released_at"] is not None) == (lease.reference, True)
+
+
+async def test_a_window_is_reserved_and_ends_only_by_itself(mithril: Mithril, sandbox: str) -> None:
+    offer = await offer_of(mithril, sandbox, Tier.WINDOW)
+    order = Order("broker-res", offer, 2, first_hours(offer, 6))
+    lease = await mithril.reserve(order)
+    found = await mithril.find_lease(lease.reference, "")
+    assert (found.nodes, found.window, found.tag) == (2, order.window, "broker-res")
+    assert found.billed_usd == offer.price_usd_per_node_hour * 12
+    with pytest.raises(ReleaseRefused) as refused:
+        await mithril.release(lease)
+    assert refused.value.forever
+    assert order.window is not None
+    left = order.window.end - market_now(sandbox)
+    control(sandbox, "/_sandbox/clock", advance_s=left.total_seconds() + 60)
+    assert (await mithril.find_lease(lease.reference, "")).state is LeaseState.ENDED
+    await mithril.release(lease)
+
+
+@pytest.mark.parametrize("tier", [Tier.SPOT, Tier.WINDOW])
+@pytest.mark.parametrize("kind", ["timeout_after", "timeout_before"])
+async def test_a_lost_answer_is_settled_by_the_tag(
+    mithril: Mithril, sandbox: str, tier: Tier, kind: str
+) -> None:
+    offer, tag = await offer_of(mithril, sandbox, tier), f"broker-lost-{tier}-{kind}"
+    window = first_hours(offer, 3) if tier is Tier.WINDOW else None
+    control(
+        sandbox, "/_sandbox/faults", provider="mithril", operation="create", kind=kind, count=1, seconds=3
+    )
+    with pytest.raises(OutcomeUnknown):
+        await mithril.reserve(Order(tag, offer, 1, window))
+    listed = [lease.reference for lease in await mithril.list_leases() if lease.tag == tag]
+    assert listed == [row["instance_id"] for row in ledger(sandbox, tag)]
+    assert len(listed) == (kind == "timeout_after")
+
+
+async def test_without_capacity_nothing_is_held(mithril: Mithril, sandbox: str) -> None:
+    offer = await offer_of(mithril, sandbox, Tier.WINDOW)
+    order = Order("broker-none", offer, 1000, first_hours(offer, 3))
+    with pytest.raises(InsufficientCapacity):
+        await mithril.reserve(order)
+    assert ledger(sandbox, "broker-none") == []
+
+
+async def test_capacity_that_is_lost_after_the_order_shows_as_failed(mithril: Mithril, sandbox: str) -> None:
+    offer = await offer_of(mithril, sandbox, Tier.WINDOW)
+    fault = {"provider": "mithril", "operation": "create", "kind": "async_out_of_capacity", "count": 1}
+    control(sandbox, "/_sandbox/faults", **fault)
+    lease = await mithril.reserve(Order("broker-async", offer, 1, first_hours(offer, 3)))
+    control(sandbox, "/_sandbox/clock", advance_s=10)
+    assert (await mithril.find_lease(lease.reference, "")).state is LeaseState.FAILED
+    await mithril.release(lease)

@@ -1,0 +1,79 @@
+"""Prime Intellect's whole configurations, bought from the market server over a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from broker.domain.errors import OrderRejected
+from broker.domain.offer import Offer, StockLevel, Tier
+from broker.domain.reservation import LeaseState, Order
+from providers.prime_intellect.adapter import PrimeIntellect
+from providers.registry import build_adapters, configured
+from providers.sandbox.server import start_in_background
+
+NAME = "prime_intellect"
+
+
+@pytest.fixture(scope="module")
+def sandbox_url() -> Iterator[str]:
+    handle = start_in_background(0, seed=5)
+    yield handle.url
+    handle.stop()
+
+
+@pytest.fixture
+async def adapter(sandbox_url: str) -> AsyncIterator[PrimeIntellect]:
+    wanted = {NAME: configured({}, sandbox_url)[NAME]}
+    built = build_adapters(wanted)[NAME]
+    assert isinstance(built, PrimeIntellect)
+    yield built
+    await built.aclose()
+
+
+async def in_stock(adapter: PrimeIntellect) -> list[Offer]:
+    batch = await adapter.list_offers(datetime.now(UTC))
+    assert len({offer.offer_id for offer in batch.offers}) == len(batch.offers)
+    return [offer for offer in batch.offers if offer.stock.level is not StockLevel.NONE]
+
+
+def entry(sandbox_url: str, tag: str) -> dict[str, Any]:
+    rows = httpx.get(f"{sandbox_url}/_sandbox/ledger", trust_env=False).json()["instances"]
+    (found,) = [row for row in rows if row["tag"] == tag]
+    return dict(found)
+
+
+async def test_a_cluster_is_one_order_and_one_lease(adapter: PrimeIntellect, sandbox_url: str) -> None:
+    offers = [offer for offer in await in_stock(adapter) if offer.max_nodes_in_one_run >= 4]
+    cluster = offers[0]
+    assert adapter.nodes_per_order(cluster) == cluster.stock.nodes == cluster.max_nodes_in_one_run
+    with pytest.raises(OrderRejected, match="sold whole"):
+        await adapter.reserve(Order("broker-large", cluster, cluster.max_nodes_in_one_run + 1))
+    lease = await adapter.reserve(Order("broker-cluster", cluster, 3))
+    (listed,) = [found for found in await adapter.list_leases() if found.tag == "broker-cluster"]
+    assert (listed.reference, listed.nodes, lease.nodes) == (lease.reference, 3, 3)
+    left = [offer for offer in await in_stock(adapter) if offer.offer_id == cluster.offer_id]
+    assert [offer.max_nodes_in_one_run for offer in left] in ([], [cluster.max_nodes_in_one_run - 3])
+    await adapter.release(lease)
+    assert (await adapter.find_lease(lease.reference, "")).state is LeaseState.ENDING
+    bought = entry(sandbox_url, "broker-cluster")
+    assert (bought["nodes"], bought["released_at"] is not None) == (3, True)
+
+
+async def test_one_node_of_a_cluster_is_the_single_machine(adapter: PrimeIntellect, sandbox_url: str) -> None:
+    cluster = next(offer for offer in await in_stock(adapter) if offer.max_nodes_in_one_run > 1)
+    lease = await adapter.reserve(Order("broker-one", cluster, 1))
+    bought = entry(sandbox_url, "broker-one")
+    assert (bought["nodes"], bought["sku"].endswith("-nodes")) == (1, False)
+    await adapter.release(lease)
+
+
+async def test_a_spot_order_buys_spot(adapter: PrimeIntellect, sandbox_url: str) -> None:
+    spot = next(offer for offer in await in_stock(adapter) if offer.tier is Tier.SPOT)
+    lease = await adapter.reserve(Order("broker-spot", spot, 1))
+    assert entry(sandbox_url, "broker-spot")["tier"] == "spot"
+    await adapter.release(lease)
