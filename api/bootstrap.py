@@ -154,6 +154,7 @@ def build_product(
             stale_after=stale_after,
             gate=load_gate_rules(),
             contracts=_contracts(settings.contract_prices),
+            price_lists=price_lists,
         ),
         planning=PlanningService(
             units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules

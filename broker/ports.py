@@ -214,8 +214,8 @@ class OfferRepository(Protocol):
         """One current offer; NotFound."""
         ...
 
-    async def find_peer_prices(self, provider: str) -> tuple[PeerPrice, ...]:
-        """What every seller but ``provider`` asks now."""
+    async def find_peer_prices(self) -> tuple[PeerPrice, ...]:
+        """What every seller asks now."""
         ...
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:

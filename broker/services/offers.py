@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -37,7 +37,7 @@ class OffersService:
 
     A feed without a success for ``stale_after`` is stale; a provider that does not answer within
     ``poll_timeout_s`` seconds has failed this round. ``gate``: which prices are not believed.
-    ``contracts``: prices of ours over the sellers' lists.
+    ``contracts``: prices of ours over the sellers' lists. ``price_lists``: providers that only repeat others.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class OffersService:
         poll_timeout_s: float = 50.0,
         gate: GateRules | None = None,
         contracts: Sequence[ContractPrice] = (),
+        price_lists: Collection[str] = (),
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
@@ -58,6 +59,7 @@ class OffersService:
         self._poll_timeout_s = poll_timeout_s
         self._gate = gate or GateRules()
         self._contracts = tuple(contracts)
+        self._price_lists = frozenset(price_lists)
         self._recording = asyncio.Lock()
 
     async def refresh(self, providers: Iterable[str] | None = None) -> tuple[PollRound, ...]:
@@ -71,9 +73,17 @@ class OffersService:
             expected = f"one of {', '.join(sorted(self._sources))}"
             problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
             raise InputError("poll", problems)
-        return tuple(await asyncio.gather(*(self._poll(self._sources[name]) for name in names)))
+        peers = await self._peers()
+        return tuple(await asyncio.gather(*(self._poll(self._sources[name], peers) for name in names)))
 
-    async def _poll(self, source: OfferSource) -> PollRound:
+    async def _peers(self) -> Peers:
+        """What sellers asked before this round; lists that repeat other sellers' prices are no word of their
+        own."""
+        async with self._uow_factory() as uow:
+            prices = await uow.offers.find_peer_prices()
+        return Peers(price for price in prices if price.provider not in self._price_lists)
+
+    async def _poll(self, source: OfferSource, peers: Peers) -> PollRound:
         started_at, began = self._clock.now(), time.monotonic()
         batch, error = await self._ask(source, started_at)
         round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
@@ -81,17 +91,17 @@ class OffersService:
             if batch is None:
                 await uow.offers.record_round(round_, None)
             else:
-                round_ = await self._record(uow, round_, batch)
+                round_ = await self._record(uow, round_, batch, peers)
             await uow.commit()
         return round_
 
-    async def _record(self, uow: UnitOfWork, round_: PollRound, batch: OfferBatch) -> PollRound:
+    async def _record(self, uow: UnitOfWork, round_: PollRound, batch: OfferBatch, peers: Peers) -> PollRound:
         """Gates and stores what came; the round as it was stored."""
         current = await uow.offers.find_current(provider=round_.provider)
         before = Before(
             {offer.offer_id: offer.at_list_price().price_usd_per_node_hour for offer in current},
             {entry.offer.offer_id: entry for entry in await uow.quarantine.find(round_.provider)},
-            Peers(await uow.offers.find_peer_prices(round_.provider)),
+            peers,
         )
         gated = gate_batch(batch, self._gate, before, round_.started_at)
         offers = with_contract_prices(gated.batch.offers, self._contracts, round_.started_at)

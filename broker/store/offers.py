@@ -69,11 +69,11 @@ class SqlOfferRepository:
             raise NotFound("offer", offer_id, "it may have been sold or withdrawn since")
         return from_document(Offer, document)
 
-    async def find_peer_prices(self, provider: str) -> tuple[PeerPrice, ...]:
-        """What every seller but ``provider`` asks now."""
+    async def find_peer_prices(self) -> tuple[PeerPrice, ...]:
+        """What every seller asks now."""
         statement = select(
             OfferRow.provider, OfferRow.gpu, OfferRow.tier, OfferRow.price_per_gpu_hour_micro_usd
-        ).where(OfferRow.provider != provider)
+        )
         rows = await self._session.execute(statement)
         return tuple(
             PeerPrice(seller, gpu, Tier(tier), from_micro_usd(usd)) for seller, gpu, tier, usd in rows

@@ -156,11 +156,10 @@ class Offers(_Repository):
             raise NotFound("offer", offer_id)
         return self._tables.offers[offer_id]
 
-    async def find_peer_prices(self, provider: str) -> tuple[PeerPrice, ...]:
+    async def find_peer_prices(self) -> tuple[PeerPrice, ...]:
         return tuple(
             PeerPrice(o.provider, o.sku.gpu, o.tier, o.price_usd_per_node_hour / o.sku.gpus_per_node)
             for o in self._tables.offers.values()
-            if o.provider != provider
         )
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:

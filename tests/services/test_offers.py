@@ -147,3 +147,22 @@ async def test_contract_prices_are_stored_with_the_list_price_and_do_not_look_li
         (offer,) = await service.find_offers()
         assert offer.price_usd_per_node_hour == Decimal("3.0")
         assert offer.at_list_price().price_usd_per_node_hour == Decimal(10)
+
+
+async def test_peers_are_asked_once_a_round_and_lists_of_others_prices_are_none() -> None:
+    clock, tables = FakeClock(), Tables()
+    sources = {
+        name: FakeProvider(clock, name, offers=(an_offer(f"{name}/a", "20", provider=name),))
+        for name in ("a", "b", "c", "list", "odd")
+    }
+    rules = GateRules(least_of_peers=Decimal("0.2"), peers_least=3)
+    service = OffersService(tables.unit_of_work, sources, clock, gate=rules, price_lists={"list"})
+    await service.refresh()
+    sources["odd"].offers = (an_offer("odd/a", "1", provider="odd"),)
+    del sources["c"]
+    tables.offers.pop("c/a")
+    await service.refresh()
+    assert await service.find_quarantine() == ()
+    tables.put_offers(an_offer("d/a", "20", provider="d"))
+    await service.refresh()
+    assert [entry.doubt for entry in await service.find_quarantine()] == [Doubt.OUTLIER]

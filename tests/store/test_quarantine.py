@@ -44,9 +44,12 @@ async def test_an_entry_comes_back_as_it_was_put(store: Store) -> None:
             await unit.quarantine.find_one("b")
 
 
-async def test_peers_are_every_seller_but_one(store: Store) -> None:
+async def test_peers_are_every_seller(store: Store) -> None:
     await record(store, poll(1), [offer("a", "24")])
     await record(store, poll(1, provider="vast"), [offer("v", "16", provider="vast")])
     async with store.unit_of_work() as unit:
-        found = await unit.offers.find_peer_prices("aws")
-    assert [(price.provider, float(price.usd_per_gpu_hour)) for price in found] == [("vast", 2.0)]
+        found = await unit.offers.find_peer_prices()
+    assert [(price.provider, float(price.usd_per_gpu_hour)) for price in found] == [
+        ("aws", 3.0),
+        ("vast", 2.0),
+    ]
