@@ -63,7 +63,8 @@ class GateRules:
 
     ``floors_usd_per_gpu_hour`` by GPU. A price may fall to ``least_of_before`` and rise to ``most_of_before``
     times the last accepted one; a jump that stands for ``believed_after`` is believed. It may be
-    ``least_of_peers`` to ``most_of_peers`` times the median of at least ``peers_least`` other sellers.
+    ``least_of_peers`` times the cheapest to ``most_of_peers`` times the dearest of at least ``peers_least``
+    other sellers, each at its median: sellers of old silicon differ twentyfold among themselves.
     """
 
     floors_usd_per_gpu_hour: Mapping[str, Decimal] = field(default_factory=dict)
@@ -98,11 +99,11 @@ class Peers:
             for kind, by_seller in found.items()
         }
 
-    def median_elsewhere(self, offer: Offer, least_sellers: int) -> Decimal | None:
-        """The median of the other sellers' medians; None with fewer than ``least_sellers`` of them."""
+    def asked_elsewhere(self, offer: Offer, least_sellers: int) -> tuple[Decimal, Decimal] | None:
+        """Least and most of the other sellers' medians; None with fewer than ``least_sellers`` of them."""
         asked = self._medians.get((offer.sku.gpu, offer.tier), {})
         others = [price for seller, price in asked.items() if seller != offer.provider]
-        return median(others) if len(others) >= max(1, least_sellers) else None
+        return (min(others), max(others)) if len(others) >= max(1, least_sellers) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +186,11 @@ def _lasting_doubt(offer: Offer, rules: GateRules, before: Before, now: datetime
     if per_gpu < floor:
         said = f"{per_gpu:.4f} USD per GPU-hour is less than the electricity it draws ({floor:.4f})"
         return Doubt.FLOOR, said
-    elsewhere = before.peers.median_elsewhere(offer, rules.peers_least)
+    elsewhere = before.peers.asked_elsewhere(offer, rules.peers_least)
     if elsewhere is not None:
-        share = per_gpu / elsewhere
-        if not rules.least_of_peers <= share <= rules.most_of_peers:
-            said = f"{per_gpu:.3f} USD per GPU-hour is {share:.2f} times the {elsewhere:.3f} asked elsewhere"
+        least, most = elsewhere
+        if not rules.least_of_peers * least <= per_gpu <= rules.most_of_peers * most:
+            said = f"{per_gpu:.3f} USD per GPU-hour; other sellers ask {least:.3f} to {most:.3f}"
             return Doubt.OUTLIER, said
     if now - offer.observed_at > rules.most_age:
         return Doubt.AGE, f"seen {offer.observed_at:%Y-%m-%d}, more than {rules.most_age.days} days ago"

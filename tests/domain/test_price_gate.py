@@ -78,7 +78,7 @@ def test_a_jump_that_lasts_is_believed() -> None:
 
 
 def test_an_outlier_is_told_from_other_sellers_only_and_time_does_not_lift_it() -> None:
-    seen = priced("8")
+    seen = priced("8")  # 1 USD per GPU-hour
     known = peers(seen, "10", "11", "9")
     (entry,) = gated(seen, before=Before(peers=known)).quarantine
     assert entry.doubt is Doubt.OUTLIER
