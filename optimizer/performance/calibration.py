@@ -1,8 +1,8 @@
 """Constants of the performance core, read from ``config/performance.toml``.
 
 Every entry of the file is ``name = { value = …, source = "…" }``; a value is a number or a table of
-numbers by architecture, link or fabric. The dataclasses name what must be there: a missing or an
-unknown name fails the load. Units are in the names; shares are in [0, 1].
+numbers by architecture, link or fabric. ``constants.py`` names what must be there: a missing or an
+unknown name fails the load.
 """
 
 from __future__ import annotations
@@ -14,292 +14,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from optimizer.performance.constants import (
+    Chosen,
+    ColdStart,
+    Compute,
+    Engine,
+    Goodput,
+    Harness,
+    Intervals,
+    Memory,
+    Network,
+    Queueing,
+    ServingRates,
+    Software,
+    Table,
+)
+
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
 FITTED = CONFIG.with_name("performance_fitted.toml")
 
-Table = Mapping[str, float]
 G = TypeVar("G")
-
-
-@dataclass(frozen=True, slots=True)
-class Compute:
-    """Rates of matrix products, attention and memory-bound kernels in training."""
-
-    gemm_share_bf16: Table
-    gemm_share_fp8: Table
-    gemm_share_fp4: Table
-    sustained_share: float
-    width_half: float
-    rows_half: float
-    attention_share: Table
-    attention_share_unfused: float
-    attention_backward_factor: float
-    softmax_bytes_unfused: float
-    elementwise_bytes_hidden: float
-    elementwise_bytes_ffn: float
-    fp8_cast_bytes_hidden: float
-    hbm_share: float
-    moe_imbalance: float
-    moe_permute_bytes_hidden: float
-    moe_host_factor: float
-    optimizer_bytes_per_param: float
-    step_fixed_s: float
-    straggler_per_doubling: float
-    vm_slowdown: Table
-    interleave_most: float
-
-
-@dataclass(frozen=True, slots=True)
-class Software:
-    """A class of training stacks; it moves step time more than any second-order hardware term.
-
-    Memory: ``activation_bytes_hidden`` and ``_ffn_*`` a token and layer, over hidden and feed-forward width,
-    without attention's own tensors; ``gathered_bytes_hidden`` kept unsliced without pipelines;
-    ``accumulation_bytes_per_param`` in BF16 only; ``cache_share`` of allocated bytes that the allocator
-    holds on top. Flags: ``sequence_parallel``, ``balanced_head`` (stages share cost, the head included),
-    ``reports_device`` (published peaks are the driver's).
-    """
-
-    slowdown: float
-    host_s_per_layer: float
-    tensor_floor_s: float
-    rank_floor_s: float
-    pipeline_rank_floor_s: float
-    balanced_head: float
-    head_leads: float
-    selective_again: float
-    attention_flop_per_s_most: float
-    stall_s: float
-    stall_nodes: float
-    flash_attention: float
-    tp_exposed: float
-    dp_exposed: float
-    pp_exposed: float
-    activation_bytes_hidden: float
-    activation_bytes_ffn_gated: float
-    activation_bytes_ffn_plain: float
-    weight_grad_bytes_per_param: float
-    accumulation_bytes_per_param: float
-    optimizer_bytes_per_param: float
-    sequence_parallel: float
-    gathered_bytes_hidden: float
-    cache_share: float
-    reports_device: float
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """Links inside a node, fabrics between nodes, and what of their traffic stays visible."""
-
-    link_share: Table
-    link_start_s: Table
-    link_ramp_s: Table
-    switch_share: Table
-    fabric_share: Table
-    fabric_start_s: Table
-    fabric_hop_s: Table
-    fabric_ramp_s: Table
-    overlap_of_tiers: float
-    mesh_vendors: Table
-    link_domain: Table
-    unknown_pcie_bytes_per_s: float
-    backward_overlap: float
-    zero3_serial: float
-    all_to_all_share: float
-    all_to_all_fabric_factor: float
-    context_exposed: float
-    gradient_bytes_per_param: float
-    parameter_bytes_per_param: float
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes that a training rank keeps, and what of a card is usable."""
-
-    fixed_bytes: float
-    context_bytes: float
-    communicator_bytes: float
-    recompute_bytes_hidden: float
-    score_bytes: float
-    logits_bytes: float
-    routed_bytes_hidden: float
-    fp8_saved_bytes_hidden: float
-    fp8_saved_bytes_routed: float
-    fp8_saved_bytes_ffn: float
-    fp8_weight_bytes_per_param: float
-    gib_per_nominal_gb: float
-    gddr_gib_per_nominal_gb: float
-    gddr_gpus: Table
-    nominal_tolerance: float
-
-
-@dataclass(frozen=True, slots=True)
-class Goodput:
-    """Checkpoints, failures and restarts."""
-
-    checkpoint_bytes_per_param: float
-    snapshot_bytes_per_s_per_gpu: float
-    snapshot_fixed_s: float
-    storage_bytes_per_s_per_node: float
-    storage_bytes_per_s_most: float
-    blocking_write_share: float
-    failures_per_node_hour: float
-    software_failures_per_node_hour: float
-    software_failures_per_hour_most: float
-    detect_and_reschedule_s: float
-    warm_up_s: float
-    startup_s: float
-    interval_least_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ServingRates:
-    """Rates and overheads of prefill and decode, and the engine's limits."""
-
-    hbm_share_weights: float
-    hbm_share_kv: float
-    product_share: float
-    moe_share: float
-    tokens_half: float
-    width_half: float
-    decode_attention_share: float
-    roofline_norm: float
-    host_norm: float
-    layer_s: float
-    moe_layer_s: float
-    moe_dispatch_s: float
-    step_s: float
-    sequence_s: float
-    reduce_start_s: Table
-    reduce_share: float
-    pipeline_hop_s: float
-    vendor_slowdown: Table
-    workspace_gib: float
-    weight_bytes: Table
-    read_share: Table
-    embedding_bytes: float
-    kv_bytes: float
-    batch_most: float
-    prefill_tokens_most: float
-    load_most: float
-    batch_load_most: float
-    quantised_compute: Table
-    drain_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A class of serving engines, as factors on the times of the shared physics.
-
-    ``overhead`` on launches and host time, ``busy`` on decode's roofline, ``prefill`` on prompts.
-    ``harness_s``: from the client's request to the first step. ``batch_most``: sequences in flight at
-    most when latency does not matter; ``burst_s``: compilation and tuning that a run's first prompts wait
-    for; ``kept_output``: share of an answer that holds cache from its start.
-    ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
-    weights and workspace are in.
-    """
-
-    overhead: float
-    busy: float
-    prefill: float
-    harness_s: float
-    burst_s: float
-    batch_most: float
-    kept_output: float
-    memory_share: float
-    cache_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Queueing:
-    """Lengths of real traffic, and what prompts cost beyond the shared physics.
-
-    ``*_cv``: coefficients of variation of prompt and answer lengths. ``lone_share*``: what a prompt that
-    joins decoding alone takes of the time that its empty tiles cost it on an idle replica.
-    ``prompt_*layer_s``: host time of a layer in a step with prompts, beyond decoding's recorded graphs.
-    ``*_jitter``: variation of the times of equal requests on an idle replica. ``uneven_least``: that of a
-    closed loop's cycles with answers of one length.
-    """
-
-    input_cv: float
-    output_cv: float
-    lone_share: float
-    lone_share_moe: float
-    prompt_layer_s: float
-    prompt_moe_layer_s: float
-    ttft_jitter: float
-    itl_jitter: float
-    uneven_least: float
-    prefill_load_most: float
-
-
-@dataclass(frozen=True, slots=True)
-class Harness:
-    """How the makers of a table asked for it: spread of lengths, share of prompts' tokens in the prefix
-    cache, prompt tokens above which tables pad to one length, requests of each client of a closed loop, and 1
-    where times are means over the whole run."""
-
-    input_cv: float
-    output_cv: float
-    cached_share: float
-    varied_up_to: float
-    rounds: float
-    of_means: float
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Tables whose rate is the most that met an objective: 99th percentiles of the time between tokens by
-    model and scenario, where their medians lie below it, and how far that and the model's rates may be off
-    (standard deviations in log)."""
-
-    server_itl_p99_s: Table
-    interactive_itl_p99_s: Table
-    usual_share: float
-    share_sd: float
-    rate_sd: float
-
-
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """From node to first token.
-
-    Loader and host rates are per GPU, storage and page cache per node, phases per layer of a rank.
-    """
-
-    storage_bytes_per_s: float
-    page_cache_bytes_per_s: float
-    loader_bytes_per_s: Table
-    host_bytes_per_s: float
-    process_s: float
-    profile_s: float
-    trace_layer_s: float
-    compile_layer_s: float
-    compile_cached_s: float
-    capture_layer_s: float
-    distributed_s: float
-    usual_layers: float
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    """Half-widths (relative) of the 80 % interval; serving tables are by regime."""
-
-    training_dense: float
-    training_grid: float
-    training_moe: float
-    training_adapters: float
-    training_unseen_gpu: float
-    training_memory: Table
-    goodput: float
-    tokens_per_s: Table
-    itl: Table
-    ttft: Table
-    percentile_ratio: Table
-    serving_unseen_gpu: float
-    kv: float
-    cold_start: float
-    measured: float
 
 
 @dataclass(frozen=True, slots=True)

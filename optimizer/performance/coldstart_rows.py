@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.calibration import Calibration, ColdStart
+from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.coldstart import (
     PAGE_CACHE,
@@ -25,6 +25,7 @@ from optimizer.performance.coldstart import (
     compile_s,
     weights_s,
 )
+from optimizer.performance.constants import ColdStart
 from optimizer.performance.table_fit import Table
 
 WEIGHTS, TRACE, COMPILE, CAPTURE = "weights", "trace", "compile", "graph capture"

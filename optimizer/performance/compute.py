@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
-from optimizer.performance.calibration import Compute
+from optimizer.performance.constants import Compute
 from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes, seen_context
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from optimizer.performance import elementwise as xp
 from optimizer.performance.activations import activation_bytes, can_start, stage_layers
 from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.calibration import Memory
+from optimizer.performance.constants import Memory
 from optimizer.performance.layouts import Layouts
 from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes

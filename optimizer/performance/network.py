@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.calibration import Network
+from optimizer.performance.constants import Network
 from optimizer.performance.hardware import Hardware
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optimizer.performance.arrays import Array
-from optimizer.performance.calibration import Calibration, Compute, Network, Software
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.constants import Compute, Network, Software
 from optimizer.performance.hardware import Hardware
 from optimizer.performance.layouts import Layouts
 from optimizer.performance.shapes import Shapes

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number, smooth_max
-from optimizer.performance.calibration import Calibration, Engine, ServingRates
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.constants import Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.shapes import Shapes, seen_context
 from optimizer.performance.speculation import Speculation

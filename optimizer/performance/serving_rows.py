@@ -10,8 +10,9 @@ import numpy as np
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.calibration import Calibration, Harness
+from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
+from optimizer.performance.constants import Harness
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.intervals import BURST, OBJECTIVE, serving_row_relative
 from optimizer.performance.prediction import Prediction

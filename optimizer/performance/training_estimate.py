@@ -15,8 +15,9 @@ from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Measurement, Precision, Training
 from optimizer.performance.arrays import Array, as_array, number
-from optimizer.performance.calibration import Calibration, Software
+from optimizer.performance.calibration import Calibration
 from optimizer.performance.compute import model_flops_per_token
+from optimizer.performance.constants import Software
 from optimizer.performance.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
 from optimizer.performance.hardware import Hardware, SingleHardware
 from optimizer.performance.intervals import (

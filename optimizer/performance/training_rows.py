@@ -10,12 +10,12 @@ from itertools import product
 import numpy as np
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
-from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.sku import Sku
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
-from optimizer.performance.hardware import GIB, build_hardware, implied_link
+from optimizer.performance.hardware import GIB, build_hardware
 from optimizer.performance.intervals import training_relative
 from optimizer.performance.layouts import (
     HYBRID,
@@ -31,21 +31,13 @@ from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training import step
+from optimizer.performance.training_nodes import row_sku
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
-USUAL_FABRIC_GBIT_S = 400.0
-NDR_LEAST_GBIT_S = 200.0
 RAN_TOLERANCE = 0.15
 NOT_SURE = 0.02
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 OLD_MEGATRON = "megatron_2022"
-FABRIC_WORDS = {
-    "roce": FabricKind.ROCE,
-    "efa": FabricKind.EFA,
-    "slingshot": FabricKind.ROCE,
-    "ethernet": FabricKind.ETHERNET,
-    "omnipath": FabricKind.ETHERNET,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +71,7 @@ def read_row(
     model, notes = _model(row, models)
     number_format, format_notes = _format(row.get("precision", ""), spec)
     total = int(needed(row, "gpus_total"))
-    sku, sku_notes = _sku(row, spec, total, calibration)
+    sku, sku_notes = row_sku(row, spec, total, calibration)
     software = _software(row, calibration)
     return TrainingRow(
         model=model,
@@ -265,53 +257,6 @@ def _format(text: str, spec: GpuSpec) -> tuple[str, tuple[str, ...]]:
     if wanted == "bf16" and not text.strip() and peaks["fp16"]:
         return "fp16", notes
     raise Unreadable(f"{spec.gpu} has no {wanted}")
-
-
-def _sku(
-    row: Mapping[str, str], spec: GpuSpec, total: int, calibration: Calibration
-) -> tuple[Sku, tuple[str, ...]]:
-    per_node = int(number(row, "gpus_per_node") or min(8, total))
-    link = number(row, "intra_node_gbps")
-    kind = implied_link(spec, calibration.network.unknown_pcie_bytes_per_s).kind
-    nodes = -(-total // per_node)
-    fabric, notes = _row_fabric(row, per_node, nodes)
-    sku = Sku(
-        name="",
-        gpu=spec.gpu,
-        gpus_per_node=per_node,
-        gpu_memory_gb=number(row, "gpu_mem_gb") or spec.memory_gb,
-        form=_form(row.get("virt", "")),
-        intra_node=IntraNode(_link_kind(kind, link), 2 * link / 8) if link else None,
-        fabric=fabric,
-    )
-    return sku, notes
-
-
-def _link_kind(implied: LinkKind, gbit_s: float) -> LinkKind:
-    return LinkKind.NVLINK if implied is LinkKind.PCIE and gbit_s > 600 else implied
-
-
-def _row_fabric(row: Mapping[str, str], per_node: int, nodes: int) -> tuple[Fabric | None, tuple[str, ...]]:
-    if nodes <= 1:
-        return None, ()
-    words = row.get("fabric", "").lower()
-    kind = next((kind for word, kind in FABRIC_WORDS.items() if word in words), FabricKind.INFINIBAND)
-    rate, measured = number(row, "inter_node_gbps_per_gpu"), number(row, "inter_node_measured_gbps_per_gpu")
-    notes: tuple[str, ...] = ()
-    if rate is not None and rate < NDR_LEAST_GBIT_S and "ndr" in words:
-        rate, notes = USUAL_FABRIC_GBIT_S, ("NDR ports run at 400 Gbit/s: taken instead of the row's rate",)
-    if rate is None and not measured:
-        notes = (f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",)
-    got = measured * per_node if measured else None
-    nominal = (rate or USUAL_FABRIC_GBIT_S) * per_node
-    return Fabric(kind, nominal, nodes, measured_gbit_s_per_node=got), notes
-
-
-def _form(text: str) -> Form | None:
-    word = text.lower()
-    if "bare" in word and "or" not in word.split():
-        return Form.BARE_METAL
-    return Form.VM if word.startswith("vm") and " or " not in word else None
 
 
 def _grid_framework(row: Mapping[str, str]) -> str:

@@ -86,7 +86,7 @@ async def test_capacity_that_is_lost_and_bodies_that_are_wrong(bench: Bench) -> 
     await bench.advance(60)
     seen = (await bench.json("GET", f"{API}/servers/{server}"))["data"]["attributes"]
     assert seen["status"] == "failed_deployment"
-    for wrong in ({"plan": "nope"}, {"site": "XXX"}, {"hostname": ""}, {"billing": "yearly"}):
+    for wrong in ({"plan": "nope"}, {"site": "NOWHERE"}, {"hostname": ""}, {"billing": "yearly"}):
         answer = await bench.call("POST", f"{API}/servers", order(**wrong))
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "VALIDATION_ERROR")
     unsigned = await bench.call("GET", f"{API}/plans", headers={"Authorization": ""})
