@@ -85,13 +85,17 @@ class AwsAdapter:
         regions = self._options.regions
         if self._options.keyless:
             return join_batches(await self._price_lists.batches(regions, observed_at))
-        lists, spot, found, plans = await asyncio.gather(
-            self._price_lists.batches(regions, observed_at),
-            asyncio.gather(*(self._spot(region, observed_at) for region in regions)),
-            self._blocks(observed_at),
-            self._plans.list_offers(regions, observed_at),
+        lists, signed = await asyncio.gather(
+            self._price_lists.batches(regions, observed_at), self._with_keys(observed_at)
         )
-        return join_batches((*lists, *spot, found, plans))
+        return join_batches((*lists, *signed))
+
+    async def _with_keys(self, observed_at: datetime) -> list[OfferBatch]:
+        regions = self._options.regions
+        found = list(await asyncio.gather(*(self._spot(region, observed_at) for region in regions)))
+        found.append(await self._blocks(observed_at))
+        found.append(await self._plans.list_offers(regions, observed_at))
+        return found
 
     async def _spot(self, region: str, observed_at: datetime) -> OfferBatch:
         query = spot_query(known_types(), observed_at)
