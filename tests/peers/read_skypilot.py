@@ -35,7 +35,7 @@ def listed(common: Any, cloud: str, frame: Any) -> list[list[Any]]:
 
 def google(frame: Any) -> Iterator[list[Any]]:
     """Type, zone, GPU, count, and the sum of machine and GPUs on demand and spot."""
-    from sky.catalog import gcp_catalog as gcp  # noqa: PLC0415  it fetches when imported
+    from sky.catalog import gcp_catalog as gcp  # it fetches when imported
 
     machines = frame[frame["InstanceType"].notna()]
     for kind, region, zone in machines[["InstanceType", "Region", "AvailabilityZone"]].to_numpy():
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
     if host:
         constants.HOSTED_CATALOG_DIR_URL = f"{host}/skypilot-org/skypilot-catalog/master/catalogs"
         constants.HOSTED_CATALOG_DIR_URL_S3_MIRROR = f"{host}/catalogs"
-    from sky.catalog import common  # noqa: PLC0415  after the address is set
+    from sky.catalog import common  # after the address is set
 
     found: dict[str, Any] = {}
     for cloud in clouds:

@@ -31,7 +31,7 @@ CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "nebius", "verda", "mithril", 
 """Without Hyperstack: its file is in the repository, SkyPilot has no such cloud."""
 HUNTED = tuple(gpuhunt.CLOUDS.split(","))
 
-pytestmark = [pytest.mark.xdist_group("readers"), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.xdist_group("peers"), pytest.mark.timeout(420)]
 
 
 class Place(NamedTuple):
