@@ -4,6 +4,7 @@
 looks, releases and meets an error; what comes out is what its own models hold.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -215,7 +216,92 @@ def prime(bench: Bench) -> dict[str, Any]:
     }
 
 
-CLIENTS = {"verda": verda, "runpod": runpod, "vast": vast, "hyperstack": hyperstack, "prime": prime}
+def lambda_cloud(bench: Bench) -> dict[str, Any]:
+    """Answers of its functions are bytes: its models read them."""
+    import lambda_cloud_api_client as api
+    from lambda_cloud_api_client import models
+    from lambda_cloud_api_client.api import default
+
+    client = api.AuthenticatedClient(base_url=f"{bench.address}/api/v1", token="any-key")
+
+    def said(name: str, **more: Any) -> Any:
+        call = importlib.import_module(f"{default.__name__}.{name}").sync_detailed
+        return json.loads(call(client=client, **more).content)
+
+    rows = said("instance_types")["data"].values()
+    types = [models.InstanceType.from_dict(row["instance_type"]) for row in rows]
+    places = [
+        [models.Region.from_dict(one) for one in row["regions_with_capacity_available"]] for row in rows
+    ]
+    kind, free = next(
+        (kind, free) for kind, free in zip(types, places, strict=True) if free and kind.specs.gpus
+    )
+    wish = {"instance_type_name": kind.name, "ssh_key_names": ["sandbox"], "name": TAG}
+    body = models.LaunchInstanceBody(region_name=free[0].name, **wish)
+    (made,) = said("launch_instance", body=body)["data"]["instance_ids"]
+    first = models.Instance.from_dict(said("get_instance", id=made)["data"])
+    bench.wait(900)
+    listed = [models.Instance.from_dict(row) for row in said("list_instances")["data"]]
+    gone = said("terminate_instance", body=models.TerminateInstanceBody(instance_ids=[made]))["data"]
+    bench.wait(900)
+    nowhere = models.LaunchInstanceBody(region_name="nowhere-1", **wish)
+    refused = models.ErrorResponseBody.from_dict(said("launch_instance", body=nowhere)).error
+    return {
+        "types": {one.name: [one.price_cents_per_hour, one.specs.gpus, one.description] for one in types},
+        "ordered": [made, kind.name, free[0].name],
+        "first": [first.id, first.name, first.status.value],
+        "listed": [[one.id, one.status.value, one.region.name, one.instance_type.name] for one in listed],
+        "terminated": [models.Instance.from_dict(row).id for row in gone["terminated_instances"]],
+        "refusals": [refused.code.value],
+        "left": said("list_instances")["data"],
+    }
+
+
+def vultr(bench: Bench) -> dict[str, Any]:
+    """Plans are read as plain JSON: the client takes only whole dollars for their costs of a month."""
+    import vultr_python_client as api
+    from vultr_python_client.apis.tags.instances_api import InstancesApi
+    from vultr_python_client.apis.tags.plans_api import PlansApi
+
+    settings = api.Configuration(host=f"{bench.address}/v2")
+    settings.access_token = "any-key"
+    client = api.ApiClient(settings)
+    listed = PlansApi(client).list_plans(query_params={"per_page": 500}, skip_deserialization=True)
+    plans = json.loads(listed.response.data)["plans"]
+    plan = next(row for row in plans if row["locations"] and row["type"] == "vcg")
+    wish = {"region": plan["locations"][0], "plan": plan["id"], "os_id": 2284, "label": TAG}
+    machines = InstancesApi(client)
+    answer = machines.create_instance(body=wish)
+    made = str(answer.body["instance"]["id"])
+    one = {"path_params": {"instance-id": made}}
+    rows = machines.list_instances().body["instances"]
+    bench.wait(900)
+    seen = machines.get_instance(**one).body["instance"]
+    ended = machines.delete_instance(**one)
+    bench.wait(900)
+    return {
+        "plans": {row["id"]: row["hourly_cost"] for row in plans},
+        "ordered": [made, plan["id"], plan["locations"][0]],
+        "codes": [answer.response.status, ended.response.status],
+        "listed": [[str(row["id"]), str(row["label"]), str(row["status"])] for row in rows],
+        "seen": [str(seen["label"]), str(seen["status"])],
+        "refusals": [
+            refusal(lambda: machines.get_instance(**one)),
+            refusal(lambda: machines.create_instance(body={**wish, "plan": "vcg-none"})),
+        ],
+        "left": len(machines.list_instances().body["instances"]),
+    }
+
+
+CLIENTS = {
+    "hyperstack": hyperstack,
+    "lambda": lambda_cloud,
+    "prime": prime,
+    "runpod": runpod,
+    "vast": vast,
+    "verda": verda,
+    "vultr": vultr,
+}
 
 
 def main(client: str, address: str, control: str) -> None:

@@ -1,4 +1,6 @@
-"""The own Python clients of Verda, RunPod, Vast.ai, Hyperstack and Prime Intellect, against the sandbox.
+"""Own Python clients of Verda, RunPod, Vast.ai, Hyperstack, Prime Intellect and Vultr, against the sandbox.
+
+Lambda has none: the one here was made from its OpenAPI file.
 
 Each runs in the environment ``clients`` (``tests/peers_env.py``; its pins exclude ours), with its own models
 and errors: ``tests/peers/use_client.py``. RunPod's speaks GraphQL; of Prime's command line, the API classes.
@@ -119,5 +121,34 @@ def test_prime_intellect(use: Any, sandbox: SandboxHandle) -> None:
     gone, unknown = found["refusals"]
     assert "HTTP 404" in gone
     assert "HTTP 422" in unknown
+    assert found["left"] == 0
+    assert row["released_at"]
+
+
+def test_lambda(use: Any, sandbox: SandboxHandle) -> None:
+    found = use("lambda", "lambda")
+    assert found["types"]["gpu_1x_a10"] == [129, 1, "1x A10 (24 GB PCIe)"]
+    (row,) = billed(sandbox, "lambda")
+    assert found["ordered"] == [row["instance_id"], row["sku"], row["region"]]
+    assert found["first"] == [row["instance_id"], TAG, "booting"]
+    assert found["listed"] == [[row["instance_id"], "active", row["region"], row["sku"]]]
+    assert found["terminated"] == [row["instance_id"]]
+    assert found["refusals"] == ["global/invalid-parameters"]
+    assert found["left"] == []
+    assert row["released_at"]
+
+
+def test_vultr(use: Any, sandbox: SandboxHandle) -> None:
+    found = use("vultr", "vultr")
+    (row,) = billed(sandbox, "vultr")
+    assert found["plans"][row["sku"]] > 0
+    assert found["ordered"] == [row["instance_id"], row["sku"], row["region"]]
+    assert found["codes"] == [202, 204]
+    assert found["listed"] == [[row["instance_id"], TAG, "pending"]]
+    assert found["seen"] == [TAG, "active"]
+    assert [text.partition("\n")[0] for text in found["refusals"]] == [
+        "ApiException: (404)",
+        "ApiException: (400)",
+    ]
     assert found["left"] == 0
     assert row["released_at"]
