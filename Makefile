@@ -34,6 +34,7 @@ run: $(STAMP)
 
 test: check
 	$(BIN)/python tests/setup_machine.py
+	$(BIN)/python -m tests.peers_env
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: lint types arrows
@@ -61,4 +62,4 @@ errors: $(STAMP)
 	@$(BIN)/broker perf evaluate --markdown
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -8,7 +8,10 @@ that names here carry a short hash of them. Not said: the site, memory per GPU, 
 inferred from minimums of one minute.
 
 A name is given by the seller. Bare metal takes our tag as its description in the order itself, a virtual
-machine only afterwards: an order of one whose answer is lost cannot be found again, hence no idempotency.
+machine only afterwards (its order takes its specs and a ``user_data_url``, which no list shows; nor does one
+say when a machine was made): an order of one whose answer is lost cannot be told from a colleague's, hence no
+idempotency, and nothing is ordered again. The error then names the machines without a description, for a
+person to look at.
 404 of an order means sold out; 401 of an order means that the team has its most machines, unless the body
 speaks of the token. A delete forces the end before the minimum (which is owed all the same) and may take
 long. A server whose installation failed is still held and shown as unknown. The power state is not read:
@@ -31,6 +34,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import structlog
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
@@ -38,6 +42,7 @@ from broker.domain.errors import (
     CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
+    OutcomeUnknown,
     ProviderError,
     QuotaExceeded,
     ReleaseRefused,
@@ -65,6 +70,8 @@ from providers.payload import (
     slug,
 )
 from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
+
+log = structlog.get_logger(__name__)
 
 NAME = "hotaisle"
 BASE_URL = "https://admin.hotaisle.app/api"
@@ -258,14 +265,23 @@ class HotAisle:
         return 1
 
     async def reserve(self, order: Order) -> Lease:
-        """Orders one machine by its specs and describes it by the tag."""
+        """Orders one machine by its specs and describes it by the tag.
+
+        OutcomeUnknown of a virtual machine names those that nobody described.
+        """
         refuse_unless_single(order, NAME, LONGEST_DESCRIPTION)
         path, specs = order.offer.reference["path"], json.loads(order.offer.reference["specs"])
         body = {"specs": specs, "description": order.tag} if path == METAL else specs
-        reply = await self._http.request(
-            "POST", f"{self._team}/{path}/", operation=Operation.ORDER, json=body
-        )
-        made = _lease(reply.read(_Machine))
+        try:
+            reply = await self._http.request(
+                "POST", f"{self._team}/{path}/", operation=Operation.ORDER, json=body
+            )
+            made = _lease(reply.read(_Machine))
+        except OutcomeUnknown as error:
+            if path == VIRTUAL:
+                words = str(error).removeprefix(f"{NAME}: ")
+                raise OutcomeUnknown(NAME, f"{words}; {await self._undescribed()}") from None
+            raise
         if path == VIRTUAL:
             await self._describe(made.reference, order.tag)
         return Lease(
@@ -279,7 +295,7 @@ class HotAisle:
 
     async def _describe(self, name: str, tag: str) -> None:
         """Writes the tag; a machine that is bought stays bought when this fails."""
-        with suppress(ProviderError):
+        try:
             await self._http.request(
                 "PATCH",
                 f"{self._team}/{VIRTUAL}/{name}/",
@@ -287,6 +303,16 @@ class HotAisle:
                 repeatable=True,
                 json={"description": tag},
             )
+        except ProviderError as error:
+            log.warning("machine_not_described", provider=NAME, machine=name, tag=tag, error=str(error))
+
+    async def _undescribed(self) -> str:
+        """The virtual machines that carry no tag, in words: a lost order made one of them, or none."""
+        try:
+            names = [lease.reference for lease in await self._machines(VIRTUAL) if lease.tag is None]
+        except ProviderError as error:
+            return f"what it made cannot be listed: {error}"
+        return f"virtual machines without a description: {', '.join(names) or 'none yet'}"
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine, looked for among virtual ones first."""
@@ -301,12 +327,11 @@ class HotAisle:
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the team; the lists have one page."""
-        found: list[Lease] = []
-        for path in _KINDS:
-            reply = await self._http.request("GET", f"{self._team}/{path}/", operation=Operation.LEASES)
-            rows = as_list(NAME, reply.json(), path)
-            found += (_lease(as_payload(NAME, row, _Machine)) for row in rows)
-        return tuple(found)
+        return tuple([lease for path in _KINDS for lease in await self._machines(path)])
+
+    async def _machines(self, path: str) -> list[Lease]:
+        reply = await self._http.request("GET", f"{self._team}/{path}/", operation=Operation.LEASES)
+        return [_lease(as_payload(NAME, row, _Machine)) for row in as_list(NAME, reply.json(), path)]
 
     async def release(self, lease: Lease) -> None:
         """Deletes, whichever kind it is; what is gone is a success."""

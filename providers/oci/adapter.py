@@ -39,7 +39,8 @@ POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.05}, concurrency=6)
 PAGE_SIZE = "100"
 TAG_KEY, SHAPE_KEY = "broker-tag", "broker-shape"
 LONGEST_TOKEN = 64
-_MOST_PAGES = 1000
+_MOST_PAGES = 50
+"""Of one list in one region, up to 100 rows each: far more reservations than a tenancy holds."""
 
 _ERRORS: Mapping[str, type[ProviderError]] = {
     "NotAuthenticated": CredentialsRejected,
@@ -258,19 +259,20 @@ class Oci:
     async def _pages(
         self, path: str, query: Mapping[str, str], operation: Operation
     ) -> AsyncIterator[dict[str, Any]]:
-        """The rows of all pages; PayloadUnreadable when they do not end."""
-        page, what = "", path.rpartition("/")[2]
+        """The rows of all pages; PayloadUnreadable when a page comes again or they do not end."""
+        page, seen, what = "", {""}, path.rpartition("/")[2]
         for _ in range(_MOST_PAGES):
             asked = {**query, "page": page} if page else dict(query)
             reply = await self._call("GET", path, operation, query=asked)
             for row in as_list(NAME, reply.json(), what):
                 yield row
-            before, page = page, reply.headers.get("opc-next-page", "")
+            page = reply.headers.get("opc-next-page", "")
             if not page:
                 return
-            if page == before:
-                break
-        raise PayloadUnreadable(NAME, f"{what} pages in a circle")
+            if page in seen:
+                raise PayloadUnreadable(NAME, f"{what} pages in a circle")
+            seen.add(page)
+        raise PayloadUnreadable(NAME, f"{what} does not end within {_MOST_PAGES} pages")
 
     async def _call(
         self,

@@ -255,6 +255,7 @@ class PrimeIntellect(ProviderWire):
             "sshConnection": f"root@{address} -p 22" if address else None,
             "ip": [address] * entry.nodes if entry.nodes > 1 else address,
             "isSpot": entry.tier == "spot",
+            "resources": None,
         }
 
 

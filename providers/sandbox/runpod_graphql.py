@@ -27,6 +27,21 @@ _MUTATIONS = {
     "deleteCluster": "delete",
 }
 
+_PLAIN_POD: Mapping[str, Any] = {
+    "containerDiskInGb": 10,
+    "dockerArgs": "",
+    "dockerId": None,
+    "env": [],
+    "memoryInGb": None,
+    "port": None,
+    "ports": None,
+    "uptimeSeconds": None,
+    "vcpuCount": None,
+    "volumeInGb": 0,
+    "volumeMountPath": "/runpod-volume",
+}
+"""Fields of a pod that RunPod's own client asks for and no order here sets."""
+
 
 class GraphQLFields:
     """Resolves top-level fields."""
@@ -82,6 +97,7 @@ class GraphQLFields:
             "displayName": gpu.name,
             "manufacturer": gpu.maker,
             "memoryInGb": gpu.memory_gb,
+            "cudaCores": None,
             "secureCloud": secure is not None,
             "communityCloud": community is not None,
             "maxGpuCount": 8,
@@ -195,7 +211,8 @@ class GraphQLFields:
                 "dataCenterId": entry.region if entry.zone == SECURE else None,
                 "secureCloud": entry.zone == SECURE,
             },
-            "runtime": {"uptimeInSeconds": int(self._desk.age_s(entry))} if running else None,
+            "runtime": {"uptimeInSeconds": int(self._desk.age_s(entry)), "ports": []} if running else None,
+            **_PLAIN_POD,
         }
 
 

@@ -57,6 +57,8 @@ class Scaleway(ProviderWire):
             Route("POST", f"{server}/action", _kind_of_action, self._act),
             Route("GET", f"{server}/action", "get", self._actions),
             Route("DELETE", f"{_ZONE}/volumes/{{id}}", "other", self._delete_volume),
+            Route("GET", "/block/v1/zones/{zone}/volumes", "other", self._volumes),
+            Route("PATCH", "/block/v1/zones/{zone}/volumes/{id}", "other", self._tag_volume),
             Route("DELETE", "/block/v1/zones/{zone}/volumes/{id}", "other", self._delete_volume),
         )
 
@@ -259,14 +261,56 @@ class Scaleway(ProviderWire):
         self.world.ledger.write(replace(entry, released_at=self.now).with_detail(powered=False))
         return Reply(204, b"")
 
-    def _delete_volume(self, call: Call) -> Reply:
-        self._zone(call)
-        for entry in self.world.ledger.entries(self.name):
+    def _kept_volumes(self, zone: str) -> list[Entry]:
+        """Servers, also gone ones, whose block volume still is, and is billed."""
+        entries = self.world.ledger.entries(self.name)
+        return [entry for entry in entries if entry.zone == zone and not entry.detail.get("volume_gone")]
+
+    def _with_volume(self, call: Call) -> Entry:
+        for entry in self._kept_volumes(self._zone(call)):
             if entry.detail["volume"] == call.parts["id"]:
-                if self._is_here(entry):
-                    raise Refusal(_error(412, "precondition_failed", "volume is attached to a server"))
-                return Reply(204, b"")
+                return entry
         raise Refusal(_error(404, "not_found", "", resource="volume", resource_id=call.parts["id"]))
+
+    def _volumes(self, call: Call) -> Reply:
+        wanted = set(filter(None, call.query.get("tags", "").split(",")))
+        rows = [self._volume(entry) for entry in self._kept_volumes(self._zone(call))]
+        found = [row for row in rows if not wanted or wanted & set(row["tags"])]
+        size = min(MOST_ROWS, max(1, int(call.query.get("page_size") or 50)))
+        start = (max(1, int(call.query.get("page") or 1)) - 1) * size
+        return json_reply({"volumes": found[start : start + size], "total_count": len(found)})
+
+    def _volume(self, entry: Entry) -> dict[str, Any]:
+        created = entry.created_at.isoformat()
+        return {
+            "id": entry.detail["volume"],
+            "name": "root",
+            "type": "sbs_5k",
+            "size": 100 * 10**9,
+            "project_id": _ORGANISATION,
+            "created_at": created,
+            "updated_at": created,
+            "references": [],
+            "parent_snapshot_id": None,
+            "status": "in_use" if self._is_here(entry) else "available",
+            "tags": entry.detail.get("volume_tags", []),
+            "zone": entry.zone,
+            "specs": {"perf_iops": 5000, "class": "sbs"},
+            "last_detached_at": None,
+        }
+
+    def _tag_volume(self, call: Call) -> Reply:
+        entry, tags = self._with_volume(call), call.json_object().get("tags")
+        if isinstance(tags, list):
+            entry = self.world.ledger.write(entry.with_detail(volume_tags=[str(tag) for tag in tags]))
+        return json_reply(self._volume(entry))
+
+    def _delete_volume(self, call: Call) -> Reply:
+        entry = self._with_volume(call)
+        if self._is_here(entry):
+            raise Refusal(_error(412, "precondition_failed", "volume is attached to a server"))
+        self.world.ledger.write(entry.with_detail(volume_gone=True))
+        return Reply(204, b"")
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, state = entry.detail["request"], self._state(entry)

@@ -43,6 +43,7 @@ _GPU_RAM_MIB = {
     288: 275040,
 }
 _HOURS_PER_MONTH = 720
+_PAGE = 25
 _STORAGE_USD_PER_GB_MONTH = Decimal("0.15")
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "eq": lambda found, wanted: found == wanted,
@@ -75,7 +76,7 @@ class Vast(ProviderWire):
             Route("PUT", f"{base}/search/asks", "list", self._search_asks, public=True),
             Route("PUT", f"{base}/asks/{{id}}", "create", self._rent),
             Route("GET", f"{base}/instances", "get", self._instances),
-            Route("GET", "/api/v1/instances", "get", self._instances),
+            Route("GET", "/api/v1/instances", "get", self._instances_by_page),
             Route("GET", f"{base}/instances/{{id}}", "get", self._instance),
             Route("DELETE", f"{base}/instances/{{id}}", "delete", self._destroy),
             Route("GET", f"{base}/users/current", "other", self._user),
@@ -196,6 +197,7 @@ class Vast(ProviderWire):
             "cuda_max_good": 12.8,
             "rentable": rentable,
             "rented": not rentable,
+            "external": False,
             "inet_down": 1800.0,
             "inet_up": 1700.0,
             "inet_down_cost": 0.002,
@@ -275,6 +277,23 @@ class Vast(ProviderWire):
         rows = [self._instance_row(entry) for entry in entries if entry.released_at is None]
         return json_reply({"success": True, "instances_found": len(rows), "instances": rows})
 
+    def _instances_by_page(self, call: Call) -> Reply:
+        """v1: 25 rows a page unless fewer are asked for, oldest first; the token is where the next begins."""
+        entries = [entry for entry in self.world.ledger.entries(self.name) if entry.released_at is None]
+        size = min(_PAGE, max(1, int(call.query.get("limit", _PAGE))))
+        start = max(0, int(call.query.get("after_token") or 0))
+        rows = [self._instance_row(entry) for entry in entries]
+        page = sorted(rows, key=lambda row: int(row["id"]))[start : start + size]
+        left = len(entries) > start + size
+        return json_reply(
+            {
+                "success": True,
+                "instances": page,
+                "total_instances": len(entries),
+                "next_token": str(start + size) if left else None,
+            }
+        )
+
     def _instance(self, call: Call) -> Reply:
         return json_reply({"instances": self._instance_row(self._held(call.parts["id"]))})
 
@@ -325,6 +344,7 @@ class Vast(ProviderWire):
             "start_date": entry.created_at.timestamp(),
             "ssh_host": "ssh5.vast.ai",
             "ssh_port": 12345,
+            "extra_env": [],
         }
 
 
@@ -335,9 +355,21 @@ def _passes(found: Any, rule: Any) -> bool:
         check = _OPERATORS.get(operator)
         if check is None:
             raise Refusal(_error(400, "invalid_args", f"unknown operator {operator}"))
-        if not check(found, wanted):
+        if not check(found, _as_found(wanted, found)):
             return False
     return True
+
+
+def _as_found(wanted: Any, found: Any) -> Any:
+    """Vast.ai's own client writes the numbers of a search as text."""
+    if isinstance(wanted, list):
+        return [_as_found(one, found) for one in wanted]
+    if isinstance(wanted, str) and isinstance(found, int | float) and not isinstance(found, bool):
+        try:
+            return float(wanted)
+        except ValueError:
+            raise Refusal(_error(400, "invalid_args", f"{wanted} is not a number")) from None
+    return wanted
 
 
 def _ordered(rows: list[dict[str, Any]], order: Any) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 Prices are strings, USD per hour of the whole instance; GPU memory is the instance's total. Availability
 is a list of its own, by location. A create is answered with the bare id; when there is no capacity the
-instance says so afterwards (status ``no_capacity``). What is still provisioning cannot be deleted.
+instance says so afterwards (status ``no_capacity``). Every type has a spot price (the usual one
+where none was recorded, and then no spot stock). What is still provisioning cannot be deleted.
 Billed in slices of ten minutes. Sources: verda-cloud sdk-python and sdk-go, gpuhunt's recorded rows.
 """
 
@@ -125,26 +126,17 @@ class Verda(ProviderWire):
 
     def _type(self, cell: Cell, spot: Cell | None) -> dict[str, Any]:
         count, labels = cell.gpus, cell.labels
-        total_gb = count * cell.gpu_memory_gb
-        cores, memory_gb = int(cell.vcpus or 0), int(cell.memory_gb or 0)
         return {
+            **_hardware(cell),
             "id": str(uuid5(NAMESPACE_URL, cell.sku)),
             "instance_type": cell.sku,
             "model": labels["model"],
             "name": labels["name"],
             "display_name": None,
             "manufacturer": "NVIDIA" if count else "AMD",
-            "cpu": {"description": f"{cores} CPU", "number_of_cores": cores},
-            "gpu": {"description": f"{count}x {labels['name']}" if count else "", "number_of_gpus": count},
-            "gpu_memory": {
-                "description": f"{total_gb}GB GPU RAM" if count else "",
-                "size_in_gigabytes": total_gb,
-            },
-            "memory": {"description": f"{memory_gb}GB RAM", "size_in_gigabytes": memory_gb},
-            "storage": {"description": "dynamic"},
             "p2p": labels["p2p"],
             "price_per_hour": self._price(cell),
-            "spot_price": None if spot is None else self._price(spot),
+            "spot_price": self._price(spot or cell),
             "currency": "usd",
             "description": "Dedicated Hardware Instance",
             "best_for": [],
@@ -265,7 +257,9 @@ class Verda(ProviderWire):
         request = entry.detail["request"]
         status = self._status(entry)
         spot = entry.tier == "spot"
+        cell = next(cell for cell in self._cells() if cell.sku == entry.sku)
         return {
+            **_hardware(cell),
             "id": entry.instance_id,
             "instance_type": entry.sku,
             "image": request["image"],
@@ -317,6 +311,23 @@ class Verda(ProviderWire):
             return "Can't discontinue a discontinued instance"
         self.world.ledger.write(replace(entry, released_at=self.now))
         return ""
+
+
+def _hardware(cell: Cell) -> dict[str, Any]:
+    """What types and instances say of a machine; GPU memory is the total."""
+    count, total_gb = cell.gpus, cell.gpus * cell.gpu_memory_gb
+    cores, memory_gb = int(cell.vcpus or 0), int(cell.memory_gb or 0)
+    name = cell.labels["name"]
+    return {
+        "cpu": {"description": f"{cores} CPU", "number_of_cores": cores},
+        "gpu": {"description": f"{count}x {name}" if count else "", "number_of_gpus": count},
+        "gpu_memory": {
+            "description": f"{total_gb}GB GPU RAM" if count else "",
+            "size_in_gigabytes": total_gb,
+        },
+        "memory": {"description": f"{memory_gb}GB RAM", "size_in_gigabytes": memory_gb},
+        "storage": {"description": "dynamic"},
+    }
 
 
 def _no_capacity() -> Reply:

@@ -4,8 +4,8 @@ Prices are dollars per plan and hour; ``location_cost`` names the regions with a
 the regions that have it. Lists page by an opaque cursor. Virtual machines and bare metals have paths of
 their own. Errors are ``{"error", "status"}``, and capacity, limits and bad orders are all 400. A machine
 that is being set up is locked against deletion. Billed by the hour begun. Sources: Vultr's API v2
-reference and Go client, its plan rows in gpuhunt's tests, error texts in users' reports. The code of
-create and delete (202, 204) is not confirmed.
+reference, its Go client and its Python client of 2023, its plan rows in gpuhunt's tests, error texts in
+users' reports.
 """
 
 from __future__ import annotations

@@ -9,13 +9,16 @@ call of three words: available, scarce, shortage (none). Pages are counted by th
 An order is two calls: a server is created stopped, then powered on. When the second is refused, the first
 is undone. When the answer to the first is lost, the server is looked up by its name and powered on, and
 the outcome stays open until it is listed. A broker that dies between the two calls leaves a stopped
-server: after five minutes it counts as failed, so that the order is made again; it must be deleted by
-hand.
+server: after five minutes it counts as failed, so that the order is made again, and the list that finds it
+so deletes it with its volumes, if it bears our mark (its name as a tag) and never ran.
 
-A termination deletes local volumes and only detaches block volumes: their ids are logged as a warning,
-and they are billed as storage until somebody deletes them. Not said: counts of stock, links, any network
-between Instances (no fabric), local disks. Hours begun are assumed to be billed. Not verified against the
-live API: the bodies of 401 and 429, and what refuses a release while a server starts.
+A termination deletes local volumes and only detaches block volumes, which would be billed as storage for
+ever: they are tagged ``broker-ended`` first, and every list of leases deletes those that are detached by
+then. Where tagging fails the server is terminated all the same and the volume named in a warning.
+
+Not said: counts of stock, links, any network between Instances (no fabric), local disks. Hours begun are
+assumed to be billed. Not verified against the live API: the bodies of 401 and 429, what refuses a release
+while a server starts, and that tags of an attached volume can be changed.
 
 Environment: ``BROKER_SCALEWAY_SECRET_KEY``; ``BROKER_SCALEWAY_PROJECT_ID``, ``BROKER_SCALEWAY_IMAGE``,
 ``BROKER_SCALEWAY_ZONES`` (comma separated; default: four zones where GPUs are usual).

@@ -28,6 +28,7 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from broker.ports import Idempotency
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches
+from providers.scaleway.leftovers import Leftovers
 from providers.scaleway.offers import NAME, ZoneFeed, count_of, parse_offers, region_of
 from providers.spec import ProviderSettings, refuse_unless_single
 
@@ -37,6 +38,8 @@ PAGE_ROWS = 100
 MOST_PAGES = 40
 LONGEST_NAME = 128
 STOPPED_IS_FAILED_S = 300.0
+NEVER_RAN_S = 900.0
+"""A server that stopped for good so soon after it was made has never been of use to anybody."""
 POLICY = HttpPolicy(concurrency=4)
 
 _ERRORS: Mapping[str, type[ProviderError]] = {
@@ -90,6 +93,8 @@ class _Server(PayloadModel):
     state: str = ""
     state_detail: str | None = None
     zone: str = ""
+    tags: tuple[str, ...] = ()
+    creation_date: datetime | None = None
     modification_date: datetime | None = None
     volumes: dict[str, _Volume] = Field(default_factory=dict)
 
@@ -129,6 +134,14 @@ def _lease(server: _Server, reply: Reply) -> Lease:
     )
 
 
+def _never_ran(server: _Server) -> bool:
+    """Whether a stopped server was not started in time for its order: it stands as it was made."""
+    made, changed = server.creation_date, server.modification_date
+    if made is None or changed is None or None in {made.tzinfo, changed.tzinfo}:
+        return False
+    return (changed - made).total_seconds() <= NEVER_RAN_S
+
+
 def _stands_s(server: _Server, reply: Reply) -> float:
     """Seconds since the server last changed, by the provider's own clock; 0 when it does not say."""
     changed = server.modification_date
@@ -156,6 +169,7 @@ class Scaleway:
             headers={"X-Auth-Token": settings.secret("secret_key")},
             secrets=settings.secrets,
         )
+        self._leftovers = Leftovers(self._http, f"{settings.tag_prefix}-ended")
 
     async def aclose(self) -> None:
         """Closes its connections."""
@@ -283,42 +297,57 @@ class Scaleway:
         return _lease(server, reply)
 
     async def list_leases(self) -> Sequence[Lease]:
-        """Every server of the account in the zones."""
+        """Every server of the account in the zones; what an order or a release left there is finished."""
         found: list[Lease] = []
         for zone in self._zones:
+            await self._leftovers.sweep(zone)
             pages = seen = rows = 0
             while True:
                 pages += 1
                 reply = await self._page(zone, "servers", Operation.LEASES, pages)
                 servers = reply.read(_ServersAnswer).servers
-                found += [_lease(server, reply) for server in servers]
+                for server in servers:
+                    lease = _lease(server, reply)
+                    await self._end_if_never_started(zone, server, lease)
+                    found.append(lease)
                 rows = len(servers)
                 seen += rows
                 if _is_last(reply, rows, seen, pages):
                     break
         return tuple(found)
 
+    async def _end_if_never_started(self, zone: str, server: _Server, lease: Lease) -> None:
+        """Deletes a server of an order that failed, of which no release would be asked: its storage costs.
+
+        Ours is what carries its name as a tag too, as ``reserve`` makes it.
+        """
+        is_ours = server.name in server.tags and server.name.startswith(f"{self._settings.tag_prefix}-")
+        if lease.state is LeaseState.FAILED and is_ours and _never_ran(server):
+            try:
+                await self._delete(zone, server)
+            except ProviderError as error:
+                log.warning("server_left", provider=NAME, zone=zone, server=server.id, error=str(error))
+
     async def release(self, lease: Lease) -> None:
-        """Terminates; a stopped server, which cannot be terminated, is deleted with its volumes."""
+        """Terminates; a stopped server, which cannot be terminated, is deleted with its volumes.
+
+        A termination only detaches block volumes, when it is through: they are deleted by the next list.
+        """
         with contextlib.suppress(LeaseNotFound):
             zone, server, _ = await self._find(lease.reference, lease.region)
             if server.state == "stopped":
                 await self._delete(zone, server)
             elif server.state != "stopping":
+                blocks = [volume.id for volume in server.volumes.values() if volume.is_block]
+                await self._leftovers.mark(zone, blocks)
                 await self._act(zone, server.id, "terminate", Operation.RELEASE, repeatable=True)
-                left = [volume.id for volume in server.volumes.values() if volume.is_block]
-                if left:
-                    log.warning("block_volumes_left", provider=NAME, zone=zone, volumes=left)
 
     async def _delete(self, zone: str, server: _Server) -> None:
-        await self._remove(f"/instance/v1/zones/{zone}/servers/{server.id}")
+        await self._leftovers.mark(zone, [v.id for v in server.volumes.values() if v.is_block])
+        await self._leftovers.remove(f"/instance/v1/zones/{zone}/servers/{server.id}")
         for volume in server.volumes.values():
             api = "block/v1" if volume.is_block else "instance/v1"
-            await self._remove(f"/{api}/zones/{zone}/volumes/{volume.id}")
-
-    async def _remove(self, path: str) -> None:
-        with contextlib.suppress(LeaseNotFound):
-            await self._http.request("DELETE", path, operation=Operation.RELEASE, repeatable=True)
+            await self._leftovers.remove(f"/{api}/zones/{zone}/volumes/{volume.id}")
 
 
 def _is_last(reply: Reply, rows: int, seen: int, pages: int) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -32,6 +33,11 @@ async def hotaisle(sandbox_url: str) -> AsyncIterator[ProviderAdapter]:
     await adapter.aclose()
 
 
+def fault(sandbox_url: str, **wish: Any) -> None:
+    body = {"provider": "hotaisle", "operation": "create", **wish}
+    httpx.post(f"{sandbox_url}/_sandbox/faults", json=body, trust_env=False).raise_for_status()
+
+
 async def virtual_machine(adapter: ProviderAdapter) -> Offer:
     offers = (await adapter.list_offers(datetime.now(UTC))).offers
     return next(offer for offer in offers if offer.sku.form is Form.VM)
@@ -50,9 +56,22 @@ async def test_a_virtual_machine_is_found_by_its_tag_and_released(hotaisle: Prov
 async def test_a_lost_answer_leaves_a_machine_that_no_tag_finds(
     hotaisle: ProviderAdapter, sandbox_url: str
 ) -> None:
-    wish = {"provider": "hotaisle", "operation": "create", "kind": "timeout_after", "seconds": 3}
-    httpx.post(f"{sandbox_url}/_sandbox/faults", json=wish, trust_env=False).raise_for_status()
-    with pytest.raises(OutcomeUnknown):
-        await hotaisle.reserve(Order("broker-lost", await virtual_machine(hotaisle), 1))
-    assert [found.tag for found in await hotaisle.list_leases()] == [None]
+    offer = await virtual_machine(hotaisle)
+    tagged = await hotaisle.reserve(Order("broker-known", offer, 1))
+    fault(sandbox_url, kind="timeout_after", seconds=3)
+    with pytest.raises(OutcomeUnknown) as caught:
+        await hotaisle.reserve(Order("broker-lost", offer, 1))
+    (lost,) = [found for found in await hotaisle.list_leases() if found.tag is None]
+    assert f"virtual machines without a description: {lost.reference}" in str(caught.value)
+    assert tagged.reference not in str(caught.value)
     assert hotaisle.idempotency is Idempotency.NEITHER
+    await hotaisle.release(lost)
+    await hotaisle.release(tagged)
+
+
+async def test_a_lost_order_that_made_nothing_says_so(hotaisle: ProviderAdapter, sandbox_url: str) -> None:
+    offer = await virtual_machine(hotaisle)
+    fault(sandbox_url, kind="timeout_before", seconds=3)
+    with pytest.raises(OutcomeUnknown, match="without a description: none yet"):
+        await hotaisle.reserve(Order("broker-never", offer, 1))
+    assert await hotaisle.list_leases() == ()

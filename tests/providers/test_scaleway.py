@@ -17,9 +17,10 @@ from providers.sandbox import SandboxHandle, start_in_background
 from providers.spec import ProviderAdapter
 
 TAG = "broker-two-steps"
+KEY = {"X-Auth-Token": "k"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def sandbox() -> Iterator[SandboxHandle]:
     handle = start_in_background(0, seed=11)
     yield handle
@@ -43,6 +44,19 @@ async def offer_of(adapter: ProviderAdapter) -> Offer:
     return (await adapter.list_offers(datetime.now(UTC))).offers[0]
 
 
+def make_stopped(sandbox: SandboxHandle, name: str, offer: Offer, *tags: str) -> None:
+    """What an order leaves when its broker dies before the second call."""
+    body = {"name": name, "commercial_type": offer.sku.name, "image": "ubuntu", "tags": tags}
+    path = f"{sandbox.url}/scaleway/instance/v1/zones/fr-par-2/servers"
+    httpx.post(path, json=body, headers=KEY, trust_env=False).raise_for_status()
+
+
+def block_volumes(sandbox: SandboxHandle) -> list[dict[str, Any]]:
+    path = f"{sandbox.url}/scaleway/block/v1/zones/fr-par-2/volumes"
+    volumes: list[dict[str, Any]] = httpx.get(path, headers=KEY, trust_env=False).json()["volumes"]
+    return volumes
+
+
 async def found(adapter: ProviderAdapter, tag: str) -> Lease:
     (lease,) = [lease for lease in await adapter.list_leases() if lease.tag == tag]
     return lease
@@ -63,14 +77,12 @@ async def test_an_order_whose_first_answer_is_lost_comes_up_all_the_same(
     assert (await found(adapter, tag)).state is LeaseState.ACTIVE
 
 
-async def test_a_server_that_was_never_started_counts_as_failed_and_can_be_deleted(
+async def test_a_server_stopped_by_hand_counts_as_failed_and_can_be_deleted(
     adapter: ProviderAdapter, sandbox: SandboxHandle
 ) -> None:
     tag = f"{TAG}-crash"
     offer = await offer_of(adapter)
-    body = {"name": tag, "commercial_type": offer.sku.name, "image": "ubuntu"}
-    path = f"{sandbox.url}/scaleway/instance/v1/zones/fr-par-2/servers"
-    httpx.post(path, json=body, headers={"X-Auth-Token": "k"}, trust_env=False).raise_for_status()
+    make_stopped(sandbox, tag, offer)
     assert (await found(adapter, tag)).state is LeaseState.PROVISIONING
     control(sandbox, "clock", advance_s=301)
     lease = await found(adapter, tag)
@@ -87,3 +99,44 @@ async def test_a_starting_server_is_released_later(adapter: ProviderAdapter, san
     control(sandbox, "clock", advance_s=60)
     await adapter.release(lease)
     assert (await found(adapter, f"{TAG}-early")).state is LeaseState.ENDING
+
+
+async def test_a_termination_leaves_no_block_volume(adapter: ProviderAdapter, sandbox: SandboxHandle) -> None:
+    offer = await offer_of(adapter)
+    make_stopped(sandbox, "a colleague's", offer)
+    (other,) = block_volumes(sandbox)
+    lease = await adapter.reserve(Order(f"{TAG}-block", offer, 1))
+    control(sandbox, "clock", advance_s=60)
+    await adapter.release(lease)
+    marked = [row for row in block_volumes(sandbox) if row["tags"] == ["broker-ended"]]
+    assert [row["status"] for row in marked] == ["in_use"]
+    await adapter.list_leases()
+    assert len(block_volumes(sandbox)) == 2, "attached until the server is gone"
+    control(sandbox, "clock", advance_s=60)
+    assert [one.tag for one in await adapter.list_leases()] == ["a colleague's"]
+    assert [row["id"] for row in block_volumes(sandbox)] == [other["id"]]
+
+
+async def test_a_server_of_a_broker_that_died_is_deleted_by_the_list(
+    adapter: ProviderAdapter, sandbox: SandboxHandle
+) -> None:
+    offer, tag = await offer_of(adapter), f"{TAG}-died"
+    make_stopped(sandbox, tag, offer, tag)
+    make_stopped(sandbox, "broker-by-hand", offer)
+    assert {one.state for one in await adapter.list_leases()} == {LeaseState.PROVISIONING}
+    control(sandbox, "clock", advance_s=301)
+    assert {one.state for one in await adapter.list_leases()} == {LeaseState.FAILED}
+    assert [one.tag for one in await adapter.list_leases()] == ["broker-by-hand"]
+    assert len(block_volumes(sandbox)) == 1
+
+
+async def test_capacity_lost_on_the_way_up_leaves_nothing(
+    adapter: ProviderAdapter, sandbox: SandboxHandle
+) -> None:
+    wish = {"operation": "create", "kind": "async_out_of_capacity", "count": 1}
+    control(sandbox, "faults", provider="scaleway", **wish)
+    await adapter.reserve(Order(f"{TAG}-lost-later", await offer_of(adapter), 1))
+    control(sandbox, "clock", advance_s=400)
+    assert (await found(adapter, f"{TAG}-lost-later")).state is LeaseState.FAILED
+    assert await adapter.list_leases() == ()
+    assert block_volumes(sandbox) == []

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from scaleway import Client
-from scaleway.block.v1 import BlockV1API
+from scaleway.block.v1 import BlockV1API, VolumeStatus
 from scaleway.instance.v1 import ServerAction, ServerState, ServerTypesAvailability
 from scaleway.instance.v1.custom_api import InstanceUtilsV1API
 from scaleway_core.api import ScalewayException
@@ -72,7 +72,13 @@ def test_a_server_is_made_started_listed_and_terminated(
     api.server_action(server_id=made.id, action=ServerAction.TERMINATE)
     control(sandbox, "clock", advance_s=60)
     assert api.list_servers_all() == []
-    BlockV1API(client).delete_volume(volume_id=made.volumes["0"].id)
+    block = BlockV1API(client)
+    (left,) = block.list_volumes_all(include_deleted=False)
+    assert (left.id, left.status) == (made.volumes["0"].id, VolumeStatus.AVAILABLE)
+    block.update_volume(volume_id=left.id, tags=["ended"])
+    assert [one.id for one in block.list_volumes_all(include_deleted=False, tags=["ended"])] == [left.id]
+    block.delete_volume(volume_id=left.id)
+    assert block.list_volumes_all(include_deleted=False) == []
 
 
 def test_a_stopped_server_is_deleted(api: InstanceUtilsV1API, sandbox: SandboxHandle) -> None:
