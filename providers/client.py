@@ -70,10 +70,17 @@ class SellerClient(ABC):
         repeatable: bool | None = None,
         params: Mapping[str, Any] | None = None,
         json: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """One call; raises what ``classify`` makes of an error."""
         return await self._http.request(
-            method, path, operation=operation, repeatable=repeatable, params=params, json=json
+            method,
+            path,
+            operation=operation,
+            repeatable=repeatable,
+            params=params,
+            json=json,
+            headers=headers,
         )
 
     async def _sold(self, path: str, params: Mapping[str, Any] | None = None) -> Reply:
