@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from broker.catalogue import ProviderFacts, load_gpus, load_provider_facts
@@ -270,9 +271,7 @@ class DigitalOcean(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Sizes, to the last page."""
-        pages = await all_pages(
-            lambda query: self._sold("/v2/sizes", query), _next_page, _page(1), MOST_PAGES
-        )
+        pages = await all_pages(partial(self._sold, "/v2/sizes"), _next_page, _page(1), MOST_PAGES)
         return join_batches(parse_offers(reply.body, observed_at) for reply in pages)
 
     async def reserve(self, order: Order) -> Lease:
