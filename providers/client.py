@@ -140,18 +140,20 @@ async def all_pages(
     first: Query,
     most_pages: int,
 ) -> list[Reply]:
-    """Every page of a list, from the one that the query ``first`` asks for.
+    """Every page of a list; ``first`` is the query of its first page.
 
-    ``following``: of a page and how many there are by then, the query of the next; None after the last.
-    Raises what ``Reply.unreadable`` gives when a query comes again, or after ``most_pages``.
+    ``following``: of a page and how many there are by then, what changes in the query for the next one;
+    None after the last. Raises what ``Reply.unreadable`` gives when a query comes again, or after
+    ``most_pages``.
     """
     pages: list[Reply] = []
     asked: list[Query] = []
-    query: Query | None = first
-    while query is not None:
+    change: Query | None = {}
+    while change is not None:
+        query = {**first, **change}
         if query in asked or len(pages) >= most_pages:
             raise pages[-1].unreadable(f"a list without an end (of more than {len(pages)} pages)")
         asked.append(query)
         pages.append(await ask(query))
-        query = following(pages[-1], len(pages))
+        change = following(pages[-1], len(pages))
     return pages

@@ -61,7 +61,7 @@ NAME = "digitalocean"
 BASE_URL = "https://api.digitalocean.com"
 BILLING_INCREMENT_S = 3600
 LONGEST_NAME = 255
-PAGE_ROWS = 200
+FIRST_PAGE = {"per_page": "200", "page": "1"}
 MOST_PAGES = 40
 CENT_DIGITS = Decimal("0.00001")
 POLICY = HttpPolicy(any_interval_s=0.25)
@@ -271,7 +271,7 @@ class DigitalOcean(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Sizes, to the last page."""
-        pages = await all_pages(partial(self._sold, "/v2/sizes"), _next_page, _page(1), MOST_PAGES)
+        pages = await all_pages(partial(self._sold, "/v2/sizes"), _next_page, FIRST_PAGE, MOST_PAGES)
         return join_batches(parse_offers(reply.body, observed_at) for reply in pages)
 
     async def reserve(self, order: Order) -> Lease:
@@ -297,12 +297,8 @@ class DigitalOcean(SellerClient):
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every GPU Droplet of the account."""
-        pages = await all_pages(
-            lambda query: self._held("/v2/droplets", {"type": "gpus", **query}),
-            _next_page,
-            _page(1),
-            MOST_PAGES,
-        )
+        ask, first = partial(self._held, "/v2/droplets"), {"type": "gpus", **FIRST_PAGE}
+        pages = await all_pages(ask, _next_page, first, MOST_PAGES)
         droplets = [droplet for reply in pages for droplet in reply.read(_DropletsAnswer).droplets]
         return tuple([await self._seen(droplet) for droplet in droplets])
 
@@ -320,13 +316,9 @@ class DigitalOcean(SellerClient):
         await self._end("DELETE", f"/v2/droplets/{lease.reference}")
 
 
-def _page(number: int) -> Query:
-    return {"per_page": str(PAGE_ROWS), "page": str(number)}
-
-
 def _next_page(reply: Reply, read: int) -> Query | None:
     links = reply.read(_Page).links
-    return _page(read + 1) if links and links.pages and links.pages.next else None
+    return {"page": str(read + 1)} if links and links.pages and links.pages.next else None
 
 
 def _base_image(sku: Sku) -> str:

@@ -26,6 +26,7 @@ from providers.spec import ProviderSettings, refuse_unless_single
 LONGEST_HOSTNAME = 63
 PAGE_SIZE = 100
 MOST_PAGES = 100
+FIRST_PAGE = {"page[size]": str(PAGE_SIZE), "page[number]": "1"}
 POLICY = HttpPolicy(concurrency=4)
 
 _NO_STOCK = re.compile(r"servers_out_of_stock|out of stock|no stock", re.IGNORECASE)
@@ -158,8 +159,7 @@ class Latitude(SellerClient):
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every server of the team, page by page."""
-        ask = partial(self._held, "/servers")
-        pages = await all_pages(ask, _next_page, _page(1), MOST_PAGES)
+        pages = await all_pages(partial(self._held, "/servers"), _next_page, FIRST_PAGE, MOST_PAGES)
         return tuple(_lease(server) for page in pages for server in page.read(_ServersAnswer).data)
 
     async def _give_back(self, lease: Lease) -> None:
@@ -174,9 +174,6 @@ class Latitude(SellerClient):
             await self._end("DELETE", path)
 
 
-def _page(number: int) -> Query:
-    return {"page[size]": str(PAGE_SIZE), "page[number]": str(number)}
-
-
 def _next_page(reply: Reply, read: int) -> Query | None:
-    return _page(read + 1) if len(reply.read(_ServersAnswer).data) >= PAGE_SIZE else None
+    whole = len(reply.read(_ServersAnswer).data) >= PAGE_SIZE
+    return {"page[number]": str(read + 1)} if whole else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from broker.domain.errors import (
@@ -151,17 +152,8 @@ class Vultr(SellerClient):
     async def _pages(self, path: str, operation: Operation, asked: Query | None = None) -> list[Reply]:
         """Every page of a list, by its cursors."""
         first = {**(asked or {}), "per_page": str(PAGE_ROWS)}
-
-        def following(reply: Reply, _: int) -> Query | None:
-            meta = reply.read(_Page).meta
-            return {**first, "cursor": meta.links.next} if meta and meta.links.next else None
-
-        return await all_pages(
-            lambda query: self._call("GET", f"/v2/{path}", operation, params=query),
-            following,
-            first,
-            MOST_PAGES,
-        )
+        ask = partial(self._call, "GET", f"/v2/{path}", operation)
+        return await all_pages(lambda query: ask(params=query), _next_page, first, MOST_PAGES)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine labelled with the tag."""
@@ -206,6 +198,11 @@ class Vultr(SellerClient):
             await self._end("DELETE", f"/v2/{INSTANCES}/{lease.reference}")
         except LeaseNotFound:
             await self._end("DELETE", f"/v2/{BARE_METALS}/{lease.reference}")
+
+
+def _next_page(reply: Reply, _: int) -> Query | None:
+    meta = reply.read(_Page).meta
+    return {"cursor": meta.links.next} if meta and meta.links.next else None
 
 
 def _one(reply: Reply, endpoint: str) -> _Server:
