@@ -30,6 +30,7 @@ from providers.azure.arm import MOST_PAGES, Arm, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
 from providers.azure.prices import Hold, join_pages, parse_page
 from providers.azure.windows import PROVIDER
+from providers.client import ordered
 from providers.http import Operation, ProviderHttp
 
 PRICES_PATH = "/api/retail/prices"
@@ -252,13 +253,4 @@ def _schedule(order: Order, hold: Hold) -> dict[str, str | int]:
 
 def _ordered(order: Order, path: str) -> Lease:
     """What was asked for; the answer's own state is ``Creating``, so the next look says more."""
-    return Lease(
-        provider=PROVIDER,
-        reference=path,
-        state=LeaseState.PROVISIONING,
-        tag=order.tag,
-        nodes=order.nodes,
-        sku=order.offer.sku.name,
-        region=order.offer.region,
-        window=order.window if order.offer.window is not None else None,
-    )
+    return ordered(order, path, window=order.window if order.offer.window is not None else None)
