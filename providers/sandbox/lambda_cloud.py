@@ -13,7 +13,15 @@ from typing import Any
 
 from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    recorded_cell,
+    recorded_prices,
+)
 from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
 
 _DESCRIPTIONS = {
@@ -69,27 +77,9 @@ def _cell(seed: int, row: Recorded, region: str) -> Cell:
     if row.gpus == 8 and row.stock != "none":
         stocked = stocked or region == "us-south-2"
     capacity = draw_count(2, 20 if row.gpus >= 8 else 12, seed, row.sku, region) if stocked else 0
-    return Cell(
-        provider="lambda",
-        sku=row.sku,
-        region=region,
-        zone="",
-        tier="on_demand",
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=capacity,
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"lambda|{row.sku}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
-        labels={
-            "description": f"{row.gpus}x {_DESCRIPTIONS[row.gpu]}",
-            "gpu_description": _DESCRIPTIONS[row.gpu],
-        },
-    )
+    description = _DESCRIPTIONS[row.gpu]
+    labels = {"description": f"{row.gpus}x {description}", "gpu_description": description}
+    return recorded_cell(row, region, capacity, tier="on_demand", labels=labels)
 
 
 def _odd_cell(
