@@ -1,14 +1,15 @@
-"""Rows of answers and the machines in them: what most parsers of offers begin and end with."""
+"""Rows of answers, the machines and the times in them: what the parsers of many adapters share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from broker.catalogue import infer_intra_node
 from broker.domain.offer import OfferBatch
 from broker.domain.sku import Fabric, Form, Sku
+from broker.domain.window import Window
 from providers.payload import as_dict, as_list, decode_json, join_batches, nominal_memory_gb
 from providers.spec import NamedPayload, Parse
 
@@ -52,3 +53,15 @@ def page_by_page(parse_page: Callable[[bytes, datetime], OfferBatch]) -> Parse:
         return join_batches(parse_page(body, observed_at) for _, body in payloads)
 
     return parse
+
+
+def as_utc(instant: datetime) -> datetime:
+    """A time of an answer; one that names no zone is UTC."""
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def window_between(start: datetime | None, end: datetime | None) -> Window | None:
+    """The window of an answer; None where one end is not said, or it would be empty."""
+    if start is None or end is None or as_utc(end) <= as_utc(start):
+        return None
+    return Window(as_utc(start), as_utc(end))

@@ -139,6 +139,11 @@ def refuse_unless_single(order: Order, provider: str, longest_tag: int) -> None:
     """For providers that sell one node a call: OrderRejected for more, or for a tag they would cut."""
     if order.nodes != 1:
         raise OrderRejected(provider, f"one node a call, {order.nodes} were ordered")
+    refuse_long_tag(order, provider, longest_tag)
+
+
+def refuse_long_tag(order: Order, provider: str, longest_tag: int) -> None:
+    """OrderRejected for a tag that the provider would cut, so that the lease could not be found by it."""
     if len(order.tag) > longest_tag:
         raise OrderRejected(provider, f"tag of {len(order.tag)} characters, {longest_tag} are kept")
 

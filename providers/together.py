@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from broker.catalogue import ListPrice, NodeFacts, ProviderFacts, load_provider_facts
@@ -38,13 +38,12 @@ from broker.domain.offer import (
 )
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.sku import Sku
-from broker.domain.window import Window
 from broker.ports import Idempotency
 from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug
-from providers.rows import gpu_node, page_by_page, rows_under
-from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec
+from providers.rows import as_utc, gpu_node, page_by_page, rows_under, window_between
+from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_long_tag
 
 NAME = "together"
 BASE_URL = "https://api.together.ai"
@@ -186,7 +185,7 @@ class _Cluster(PayloadModel):
     def phase(self) -> str:
         """The latest phase, without its prefix; of several in one second the last named."""
         passed = reversed(self.phase_transitions or ())
-        latest = max(passed, key=lambda each: _utc(each.transition_time), default=None)
+        latest = max(passed, key=lambda each: as_utc(each.transition_time), default=None)
         return "" if latest is None else latest.phase.removeprefix("CLUSTER_PHASE_")
 
 
@@ -225,20 +224,9 @@ def _lease(cluster: _Cluster) -> Lease:
         nodes=max(1, cluster.num_gpus // GPUS_PER_NODE),
         sku=cluster.gpu_type,
         region=cluster.region,
-        window=_window(cluster),
+        window=window_between(cluster.reservation_start_time, cluster.reservation_end_time),
         detail=f"{cluster.status} {cluster.phase}".strip(),
     )
-
-
-def _window(cluster: _Cluster) -> Window | None:
-    if cluster.reservation_start_time is None or cluster.reservation_end_time is None:
-        return None
-    start, end = _utc(cluster.reservation_start_time), _utc(cluster.reservation_end_time)
-    return Window(start, end) if start < end else None
-
-
-def _utc(instant: datetime) -> datetime:
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 class Together(SellerClient):
@@ -264,8 +252,7 @@ class Together(SellerClient):
         return ordered(order, made.cluster_id, state, order.window)
 
     def _order_body(self, order: Order) -> dict[str, Any]:
-        if len(order.tag) > LONGEST_NAME:
-            raise OrderRejected(NAME, f"tag of {len(order.tag)} characters, {LONGEST_NAME} are kept")
+        refuse_long_tag(order, NAME, LONGEST_NAME)
         note = order.offer.reference
         driver = self._settings.options["nvidia_version_id"] or note["nvidia_version_id"]
         cluster_type = self._settings.options["cluster_type"]

@@ -32,6 +32,7 @@ from providers.azure.prices import Hold, join_pages, parse_page
 from providers.azure.windows import PROVIDER
 from providers.client import ordered
 from providers.http import Operation, ProviderHttp
+from providers.spec import refuse_long_tag
 
 PRICES_PATH = "/api/retail/prices"
 PRICES_FILTER = (
@@ -125,8 +126,7 @@ class Azure:
 
     async def reserve(self, order: Order) -> Lease:
         """Makes a scale set or a reservation named by the tag; the same order again finds the same one."""
-        if len(order.tag) > LONGEST_TAG:
-            raise OrderRejected(PROVIDER, f"tag of {len(order.tag)} characters, {LONGEST_TAG} are kept")
+        refuse_long_tag(order, PROVIDER, LONGEST_TAG)
         hold = Hold(order.offer.reference["hold"])
         if hold is Hold.SCALE_SET:
             return await self._put_scale_set(order)

@@ -23,7 +23,6 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
 from providers.client import Query, SellerClient, all_pages, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.mithril.offers import (
@@ -38,7 +37,8 @@ from providers.mithril.offers import (
     reservable,
 )
 from providers.payload import Name, PayloadModel, RowRejected
-from providers.spec import ProviderSettings, refuse_unless_single
+from providers.rows import as_utc, window_between
+from providers.spec import ProviderSettings, refuse_long_tag, refuse_unless_single
 
 LONGEST_NAME = 64
 PAGE, MOST_PAGES = 100, 100
@@ -134,7 +134,7 @@ def _reservation_state(row: _Held) -> LeaseState:
     """Cancelled before its start, a reservation never came to be; later, it ended."""
     if _word(row.status) != "canceled":
         return _RESERVATION_STATES.get(_word(row.status), LeaseState.UNKNOWN)
-    began = row.deactivated_at and row.start_time and _utc(row.deactivated_at) > _utc(row.start_time)
+    began = row.deactivated_at and row.start_time and as_utc(row.deactivated_at) > as_utc(row.start_time)
     return LeaseState.ENDED if began else LeaseState.FAILED
 
 
@@ -147,21 +147,10 @@ def _lease(row: _Held, state: LeaseState) -> Lease:
         nodes=row.instance_quantity,
         sku=row.instance_type,
         region=row.region or "",
-        window=_window(row),
+        window=window_between(row.start_time, row.end_time),
         detail=row.status,
         billed_usd=_amount(row.total_price),
     )
-
-
-def _window(row: _Held) -> Window | None:
-    if row.start_time is None or row.end_time is None:
-        return None
-    start, end = _utc(row.start_time), _utc(row.end_time)
-    return Window(start, end) if start < end else None
-
-
-def _utc(instant: datetime) -> datetime:
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def _amount(text: str | None) -> Decimal | None:
@@ -244,8 +233,7 @@ class Mithril(SellerClient):
         if not whole or window.duration % HOUR or not SHORTEST_HOURS <= window.hours <= LONGEST_HOURS:
             sold = f"{SHORTEST_HOURS} to {LONGEST_HOURS} whole hours from a whole hour are sold"
             raise OrderRejected(NAME, f"{sold}, not {time_text(window.start)} to {time_text(window.end)}")
-        if len(order.tag) > LONGEST_NAME:
-            raise OrderRejected(NAME, f"tag of {len(order.tag)} characters, {LONGEST_NAME} are kept")
+        refuse_long_tag(order, NAME, LONGEST_NAME)
         times = {"start_time": time_text(window.start), "end_time": time_text(window.end)}
         return {**self._order_body(order), **times}
 

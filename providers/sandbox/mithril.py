@@ -10,12 +10,12 @@ of capacity looks like is documented nowhere: the sandbox answers 400 with a sen
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.keyed import ErrorForms, KeyedWire
-from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
 from providers.sandbox.market import WINDOW, Cell
 from providers.sandbox.mithril_market import BY_NAME, HOUR, Kind, free_steps, is_free, mithril_cells, type_fid
 from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
@@ -337,10 +337,9 @@ def _dollars(text: object) -> Decimal:
 
 def _instant(values: Any, name: str) -> datetime:
     try:
-        found = datetime.fromisoformat(str(values.get(name)).replace("Z", "+00:00"))
+        return instant_of(values.get(name))
     except ValueError:
         raise Refusal(_invalid(name, "Input should be a valid datetime")) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _no_capacity() -> Reply:

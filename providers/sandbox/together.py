@@ -9,12 +9,12 @@ nowhere for this part of the API: the sandbox answers as the rest of the API doe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.keyed import ErrorForms, KeyedWire
-from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
 from providers.sandbox.market import WINDOW, Cell
 from providers.sandbox.together_market import REGIONS, UNPRICED, term_usd, together_cells
 from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
@@ -222,8 +222,8 @@ def _times(body: dict[str, Any], now: datetime) -> tuple[datetime, datetime | No
         return now, now + timedelta(days=_whole(body.get("duration_days")))
     if not body.get("reservation_end_time"):
         raise ValueError("reservation_end_time is required for SCHEDULED_CAPACITY")
-    start = _instant(body["reservation_start_time"]) if body.get("reservation_start_time") else now
-    end = _instant(body["reservation_end_time"])
+    start = instant_of(body["reservation_start_time"]) if body.get("reservation_start_time") else now
+    end = instant_of(body["reservation_end_time"])
     if end <= start or start < now - timedelta(hours=1):
         raise ValueError("the reservation must lie in the future and end after its start")
     return max(start, now), end
@@ -233,11 +233,6 @@ def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100_000:
         raise ValueError(f"{value!r} must be a whole number above zero")
     return value
-
-
-def _instant(text: object) -> datetime:
-    found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _no_capacity() -> Reply:
