@@ -83,7 +83,7 @@ class SellerClient(ABC):
             headers=headers,
         )
 
-    async def _sold(self, path: str, params: Mapping[str, Any] | None = None) -> Reply:
+    async def _on_sale(self, path: str, params: Mapping[str, Any] | None = None) -> Reply:
         """What is on sale."""
         return await self._call("GET", path, Operation.OFFERS, params=params)
 

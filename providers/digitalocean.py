@@ -271,7 +271,7 @@ class DigitalOcean(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Sizes, to the last page."""
-        pages = await all_pages(partial(self._sold, "/v2/sizes"), _next_page, FIRST_PAGE, MOST_PAGES)
+        pages = await all_pages(partial(self._on_sale, "/v2/sizes"), _next_page, FIRST_PAGE, MOST_PAGES)
         return join_batches(parse_offers(reply.body, observed_at) for reply in pages)
 
     async def reserve(self, order: Order) -> Lease:

@@ -217,7 +217,7 @@ class LambdaCloud(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Types with capacity, by region."""
-        return parse_offers((await self._sold("/api/v1/instance-types")).body, observed_at)
+        return parse_offers((await self._on_sale("/api/v1/instance-types")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Launches one machine named by the tag."""

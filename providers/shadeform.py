@@ -253,7 +253,7 @@ class Shadeform(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """All types; the list has one page."""
-        return parse_offers((await self._sold("/v1/instances/types")).body, observed_at)
+        return parse_offers((await self._on_sale("/v1/instances/types")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one instance that has the tag as its name and first tag; it may still fail afterwards."""

@@ -239,7 +239,7 @@ class Together(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """GPU types by region, at published prices."""
-        return parse_offers((await self._sold("/v1/compute/regions")).body, observed_at)
+        return parse_offers((await self._on_sale("/v1/compute/regions")).body, observed_at)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Any number: a cluster is one order."""

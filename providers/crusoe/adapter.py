@@ -178,7 +178,7 @@ class Crusoe(SellerClient):
             f"{API}/capacities",
             f"{self._project}/networking/ib-networks",
         )
-        bodies = [(await self._sold(path)).body for path in paths]
+        bodies = [(await self._on_sale(path)).body for path in paths]
         return parse_offers(Market(*bodies), observed_at)
 
     def nodes_per_order(self, offer: Offer) -> int | None:

@@ -145,7 +145,7 @@ class Cudo(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Machine types of all data centres; the list has one page."""
-        return parse_offers((await self._sold("/v1/vms/machine-types-2")).body, observed_at)
+        return parse_offers((await self._on_sale("/v1/vms/machine-types-2")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine whose id is the tag."""

@@ -127,7 +127,7 @@ class Latitude(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Plans with GPUs; the list has one page."""
-        return parse_offers((await self._sold("/plans", {"filter[gpu]": "true"})).body, observed_at)
+        return parse_offers((await self._on_sale("/plans", {"filter[gpu]": "true"})).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Orders one server with the tag as its host name."""

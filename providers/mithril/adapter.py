@@ -186,7 +186,7 @@ class Mithril(SellerClient):
         return parse_offers(Market(types, auctions, (*asked, *left)), observed_at)
 
     async def _read(self, path: str, **params: str) -> bytes:
-        return (await self._sold(path, params)).body
+        return (await self._on_sale(path, params)).body
 
     async def _windows(self, instance_type: str, region: str, observed_at: datetime) -> WindowAnswers:
         """Reserved price and free slots; a type that cannot be reserved there is a row, not a failed poll."""

@@ -193,7 +193,7 @@ class Ovh(SellerClient):
             operation=Operation.OFFERS,
             params={"ovhSubsidiary": self._settings.options["subsidiary"]},
         )
-        flavors = None if self._settings.keyless else (await self._sold(f"{self._project}/flavor")).body
+        flavors = None if self._settings.keyless else (await self._on_sale(f"{self._project}/flavor")).body
         return parse_offers(catalogue.body, flavors, observed_at)
 
     async def reserve(self, order: Order) -> Lease:

@@ -138,7 +138,7 @@ class RunPod(SellerClient):
 
     async def _catalogue(self, count: int) -> bytes:
         params = {"include": "AVAILABILITY", "product": "POD", "cloud": "SECURE", "count": count}
-        return (await self._sold("/v2/catalog/gpus", params)).body
+        return (await self._on_sale("/v2/catalog/gpus", params)).body
 
     async def _gpu_types(self, count: int) -> bytes:
         variables = {"lowest": {"gpuCount": count, "secureCloud": True}}

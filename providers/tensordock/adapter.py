@@ -121,7 +121,7 @@ class TensorDock(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Every host that has something free; the list has one page."""
-        return parse_offers((await self._sold("/hostnodes")).body, observed_at)
+        return parse_offers((await self._on_sale("/hostnodes")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine on the offer's host, named by the tag."""

@@ -138,7 +138,7 @@ class Verda(SellerClient):
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Types, and where each is in stock."""
-        types = await self._sold("/v1/instance-types", {"currency": "usd"})
+        types = await self._on_sale("/v1/instance-types", {"currency": "usd"})
         feeds = [
             AvailabilityFeed(await self._availability(is_spot=spot), is_spot=spot) for spot in (False, True)
         ]
@@ -146,7 +146,7 @@ class Verda(SellerClient):
 
     async def _availability(self, *, is_spot: bool) -> bytes:
         params = {"is_spot": "true" if is_spot else "false"}
-        return (await self._sold("/v1/instance-availability", params)).body
+        return (await self._on_sale("/v1/instance-availability", params)).body
 
     async def _call(self, method: str, path: str, operation: Operation, **more: Any) -> Reply:
         """One call with a token; a token that was refused is fetched anew, once."""
