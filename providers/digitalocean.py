@@ -22,9 +22,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.catalogue import ProviderFacts, load_gpus, load_provider_facts
 from broker.domain.errors import (
     InsufficientCapacity,
     LeaseNotFound,
@@ -38,6 +39,7 @@ from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
 from broker.ports import Idempotency
+from providers.client import Query, SellerClient, all_pages, bearer
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -45,31 +47,21 @@ from providers.payload import (
     Name,
     PayloadModel,
     RowRejected,
-    as_dict,
-    as_list,
     canonical_gpu,
     collect,
-    decode_json,
     gb_of_gib,
     join_batches,
-    nominal_memory_gb,
     require_gpus,
     require_price,
 )
-from providers.spec import (
-    HOLDING,
-    Capability,
-    NamedPayload,
-    ProviderSettings,
-    ProviderSpec,
-    refuse_unless_single,
-)
+from providers.rows import gpu_node, page_by_page, rows_under
+from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "digitalocean"
 BASE_URL = "https://api.digitalocean.com"
 BILLING_INCREMENT_S = 3600
 LONGEST_NAME = 255
-PAGE_ROWS = 200
+FIRST_PAGE = {"per_page": "200", "page": "1"}
 MOST_PAGES = 40
 CENT_DIGITS = Decimal("0.00001")
 POLICY = HttpPolicy(any_interval_s=0.25)
@@ -105,8 +97,7 @@ class _SizeRow(PayloadModel):
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     """Offers of one page of ``GET /v2/sizes``: one per size and region that can be made now."""
     facts = load_provider_facts(NAME)
-    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
-    rows = as_list(NAME, envelope.get("sizes"), "sizes")
+    rows = rows_under(NAME, payload, "sizes")
     return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
 
 
@@ -150,27 +141,20 @@ def _without_noise(price: Decimal) -> Decimal:
 def _sku(size: _SizeRow, facts: ProviderFacts) -> Sku:
     count = require_gpus(size.gpu_info.count if size.gpu_info else 0)
     gpu = _silicon(size.gpu_info, count, facts) if size.gpu_info else ""
-    return Sku(
-        name=size.slug,
-        gpu=gpu,
-        gpus_per_node=count,
-        gpu_memory_gb=nominal_memory_gb(gpu),
+    return gpu_node(
+        size.slug,
+        gpu,
+        count,
+        Form.VM,
         vcpus=size.vcpus,
         memory_gb=gb_of_gib(None if size.memory is None else size.memory / 1024),
         disk_gb=gb_of_gib(sum(disk.size.amount or 0 for disk in size.disk_info) or size.disk),
-        form=Form.VM,
-        intra_node=infer_intra_node(gpu, count),
     )
 
 
 def _silicon(gpu: _Gpu, count: int, facts: ProviderFacts) -> str:
     total = gpu.vram.amount if gpu.vram else None
     return canonical_gpu(facts, gpu.model, None if total is None else total / count)
-
-
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded pages of ``sizes``."""
-    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
 
 
 _NO_CAPACITY = re.compile(
@@ -277,57 +261,23 @@ def _lease(droplet: _Droplet, *, errored: bool = False) -> Lease:
     )
 
 
-class DigitalOcean:
+class DigitalOcean(SellerClient):
     """Client of sizes and GPU Droplets."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {settings.secret('token')}"},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "token"))
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Sizes, to the last page."""
-        pages = await self._pages("/v2/sizes", Operation.OFFERS)
+        pages = await all_pages(partial(self._on_sale, "/v2/sizes"), _next_page, FIRST_PAGE, MOST_PAGES)
         return join_batches(parse_offers(reply.body, observed_at) for reply in pages)
-
-    async def _pages(
-        self, path: str, operation: Operation, params: Mapping[str, str] | None = None
-    ) -> list[Reply]:
-        """Every page of a list; the number of pages is bounded."""
-        pages: list[Reply] = []
-        while True:
-            asked = {**(params or {}), "per_page": str(PAGE_ROWS), "page": str(len(pages) + 1)}
-            reply = await self._http.request("GET", path, operation=operation, params=asked)
-            pages.append(reply)
-            links = reply.read(_Page).links
-            if links is None or links.pages is None or not links.pages.next:
-                return pages
-            if len(pages) >= MOST_PAGES:
-                raise reply.unreadable(f"the pages of {path} have no end")
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one Droplet."""
-        return 1
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one Droplet named and tagged by the tag; capacity may still fail later."""
         refuse_unless_single(order, NAME, LONGEST_NAME)
-        reply = await self._http.request(
-            "POST", "/v2/droplets", operation=Operation.ORDER, json=self._order_body(order)
-        )
+        reply = await self._order("/v2/droplets", self._order_body(order))
         return _lease(reply.read(_DropletAnswer).droplet)
 
     def _order_body(self, order: Order) -> dict[str, Any]:
@@ -343,35 +293,32 @@ class DigitalOcean:
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One Droplet; while it is new, with the word of its create action."""
-        reply = await self._http.request("GET", f"/v2/droplets/{reference}", operation=Operation.LEASES)
-        return await self._seen(reply.read(_DropletAnswer).droplet)
+        return await self._seen((await self._held(f"/v2/droplets/{reference}")).read(_DropletAnswer).droplet)
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every GPU Droplet of the account."""
-        pages = await self._pages("/v2/droplets", Operation.LEASES, {"type": "gpus"})
+        ask, first = partial(self._held, "/v2/droplets"), {"type": "gpus", **FIRST_PAGE}
+        pages = await all_pages(ask, _next_page, first, MOST_PAGES)
         droplets = [droplet for reply in pages for droplet in reply.read(_DropletsAnswer).droplets]
         return tuple([await self._seen(droplet) for droplet in droplets])
 
     async def _seen(self, droplet: _Droplet) -> Lease:
         if droplet.status != "new":
             return _lease(droplet)
-        path = f"/v2/droplets/{droplet.id}/actions"
         try:
-            reply = await self._http.request("GET", path, operation=Operation.LEASES)
+            reply = await self._held(f"/v2/droplets/{droplet.id}/actions")
         except LeaseNotFound:
             return _lease(droplet)
         actions = reply.read(_ActionsAnswer).actions
         return _lease(droplet, errored=any((a.type, a.status) == ("create", "errored") for a in actions))
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes; an unknown Droplet is a success."""
-        with contextlib.suppress(LeaseNotFound):
-            await self._http.request(
-                "DELETE",
-                f"/v2/droplets/{lease.reference}",
-                operation=Operation.RELEASE,
-                repeatable=True,
-            )
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("DELETE", f"/v2/droplets/{lease.reference}")
+
+
+def _next_page(reply: Reply, read: int) -> Query | None:
+    links = reply.read(_Page).links
+    return {"page": str(read + 1)} if links and links.pages and links.pages.next else None
 
 
 def _base_image(sku: Sku) -> str:
@@ -392,5 +339,5 @@ SPEC = ProviderSpec(
     idempotency=Idempotency.TAG,
     adapter=DigitalOcean,
     build=DigitalOcean,
-    parse=parse,
+    parse=page_by_page(parse_offers),
 )

@@ -18,7 +18,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.errors import (
     CredentialsRejected,
     InsufficientCapacity,
@@ -32,6 +32,7 @@ from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLeve
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
 from broker.ports import Idempotency
+from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -44,12 +45,11 @@ from providers.payload import (
     collect,
     decode_json,
     gb_of_gib,
-    join_batches,
-    nominal_memory_gb,
     require_gpus,
     require_price,
 )
-from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
+from providers.rows import gpu_node, page_by_page
+from providers.spec import HOLDING, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"
@@ -118,27 +118,15 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
 def _sku(kind: _InstanceType, facts: ProviderFacts) -> Sku:
     count = require_gpus(kind.specs.gpus)
     gpu = canonical_gpu(facts, kind.gpu_description, _stated_memory_gb(kind.gpu_description))
-    return Sku(
-        name=kind.name,
-        gpu=gpu,
-        gpus_per_node=count,
-        gpu_memory_gb=nominal_memory_gb(gpu),
-        vcpus=kind.specs.vcpus,
-        memory_gb=gb_of_gib(kind.specs.memory_gib),
-        disk_gb=gb_of_gib(kind.specs.storage_gib),
-        form=Form.VM,
-        intra_node=infer_intra_node(gpu, count),
+    memory_gb, disk_gb = gb_of_gib(kind.specs.memory_gib), gb_of_gib(kind.specs.storage_gib)
+    return gpu_node(
+        kind.name, gpu, count, Form.VM, vcpus=kind.specs.vcpus, memory_gb=memory_gb, disk_gb=disk_gb
     )
 
 
 def _stated_memory_gb(description: str) -> float | None:
     found = re.search(r"\((\d{1,4}) GB", description)
     return float(found.group(1)) if found else None
-
-
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers of ``instance-types``."""
-    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
 
 
 _ERRORS: Mapping[str, type[ProviderError]] = {
@@ -219,56 +207,26 @@ def _lease(instance: _Instance) -> Lease:
     )
 
 
-class LambdaCloud:
+class LambdaCloud(SellerClient):
     """Client of the parts of the API that sell and hold machines."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {settings.secret('api_key')}"},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Types with capacity, by region."""
-        reply = await self._http.request("GET", "/api/v1/instance-types", operation=Operation.OFFERS)
-        return parse_offers(reply.body, observed_at)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a launch makes one machine."""
-        return 1
+        return parse_offers((await self._on_sale("/api/v1/instance-types")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Launches one machine named by the tag."""
         refuse_unless_single(order, NAME, LONGEST_NAME)
-        reply = await self._http.request(
-            "POST",
-            "/api/v1/instance-operations/launch",
-            operation=Operation.ORDER,
-            json=self._launch_body(order),
-        )
+        reply = await self._order("/api/v1/instance-operations/launch", self._launch_body(order))
         ids = reply.read(_LaunchAnswer).data.instance_ids
         if not ids:
             raise reply.unreadable("a launch without an instance id")
-        return Lease(
-            provider=NAME,
-            reference=ids[0],
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        return ordered(order, ids[0])
 
     def _launch_body(self, order: Order) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -282,26 +240,16 @@ class LambdaCloud:
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine."""
-        reply = await self._http.request("GET", f"/api/v1/instances/{reference}", operation=Operation.LEASES)
-        return _lease(reply.read(_InstanceAnswer).data)
+        return _lease((await self._held(f"/api/v1/instances/{reference}")).read(_InstanceAnswer).data)
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the account; the list has one page."""
-        reply = await self._http.request("GET", "/api/v1/instances", operation=Operation.LEASES)
+        reply = await self._held("/api/v1/instances")
         return tuple(_lease(instance) for instance in reply.read(_InstancesAnswer).data)
 
-    async def release(self, lease: Lease) -> None:
-        """Terminates; an unknown machine is a success."""
-        try:
-            await self._http.request(
-                "POST",
-                "/api/v1/instance-operations/terminate",
-                operation=Operation.RELEASE,
-                repeatable=True,
-                json={"instance_ids": [lease.reference]},
-            )
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        wish = {"instance_ids": [lease.reference]}
+        await self._end("POST", "/api/v1/instance-operations/terminate", wish)
 
 
 SPEC = ProviderSpec(
@@ -314,5 +262,5 @@ SPEC = ProviderSpec(
     idempotency=Idempotency.TAG,
     adapter=LambdaCloud,
     build=LambdaCloud,
-    parse=parse,
+    parse=page_by_page(parse_offers),
 )

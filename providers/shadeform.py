@@ -36,6 +36,7 @@ from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Sto
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.sku import Form, IntraNode, LinkKind, Sku
 from broker.ports import Idempotency
+from providers.client import SellerClient, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -43,18 +44,15 @@ from providers.payload import (
     Name,
     PayloadModel,
     RowRejected,
-    as_dict,
-    as_list,
     canonical_gpu,
     collect,
-    decode_json,
-    join_batches,
     nominal_memory_gb,
     require_gpus,
     require_price,
     slug,
 )
-from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
+from providers.rows import page_by_page, rows_under
+from providers.spec import HOLDING, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "shadeform"
 BASE_URL = "https://api.shadeform.ai"
@@ -98,8 +96,7 @@ class _Type(PayloadModel):
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     """Offers of ``GET /v1/instances/types``: one for each type and region that has some now."""
     facts = load_provider_facts(NAME)
-    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
-    rows = as_list(NAME, envelope.get("instance_types"), "instance_types")
+    rows = rows_under(NAME, payload, "instance_types")
     return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
 
 
@@ -179,11 +176,6 @@ def _intra_node(gpu: str, count: int, nvlink: bool | None) -> IntraNode | None:
     return implied
 
 
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers of ``instances/types``."""
-    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
-
-
 _NO_STOCK = re.compile(r"out of stock|no capacity|(not enough|insufficient) capacity|sold out", re.IGNORECASE)
 _NO_QUOTA = re.compile(r"quota|limit (reached|exceeded)|balance|insufficient funds", re.IGNORECASE)
 _GONE = re.compile(r"not[ _]found|does not exist|already (been )?delet|is delet", re.IGNORECASE)
@@ -250,50 +242,24 @@ def _lease(instance: _Instance) -> Lease:
     )
 
 
-class Shadeform:
+class Shadeform(SellerClient):
     """Client of the parts of the API that sell and hold instances."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"X-API-KEY": settings.secret("api_key")},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        key = {"X-API-KEY": settings.secret("api_key")}
+        super().__init__(settings, http_factory, classify, POLICY, key)
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """All types; the list has one page."""
-        reply = await self._http.request("GET", "/v1/instances/types", operation=Operation.OFFERS)
-        return parse_offers(reply.body, observed_at)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a create call makes one instance."""
-        return 1
+        return parse_offers((await self._on_sale("/v1/instances/types")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one instance that has the tag as its name and first tag; it may still fail afterwards."""
         refuse_unless_single(order, NAME, LONGEST_NAME)
-        reply = await self._http.request(
-            "POST", "/v1/instances/create", operation=Operation.ORDER, json=self._create_body(order)
-        )
-        return Lease(
-            provider=NAME,
-            reference=reply.read(_Created).id,
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        reply = await self._order("/v1/instances/create", self._create_body(order))
+        return ordered(order, reply.read(_Created).id)
 
     def _create_body(self, order: Order) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -307,25 +273,15 @@ class Shadeform:
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One instance."""
-        reply = await self._http.request("GET", f"/v1/instances/{reference}/info", operation=Operation.LEASES)
-        return _lease(reply.read(_Instance))
+        return _lease((await self._held(f"/v1/instances/{reference}/info")).read(_Instance))
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance that is not deleted; the list has one page."""
-        reply = await self._http.request("GET", "/v1/instances", operation=Operation.LEASES)
+        reply = await self._held("/v1/instances")
         return tuple(_lease(instance) for instance in reply.read(_Instances).instances)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes; what is gone is a success."""
-        try:
-            await self._http.request(
-                "POST",
-                f"/v1/instances/{lease.reference}/delete",
-                operation=Operation.RELEASE,
-                repeatable=True,
-            )
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("POST", f"/v1/instances/{lease.reference}/delete")
 
 
 SPEC = ProviderSpec(
@@ -338,5 +294,5 @@ SPEC = ProviderSpec(
     idempotency=Idempotency.TAG,
     adapter=Shadeform,
     build=Shadeform,
-    parse=parse,
+    parse=page_by_page(parse_offers),
 )

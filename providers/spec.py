@@ -2,9 +2,9 @@
 
 An adapter file holds, in this order: a docstring (what is sold, units on the wire, what the answer does
 not say) · private payload models · ``parse_offers`` (pure: the same bytes give the same offers) · a thin
-client that fulfils ``broker.ports.OfferSource`` and ``Reserver`` · ``SPEC``. One that
-outgrows a file becomes a package of the same order: ``__init__`` (docstring, ``SPEC``), ``offers``
-(models, parsing), ``adapter`` (client).
+client that fulfils ``broker.ports.OfferSource`` and ``Reserver``, mostly a ``providers.client.SellerClient``
+· ``SPEC``. One that outgrows a file becomes a package of the same order: ``__init__`` (docstring,
+``SPEC``), ``offers`` (models, parsing), ``adapter`` (client).
 
 The contract, which ``tests/contract`` checks for every entry of the registry:
 
@@ -139,6 +139,11 @@ def refuse_unless_single(order: Order, provider: str, longest_tag: int) -> None:
     """For providers that sell one node a call: OrderRejected for more, or for a tag they would cut."""
     if order.nodes != 1:
         raise OrderRejected(provider, f"one node a call, {order.nodes} were ordered")
+    refuse_long_tag(order, provider, longest_tag)
+
+
+def refuse_long_tag(order: Order, provider: str, longest_tag: int) -> None:
+    """OrderRejected for a tag that the provider would cut, so that the lease could not be found by it."""
     if len(order.tag) > longest_tag:
         raise OrderRejected(provider, f"tag of {len(order.tag)} characters, {longest_tag} are kept")
 

@@ -19,17 +19,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from broker.catalogue import ListPrice, NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.errors import (
-    InsufficientCapacity,
-    LeaseNotFound,
-    OrderRejected,
-    ProviderError,
-    QuotaExceeded,
-)
+from broker.catalogue import ListPrice, NodeFacts, ProviderFacts, load_provider_facts
+from broker.domain.errors import InsufficientCapacity, OrderRejected, ProviderError, QuotaExceeded
 from broker.domain.offer import (
     CancelRule,
     NativePrice,
@@ -44,24 +38,12 @@ from broker.domain.offer import (
 )
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.sku import Sku
-from broker.domain.window import Window
 from broker.ports import Idempotency
+from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import (
-    Name,
-    PayloadModel,
-    RowRejected,
-    as_dict,
-    as_list,
-    canonical_gpu,
-    collect,
-    decode_json,
-    join_batches,
-    nominal_memory_gb,
-    require_price,
-    slug,
-)
-from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
+from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug
+from providers.rows import as_utc, gpu_node, page_by_page, rows_under, window_between
+from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_long_tag
 
 NAME = "together"
 BASE_URL = "https://api.together.ai"
@@ -92,8 +74,7 @@ class _Region(PayloadModel):
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     """Offers of ``GET /v1/compute/regions``: one for each region, GPU type and way of paying."""
     facts = load_provider_facts(NAME)
-    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
-    rows = as_list(NAME, envelope.get("regions"), "regions")
+    rows = rows_under(NAME, payload, "regions")
     named = ((str(row.get("name") if isinstance(row, dict) else row), row) for row in rows)
     return collect(named, lambda row: _offers_of(_Region.model_validate(row), facts, observed_at))
 
@@ -116,15 +97,7 @@ def _offers_of(region: _Region, facts: ProviderFacts, observed_at: datetime) -> 
 def _sku(gpu_type: str, facts: ProviderFacts) -> Sku:
     gpu = canonical_gpu(facts, gpu_type)
     node = facts.nodes.get(gpu_type, NodeFacts())
-    return Sku(
-        name=gpu_type,
-        gpu=gpu,
-        gpus_per_node=GPUS_PER_NODE,
-        gpu_memory_gb=nominal_memory_gb(gpu),
-        form=node.form,
-        intra_node=infer_intra_node(gpu, GPUS_PER_NODE),
-        fabric=node.fabric,
-    )
+    return gpu_node(gpu_type, gpu, GPUS_PER_NODE, node.form, fabric=node.fabric)
 
 
 def _offer(
@@ -173,11 +146,6 @@ def _terms(how: str) -> WindowTerms | None:
     )
 
 
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers of ``regions``."""
-    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
-
-
 def classify(reply: Reply) -> ProviderError:
     """An ``error`` that is a sentence or an object with ``message``; capacity and quota are words of it."""
     text = _message(reply.json_or_none())
@@ -217,7 +185,7 @@ class _Cluster(PayloadModel):
     def phase(self) -> str:
         """The latest phase, without its prefix; of several in one second the last named."""
         passed = reversed(self.phase_transitions or ())
-        latest = max(passed, key=lambda each: _utc(each.transition_time), default=None)
+        latest = max(passed, key=lambda each: as_utc(each.transition_time), default=None)
         return "" if latest is None else latest.phase.removeprefix("CLUSTER_PHASE_")
 
 
@@ -256,47 +224,22 @@ def _lease(cluster: _Cluster) -> Lease:
         nodes=max(1, cluster.num_gpus // GPUS_PER_NODE),
         sku=cluster.gpu_type,
         region=cluster.region,
-        window=_window(cluster),
+        window=window_between(cluster.reservation_start_time, cluster.reservation_end_time),
         detail=f"{cluster.status} {cluster.phase}".strip(),
     )
 
 
-def _window(cluster: _Cluster) -> Window | None:
-    if cluster.reservation_start_time is None or cluster.reservation_end_time is None:
-        return None
-    start, end = _utc(cluster.reservation_start_time), _utc(cluster.reservation_end_time)
-    return Window(start, end) if start < end else None
-
-
-def _utc(instant: datetime) -> datetime:
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
-
-
-class Together:
+class Together(SellerClient):
     """Client of the part of the API that makes clusters."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._options = settings.options
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {settings.secret('api_key')}"},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """GPU types by region, at published prices."""
-        reply = await self._http.request("GET", "/v1/compute/regions", operation=Operation.OFFERS)
-        return parse_offers(reply.body, observed_at)
+        return parse_offers((await self._on_sale("/v1/compute/regions")).body, observed_at)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Any number: a cluster is one order."""
@@ -304,27 +247,15 @@ class Together:
 
     async def reserve(self, order: Order) -> Lease:
         """Creates a cluster named by the tag."""
-        reply = await self._http.request(
-            "POST", "/v1/compute/clusters", operation=Operation.ORDER, json=self._order_body(order)
-        )
-        made = reply.read(_Cluster)
-        return Lease(
-            provider=NAME,
-            reference=made.cluster_id,
-            state=LeaseState.PROVISIONING if order.window is None else LeaseState.SCHEDULED,
-            tag=order.tag,
-            nodes=order.nodes,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-            window=order.window,
-        )
+        made = (await self._order("/v1/compute/clusters", self._order_body(order))).read(_Cluster)
+        state = LeaseState.PROVISIONING if order.window is None else LeaseState.SCHEDULED
+        return ordered(order, made.cluster_id, state, order.window)
 
     def _order_body(self, order: Order) -> dict[str, Any]:
-        if len(order.tag) > LONGEST_NAME:
-            raise OrderRejected(NAME, f"tag of {len(order.tag)} characters, {LONGEST_NAME} are kept")
+        refuse_long_tag(order, NAME, LONGEST_NAME)
         note = order.offer.reference
-        driver = self._options["nvidia_version_id"] or note["nvidia_version_id"]
-        cluster_type = self._options["cluster_type"]
+        driver = self._settings.options["nvidia_version_id"] or note["nvidia_version_id"]
+        cluster_type = self._settings.options["cluster_type"]
         return {
             "cluster_name": order.tag,
             "region": note["region"],
@@ -338,27 +269,15 @@ class Together:
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One cluster."""
-        reply = await self._http.request(
-            "GET", f"/v1/compute/clusters/{reference}", operation=Operation.LEASES
-        )
-        return _lease(reply.read(_Cluster))
+        return _lease((await self._held(f"/v1/compute/clusters/{reference}")).read(_Cluster))
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every cluster of the account; the list has one page."""
-        reply = await self._http.request("GET", "/v1/compute/clusters", operation=Operation.LEASES)
+        reply = await self._held("/v1/compute/clusters")
         return tuple(_lease(cluster) for cluster in reply.read(_Clusters).clusters)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes the cluster; an unknown one is a success."""
-        try:
-            await self._http.request(
-                "DELETE",
-                f"/v1/compute/clusters/{lease.reference}",
-                operation=Operation.RELEASE,
-                repeatable=True,
-            )
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("DELETE", f"/v1/compute/clusters/{lease.reference}")
 
 
 def _billing(order: Order) -> dict[str, str]:
@@ -387,5 +306,5 @@ SPEC = ProviderSpec(
     idempotency=Idempotency.TAG,
     adapter=Together,
     build=Together,
-    parse=parse,
+    parse=page_by_page(parse_offers),
 )

@@ -30,7 +30,9 @@ from providers.azure.arm import MOST_PAGES, Arm, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
 from providers.azure.prices import Hold, join_pages, parse_page
 from providers.azure.windows import PROVIDER
+from providers.client import ordered
 from providers.http import Operation, ProviderHttp
+from providers.spec import refuse_long_tag
 
 PRICES_PATH = "/api/retail/prices"
 PRICES_FILTER = (
@@ -124,8 +126,7 @@ class Azure:
 
     async def reserve(self, order: Order) -> Lease:
         """Makes a scale set or a reservation named by the tag; the same order again finds the same one."""
-        if len(order.tag) > LONGEST_TAG:
-            raise OrderRejected(PROVIDER, f"tag of {len(order.tag)} characters, {LONGEST_TAG} are kept")
+        refuse_long_tag(order, PROVIDER, LONGEST_TAG)
         hold = Hold(order.offer.reference["hold"])
         if hold is Hold.SCALE_SET:
             return await self._put_scale_set(order)
@@ -252,13 +253,4 @@ def _schedule(order: Order, hold: Hold) -> dict[str, str | int]:
 
 def _ordered(order: Order, path: str) -> Lease:
     """What was asked for; the answer's own state is ``Creating``, so the next look says more."""
-    return Lease(
-        provider=PROVIDER,
-        reference=path,
-        state=LeaseState.PROVISIONING,
-        tag=order.tag,
-        nodes=order.nodes,
-        sku=order.offer.sku.name,
-        region=order.offer.region,
-        window=order.window if order.offer.window is not None else None,
-    )
+    return ordered(order, path, window=order.window if order.offer.window is not None else None)

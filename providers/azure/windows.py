@@ -14,6 +14,7 @@ from broker.domain.errors import OrderRejected
 from broker.domain.offer import CancelRule, WindowKind, WindowTerms
 from broker.domain.reservation import Order
 from broker.domain.window import Segment, Window
+from providers.rows import as_utc
 
 PROVIDER = "azure"
 START_UTC = time(12, 0)
@@ -98,8 +99,7 @@ def _start_of(day: date) -> datetime:
 def _instant(text: str, hour: time) -> datetime:
     if len(text) == len("2026-01-01"):
         return datetime.combine(date.fromisoformat(text), hour, UTC)
-    instant = datetime.fromisoformat(text)
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    return as_utc(datetime.fromisoformat(text))
 
 
 def _words(counts: tuple[int, ...]) -> str:

@@ -22,7 +22,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import SellerClient, ordered
 from providers.crusoe.offers import NAME, Market, parse_offers
 from providers.crusoe.signing import signed_headers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
@@ -145,11 +145,10 @@ def _lease(machine: _Machine) -> Lease:
     )
 
 
-class Crusoe:
+class Crusoe(SellerClient):
     """Client of one project. ``now`` dates signatures; ``sleep`` waits for operations."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(
         self,
@@ -158,35 +157,19 @@ class Crusoe:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._settings, self._now, self._sleep = settings, now, sleep
+        super().__init__(settings, http_factory, classify, POLICY)
+        self._now, self._sleep = now, sleep
         self._project = f"{API}/projects/{settings.secret('project_id')}"
         self._machines = f"{self._project}/compute/vms/instances"
-        self._http = http_factory(
-            NAME, settings.base_url, classify, settings.tuned(POLICY), secrets=settings.secrets
-        )
 
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        operation: Operation,
-        *,
-        repeatable: bool | None = None,
-        json: Any = None,
-    ) -> Reply:
+    async def _call(self, method: str, path: str, operation: Operation, **more: Any) -> Reply:
         """One signed call; ``path`` is what the signature covers."""
         access, secret = self._settings.secret("access_key"), self._settings.secret("secret_key")
         try:
             headers = signed_headers(access, secret, method, path, self._now())
         except ValueError as error:
             raise CredentialsRejected(NAME, str(error)) from None
-        return await self._http.request(
-            method, path, operation=operation, repeatable=repeatable, json=json, headers=headers
-        )
+        return await super()._call(method, path, operation, headers=headers, **more)
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Types with capacity, by location, and the networks that join them."""
@@ -195,7 +178,7 @@ class Crusoe:
             f"{API}/capacities",
             f"{self._project}/networking/ib-networks",
         )
-        bodies = [(await self._call("GET", path, Operation.OFFERS)).body for path in paths]
+        bodies = [(await self._on_sale(path)).body for path in paths]
         return parse_offers(Market(*bodies), observed_at)
 
     def nodes_per_order(self, offer: Offer) -> int | None:
@@ -215,17 +198,9 @@ class Crusoe:
             "ssh_public_key": options["ssh_public_key"],
             **({"host_channel_adapters": [{"ib_partition_id": partition}]} if partition else {}),
         }
-        reply = await self._call("POST", self._machines, Operation.ORDER, json=body)
-        started = reply.read(_Started).operation
+        started = (await self._order(self._machines, body)).read(_Started).operation
         work = await self._fate(started)
-        return Lease(
-            provider=NAME,
-            reference=started.machine or work.machine or await self._by_name(order.tag),
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        return ordered(order, started.machine or work.machine or await self._by_name(order.tag))
 
     async def _partition(self, network: str) -> str:
         """Our partition of the network, made when it is not there; it costs nothing and is kept."""
@@ -250,7 +225,7 @@ class Crusoe:
             await self._sleep(wait_s)
             try:
                 path = f"{self._machines}/operations/{work.operation_id}"
-                work = (await self._call("GET", path, Operation.LEASES)).read(_Work)
+                work = (await self._held(path)).read(_Work)
             except ProviderError:
                 return work
         work.require_unfailed()
@@ -269,7 +244,7 @@ class Crusoe:
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine; of one that is not there, whether its creation failed."""
         try:
-            reply = await self._call("GET", f"{self._machines}/{reference}", Operation.LEASES)
+            reply = await self._held(f"{self._machines}/{reference}")
         except LeaseNotFound:
             failed = await self._failed(reference)
             if failed is None:
@@ -278,7 +253,7 @@ class Crusoe:
         return _lease(reply.read(_Machine))
 
     async def _failed(self, reference: str) -> Lease | None:
-        reply = await self._call("GET", f"{self._machines}/operations", Operation.LEASES)
+        reply = await self._held(f"{self._machines}/operations")
         for work in reply.read(_Works).items:
             if work.machine == reference and work.state.upper() == "FAILED":
                 detail = (work.result.code if work.result else None) or "failed"
@@ -287,13 +262,8 @@ class Crusoe:
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the project; the list has one page."""
-        reply = await self._call("GET", self._machines, Operation.LEASES)
+        reply = await self._held(self._machines)
         return tuple(_lease(machine) for machine in reply.read(_Machines).items)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes the machine; an unknown one is a success."""
-        path = f"{self._machines}/{lease.reference}"
-        try:
-            await self._call("DELETE", path, Operation.RELEASE, repeatable=True)
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("DELETE", f"{self._machines}/{lease.reference}")

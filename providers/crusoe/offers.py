@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
@@ -25,11 +25,11 @@ from providers.payload import (
     canonical_gpu,
     collect,
     decode_json,
-    nominal_memory_gb,
     require_gpus,
     require_price,
     slug,
 )
+from providers.rows import gpu_node
 from providers.spec import NamedPayload
 
 NAME = "crusoe"
@@ -183,16 +183,14 @@ def _offers_of(
 
 
 def _sku(kind: _Type, gpu: str, count: int, network: tuple[str, int] | None, facts: ProviderFacts) -> Sku:
-    return Sku(
-        name=kind.product_name,
-        gpu=gpu,
-        gpus_per_node=count,
-        gpu_memory_gb=nominal_memory_gb(gpu),
+    return gpu_node(
+        kind.product_name,
+        gpu,
+        count,
+        Form.VM,
         vcpus=kind.cpu_cores,
         memory_gb=kind.memory_gb,
         disk_gb=kind.disk_gb or None,
-        form=Form.VM,
-        intra_node=infer_intra_node(gpu, count),
         fabric=_fabric(kind, gpu, network, facts),
     )
 

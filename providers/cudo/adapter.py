@@ -13,7 +13,6 @@ from pydantic import Field
 from broker.domain.errors import (
     CredentialsRejected,
     InsufficientCapacity,
-    LeaseNotFound,
     OrderRejected,
     OutcomeUnknown,
     ProviderError,
@@ -21,9 +20,9 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import SellerClient, bearer, ordered
 from providers.cudo.offers import NAME, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
@@ -135,52 +134,24 @@ def _lease(machine: _Machine) -> Lease:
     )
 
 
-class Cudo:
+class Cudo(SellerClient):
     """Client of machine types and of one project's machines."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
         self._project = f"/v1/projects/{quote(settings.options['project'], safe='')}"
-        key = settings.secret("api_key")
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Machine types of all data centres; the list has one page."""
-        reply = await self._http.request("GET", "/v1/vms/machine-types-2", operation=Operation.OFFERS)
-        return parse_offers(reply.body, observed_at)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one machine."""
-        return 1
+        return parse_offers((await self._on_sale("/v1/vms/machine-types-2")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine whose id is the tag."""
         refuse_unless_single(order, NAME, LONGEST_ID)
-        reply = await self._http.request(
-            "POST", f"{self._project}/vm", operation=Operation.ORDER, json=self._create_body(order)
-        )
-        return Lease(
-            provider=NAME,
-            reference=reply.read(_Created).id,
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        reply = await self._order(f"{self._project}/vm", self._create_body(order))
+        return ordered(order, reply.read(_Created).id)
 
     def _create_body(self, order: Order) -> dict[str, Any]:
         wish, options = order.offer.reference, self._settings.options
@@ -202,27 +173,18 @@ class Cudo:
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine."""
-        reply = await self._http.request(
-            "GET", f"{self._project}/vms/{reference}", operation=Operation.LEASES
-        )
-        return _lease(reply.read(_MachineAnswer).VM)
+        return _lease((await self._held(f"{self._project}/vms/{reference}")).read(_MachineAnswer).VM)
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the project; the list has one page."""
-        reply = await self._http.request("GET", f"{self._project}/vms", operation=Operation.LEASES)
+        reply = await self._held(f"{self._project}/vms")
         return tuple(_lease(machine) for machine in reply.read(_MachinesAnswer).VMs)
 
-    async def release(self, lease: Lease) -> None:
-        """Terminates; what is gone or going is a success."""
+    async def _give_back(self, lease: Lease) -> None:
+        """Terminates; a machine that is going already is not refused."""
         try:
-            await self._terminate(lease.reference)
-        except LeaseNotFound:
-            return
-
-    async def _terminate(self, reference: str) -> None:
-        path = f"{self._project}/vms/{reference}/terminate"
-        try:
-            await self._http.request("POST", path, operation=Operation.RELEASE, repeatable=True)
+            await self._end("POST", f"{self._project}/vms/{lease.reference}/terminate")
         except ReleaseRefused:
-            if (await self.find_lease(reference, "")).state not in {LeaseState.ENDING, LeaseState.ENDED}:
+            found = await self.find_lease(lease.reference, "")
+            if found.state not in {LeaseState.ENDING, LeaseState.ENDED}:
                 raise

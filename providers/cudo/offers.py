@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -11,26 +11,21 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.sku import Form, Sku
+from broker.domain.sku import Form
 from providers.payload import (
     Amount,
     Name,
     PayloadModel,
     RowRejected,
-    as_dict,
-    as_list,
     canonical_gpu,
     collect,
-    decode_json,
     gb_of_gib,
-    join_batches,
-    nominal_memory_gb,
     require_price,
     slug,
 )
-from providers.spec import NamedPayload
+from providers.rows import gpu_node, page_by_page, rows_under
 
 NAME = "cudo"
 
@@ -76,8 +71,7 @@ class _Size:
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     """Offers of ``GET /v1/vms/machine-types-2``: one per data centre, machine type and size that is free."""
     facts = load_provider_facts(NAME)
-    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
-    rows = as_list(NAME, envelope.get("machineTypes"), "machineTypes")
+    rows = rows_under(NAME, payload, "machineTypes")
     return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
 
 
@@ -153,16 +147,14 @@ def _offer(kind: _MachineType, gpu: str, size: _Size, facts: ProviderFacts, obse
     return Offer(
         offer_id=f"{NAME}/{slug(kind.dataCenterId)}/{name}/{Tier.ON_DEMAND}",
         provider=NAME,
-        sku=Sku(
-            name=name,
-            gpu=gpu,
-            gpus_per_node=size.gpus,
-            gpu_memory_gb=nominal_memory_gb(gpu),
+        sku=gpu_node(
+            name,
+            gpu,
+            size.gpus,
+            Form.VM,
             vcpus=size.vcpus,
             memory_gb=gb_of_gib(size.memory_gib),
             disk_gb=gb_of_gib(facts.search["disk_gib"]),
-            form=Form.VM,
-            intra_node=infer_intra_node(gpu, size.gpus),
         ),
         region=kind.dataCenterId,
         country=facts.country_of(kind.dataCenterId),
@@ -184,6 +176,5 @@ def _offer(kind: _MachineType, gpu: str, size: _Size, facts: ProviderFacts, obse
     )
 
 
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers of ``machine-types-2``."""
-    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
+parse = page_by_page(parse_offers)
+"""Recorded answers of ``machine-types-2``."""

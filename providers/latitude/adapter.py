@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from broker.domain.errors import (
     InsufficientCapacity,
-    LeaseNotFound,
     OrderRejected,
     ProviderError,
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import Query, SellerClient, all_pages, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.latitude.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel
@@ -26,6 +26,7 @@ from providers.spec import ProviderSettings, refuse_unless_single
 LONGEST_HOSTNAME = 63
 PAGE_SIZE = 100
 MOST_PAGES = 100
+FIRST_PAGE = {"page[size]": str(PAGE_SIZE), "page[number]": "1"}
 POLICY = HttpPolicy(concurrency=4)
 
 _NO_STOCK = re.compile(r"servers_out_of_stock|out of stock|no stock", re.IGNORECASE)
@@ -114,57 +115,27 @@ def _lease(server: _Server) -> Lease:
     )
 
 
-class Latitude:
+class Latitude(SellerClient):
     """Client of plans and servers."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={
-                "Authorization": f"Bearer {settings.secret('api_key')}",
-                "API-Version": "2023-06-01",
-                "Accept": "application/vnd.api+json",
-            },
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        headers = {"API-Version": "2023-06-01", "Accept": "application/vnd.api+json"}
+        headers |= bearer(settings, "api_key")
+        super().__init__(settings, http_factory, classify, POLICY, headers)
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Plans with GPUs; the list has one page."""
-        reply = await self._http.request(
-            "GET", "/plans", operation=Operation.OFFERS, params={"filter[gpu]": "true"}
-        )
-        return parse_offers(reply.body, observed_at)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one server."""
-        return 1
+        return parse_offers((await self._on_sale("/plans", {"filter[gpu]": "true"})).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Orders one server with the tag as its host name."""
         refuse_unless_single(order, NAME, LONGEST_HOSTNAME)
-        reply = await self._http.request(
-            "POST", "/servers", operation=Operation.ORDER, json=self._create_body(order)
-        )
+        reply = await self._order("/servers", self._create_body(order))
         made = _lease(reply.read(_ServerAnswer).data)
-        return Lease(
-            provider=NAME,
-            reference=made.reference,
-            state=LeaseState.PROVISIONING if made.state is LeaseState.UNKNOWN else made.state,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        unsaid = made.state is LeaseState.UNKNOWN
+        return ordered(order, made.reference, LeaseState.PROVISIONING if unsaid else made.state)
 
     def _create_body(self, order: Order) -> dict[str, Any]:
         options = self._settings.options
@@ -184,30 +155,25 @@ class Latitude:
         return _lease(await self._server(reference))
 
     async def _server(self, reference: str) -> _Server:
-        reply = await self._http.request("GET", f"/servers/{reference}", operation=Operation.LEASES)
-        return reply.read(_ServerAnswer).data
+        return (await self._held(f"/servers/{reference}")).read(_ServerAnswer).data
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every server of the team, page by page."""
-        found: list[Lease] = []
-        for number in range(1, MOST_PAGES + 1):
-            params = {"page[size]": PAGE_SIZE, "page[number]": number}
-            reply = await self._http.request("GET", "/servers", operation=Operation.LEASES, params=params)
-            page = reply.read(_ServersAnswer).data
-            found += (_lease(server) for server in page)
-            if len(page) < PAGE_SIZE:
-                return tuple(found)
-        raise reply.unreadable(f"more than {MOST_PAGES} pages of servers")
+        pages = await all_pages(partial(self._held, "/servers"), _next_page, FIRST_PAGE, MOST_PAGES)
+        return tuple(_lease(server) for page in pages for server in page.read(_ServersAnswer).data)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes; what is paid by the month is scheduled for deletion; what is gone is a success."""
-        try:
-            server = (await self._server(lease.reference)).attributes
-            if server.scheduled_deletion_at:
-                return
-            method, path = "DELETE", f"/servers/{lease.reference}"
-            if server.plan.billing in {"monthly", "yearly"}:
-                method, path = "POST", f"{path}/schedule_deletion"
-            await self._http.request(method, path, operation=Operation.RELEASE, repeatable=True)
-        except LeaseNotFound:
+    async def _give_back(self, lease: Lease) -> None:
+        """Deletes; what is paid by the month is scheduled for deletion."""
+        path = f"/servers/{lease.reference}"
+        server = (await self._server(lease.reference)).attributes
+        if server.scheduled_deletion_at:
             return
+        if server.plan.billing in {"monthly", "yearly"}:
+            await self._end("POST", f"{path}/schedule_deletion")
+        else:
+            await self._end("DELETE", path)
+
+
+def _next_page(reply: Reply, read: int) -> Query | None:
+    whole = len(reply.read(_ServersAnswer).data) >= PAGE_SIZE
+    return {"page[number]": str(read + 1)} if whole else None

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.money import MICRO
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
@@ -18,18 +18,14 @@ from providers.payload import (
     Name,
     PayloadModel,
     RowRejected,
-    as_dict,
-    as_list,
     canonical_gpu,
     collect,
-    decode_json,
-    join_batches,
     nominal_memory_gb,
     require_gpus,
     require_price,
     slug,
 )
-from providers.spec import NamedPayload
+from providers.rows import gpu_node, page_by_page, rows_under
 
 NAME = "latitude"
 HOURS_PER_MONTH = 730
@@ -103,8 +99,7 @@ class _Plan(PayloadModel):
 def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     """Offers of ``GET /plans``: one per plan, site in stock and term of payment."""
     facts = load_provider_facts(NAME)
-    envelope = as_dict(NAME, decode_json(NAME, payload), "the answer")
-    rows = as_list(NAME, envelope.get("data"), "data")
+    rows = rows_under(NAME, payload, "data")
     return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
 
 
@@ -189,16 +184,14 @@ def _sku(plan: _Attributes, facts: ProviderFacts) -> Sku:
     count = require_gpus(gpu.count)
     name = _silicon(plan, count, facts)
     cores = specs.cpu.cores
-    return Sku(
-        name=plan.slug,
-        gpu=name,
-        gpus_per_node=count,
-        gpu_memory_gb=nominal_memory_gb(name),
+    return gpu_node(
+        plan.slug,
+        name,
+        count,
+        Form.BARE_METAL,
         vcpus=None if cores is None else cores * specs.cpu.count,
         memory_gb=specs.memory.total,
         disk_gb=_disk_gb(specs.drives),
-        form=Form.BARE_METAL,
-        intra_node=infer_intra_node(name, count),
         fabric=_fabric(gpu.interconnect, facts),
     )
 
@@ -236,6 +229,5 @@ def _disk_gb(drives: Sequence[_Drive]) -> float | None:
     return sum(drive.count * size for drive, size in zip(drives, each, strict=True))
 
 
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers of ``plans``."""
-    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
+parse = page_by_page(parse_offers)
+"""Recorded answers of ``plans``."""

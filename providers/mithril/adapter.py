@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
+from functools import partial
 from typing import Any
 
 from broker.catalogue import load_provider_facts
@@ -21,8 +23,7 @@ from broker.domain.errors import (
 )
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.domain.window import Window
-from broker.ports import Idempotency
+from providers.client import Query, SellerClient, all_pages, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.mithril.offers import (
     HOUR,
@@ -36,7 +37,8 @@ from providers.mithril.offers import (
     reservable,
 )
 from providers.payload import Name, PayloadModel, RowRejected
-from providers.spec import ProviderSettings, refuse_unless_single
+from providers.rows import as_utc, window_between
+from providers.spec import ProviderSettings, refuse_long_tag, refuse_unless_single
 
 LONGEST_NAME = 64
 PAGE, MOST_PAGES = 100, 100
@@ -132,7 +134,7 @@ def _reservation_state(row: _Held) -> LeaseState:
     """Cancelled before its start, a reservation never came to be; later, it ended."""
     if _word(row.status) != "canceled":
         return _RESERVATION_STATES.get(_word(row.status), LeaseState.UNKNOWN)
-    began = row.deactivated_at and row.start_time and _utc(row.deactivated_at) > _utc(row.start_time)
+    began = row.deactivated_at and row.start_time and as_utc(row.deactivated_at) > as_utc(row.start_time)
     return LeaseState.ENDED if began else LeaseState.FAILED
 
 
@@ -145,21 +147,10 @@ def _lease(row: _Held, state: LeaseState) -> Lease:
         nodes=row.instance_quantity,
         sku=row.instance_type,
         region=row.region or "",
-        window=_window(row),
+        window=window_between(row.start_time, row.end_time),
         detail=row.status,
         billed_usd=_amount(row.total_price),
     )
-
-
-def _window(row: _Held) -> Window | None:
-    if row.start_time is None or row.end_time is None:
-        return None
-    start, end = _utc(row.start_time), _utc(row.end_time)
-    return Window(start, end) if start < end else None
-
-
-def _utc(instant: datetime) -> datetime:
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def _amount(text: str | None) -> Decimal | None:
@@ -174,27 +165,15 @@ def time_text(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-class Mithril:
+class Mithril(SellerClient):
     """Client of one project's bids and reservations."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
         self._project, self._ssh_key = settings.secret("project"), settings.options["ssh_key"]
         self._search = load_provider_facts(NAME).search
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {settings.secret('api_key')}"},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Auctions, and the reservable windows of what they auction."""
@@ -207,7 +186,7 @@ class Mithril:
         return parse_offers(Market(types, auctions, (*asked, *left)), observed_at)
 
     async def _read(self, path: str, **params: str) -> bytes:
-        return (await self._http.request("GET", path, operation=Operation.OFFERS, params=params)).body
+        return (await self._on_sale(path, params)).body
 
     async def _windows(self, instance_type: str, region: str, observed_at: datetime) -> WindowAnswers:
         """Reserved price and free slots; a type that cannot be reserved there is a row, not a failed poll."""
@@ -238,17 +217,8 @@ class Mithril:
             path, body, state = "/v2/spot/bids", self._bid(order), LeaseState.PROVISIONING
         else:
             path, body, state = "/v2/reservation", self._reservation(order), LeaseState.SCHEDULED
-        reply = await self._http.request("POST", path, operation=Operation.ORDER, json=body)
-        return Lease(
-            provider=NAME,
-            reference=reply.read(_Created).fid,
-            state=state,
-            tag=order.tag,
-            nodes=order.nodes,
-            sku=order.offer.reference["instance_type"],
-            region=order.offer.region,
-            window=order.window,
-        )
+        fid = (await self._order(path, body)).read(_Created).fid
+        return replace(ordered(order, fid, state, order.window), sku=order.offer.reference["instance_type"])
 
     def _bid(self, order: Order) -> dict[str, Any]:
         limit = order.offer.price_usd_per_node_hour * Decimal(self._search["bid_headroom"])
@@ -263,8 +233,7 @@ class Mithril:
         if not whole or window.duration % HOUR or not SHORTEST_HOURS <= window.hours <= LONGEST_HOURS:
             sold = f"{SHORTEST_HOURS} to {LONGEST_HOURS} whole hours from a whole hour are sold"
             raise OrderRejected(NAME, f"{sold}, not {time_text(window.start)} to {time_text(window.end)}")
-        if len(order.tag) > LONGEST_NAME:
-            raise OrderRejected(NAME, f"tag of {len(order.tag)} characters, {LONGEST_NAME} are kept")
+        refuse_long_tag(order, NAME, LONGEST_NAME)
         times = {"start_time": time_text(window.start), "end_time": time_text(window.end)}
         return {**self._order_body(order), **times}
 
@@ -293,7 +262,7 @@ class Mithril:
 
     async def _find_bid(self, reference: str) -> Lease | None:
         try:
-            reply = await self._http.request("GET", f"/v2/spot/bids/{reference}", operation=Operation.LEASES)
+            reply = await self._held(f"/v2/spot/bids/{reference}")
         except LeaseNotFound:
             return None
         return _bid_lease(reply.read(_Held))
@@ -304,32 +273,22 @@ class Mithril:
         return (*bids, *await self._all("/v2/reservation", _reservation_lease))
 
     async def _all(self, path: str, read: Callable[[_Held], Lease]) -> tuple[Lease, ...]:
-        found: list[Lease] = []
-        cursor: dict[str, str] = {}
-        for _ in range(MOST_PAGES):
-            params = {"project": self._project, "limit": str(PAGE), **cursor}
-            reply = await self._http.request("GET", path, operation=Operation.LEASES, params=params)
-            page = reply.read(_Page)
-            found += map(read, page.data)
-            if not page.next_cursor:
-                return tuple(found)
-            cursor = {"next_cursor": str(page.next_cursor)}
-        raise PayloadUnreadable(NAME, f"more than {MOST_PAGES} pages of {path}")
+        first = {"project": self._project, "limit": str(PAGE)}
 
-    async def release(self, lease: Lease) -> None:
+        pages = await all_pages(partial(self._held, path), _next_page, first, MOST_PAGES)
+        return tuple(read(row) for page in pages for row in page.read(_Page).data)
+
+    async def _give_back(self, lease: Lease) -> None:
         """Cancels a bid; a reservation runs out by itself and stays paid."""
-        try:
-            found = await self.find_lease(lease.reference, lease.region)
-            if found.state in {LeaseState.ENDED, LeaseState.FAILED}:
-                return
-            if found.window is not None:
-                raise ReleaseRefused(NAME, "a reservation ends by itself and stays paid", forever=True)
-            await self._http.request(
-                "DELETE",
-                f"/v2/spot/bids/{lease.reference}",
-                operation=Operation.RELEASE,
-                repeatable=True,
-                params={"project": self._project},
-            )
-        except LeaseNotFound:
+        found = await self.find_lease(lease.reference, lease.region)
+        if found.state in {LeaseState.ENDED, LeaseState.FAILED}:
             return
+        if found.window is not None:
+            raise ReleaseRefused(NAME, "a reservation ends by itself and stays paid", forever=True)
+        path = f"/v2/spot/bids/{lease.reference}"
+        await self._end("DELETE", path, params={"project": self._project})
+
+
+def _next_page(reply: Reply, _: int) -> Query | None:
+    cursor = reply.read(_Page).next_cursor
+    return {"next_cursor": str(cursor)} if cursor else None

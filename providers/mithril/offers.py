@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import (
     CancelRule,
@@ -41,11 +41,11 @@ from providers.payload import (
     decode_json,
     decode_model,
     join_batches,
-    nominal_memory_gb,
     require_gpus,
     require_price,
     slug,
 )
+from providers.rows import gpu_node
 from providers.spec import NamedPayload
 
 NAME = "mithril"
@@ -185,16 +185,14 @@ def _instance_type(fid: str, types: Mapping[str, Any]) -> InstanceType:
 def _sku(kind: InstanceType, facts: ProviderFacts) -> Sku:
     count = require_gpus(kind.num_gpus)
     gpu = canonical_gpu(facts, f"{kind.gpu_type} {kind.gpu_socket}".strip(), kind.gpu_memory_gb)
-    return Sku(
-        name=kind.name,
-        gpu=gpu,
-        gpus_per_node=count,
-        gpu_memory_gb=nominal_memory_gb(gpu),
+    return gpu_node(
+        kind.name,
+        gpu,
+        count,
+        Form.VM,
         vcpus=kind.num_cpus,
         memory_gb=kind.ram_gb,
         disk_gb=kind.local_storage_gb,
-        form=Form.VM,
-        intra_node=infer_intra_node(gpu, count),
         fabric=_fabric(kind, gpu, facts),
     )
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from json import dumps
 from typing import Any
 from urllib.parse import urlencode
 
 from broker.domain.errors import (
     CredentialsRejected,
     InsufficientCapacity,
-    LeaseNotFound,
     OrderRejected,
     PayloadUnreadable,
     ProviderError,
@@ -23,9 +22,9 @@ from broker.domain.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import SellerClient, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.ovh.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel, as_list, as_payload
@@ -137,11 +136,10 @@ def signature(secrets: tuple[str, str], method: str, url: str, body: str, timest
     return f"$1${hashlib.sha1(text.encode()).hexdigest()}"  # noqa: S324  the scheme is OVH's
 
 
-class Ovh:
+class Ovh(SellerClient):
     """Client of the catalogue and, with keys, of one project. ``seconds``: Unix time, for signatures."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(
         self,
@@ -149,63 +147,54 @@ class Ovh:
         http_factory: HttpFactory,
         seconds: Callable[[], float] = time.time,
     ) -> None:
-        self._settings, self._seconds = settings, seconds
+        super().__init__(settings, http_factory, classify, POLICY)
+        self._seconds = seconds
         self._project = f"{API}/cloud/project/{settings.secret('project_id')}"
-        self._http = http_factory(
-            NAME, settings.base_url, classify, settings.tuned(POLICY), secrets=settings.secrets
-        )
 
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
-
-    async def _signed(
+    async def _call(
         self,
         method: str,
         path: str,
         operation: Operation,
         *,
-        params: Mapping[str, str] | None = None,
-        json_body: Any = None,
+        repeatable: bool | None = None,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """One signed call; a release may be repeated, an order may not."""
-        settings = self._settings
-        url = f"{settings.base_url}{path}" + (f"?{urlencode(params)}" if params else "")
-        body = "" if json_body is None else json.dumps(json_body, separators=(",", ":"))
-        timestamp = str(int(self._seconds()))
+        """One signed call; the signature covers the whole address and the body as it is sent."""
+        url = f"{self._settings.base_url}{path}" + (f"?{urlencode(params)}" if params else "")
+        body = "" if json is None else dumps(json, separators=(",", ":"))
+        return await self._http.request(
+            method,
+            url,
+            operation=operation,
+            repeatable=repeatable,
+            content=body.encode() if body else None,
+            headers={**self._signed(method, url, body), **(headers or {})},
+        )
+
+    def _signed(self, method: str, url: str, body: str) -> dict[str, str]:
+        settings, timestamp = self._settings, str(int(self._seconds()))
         secrets = (settings.secret("application_secret"), settings.secret("consumer_key"))
-        headers = {
+        return {
             "X-Ovh-Application": settings.secret("application_key"),
             "X-Ovh-Consumer": settings.secret("consumer_key"),
             "X-Ovh-Timestamp": timestamp,
             "X-Ovh-Signature": signature(secrets, method, url, body, timestamp),
             **({"Content-Type": "application/json"} if body else {}),
         }
-        return await self._http.request(
-            method,
-            url,
-            operation=operation,
-            repeatable=method != "POST",
-            content=body.encode() if body else None,
-            headers=headers,
-        )
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """The subsidiary's prices, and with keys the regions that have them."""
+        """The subsidiary's prices, which need no signature, and with keys the regions that have them."""
         catalogue = await self._http.request(
             "GET",
             f"{API}/order/catalog/public/cloud",
             operation=Operation.OFFERS,
             params={"ovhSubsidiary": self._settings.options["subsidiary"]},
         )
-        if self._settings.keyless:
-            return parse_offers(catalogue.body, None, observed_at)
-        flavors = await self._signed("GET", f"{self._project}/flavor", Operation.OFFERS)
-        return parse_offers(catalogue.body, flavors.body, observed_at)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one instance."""
-        return 1
+        flavors = None if self._settings.keyless else (await self._on_sale(f"{self._project}/flavor")).body
+        return parse_offers(catalogue.body, flavors, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates an instance named by the tag, billed by the hour; capacity may still fail later."""
@@ -221,22 +210,15 @@ class Ovh:
             "monthlyBilling": False,
             **({"sshKeyId": key} if key else {}),
         }
-        reply = await self._signed("POST", f"{self._project}/instance", Operation.ORDER, json_body=body)
-        return Lease(
-            provider=NAME,
-            reference=reply.read(_Instance).id,
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        reply = await self._order(f"{self._project}/instance", body)
+        return ordered(order, reply.read(_Instance).id)
 
     async def _image(self, region: str) -> str:
         """Id of the image in the region: every region has its own."""
         wanted = self._settings.options["image"]
         params = {"region": region, "osType": "linux"}
         try:
-            reply = await self._signed("GET", f"{self._project}/image", Operation.ORDER, params=params)
+            reply = await self._call("GET", f"{self._project}/image", Operation.ORDER, params=params)
             rows = as_list(NAME, reply.json(), "images")
             images = [as_payload(NAME, row, _Image) for row in rows]
         except PayloadUnreadable as error:
@@ -248,18 +230,12 @@ class Ovh:
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One instance."""
-        reply = await self._signed("GET", f"{self._project}/instance/{reference}", Operation.LEASES)
-        return _lease(reply.read(_Instance))
+        return _lease((await self._held(f"{self._project}/instance/{reference}")).read(_Instance))
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the project; the list has one page."""
-        reply = await self._signed("GET", f"{self._project}/instance", Operation.LEASES)
-        rows = as_list(NAME, reply.json(), "instances")
+        rows = as_list(NAME, (await self._held(f"{self._project}/instance")).json(), "instances")
         return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes the instance; an unknown one is a success."""
-        try:
-            await self._signed("DELETE", f"{self._project}/instance/{lease.reference}", Operation.RELEASE)
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("DELETE", f"{self._project}/instance/{lease.reference}")

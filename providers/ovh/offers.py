@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.sku import Form, Sku
@@ -26,12 +26,12 @@ from providers.payload import (
     canonical_gpu,
     collect,
     decode_json,
-    nominal_memory_gb,
     require_gpus,
     require_price,
     slug,
     usd_of,
 )
+from providers.rows import gpu_node
 from providers.spec import NamedPayload
 
 NAME = "ovh"
@@ -231,16 +231,14 @@ def _sku(plan: _Plan, technical: _Technical, gpu: _Gpu, facts: ProviderFacts) ->
     count = require_gpus(gpu.number)
     name = _card(gpu, count, facts)
     disk_gb = sum(disk.capacity * disk.number for disk in technical.storage.disks)
-    return Sku(
-        name=plan.invoiceName,
-        gpu=name,
-        gpus_per_node=count,
-        gpu_memory_gb=nominal_memory_gb(name),
+    return gpu_node(
+        plan.invoiceName,
+        name,
+        count,
+        Form.VM,
         vcpus=technical.cpu.cores,
         memory_gb=technical.memory.size,
         disk_gb=disk_gb or None,
-        form=Form.VM,
-        intra_node=infer_intra_node(name, count),
     )
 
 

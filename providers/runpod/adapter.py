@@ -14,9 +14,9 @@ from broker.domain.errors import (
     OrderRejected,
     ProviderError,
 )
-from broker.domain.offer import Offer, OfferBatch, Tier
+from broker.domain.offer import OfferBatch, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
 from providers.runpod.offers import COUNTS, NAME, graphql_message, joined, parse_gpu_types, parse_offers
@@ -121,27 +121,13 @@ def _lease(pod: _PodRow) -> Lease:
     )
 
 
-class RunPod:
+class RunPod(SellerClient):
     """Client of REST v2, and of GraphQL for interruptible pods."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        key = settings.secret("api_key")
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Every GPU type at every count; without a key only what GraphQL shows."""
@@ -152,8 +138,7 @@ class RunPod:
 
     async def _catalogue(self, count: int) -> bytes:
         params = {"include": "AVAILABILITY", "product": "POD", "cloud": "SECURE", "count": count}
-        reply = await self._http.request("GET", "/v2/catalog/gpus", operation=Operation.OFFERS, params=params)
-        return reply.body
+        return (await self._on_sale("/v2/catalog/gpus", params)).body
 
     async def _gpu_types(self, count: int) -> bytes:
         variables = {"lowest": {"gpuCount": count, "secureCloud": True}}
@@ -163,21 +148,12 @@ class RunPod:
     async def _graphql(
         self, query: str, variables: Mapping[str, Any], operation: Operation, *, repeatable: bool
     ) -> Reply:
-        reply = await self._http.request(
-            "POST",
-            "/graphql",
-            operation=operation,
-            repeatable=repeatable,
-            json={"query": query, "variables": variables},
-        )
+        wish = {"query": query, "variables": variables}
+        reply = await self._call("POST", "/graphql", operation, repeatable=repeatable, json=wish)
         body = reply.json()
         if isinstance(body, dict) and body.get("errors"):
             raise self._http.error(reply)
         return reply
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one pod."""
-        return 1
 
     async def reserve(self, order: Order) -> Lease:
         """Makes one pod named by the tag; interruptible ones at the offer's bid."""
@@ -197,8 +173,7 @@ class RunPod:
         }
         if note["data_center_id"]:
             body["dataCenterIds"] = [note["data_center_id"]]
-        reply = await self._http.request("POST", "/v2/pods", operation=Operation.ORDER, json=body)
-        return _lease(reply.read(_PodRow))
+        return _lease((await self._order("/v2/pods", body)).read(_PodRow))
 
     async def _rent(self, order: Order) -> Lease:
         note = order.offer.reference
@@ -216,31 +191,15 @@ class RunPod:
         if note["data_center_id"]:
             wish["dataCenterId"] = note["data_center_id"]
         reply = await self._graphql(_RENT, {"input": wish}, Operation.ORDER, repeatable=False)
-        pod = reply.read(_RentAnswer).data.podRentInterruptable
-        return Lease(
-            provider=NAME,
-            reference=pod.id,
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        return ordered(order, reply.read(_RentAnswer).data.podRentInterruptable.id)
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One pod."""
-        reply = await self._http.request("GET", f"/v2/pods/{reference}", operation=Operation.LEASES)
-        return _lease(reply.read(_PodRow))
+        return _lease((await self._held(f"/v2/pods/{reference}")).read(_PodRow))
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every pod of the account; the list has one page."""
-        reply = await self._http.request("GET", "/v2/pods", operation=Operation.LEASES)
-        return tuple(_lease(pod) for pod in reply.read(_PodsAnswer).pods)
+        return tuple(_lease(pod) for pod in (await self._held("/v2/pods")).read(_PodsAnswer).pods)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes the pod; an unknown pod is a success."""
-        try:
-            await self._http.request(
-                "DELETE", f"/v2/pods/{lease.reference}", operation=Operation.RELEASE, repeatable=True
-            )
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("DELETE", f"/v2/pods/{lease.reference}")

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.sku import Form, Sku
@@ -25,10 +25,10 @@ from providers.payload import (
     collect,
     decode_json,
     join_batches,
-    nominal_memory_gb,
     require_price,
     slug,
 )
+from providers.rows import gpu_node, rows_under
 from providers.spec import NamedPayload
 
 NAME = "runpod"
@@ -104,15 +104,8 @@ class _Pod:
     def sku(self, facts: ProviderFacts) -> Sku:
         """The node."""
         gpu = canonical_gpu(facts, self.word, self.memory_gb)
-        return Sku(
-            name=self.name,
-            gpu=gpu,
-            gpus_per_node=self.count,
-            gpu_memory_gb=nominal_memory_gb(gpu),
-            vcpus=self.vcpus,
-            memory_gb=self.host_memory_gb,
-            form=Form.CONTAINER,
-            intra_node=infer_intra_node(gpu, self.count),
+        return gpu_node(
+            self.name, gpu, self.count, Form.CONTAINER, vcpus=self.vcpus, memory_gb=self.host_memory_gb
         )
 
 
@@ -155,7 +148,7 @@ def parse_offers(payload: bytes, asked_count: int | None, observed_at: datetime)
     ``asked_count``: the ``count`` of the call. None: the API's default of one; larger pods are then
     offered at a stock level that is unknown.
     """
-    rows = as_list(NAME, as_dict(NAME, decode_json(NAME, payload), "the answer").get("gpus"), "gpus")
+    rows = rows_under(NAME, payload, "gpus")
     counts = COUNTS if asked_count is None else (asked_count,)
     asked = asked_count or 1
     named = ((f"{_row_name(row)} x{count}", (row, count)) for count in counts for row in rows)

@@ -14,17 +14,15 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from broker.domain.money import ZERO
 from providers.sandbox.crusoe_market import BY_NAME, LOCATIONS, crusoe_cells
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import Cell
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 KNOWN_KEY = "sandbox"
 _OPERATION, _PARTITION = "crusoe_operation", "crusoe_partition"
@@ -33,7 +31,7 @@ _VMS = "/v1alpha5/projects/{project}/compute/vms"
 _NET = "/v1alpha5/projects/{project}/networking"
 
 
-class Crusoe(ProviderWire):
+class Crusoe(KeyedWire):
     """Types, stock, networks, machines, operations."""
 
     name = "crusoe"
@@ -59,40 +57,31 @@ class Crusoe(ProviderWire):
             Route("DELETE", f"{_VMS}/instances/{{id}}", "delete", self._delete),
         )
 
+    def errors(self) -> ErrorForms:
+        """Want of capacity is an operation that has failed by the time of the answer."""
+        return ErrorForms(
+            no_key=_error(401, "bad_credential", "the request is not signed"),
+            no_path=_error(404, "not_found", "not_found"),
+            bad_body=lambda reason: _error(400, "bad_request", reason),
+            rate_limited=_error(429, "too_many_requests", "rate limit exceeded"),
+            no_capacity=json_reply({"operation": _NEVER_MADE}),
+            failed=_error(500, "internal_error", "internal_error"),
+        )
+
     def authorise(self, call: Call) -> None:
         """A timestamp and a signature."""
         found = _SIGNED.fullmatch(call.key() or "")
         timestamp = call.headers.get("x-crusoe-timestamp", "")
         if found is None or not _is_instant(timestamp):
-            raise Refusal(_error(401, "bad_credential", "the request is not signed"))
+            raise Refusal(self.errors().no_key)
         if found["key"] == KNOWN_KEY and found["signature"] != _signature(call, timestamp):
             raise Refusal(_error(401, "bad_credential", "the signature does not match"))
 
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "not_found", "not_found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that cannot be read."""
-        return _error(400, "bad_request", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """Want of capacity is an operation that has failed by the time of the answer."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "too_many_requests", "rate limit exceeded")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            row = {"operation_id": "op-sandbox", "state": "FAILED", "result": _OUT_OF_STOCK, "metadata": None}
-            return json_reply({"operation": row})
-        return _error(500, "internal_error", "internal_error")
-
     # Market data
-
-    def _cells(self) -> list[Cell]:
-        return self.world.market.cells(self.name)
 
     def _types(self, _: Call) -> Reply:
         items = []
-        for name in dict.fromkeys(cell.sku for cell in self._cells()):
+        for name in dict.fromkeys(cell.sku for cell in self.books.cells()):
             product = BY_NAME[name]
             gpu = f"{product.gpus}x {product.maker} {product.gpu_type}" if product.gpus else "CPU only"
             items.append(
@@ -113,7 +102,7 @@ class Crusoe(ProviderWire):
 
     def _capacities(self, call: Call) -> Reply:
         kind, location = call.query.get("product_name"), call.query.get("location")
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         items: list[dict[str, Any]] = [
             {
                 "type": cell.sku,
@@ -122,17 +111,17 @@ class Crusoe(ProviderWire):
                 "num_slices": cell.gpus,
                 "quota_type": "",
             }
-            for cell in self._cells()
+            for cell in self.books.cells()
             if kind in {None, cell.sku} and location in {None, cell.region}
         ]
         doubled = [{**item, "quantity": item["quantity"] // 2} for item in items[:1]]
         return json_reply({"items": [*items, *doubled]})
 
     def _networks(self, _: Call) -> Reply:
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         items = []
         for location in LOCATIONS:
-            cells = [c for c in self._cells() if c.region == location and BY_NAME[c.sku].has_infiniband]
+            cells = [c for c in self.books.cells(region=location) if BY_NAME[c.sku].has_infiniband]
             slices = [{"slice_type": cell.sku, "quantity": free[cell.key]} for cell in cells]
             row = {"id": _network_id(location), "name": f"{location}-ib", "location": location}
             items.append({**row, "capacities": slices})
@@ -163,30 +152,15 @@ class Crusoe(ProviderWire):
         for adapter in body.get("host_channel_adapters") or []:
             if self.world.store.document(_PARTITION, str(adapter.get("ib_partition_id"))) is None:
                 raise Refusal(_error(404, "not_found", "ib partition not found"))
-        cell, now = self._wanted(body), self.now
-        short = call.loses_capacity or self.world.market.free(cell, now) < 1
-        entry = Entry(
-            provider=self.name,
-            instance_id=str(UUID(hex=self.world.new_id(self.name, 32))),
-            tag=str(body["name"]),
-            sku=cell.sku,
-            region=cell.region,
-            zone="",
-            tier=cell.tier,
-            nodes=1,
-            units=0 if short else 1,
-            stock_key=cell.stock_key,
-            created_at=now,
-            starts_at=now,
-            failed_at=now + timedelta(seconds=self.world.durations.boot_s) if short else None,
-            tariff=Tariff(self.world.market.price(cell) or ZERO),
-            detail={"project": call.parts["project"], "request": body},
-        )
-        self.world.ledger.write(entry)
+        cell = self._wanted(body)
+        short = call.loses_capacity or self.books.free(cell) < 1
+        detail = {"project": call.parts["project"], "request": body}
+        tariff, units = Tariff(self.books.price(cell)), 0 if short else 1
+        entry = self.books.sell(cell, body["name"], tariff, detail, units=units, fails=short)
         return self._started(entry, "CREATE", self.world.durations.boot_s, fails=short)
 
     def _wanted(self, body: dict[str, Any]) -> Cell:
-        for cell in self._cells():
+        for cell in self.books.cells():
             if (cell.sku, cell.region) == (body["type"], body["location"]):
                 return cell
         raise ValueError(f"type {body['type']} is not offered in {body['location']}")
@@ -228,15 +202,12 @@ class Crusoe(ProviderWire):
         return json_reply(self._operation_row(row))
 
     def _state(self, entry: Entry) -> str:
-        """Creating, running, deleting; empty when it is gone or never came to be."""
-        durations, now = self.world.durations, self.now
-        if entry.failed(now):
+        """Creating, running, deleting; empty when it never came to be."""
+        if entry.failed(self.now):
             return ""
         if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "STATE_DELETING" if now < gone_at else ""
-        booted_at = entry.created_at + timedelta(seconds=durations.boot_s)
-        return "STATE_RUNNING" if now >= booted_at else "STATE_CREATING"
+            return "STATE_DELETING"
+        return "STATE_RUNNING" if self.books.booted(entry) >= 1 else "STATE_CREATING"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         return {
@@ -252,8 +223,7 @@ class Crusoe(ProviderWire):
         }
 
     def _entries(self, call: Call) -> list[Entry]:
-        entries = self.world.ledger.entries(self.name)
-        mine = [entry for entry in entries if entry.detail["project"] == call.parts["project"]]
+        mine = [e for e in self.books.kept() if e.detail["project"] == call.parts["project"]]
         return [entry for entry in mine if self._state(entry)]
 
     def _machines(self, call: Call) -> Reply:
@@ -269,13 +239,12 @@ class Crusoe(ProviderWire):
         return json_reply(self._row(self._known(call)))
 
     def _delete(self, call: Call) -> Reply:
-        entry = self._known(call)
-        if entry.released_at is None:
-            entry = self.world.ledger.write(replace(entry, released_at=self.now))
+        entry = self.books.give_back(self._known(call))
         return self._started(entry, "DELETE", self.world.durations.terminate_s, fails=False)
 
 
 _OUT_OF_STOCK = {"code": "out_of_stock", "message": "the requested instance type is out of stock"}
+_NEVER_MADE = {"operation_id": "op-sandbox", "state": "FAILED", "result": _OUT_OF_STOCK, "metadata": None}
 
 
 def _signature(call: Call, timestamp: str) -> str:

@@ -10,16 +10,15 @@ prices, limits of machine types, billing by the second.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from providers.sandbox.cudo_market import IPV4_USD, STORAGE_GIB_USD, cudo_cells
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import Cell
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 VCPUS_PER_GPU, GIB_PER_GPU, GPUS_PER_HOST = 24, 96, 8
 _INVALID, _NOT_FOUND, _EXISTS, _EXHAUSTED, _PRECONDITION, _INTERNAL, _UNAUTHENTICATED = 3, 5, 6, 8, 9, 13, 16
@@ -27,7 +26,7 @@ _HTTP = {3: 400, 5: 404, 6: 409, 8: 429, 9: 400, 13: 500, 16: 401}
 _SHORT = {"PENDING": "init", "STARTING": "boot", "ACTIVE": "runn", "FAILED": "fail", "DELETING": "dele"}
 
 
-class Cudo(ProviderWire):
+class Cudo(KeyedWire):
     """Machine types, data centres, the machines of projects."""
 
     name = "cudo"
@@ -48,30 +47,20 @@ class Cudo(ProviderWire):
             Route("POST", f"{project}/vms/{{id}}/terminate", "delete", self._terminate),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer key."""
-        if call.key() is None:
-            raise Refusal(_error(_UNAUTHENTICATED, "missing or invalid api key"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the gateway's form."""
-        return _error(_NOT_FOUND, "Not Found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 in the gateway's form."""
-        return _error(_INVALID, reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Limits of rate are exhausted resources, a lack of hosts is a failed precondition."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(_EXHAUSTED, "rate limit exceeded")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _no_host()
-        return _error(_INTERNAL, "internal error")
+        return ErrorForms(
+            no_key=_error(_UNAUTHENTICATED, "missing or invalid api key"),
+            no_path=_error(_NOT_FOUND, "Not Found"),
+            bad_body=partial(_error, _INVALID),
+            rate_limited=_error(_EXHAUSTED, "rate limit exceeded"),
+            no_capacity=_no_host(),
+            failed=_error(_INTERNAL, "internal error"),
+        )
 
     def _types(self, _: Call) -> Reply:
-        free = self.world.market.free_by_key(self.name, self.now)
-        rows = [self._type(cell, free[cell.key]) for cell in self.world.market.cells(self.name)]
+        free = self.books.free_by_key()
+        rows = [self._type(cell, free[cell.key]) for cell in self.books.cells()]
         return json_reply({"machineTypes": rows})
 
     def _type(self, cell: Cell, free: int) -> dict[str, Any]:
@@ -107,13 +96,13 @@ class Cudo(ProviderWire):
         return {
             "vcpuPriceHr": cell.labels["vcpu_usd"],
             "memoryGibPriceHr": cell.labels["memory_usd"],
-            "gpuPriceHr": self.world.market.price(cell) or Decimal(0),
+            "gpuPriceHr": self.books.price(cell),
             "minStorageGibPriceHr": STORAGE_GIB_USD,
             "ipv4PriceHr": IPV4_USD,
         }
 
     def _centres(self, _: Call) -> Reply:
-        regions = dict.fromkeys(cell.region for cell in self.world.market.cells(self.name))
+        regions = dict.fromkeys(cell.region for cell in self.books.cells())
         rows = [
             {
                 "id": region,
@@ -139,54 +128,37 @@ class Cudo(ProviderWire):
         units = gpus if cell.gpus else 1
         if not 1 <= units <= GPUS_PER_HOST or not 0.25 * gib <= vcpus <= min(gib, VCPUS_PER_GPU * units):
             raise Refusal(_error(_INVALID, "the size is outside of the limits of the machine type"))
-        if self.world.market.free(cell, self.now) < units:
+        if self.books.free(cell) < units:
             raise Refusal(_no_host())
-        now, prices = self.now, self._prices(cell)
-        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
-        entry = self.world.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=machine,
-                tag=machine,
-                sku=f"{cell.sku}_{gpus}x{vcpus}v{gib}gb",
-                region=cell.region,
-                zone="",
-                tier=cell.tier,
-                nodes=1,
-                units=units,
-                stock_key=cell.stock_key,
-                created_at=now,
-                starts_at=now,
-                tariff=Tariff(sum(_parts(body, prices).values(), Decimal(0))),
-                failed_at=boots_at if call.loses_capacity else None,
-                detail={
-                    "project": call.parts["project"],
-                    "request": body,
-                    "type": cell.sku,
-                    "gpu": cell.gpu,
-                    "usd": {name: str(price) for name, price in prices.items()},
-                },
-            )
+        prices = self._prices(cell)
+        entry = self.books.sell(
+            cell,
+            machine,
+            Tariff(sum(_parts(body, prices).values(), Decimal(0))),
+            {
+                "project": call.parts["project"],
+                "request": body,
+                "type": cell.sku,
+                "gpu": cell.gpu,
+                "usd": {name: str(price) for name, price in prices.items()},
+            },
+            instance_id=machine,
+            sku=f"{cell.sku}_{gpus}x{vcpus}v{gib}gb",
+            units=units,
+            fails=call.loses_capacity,
         )
         return json_reply({"id": entry.instance_id, "vm": self._row(entry)})
 
     def _wanted(self, body: dict[str, Any]) -> Cell:
-        place = (body.get("machineType"), body.get("dataCenterId"))
-        for cell in self.world.market.cells(self.name):
-            if (cell.sku, cell.region) == place:
+        for cell in self.books.cells():
+            if (cell.sku, cell.region) == (body.get("machineType"), body.get("dataCenterId")):
                 return cell
         raise Refusal(_error(_INVALID, "machine type not found in data center"))
 
     def _known(self, call: Call, machine: str) -> Entry | None:
         """A machine of the project; one that has ended for good is not known any more."""
-        entry = self.world.ledger.find(self.name, machine)
-        if (
-            entry is None
-            or entry.detail["project"] != call.parts["project"]
-            or self._state(entry) == "DELETED"
-        ):
-            return None
-        return entry
+        entry = self.books.find(machine)
+        return entry if entry and entry.detail["project"] == call.parts["project"] else None
 
     def _found(self, call: Call) -> Entry:
         entry = self._known(call, call.parts["id"])
@@ -195,11 +167,7 @@ class Cudo(ProviderWire):
         return entry
 
     def _machines(self, call: Call) -> Reply:
-        mine = [
-            entry
-            for entry in self.world.ledger.entries(self.name)
-            if entry.detail["project"] == call.parts["project"] and self._state(entry) != "DELETED"
-        ]
+        mine = [e for e in self.books.kept() if e.detail["project"] == call.parts["project"]]
         return json_reply({"VMs": [self._row(entry) for entry in mine]})
 
     def _machine(self, call: Call) -> Reply:
@@ -207,16 +175,14 @@ class Cudo(ProviderWire):
         return json_reply({"VM": self._row(entry), **_bill(entry, "ipv4PriceHr")})
 
     def _state(self, entry: Entry) -> str:
-        durations, now = self.world.durations, self.now
         if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "DELETING" if now < gone_at else "DELETED"
-        if entry.failed(now):
+            return "DELETING"
+        if entry.failed(self.now):
             return "FAILED"
-        age_s = (now - entry.created_at).total_seconds()
-        if age_s < durations.boot_s / 4:
+        booted = self.books.booted(entry)
+        if booted < 0.25:
             return "PENDING"
-        return "STARTING" if age_s < durations.boot_s else "ACTIVE"
+        return "STARTING" if booted < 1 else "ACTIVE"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, state = entry.detail["request"], self._state(entry)
@@ -245,7 +211,7 @@ class Cudo(ProviderWire):
         state = self._state(entry)
         if state in {"STARTING", "DELETING"}:
             raise Refusal(_error(_PRECONDITION, f"vm cannot be terminated in state {_SHORT[state]}"))
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(entry)
         return json_reply({})
 
 

@@ -11,12 +11,10 @@ error messages in users' reports.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from providers.sandbox.books import Books
 from providers.sandbox.digitalocean_market import REGIONS, digitalocean_cells
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu
@@ -36,6 +34,7 @@ class DigitalOcean(ProviderWire):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        self.books = Books(world, self.name, ending_s=0)
         world.market.add(digitalocean_cells(world.seed))
 
     def make_routes(self) -> Iterable[Route]:
@@ -88,19 +87,16 @@ class DigitalOcean(ProviderWire):
     def _unprocessable(self, message: str) -> Reply:
         return self._error(422, "unprocessable_entity", message)
 
-    def _cells(self, sku: str | None = None) -> list[Cell]:
-        return [cell for cell in self.world.market.cells(self.name) if sku in {None, cell.sku}]
-
     def _sizes(self, call: Call) -> Reply:
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         by_slug: dict[str, list[Cell]] = {}
-        for cell in self._cells():
+        for cell in self.books.cells():
             by_slug.setdefault(cell.sku, []).append(cell)
         return _page(call, "sizes", [self._size(cells, free) for cells in by_slug.values()])
 
     def _size(self, cells: list[Cell], free: dict[str, int]) -> dict[str, Any]:
         cell = cells[0]
-        price = self.world.market.price(cell) or Decimal(0)
+        price = self.books.price(cell)
         row: dict[str, Any] = {
             "slug": cell.sku,
             "memory": round((cell.memory_gb or 0) * 1024),
@@ -124,7 +120,7 @@ class DigitalOcean(ProviderWire):
         return _page(call, "regions", [self._region(slug) for slug in REGIONS])
 
     def _region(self, slug: str) -> dict[str, Any]:
-        sizes = [cell.sku for cell in self._cells() if cell.region == slug]
+        sizes = [cell.sku for cell in self.books.cells(region=slug)]
         return {"name": REGIONS[slug], "slug": slug, "features": [], "available": True, "sizes": sizes}
 
     def _keys(self, call: Call) -> Reply:
@@ -147,39 +143,23 @@ class DigitalOcean(ProviderWire):
         if not isinstance(name, str) or not name:
             raise Refusal(self._unprocessable("Name can't be blank"))
         cell = self._wanted(body)
-        now = self.now
-        if self.world.market.free(cell, now) < 1:
+        if self.books.free(cell) < 1:
             raise Refusal(self._unprocessable(_NO_CAPACITY))
-        up_at = now + timedelta(seconds=self.world.durations.boot_s)
         droplet_id = int(self.world.new_id(self.name, 8), 16)
-        return self.world.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=str(droplet_id),
-                tag=name,
-                sku=cell.sku,
-                region=cell.region,
-                zone="",
-                tier=cell.tier,
-                nodes=1,
-                units=1,
-                stock_key=cell.stock_key,
-                created_at=now,
-                starts_at=now,
-                failed_at=up_at if call.loses_capacity else None,
-                tariff=Tariff(self.world.market.price(cell) or Decimal(0), increment_s=3600),
-                detail={
-                    "request": body,
-                    "action": int(self.world.new_id("digitalocean-action", 8), 16),
-                    "gpus": cell.gpus,
-                },
-            )
+        action = int(self.world.new_id("digitalocean-action", 8), 16)
+        return self.books.sell(
+            cell,
+            name,
+            Tariff(self.books.price(cell), increment_s=3600),
+            {"request": body, "action": action, "gpus": cell.gpus},
+            instance_id=str(droplet_id),
+            fails=call.loses_capacity,
         )
 
     def _wanted(self, body: dict[str, Any]) -> Cell:
         if not body.get("image"):
             raise Refusal(self._unprocessable("You specified an invalid image for Droplet creation."))
-        cells = self._cells(str(body.get("size")))
+        cells = self.books.cells(sku=str(body.get("size")))
         if not cells:
             raise Refusal(self._unprocessable("You specified an invalid size for Droplet creation."))
         region = body.get("region") or cells[0].region
@@ -193,14 +173,13 @@ class DigitalOcean(ProviderWire):
     def _droplets(self, call: Call) -> Reply:
         gpus = call.query.get("type") == "gpus"
         tag, name = call.query.get("tag_name"), call.query.get("name")
-        entries = [entry for entry in self.world.ledger.entries(self.name) if entry.released_at is None]
-        rows = [self._row(entry) for entry in entries if bool(entry.detail["gpus"]) is gpus]
+        rows = [self._row(entry) for entry in self.books.kept() if bool(entry.detail["gpus"]) is gpus]
         wanted = [row for row in rows if tag is None or tag in row["tags"]]
         return _page(call, "droplets", [row for row in wanted if name in {None, row["name"]}])
 
     def _found(self, droplet_id: str) -> Entry:
-        entry = self.world.ledger.find(self.name, droplet_id)
-        if entry is None or entry.released_at is not None:
+        entry = self.books.find(droplet_id)
+        if entry is None:
             raise Refusal(self._not_found())
         return entry
 
@@ -219,18 +198,16 @@ class DigitalOcean(ProviderWire):
     def _action_status(self, entry: Entry) -> str:
         if entry.failed(self.now):
             return "errored"
-        up_at = entry.created_at + timedelta(seconds=self.world.durations.boot_s)
-        return "in-progress" if self.now < up_at else "completed"
+        return "in-progress" if self.books.booted(entry) < 1 else "completed"
 
     def _action_row(self, entry: Entry) -> dict[str, Any]:
         status = self._action_status(entry)
-        up_at = entry.created_at + timedelta(seconds=self.world.durations.boot_s)
         return {
             "id": entry.detail["action"],
             "status": status,
             "type": "create",
             "started_at": zulu(entry.created_at),
-            "completed_at": None if status == "in-progress" else zulu(up_at),
+            "completed_at": None if status == "in-progress" else zulu(self.books.up_at(entry)),
             "resource_id": int(entry.instance_id),
             "resource_type": "droplet",
             "region_slug": entry.region,
@@ -240,11 +217,11 @@ class DigitalOcean(ProviderWire):
         entry = self._found(call.parts["id"])
         if self._action_status(entry) == "in-progress":
             raise Refusal(self._unprocessable("Droplet already has a pending event."))
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(entry)
         return Reply(204, b"")
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        request, cell = entry.detail["request"], self._cells(entry.sku)[0]
+        request, cell = entry.detail["request"], self.books.cells(sku=entry.sku)[0]
         done = self._action_status(entry) == "completed"
         address = {"ip_address": "203.0.113.50", "netmask": "255.255.255.0", "type": "public"}
         return {

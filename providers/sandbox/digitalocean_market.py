@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    recorded_cell,
+    recorded_prices,
+)
 
 REGIONS = {
     "ams3": "Amsterdam 3",
@@ -66,24 +74,9 @@ def digitalocean_cells(seed: int) -> Iterator[Cell]:
 
 def _cell(seed: int, row: Recorded, region: str, *, first: bool) -> Cell:
     stocked = row.sku not in _SOLD_OUT and (first or draw(seed, row.sku, region, "stocked") < 0.7)
-    return Cell(
-        provider="digitalocean",
-        sku=row.sku,
-        region=region,
-        zone="",
-        tier=row.tier,
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=draw_count(1, 8, seed, row.sku, region) if stocked else 0,
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"digitalocean|{row.sku}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
-        labels={"model": _MODELS[row.gpu], "disk": 2046 if row.gpus == 8 else 720},
-    )
+    labels = {"model": _MODELS[row.gpu], "disk": 2046 if row.gpus == 8 else 720}
+    capacity = draw_count(1, 8, seed, row.sku, region) if stocked else 0
+    return recorded_cell(row, region, capacity, labels=labels)
 
 
 def _odd_cells(

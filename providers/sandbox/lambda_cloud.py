@@ -8,24 +8,21 @@ no region. One launch makes one instance. Errors carry a ``code``; capacity, quo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
-from providers.sandbox.wire import (
-    Call,
-    ProviderWire,
-    Refusal,
-    Reply,
-    Route,
-    World,
-    json_reply,
-    text_reply,
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    recorded_cell,
+    recorded_prices,
 )
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
 
 _DESCRIPTIONS = {
     "A10": "A10 (24 GB PCIe)",
@@ -80,27 +77,9 @@ def _cell(seed: int, row: Recorded, region: str) -> Cell:
     if row.gpus == 8 and row.stock != "none":
         stocked = stocked or region == "us-south-2"
     capacity = draw_count(2, 20 if row.gpus >= 8 else 12, seed, row.sku, region) if stocked else 0
-    return Cell(
-        provider="lambda",
-        sku=row.sku,
-        region=region,
-        zone="",
-        tier="on_demand",
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=capacity,
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"lambda|{row.sku}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
-        labels={
-            "description": f"{row.gpus}x {_DESCRIPTIONS[row.gpu]}",
-            "gpu_description": _DESCRIPTIONS[row.gpu],
-        },
-    )
+    description = _DESCRIPTIONS[row.gpu]
+    labels = {"description": f"{row.gpus}x {description}", "gpu_description": description}
+    return recorded_cell(row, region, capacity, tier="on_demand", labels=labels)
 
 
 def _odd_cell(
@@ -125,7 +104,7 @@ def _odd_cell(
     )
 
 
-class LambdaCloud(ProviderWire):
+class LambdaCloud(KeyedWire):
     """Catalogue, launch, list, terminate, and the account's one SSH key."""
 
     name = "lambda"
@@ -147,31 +126,27 @@ class LambdaCloud(ProviderWire):
             Route("GET", f"{base}/instances/{{id}}", "get", self._instance),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer key, or the key as the user name of basic authentication."""
-        if call.key(basic=True) is None:
-            raise Refusal(_error(401, "global/invalid-api-key", "API key was invalid, expired, or deleted."))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's envelope."""
-        return _error(404, "global/object-does-not-exist", "Specified endpoint does not exist.")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that is not a JSON object."""
-        return _error(400, "global/invalid-parameters", f"Invalid request data: {reason}")
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Rate limits come from the front proxy, with a plain text body."""
-        if kind is FaultKind.RATE_LIMITED:
-            return text_reply("error code: 1015", 429)
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _no_capacity()
-        return _error(500, "global/internal-error", "An internal error occurred.")
+        return ErrorForms(
+            no_key=_error(401, "global/invalid-api-key", "API key was invalid, expired, or deleted."),
+            no_path=_error(404, "global/object-does-not-exist", "Specified endpoint does not exist."),
+            bad_body=lambda reason: _error(
+                400, "global/invalid-parameters", f"Invalid request data: {reason}"
+            ),
+            rate_limited=text_reply("error code: 1015", 429),
+            no_capacity=_no_capacity(),
+            failed=_error(500, "global/internal-error", "An internal error occurred."),
+        )
+
+    def key(self, call: Call) -> str | None:
+        """A bearer key, or the key as the user name of basic authentication."""
+        return call.key(basic=True)
 
     def _types(self, _: Call) -> Reply:
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         data: dict[str, Any] = {}
-        for cell in self.world.market.cells(self.name):
+        for cell in self.books.cells():
             row = data.setdefault(
                 cell.sku, {"instance_type": self._type(cell), "regions_with_capacity_available": []}
             )
@@ -195,8 +170,7 @@ class LambdaCloud(ProviderWire):
         }
 
     def _cents(self, cell: Cell) -> int:
-        price = self.world.market.price(cell) or Decimal(0)
-        return int((price * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
+        return int((self.books.price(cell) * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
 
     def _regions(self, _: Call) -> Reply:
         return json_reply({"data": [_region(name) for name in _REGIONS]})
@@ -208,30 +182,17 @@ class LambdaCloud(ProviderWire):
     def _launch(self, call: Call) -> Reply:
         body = call.json_object()
         cell = self._wanted(body)
-        if self.world.market.free(cell, self.now) < 1:
+        if self.books.free(cell) < 1:
             raise Refusal(_no_capacity())
-        now, instance_id = self.now, self.world.new_id(self.name, 32)
-        fails_at = now + timedelta(seconds=self.world.durations.boot_s) if call.loses_capacity else None
-        self.world.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=instance_id,
-                tag=str(body.get("name") or _first_tag(body)),
-                sku=cell.sku,
-                region=cell.region,
-                zone="",
-                tier=cell.tier,
-                nodes=1,
-                units=1,
-                stock_key=cell.stock_key,
-                created_at=now,
-                starts_at=now,
-                tariff=Tariff(Decimal(self._cents(cell)) / 100, increment_s=60),
-                failed_at=fails_at,
-                detail={"request": body},
-            )
+        entry = self.books.sell(
+            cell,
+            body.get("name") or _first_tag(body),
+            Tariff(Decimal(self._cents(cell)) / 100, increment_s=60),
+            {"request": body},
+            instance_id=self.world.new_id(self.name, 32),
+            fails=call.loses_capacity,
         )
-        return json_reply({"data": {"instance_ids": [instance_id]}})
+        return json_reply({"data": {"instance_ids": [entry.instance_id]}})
 
     def _wanted(self, body: dict[str, Any]) -> Cell:
         keys = body.get("ssh_key_names")
@@ -242,7 +203,7 @@ class LambdaCloud(ProviderWire):
         if body.get("quantity", 1) != 1:
             raise Refusal(_invalid("quantity is not a parameter of launch."))
         sku, region = body.get("instance_type_name"), body.get("region_name")
-        cells = [cell for cell in self.world.market.cells(self.name) if cell.sku == sku]
+        cells = [cell for cell in self.books.cells() if cell.sku == sku]
         if not cells:
             raise Refusal(_invalid(f"instance_type_name: no type {sku!r}."))
         if region not in _REGIONS:
@@ -257,14 +218,9 @@ class LambdaCloud(ProviderWire):
         if not isinstance(ids, list) or not ids:
             raise Refusal(_invalid("instance_ids must be a list that is not empty."))
         entries = [self._live(str(instance_id)) for instance_id in ids]
-        ended = [self._ended(entry) for entry in entries]
+        ended = [self.books.give_back(entry) for entry in entries]
         rows = [{**self._row(entry), "status": "terminating"} for entry in ended]
         return json_reply({"data": {"terminated_instances": rows}})
-
-    def _ended(self, entry: Entry) -> Entry:
-        if entry.released_at is not None:
-            return entry
-        return self.world.ledger.write(replace(entry, released_at=self.now))
 
     def _live(self, instance_id: str) -> Entry:
         entry = self.world.ledger.find(self.name, instance_id)
@@ -284,16 +240,14 @@ class LambdaCloud(ProviderWire):
         return json_reply({"data": self._row(entry)})
 
     def _status(self, entry: Entry) -> str:
-        durations, now = self.world.durations, self.now
-        if entry.failed(now):
+        if entry.failed(self.now) or self.books.is_gone(entry):
             return "terminated"
         if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "terminating" if now < gone_at else "terminated"
-        return "booting" if now < entry.created_at + timedelta(seconds=durations.boot_s) else "active"
+            return "terminating"
+        return "booting" if self.books.booted(entry) < 1 else "active"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
-        cells = [cell for cell in self.world.market.cells(self.name) if cell.sku == entry.sku]
+        cells = [cell for cell in self.books.cells() if cell.sku == entry.sku]
         request = entry.detail["request"]
         status = self._status(entry)
         row: dict[str, Any] = {

@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.latitude_market import PLANS, SITES, latitude_cells
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import Cell
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 MEDIA_TYPE = "application/vnd.api+json"
 MONTH = timedelta(hours=730)
@@ -29,10 +29,11 @@ _TERMS = {"hourly": "on_demand", "monthly": "committed"}
 _SYSTEMS = ("ubuntu_22_04_x64_lts", "ubuntu_24_04_x64_lts", "ubuntu24_ml_in_a_box", "debian_12", "debian_13")
 
 
-class Latitude(ProviderWire):
+class Latitude(KeyedWire):
     """Plans, servers, scheduled deletions."""
 
     name = "latitude"
+    ends_at_once = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -52,27 +53,21 @@ class Latitude(ProviderWire):
             Route("DELETE", "/servers/{id}/schedule_deletion", "other", self._unschedule),
         )
 
-    def authorise(self, call: Call) -> None:
+    def errors(self) -> ErrorForms:
+        """Errors are lists of objects with code, status, title and detail."""
+        return ErrorForms(
+            no_key=_error(401, "unauthorized", "Unauthorized"),
+            no_path=_error(404, "not_found", "Not Found"),
+            bad_body=lambda reason: _error(400, "bad_request", "Bad Request", reason),
+            rate_limited=_error(429, "too_many_requests", "Too Many Requests"),
+            no_capacity=_out_of_stock(),
+            failed=_error(500, "internal_server_error", "Internal Server Error"),
+        )
+
+    def key(self, call: Call) -> str | None:
         """A key, with or without the word Bearer."""
         key = call.headers.get("authorization", "").strip()
-        if key in {"", "Bearer"}:
-            raise Refusal(_error(401, "unauthorized", "Unauthorized"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "not_found", "Not Found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that is no document."""
-        return _error(400, "bad_request", "Bad Request", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """Errors are lists of objects with code, status, title and detail."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "too_many_requests", "Too Many Requests")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _out_of_stock()
-        return _error(500, "internal_server_error", "Internal Server Error")
+        return None if key in {"", "Bearer"} else key
 
     def _plans(self, call: Call) -> Reply:
         rows = [self._plan_row(slug) for slug in PLANS]
@@ -88,11 +83,8 @@ class Latitude(ProviderWire):
     def _no_virtual_machines(self, _: Call) -> Reply:
         return _document([])
 
-    def _cells(self, slug: str) -> list[Cell]:
-        return [cell for cell in self.world.market.cells(self.name) if cell.sku == slug]
-
     def _plan_row(self, slug: str) -> dict[str, Any]:
-        cells = self._cells(slug)
+        cells = self.books.cells(sku=slug)
         names = [name for name in SITES if any(cell.labels["region"] == name for cell in cells)]
         regions = [
             self._region(name, [cell for cell in cells if cell.labels["region"] == name]) for name in names
@@ -109,9 +101,9 @@ class Latitude(ProviderWire):
 
     def _region(self, name: str, cells: list[Cell]) -> dict[str, Any]:
         sites = list(dict.fromkeys(cell.region for cell in cells))
-        free = {cell.region: self.world.market.free(cell, self.now) for cell in cells}
+        free = {cell.region: self.books.free(cell) for cell in cells}
         stocked = [site for site in sites if free[site] > 0]
-        prices = {cell.tier: self._price(cell) for cell in cells}
+        prices = {cell.tier: self.books.price(cell) for cell in cells}
         return {
             "name": name,
             "deploys_instantly": ["ubuntu_24_04_x64_lts"] if stocked else [],
@@ -130,39 +122,24 @@ class Latitude(ProviderWire):
             },
         }
 
-    def _price(self, cell: Cell) -> Decimal:
-        return self.world.market.price(cell) or Decimal(0)
-
     def _create(self, call: Call) -> Reply:
         wish = _attributes(call.json_object())
         for name in ("project", "plan", "site", "operating_system", "hostname"):
             if not wish.get(name):
                 raise Refusal(_invalid(f"{name} can't be blank"))
         cell = self._wanted(wish)
-        if self.world.market.free(cell, self.now) < 1:
+        if self.books.free(cell) < 1:
             raise Refusal(_out_of_stock())
-        now, monthly = self.now, cell.tier == "committed"
-        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
-        month = (self._price(cell) * 730).quantize(_CENT)
-        tariff = Tariff(month / 730, 730 * 3600) if monthly else Tariff(self._price(cell), 3600)
-        entry = self.world.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=f"sv_{self.world.new_id(self.name, 13)}",
-                tag=str(wish["hostname"]),
-                sku=cell.sku,
-                region=cell.region,
-                zone="",
-                tier=cell.tier,
-                nodes=1,
-                units=1,
-                stock_key=cell.stock_key,
-                created_at=now,
-                starts_at=now,
-                tariff=tariff,
-                failed_at=boots_at if call.loses_capacity else None,
-                detail={"request": wish, "billing": "monthly" if monthly else "hourly"},
-            )
+        monthly = cell.tier == "committed"
+        month = (self.books.price(cell) * 730).quantize(_CENT)
+        tariff = Tariff(month / 730, 730 * 3600) if monthly else Tariff(self.books.price(cell), 3600)
+        entry = self.books.sell(
+            cell,
+            wish["hostname"],
+            tariff,
+            {"request": wish, "billing": "monthly" if monthly else "hourly"},
+            instance_id=f"sv_{self.world.new_id(self.name, 13)}",
+            fails=call.loses_capacity,
         )
         return _document(self._row(entry), 201)
 
@@ -177,14 +154,13 @@ class Latitude(ProviderWire):
             raise Refusal(_invalid("plan is invalid"))
         if not any(wish["site"] in sites for sites in SITES.values()):
             raise Refusal(_invalid("site is invalid"))
-        for cell in self._cells(slugs[0]):
-            if (cell.region, cell.tier) == (wish["site"], tier) and self._price(cell):
+        for cell in self.books.cells(sku=slugs[0]):
+            if (cell.region, cell.tier) == (wish["site"], tier) and self.books.price(cell):
                 return cell
         raise Refusal(_out_of_stock())
 
     def _servers(self, call: Call) -> Reply:
-        entries = [entry for entry in self.world.ledger.entries(self.name) if not self._is_gone(entry)]
-        rows = [row for row in map(self._row, entries) if _is_meant(row["attributes"], call.query)]
+        rows = [row for row in map(self._row, self.books.kept()) if _is_meant(row["attributes"], call.query)]
         size = int(call.query.get("page[size]") or 20)
         first = (int(call.query.get("page[number]") or 1) - 1) * size
         if size < 1 or first < 0:
@@ -192,13 +168,9 @@ class Latitude(ProviderWire):
         meta = {"stats": {"total": {"count": len(rows)}}} if "stats[total]" in call.query else {}
         return _document(rows[first : first + size], meta=meta)
 
-    def _is_gone(self, entry: Entry) -> bool:
-        ends = [end for end in (entry.released_at, entry.ends_at) if end is not None]
-        return any(end <= self.now for end in ends)
-
     def _found(self, call: Call) -> Entry:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
-        if entry is None or self._is_gone(entry):
+        entry = self.books.find(call.parts["id"])
+        if entry is None:
             raise Refusal(_not_found())
         return entry
 
@@ -208,10 +180,10 @@ class Latitude(ProviderWire):
     def _status(self, entry: Entry) -> str:
         if entry.failed(self.now):
             return "failed_deployment"
-        age_s, boot_s = (self.now - entry.created_at).total_seconds(), self.world.durations.boot_s
-        if age_s < boot_s / 4:
+        booted = self.books.booted(entry)
+        if booted < 0.25:
             return "starting_deploy"
-        return "deploying" if age_s < boot_s else "on"
+        return "deploying" if booted < 1 else "on"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, status = entry.detail["request"], self._status(entry)
@@ -248,7 +220,7 @@ class Latitude(ProviderWire):
         entry = self._found(call)
         if entry.detail["billing"] == "monthly" and not entry.failed(self.now):
             raise Refusal(_error(422, "unprocessable_entity", "Schedule the deletion of a monthly server"))
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(entry)
         return Reply(204, b"")
 
     def _schedule(self, call: Call) -> Reply:

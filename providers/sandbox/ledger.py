@@ -29,6 +29,12 @@ def zulu_ms(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def instant_of(text: object) -> datetime:
+    """An ISO 8601 time in UTC, which is also meant where no zone is named; ValueError for anything else."""
+    found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Tariff:
     """How a provider bills: USD per hour for the whole entry, in whole increments, plus a part upfront."""

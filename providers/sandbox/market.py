@@ -10,7 +10,7 @@ import csv
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
@@ -133,6 +133,28 @@ class Cell:
         """Whether it lies in ``region`` (or zone) and ``tier``; None means any."""
         places = {self.region, self.zone} | self.places
         return (region is None or region in places) and (tier is None or tier == self.tier)
+
+
+def recorded_cell(row: Recorded, region: str, capacity: int, **changes: Any) -> Cell:
+    """A recorded node sold in ``region`` at one price wherever it is sold; ``changes`` of other fields."""
+    cell = Cell(
+        provider=row.provider,
+        sku=row.sku,
+        region=region,
+        zone="",
+        tier=row.tier,
+        gpu=row.gpu,
+        gpus=row.gpus,
+        usd_per_hour=row.usd_per_node_hour,
+        capacity=capacity,
+        recorded_on=row.recorded_on,
+        source=row.source,
+        price_key=f"{row.provider}|{row.sku}",
+        gpu_memory_gb=row.gpu_memory_gb,
+        vcpus=row.vcpus,
+        memory_gb=row.memory_gb,
+    )
+    return replace(cell, **changes)
 
 
 def draw(seed: int, *parts: object) -> float:

@@ -10,24 +10,22 @@ of capacity looks like is documented nowhere: the sandbox answers 400 with a sen
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from broker.domain.money import ZERO
-from providers.sandbox.faults import FaultKind
-from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
 from providers.sandbox.market import WINDOW, Cell
 from providers.sandbox.mithril_market import BY_NAME, HOUR, Kind, free_steps, is_free, mithril_cells, type_fid
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 _SHORTEST_H, _LONGEST_H = 3, 336
 _PAGE = 20
 _IN_BODY = ("project", "region", "instance_type", "instance_quantity", "name", "launch_specification")
 
 
-class Mithril(ProviderWire):
+class Mithril(KeyedWire):
     """Market data, bids, reservations."""
 
     name = "mithril"
@@ -53,64 +51,48 @@ class Mithril(ProviderWire):
             Route("GET", "/v2/reservation", "get", self._reservations),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer token."""
-        if call.key() is None:
-            raise Refusal(_error(401, "Not authenticated"))
-
-    def unknown_path(self) -> Reply:
-        """404 in FastAPI's form."""
-        return _error(404, "Not Found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """422 for a body that cannot be read."""
-        return _invalid("__root__", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Errors have a ``detail``."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "Rate limit exceeded")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _no_capacity()
-        return _error(500, "Internal Server Error")
+        return ErrorForms(
+            no_key=_error(401, "Not authenticated"),
+            no_path=_error(404, "Not Found"),
+            bad_body=lambda reason: _invalid("__root__", reason),
+            rate_limited=_error(429, "Rate limit exceeded"),
+            no_capacity=_no_capacity(),
+            failed=_error(500, "Internal Server Error"),
+        )
 
     # Market data
 
-    def _cells(self, tier: str) -> list[Cell]:
-        return [cell for cell in self.world.market.cells(self.name) if cell.tier == tier]
-
     def _types(self, _: Call) -> Reply:
-        rows = [_type_row(BY_NAME[cell.sku], cell.region) for cell in self._cells("spot")]
+        rows = [_type_row(BY_NAME[cell.sku], cell.region) for cell in self.books.cells(tier="spot")]
         return json_reply(rows)
 
     def _auctions(self, _: Call) -> Reply:
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         rows = [
             {
                 "fid": f"auct_{type_fid(cell.sku, cell.region)[3:]}",
                 "instance_type": type_fid(cell.sku, cell.region),
                 "region": cell.region,
                 "capacity": free[cell.key],
-                "last_instance_price": f"${self._price(cell):.2f}",
+                "last_instance_price": f"${self.books.price(cell):.2f}",
                 "lowest_allocated_price": None,
                 "adjustable_memory": False,
                 "default_image_version": None,
             }
-            for cell in self._cells("spot")
+            for cell in self.books.cells(tier="spot")
         ]
         return json_reply(rows)
-
-    def _price(self, cell: Cell) -> Decimal:
-        return self.world.market.price(cell) or ZERO
 
     def _prices(self, call: Call) -> Reply:
         spot = self._cell(call.query, "spot")
         reserved = self._window_cell(spot)
-        free = self.world.market.free(spot, self.now)
-        cents = int(self._price(spot) * 100)
+        free = self.books.free(spot)
+        cents = int(self.books.price(spot) * 100)
         body = {
             "spot_price_cents": cents,
-            "reserved_price_cents": None if reserved is None else int(self._price(reserved) * 100),
+            "reserved_price_cents": None if reserved is None else int(self.books.price(reserved) * 100),
             "minimum_price_cents": 100 * BY_NAME[spot.sku].gpus,
             "lowest_allocated_bid_cents": cents,
             "dynamic_win_price_cents": cents,
@@ -120,13 +102,13 @@ class Mithril(ProviderWire):
         return json_reply(body)
 
     def _window_cell(self, spot: Cell) -> Cell | None:
-        cells = self._cells(WINDOW)
+        cells = self.books.cells(tier=WINDOW)
         return next((c for c in cells if (c.sku, c.region) == (spot.sku, spot.region)), None)
 
     def _cell(self, asked: Any, tier: str) -> Cell:
         """The cell of an instance type's FID; 404 for an unknown one, also in another region."""
         fid, region = asked.get("instance_type"), asked.get("region")
-        for cell in self._cells(tier):
+        for cell in self.books.cells(tier=tier):
             if type_fid(cell.sku, cell.region) == fid and region in {None, cell.region}:
                 return cell
         raise Refusal(_error(404, f"Instance type {fid} not found in region {region}"))
@@ -171,33 +153,24 @@ class Mithril(ProviderWire):
     def _bid(self, call: Call) -> Reply:
         body = _required(call.json_object(), (*_IN_BODY, "limit_price"))
         cell, quantity = self._cell(body, "spot"), _quantity(body)
-        limit, price = _dollars(body["limit_price"]), self._price(cell)
-        now = self.now
+        limit, price = _dollars(body["limit_price"]), self.books.price(cell)
         wins = not call.loses_capacity and limit >= price
-        wins = wins and self.world.market.free(cell, now) >= quantity
-        entry = Entry(
-            provider=self.name,
+        wins = wins and self.books.free(cell) >= quantity
+        entry = self.books.sell(
+            cell,
+            body["name"],
+            Tariff(price * quantity) if wins else Tariff(),
+            {"request": body, "wins": wins},
             instance_id=f"bid_{self.world.new_id('mithril-bid', 16)}",
-            tag=str(body["name"]),
-            sku=cell.sku,
-            region=cell.region,
-            zone="",
-            tier=cell.tier,
             nodes=quantity,
             units=quantity if wins else 0,
-            stock_key=cell.stock_key,
-            created_at=now,
-            starts_at=now,
-            tariff=Tariff(price * quantity) if wins else Tariff(),
-            detail={"request": body, "wins": wins},
         )
-        return json_reply(self._bid_row(self.world.ledger.write(entry)), 201)
+        return json_reply(self._bid_row(entry), 201)
 
     def _bid_status(self, entry: Entry) -> str:
         if entry.released_at is not None:
             return "Terminated"
-        boots_at = entry.created_at + timedelta(seconds=self.world.durations.boot_s)
-        return "Allocated" if entry.detail["wins"] and self.now >= boots_at else "Open"
+        return "Allocated" if entry.detail["wins"] and self.books.booted(entry) >= 1 else "Open"
 
     def _bid_row(self, entry: Entry) -> dict[str, Any]:
         status = self._bid_status(entry)
@@ -232,7 +205,7 @@ class Mithril(ProviderWire):
         entry = self._known(call.parts["fid"])
         if entry.released_at is not None:
             raise Refusal(_error(404, f"Bid {entry.instance_id} is not active"))
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(entry)
         return Reply(204, b"")
 
     # Reservations
@@ -249,7 +222,7 @@ class Mithril(ProviderWire):
         if not is_free(self.world, cell, start, end, quantity):
             raise Refusal(_no_capacity())
         lost = call.loses_capacity
-        unit = self._price(cell)
+        unit = self.books.price(cell)
         entry = Entry(
             provider=self.name,
             instance_id=f"res_{self.world.new_id('mithril-res', 16)}",
@@ -364,10 +337,9 @@ def _dollars(text: object) -> Decimal:
 
 def _instant(values: Any, name: str) -> datetime:
     try:
-        found = datetime.fromisoformat(str(values.get(name)).replace("Z", "+00:00"))
+        return instant_of(values.get(name))
     except ValueError:
         raise Refusal(_invalid(name, "Input should be a valid datetime")) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _no_capacity() -> Reply:

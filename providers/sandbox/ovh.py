@@ -12,18 +12,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import NAMESPACE_URL, uuid5
 
-from broker.domain.money import ZERO
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import Cell
 from providers.sandbox.ovh_market import BY_NAME, REGIONS, USD_PER_EUR, Flavor, ovh_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 KNOWN_KEY = "sandbox"
 HOURS_A_MONTH = 360
@@ -33,7 +30,7 @@ _IMAGES = ("Ubuntu 22.04", "Ubuntu 24.04", "Debian 12")
 _SIGNATURE = re.compile(r"\$1\$[0-9a-f]{40}")
 
 
-class Ovh(ProviderWire):
+class Ovh(KeyedWire):
     """Catalogue, flavors, images, instances."""
 
     name = "ovh"
@@ -60,56 +57,43 @@ class Ovh(ProviderWire):
             yield Route("GET", f"{mine}/instance/{{id}}", "get", self._instance)
             yield Route("DELETE", f"{mine}/instance/{{id}}", "delete", self._delete)
 
+    def errors(self) -> ErrorForms:
+        """Errors have a class and a message."""
+        return ErrorForms(
+            no_key=_error(403, "Client::Forbidden", "You must login first", "NOT_CREDENTIAL"),
+            no_path=_error(404, "Client::NotFound", "Got an invalid (or empty) URL"),
+            bad_body=lambda reason: _error(400, "Client::BadRequest", reason),
+            rate_limited=_error(429, "Client::TooManyRequests", "Too many requests"),
+            no_capacity=_error(400, "Client::BadRequest", "No more capacity for this flavor in the region"),
+            failed=_error(500, "Server::InternalServerError", "Internal server error"),
+        )
+
     def authorise(self, call: Call) -> None:
         """Application, consumer, time and signature."""
         headers = call.headers
         application, sent = headers.get("x-ovh-application", ""), headers.get("x-ovh-signature", "")
         if not application or not headers.get("x-ovh-consumer"):
-            message = "You must login first"
-            raise Refusal(_error(403, "Client::Forbidden", message, "NOT_CREDENTIAL"))
-        if not headers.get("x-ovh-timestamp", "").isdecimal() or _SIGNATURE.fullmatch(sent) is None:
+            raise Refusal(self.errors().no_key)
+        formed = headers.get("x-ovh-timestamp", "").isdecimal() and _SIGNATURE.fullmatch(sent) is not None
+        if not formed or (application == KNOWN_KEY and sent != _signature(call)):
             raise Refusal(_error(400, "Client::BadRequest", "Invalid signature", "INVALID_SIGNATURE"))
-        if application == KNOWN_KEY and sent != _signature(call):
-            raise Refusal(_error(400, "Client::BadRequest", "Invalid signature", "INVALID_SIGNATURE"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "Client::NotFound", "Got an invalid (or empty) URL")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that cannot be read."""
-        return _error(400, "Client::BadRequest", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """Errors have a class and a message."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "Client::TooManyRequests", "Too many requests")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _error(400, "Client::BadRequest", "No more capacity for this flavor in the region")
-        return _error(500, "Server::InternalServerError", "Internal server error")
 
     def _time(self, _: Call) -> Reply:
         return json_reply(int(self.now.timestamp()))
 
     # Market data
 
-    def _cells(self) -> list[Cell]:
-        return self.world.market.cells(self.name)
-
-    def _price(self, cell: Cell) -> Decimal:
-        return self.world.market.price(cell) or ZERO
-
     def _catalogue(self, call: Call) -> Reply:
         if not call.query.get("ovhSubsidiary"):
             raise ValueError("[ovhSubsidiary] Missing argument")
-        first = {cell.sku: cell for cell in reversed(self._cells())}
+        first = {cell.sku: cell for cell in reversed(self.books.cells())}
         addons = [row for flavor in BY_NAME.values() for row in self._plans(flavor, first[flavor.name])]
         addons.append({"planCode": "volume.classic.consumption", "product": "publiccloud-volume"})
         locale = {"currencyCode": "EUR", "subsidiary": call.query["ovhSubsidiary"], "taxRate": 20}
         return json_reply({"catalogId": 42, "locale": locale, "plans": [], "addons": addons})
 
     def _plans(self, flavor: Flavor, cell: Cell) -> Iterable[dict[str, Any]]:
-        hourly = int((self._price(cell) / USD_PER_EUR * _UNIT).to_integral_value())
+        hourly = int((self.books.price(cell) / USD_PER_EUR * _UNIT).to_integral_value())
         for code, unit, price, kind in (
             ("consumption", "hour", hourly, "consumption"),
             ("monthly.postpaid", "month", hourly * HOURS_A_MONTH, "rental"),
@@ -124,7 +108,7 @@ class Ovh(ProviderWire):
             }
 
     def _flavors(self, call: Call) -> Reply:
-        free, wanted = self.world.market.free_by_key(self.name, self.now), call.query.get("region")
+        free, wanted = self.books.free_by_key(), call.query.get("region")
         rows = [
             {
                 "id": _flavor_id(cell.sku, cell.region),
@@ -142,7 +126,7 @@ class Ovh(ProviderWire):
                     "monthly": f"{cell.sku}.monthly.postpaid",
                 },
             }
-            for cell in self._cells()
+            for cell in self.books.cells()
             if wanted in {None, cell.region}
         ]
         return json_reply(rows)
@@ -167,43 +151,25 @@ class Ovh(ProviderWire):
         cell = self._wanted(body)
         if body.get("imageId") not in {_image_id(name, cell.region) for name in _IMAGES}:
             raise Refusal(_error(404, "Client::NotFound", "Image does not exist"))
-        now = self.now
-        short = call.loses_capacity or self.world.market.free(cell, now) < 1
-        entry = Entry(
-            provider=self.name,
-            instance_id=str(UUID(hex=self.world.new_id(self.name, 32))),
-            tag=str(body["name"]),
-            sku=cell.sku,
-            region=cell.region,
-            zone="",
-            tier=cell.tier,
-            nodes=1,
-            units=0 if short else 1,
-            stock_key=cell.stock_key,
-            created_at=now,
-            starts_at=now,
-            failed_at=now + timedelta(seconds=self.world.durations.boot_s) if short else None,
-            tariff=Tariff(self._price(cell), 3600),
-            detail={"request": body, "project": call.parts["project"]},
-        )
-        return json_reply(self._row(self.world.ledger.write(entry)))
+        short = call.loses_capacity or self.books.free(cell) < 1
+        detail = {"request": body, "project": call.parts["project"]}
+        tariff, units = Tariff(self.books.price(cell), 3600), 0 if short else 1
+        entry = self.books.sell(cell, body["name"], tariff, detail, units=units, fails=short)
+        return json_reply(self._row(entry))
 
     def _wanted(self, body: dict[str, Any]) -> Cell:
-        for cell in self._cells():
+        for cell in self.books.cells():
             if _flavor_id(cell.sku, cell.region) == body["flavorId"] and cell.region == body["region"]:
                 return cell
         raise Refusal(_error(404, "Client::NotFound", "Flavor does not exist in this region"))
 
     def _status(self, entry: Entry) -> str:
-        """BUILD, then ACTIVE or ERROR; DELETED a moment after the end."""
-        durations, now = self.world.durations, self.now
+        """BUILD, then ACTIVE or ERROR; DELETING, then gone."""
         if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "DELETED" if now >= gone_at else "DELETING"
-        if entry.failed(now):
+            return "DELETING"
+        if entry.failed(self.now):
             return "ERROR"
-        booted_at = entry.created_at + timedelta(seconds=durations.boot_s)
-        return "ACTIVE" if now >= booted_at else "BUILD"
+        return "ACTIVE" if self.books.booted(entry) >= 1 else "BUILD"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request = entry.detail["request"]
@@ -223,9 +189,7 @@ class Ovh(ProviderWire):
         }
 
     def _entries(self, call: Call) -> list[Entry]:
-        entries = self.world.ledger.entries(self.name)
-        mine = [entry for entry in entries if entry.detail["project"] == call.parts["project"]]
-        return [entry for entry in mine if self._status(entry) != "DELETED"]
+        return [e for e in self.books.kept() if e.detail["project"] == call.parts["project"]]
 
     def _instances(self, call: Call) -> Reply:
         wanted = call.query.get("region")
@@ -242,9 +206,7 @@ class Ovh(ProviderWire):
         return json_reply(self._row(self._known(call)))
 
     def _delete(self, call: Call) -> Reply:
-        entry = self._known(call)
-        if entry.released_at is None:
-            self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(self._known(call))
         return json_reply(None)
 
 

@@ -13,17 +13,13 @@ from typing import Any
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.graphql import GraphQLError, parse
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, zulu_ms
 from providers.sandbox.market import Cell
 from providers.sandbox.runpod_desk import NO_MACHINE, CannotDeploy, Desk, PodOrder, center, level, places
-from providers.sandbox.runpod_graphql import (
-    PUBLIC_FIELDS,
-    GraphQLFields,
-    graphql_errors,
-    graphql_operation,
-)
+from providers.sandbox.runpod_graphql import PUBLIC_FIELDS, GraphQLFields, graphql_errors, graphql_operation
 from providers.sandbox.runpod_market import COMMUNITY, GPU_TYPES, SECURE, GpuType, runpod_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 _RATE_HEADERS = {
     "RateLimit-Policy": '"minute";q=60;w=60, "hour";q=3000;w=3600, "day";q=50000;w=86400',
@@ -31,7 +27,7 @@ _RATE_HEADERS = {
 }
 
 
-class RunPod(ProviderWire):
+class RunPod(KeyedWire):
     """Catalogue, pods and clusters, over both surfaces."""
 
     name = "runpod"
@@ -67,29 +63,29 @@ class RunPod(ProviderWire):
         except Refusal as refusal:
             raise Refusal(refusal.reply.with_headers(_RATE_HEADERS)) from refusal
 
-    def authorise(self, call: Call) -> None:
-        """A bearer key (GraphQL also ``?api_key=``)."""
-        if call.key(query="api_key") is None:
-            raise Refusal(_problem(401, "Unauthorized", "Missing or invalid API key."))
-
-    def unknown_path(self) -> Reply:
-        """404 as a problem document."""
-        return _problem(404, "Not Found", "No such resource.")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """422 as a problem document."""
-        return _problem(422, "Unprocessable Entity", f"The body cannot be used: {reason}")
+    def errors(self) -> ErrorForms:
+        """Problem documents of v2, which GraphQL's gateway uses as well."""
+        limited = _problem(429, "Too Many Requests", "Rate limit exceeded.")
+        return ErrorForms(
+            no_key=_problem(401, "Unauthorized", "Missing or invalid API key."),
+            no_path=_problem(404, "Not Found", "No such resource."),
+            bad_body=lambda reason: _problem(
+                422, "Unprocessable Entity", f"The body cannot be used: {reason}"
+            ),
+            rate_limited=limited.with_headers({**_RATE_HEADERS, "Retry-After": "12"}),
+            no_capacity=_problem(400, "Bad Request", NO_MACHINE),
+            failed=_problem(500, "Internal Server Error", "Something went wrong."),
+        )
 
     def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """Problem documents of v2, which GraphQL's gateway uses as well."""
-        if kind is FaultKind.RATE_LIMITED:
-            reply = _problem(429, "Too Many Requests", "Rate limit exceeded.")
-            return reply.with_headers({**_RATE_HEADERS, "Retry-After": "12"})
+        """GraphQL says behind HTTP 200 that there is no machine."""
         if kind is FaultKind.OUT_OF_CAPACITY and call.path.startswith("/graphql"):
             return graphql_errors(NO_MACHINE, 200)
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _problem(400, "Bad Request", NO_MACHINE)
-        return _problem(500, "Internal Server Error", "Something went wrong.")
+        return super().refusal(kind, call)
+
+    def key(self, call: Call) -> str | None:
+        """A bearer key (GraphQL also ``?api_key=``)."""
+        return call.key(query="api_key")
 
     # REST v2: catalogue
 

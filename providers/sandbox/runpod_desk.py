@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from providers.sandbox.books import Books
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import Cell
 from providers.sandbox.runpod_market import GPU_TYPES
@@ -42,23 +42,24 @@ class Desk:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._books = Books(world, "runpod", ending_s=0)
 
     def all_cells(self) -> list[Cell]:
         """Every (type, place, cloud, tier)."""
-        return self._world.market.cells("runpod")
+        return self._books.cells()
 
     def cells(self, gpu_id: str, tier: str) -> list[Cell]:
         """Places of a type and tier."""
-        return [cell for cell in self.all_cells() if (cell.sku, cell.tier) == (gpu_id, tier)]
+        return self._books.cells(sku=gpu_id, tier=tier)
 
     def stock(self, count: int) -> dict[str, int]:
         """GPUs free by cell, 0 where fewer than ``count``; spot and on demand share their GPUs."""
-        free = self._world.market.free_by_key("runpod", self._world.clock.now())
+        free = self._books.free_by_key()
         return {key: units if units >= count else 0 for key, units in free.items()}
 
     def price(self, cell: Cell | None) -> float:
         """USD per GPU and hour; 0 for a cloud that does not have the type."""
-        return 0.0 if cell is None else float(self._world.market.price(cell) or 0)
+        return 0.0 if cell is None else float(self._books.price(cell))
 
     def deploy(self, order: PodOrder, kind: str, loses_capacity: bool) -> Entry:
         """Takes the GPUs from the place with the most; CannotDeploy without any. ``kind``: pod or cluster."""
@@ -74,52 +75,37 @@ class Desk:
         if not free:
             raise CannotDeploy(NO_MACHINE)
         cell = max(free, key=lambda found: stock[found.key])
-        price = self._world.market.price(cell) or Decimal(0)
+        price = self._books.price(cell)
         if order.bid_usd is not None and order.bid_usd < price:
             raise CannotDeploy("Your bid is below the minimum bid.")
         usd_per_hour = (order.bid_usd or price) * order.gpus * order.pods
-        return self._world.ledger.write(self._entry(order, kind, cell, usd_per_hour, loses_capacity))
-
-    def _entry(
-        self, order: PodOrder, kind: str, cell: Cell, usd_per_hour: Decimal, loses_capacity: bool
-    ) -> Entry:
-        now = self._world.clock.now()
-        fails_at = now + timedelta(seconds=self._world.durations.boot_s) if loses_capacity else None
-        return Entry(
-            provider="runpod",
+        return self._books.sell(
+            cell,
+            order.name,
+            Tariff(usd_per_hour),
+            {"kind": kind, "image": order.image, "gpus": order.gpus},
             instance_id=self._world.new_id("runpod", 14),
-            tag=order.name,
-            sku=order.gpu_id,
-            region=cell.region,
-            zone=order.cloud,
-            tier=order.tier,
             nodes=order.pods,
             units=order.gpus * order.pods,
-            stock_key=cell.stock_key,
-            created_at=now,
-            starts_at=now,
-            failed_at=fails_at,
-            tariff=Tariff(usd_per_hour),
-            detail={"kind": kind, "image": order.image, "gpus": order.gpus},
+            fails=loses_capacity,
         )
 
     def held(self, kind: str) -> list[Entry]:
         """Pods or clusters that were not deleted."""
-        entries = self._world.ledger.entries("runpod")
-        return [e for e in entries if e.released_at is None and e.detail["kind"] == kind]
+        return [entry for entry in self._books.kept() if entry.detail["kind"] == kind]
 
     def status(self, entry: Entry) -> str:
         """PROVISIONING, STARTING, RUNNING; ERROR where capacity was lost."""
         if entry.failed(self._world.clock.now()):
             return "ERROR"
-        age_s = self.age_s(entry)
-        if age_s < self._world.durations.boot_s / 2:
+        booted = self._books.booted(entry)
+        if booted < 0.5:
             return "PROVISIONING"
-        return "STARTING" if age_s < self._world.durations.boot_s else "RUNNING"
+        return "STARTING" if booted < 1 else "RUNNING"
 
     def release(self, entry: Entry) -> None:
         """Ends a pod or a cluster."""
-        self._world.ledger.write(replace(entry, released_at=self._world.clock.now()))
+        self._books.give_back(entry)
 
     def age_s(self, entry: Entry) -> float:
         """Seconds since it was bought."""

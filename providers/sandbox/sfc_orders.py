@@ -11,11 +11,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.ledger import Entry, Tariff, zulu, zulu_ms
+from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu, zulu_ms
 from providers.sandbox.sfc_book import Book, Quote, Wish
 from providers.sandbox.wire import Call, Refusal, Reply, World, json_reply
 
@@ -275,10 +275,9 @@ def start_instant(text: str, now: datetime) -> datetime:
 def instant(text: str, name: str) -> datetime:
     """An ISO 8601 time in UTC; ValueError that names the parameter."""
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return instant_of(text)
     except ValueError as error:
         raise ValueError(f"{name} must be an ISO 8601 time, found {text!r}") from error
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _whole(body: Mapping[str, Any], name: str, least: int) -> int:

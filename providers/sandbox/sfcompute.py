@@ -12,17 +12,17 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import zulu_ms
 from providers.sandbox.sfc_book import HOUR, Book, Quote, Wish, sfc_cells
 from providers.sandbox.sfc_orders import Orders, instance_type, sfc_error, start_instant
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 _MOST_NODES = 1024
 _LONGEST_S = 3 * 365 * 86400
 
 
-class SFCompute(ProviderWire):
+class SFCompute(KeyedWire):
     """Market data, orders, contracts."""
 
     name = "sfcompute"
@@ -54,26 +54,16 @@ class SFCompute(ProviderWire):
             return "delete"
         return found
 
-    def authorise(self, call: Call) -> None:
-        """A bearer token."""
-        if call.key() is None:
-            raise Refusal(sfc_error(401, "authentication_error", "Missing or invalid authorization token"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return sfc_error(404, "not_found", "Not found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body or parameter that cannot be read."""
-        return sfc_error(400, "invalid_request_error", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Errors carry a type and a message."""
-        if kind is FaultKind.RATE_LIMITED:
-            return sfc_error(429, "rate_limited", "Too many requests")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return sfc_error(422, "unprocessable_entity", "no_availability")
-        return sfc_error(500, "api_error", "Internal server error")
+        return ErrorForms(
+            no_key=sfc_error(401, "authentication_error", "Missing or invalid authorization token"),
+            no_path=sfc_error(404, "not_found", "Not found"),
+            bad_body=lambda reason: sfc_error(400, "invalid_request_error", reason),
+            rate_limited=sfc_error(429, "rate_limited", "Too many requests"),
+            no_capacity=sfc_error(422, "unprocessable_entity", "no_availability"),
+            failed=sfc_error(500, "api_error", "Internal server error"),
+        )
 
     # Market data
 

@@ -10,23 +10,20 @@ rounded (whole hours here). Sources: Shadeform OpenAPI description 1.0.0 and its
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
-from uuid import UUID
 
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import Cell
 from providers.sandbox.shadeform_market import shadeform_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 BILLING_INCREMENT_S = 3600
 _NEEDED = ("cloud", "region", "shade_instance_type", "shade_cloud", "name")
 
 
-class Shadeform(ProviderWire):
+class Shadeform(KeyedWire):
     """Types and instances."""
 
     name = "shadeform"
@@ -48,31 +45,25 @@ class Shadeform(ProviderWire):
             Route("GET", "/v1/sshkeys", "other", self._ssh_keys),
         )
 
-    def authorise(self, call: Call) -> None:
-        """The header ``X-API-KEY``."""
-        if not call.headers.get("x-api-key", "").strip():
-            raise Refusal(_error(401, "UNAUTHORIZED", "Missing or invalid API key"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "NOT_FOUND", "path not found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that cannot be read."""
-        return _error(400, "INVALID_REQUEST", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Every error has a code and a text."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "RATE_LIMITED", "Too many requests")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _out_of_stock()
-        return _error(500, "INTERNAL_ERROR", "Internal server error")
+        return ErrorForms(
+            no_key=_error(401, "UNAUTHORIZED", "Missing or invalid API key"),
+            no_path=_error(404, "NOT_FOUND", "path not found"),
+            bad_body=lambda reason: _error(400, "INVALID_REQUEST", reason),
+            rate_limited=_error(429, "RATE_LIMITED", "Too many requests"),
+            no_capacity=_out_of_stock(),
+            failed=_error(500, "INTERNAL_ERROR", "Internal server error"),
+        )
+
+    def key(self, call: Call) -> str | None:
+        """The header ``X-API-KEY``."""
+        return call.headers.get("x-api-key", "").strip() or None
 
     def _types(self, call: Call) -> Reply:
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         by_sku: dict[str, list[Cell]] = {}
-        for cell in self.world.market.cells(self.name):
+        for cell in self.books.cells():
             by_sku.setdefault(cell.sku, []).append(cell)
         rows = [self._type(cells, free) for cells in by_sku.values()]
         shown = [row for row in rows if _is_wanted(row, call)]
@@ -99,8 +90,7 @@ class Shadeform(ProviderWire):
         }
 
     def _cents(self, cell: Cell) -> int:
-        price = self.world.market.price(cell) or Decimal(0)
-        return int((price * 100).to_integral_value(ROUND_HALF_EVEN))
+        return int((self.books.price(cell) * 100).to_integral_value(ROUND_HALF_EVEN))
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
@@ -108,36 +98,22 @@ class Shadeform(ProviderWire):
         if missing:
             raise Refusal(_error(400, "INVALID_REQUEST", f"{missing[0]} is required"))
         cell = self._wanted(body)
-        now = self.now
-        if self.world.market.free(cell, now) < 1:
+        if self.books.free(cell) < 1:
             raise Refusal(_out_of_stock())
-        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
         tags = body.get("tags") or []
-        instance_id = str(UUID(hex=self.world.new_id(self.name, 32)))
-        self.world.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=instance_id,
-                tag=str(tags[0] if tags else body["name"]),
-                sku=cell.sku,
-                region=cell.region,
-                zone="",
-                tier=cell.tier,
-                nodes=1,
-                units=0 if call.loses_capacity else 1,
-                stock_key=cell.stock_key,
-                created_at=now,
-                starts_at=now,
-                failed_at=boots_at if call.loses_capacity else None,
-                tariff=Tariff(Decimal(self._cents(cell)) / 100, BILLING_INCREMENT_S),
-                detail={"request": body, "configuration": _configuration(cell)},
-            )
+        entry = self.books.sell(
+            cell,
+            tags[0] if tags else body["name"],
+            Tariff(Decimal(self._cents(cell)) / 100, BILLING_INCREMENT_S),
+            {"request": body, "configuration": _configuration(cell)},
+            units=0 if call.loses_capacity else 1,
+            fails=call.loses_capacity,
         )
-        return json_reply({"id": instance_id})
+        return json_reply({"id": entry.instance_id})
 
     def _wanted(self, body: dict[str, Any]) -> Cell:
         sku = f"{body['cloud']}_{body['shade_instance_type']}"
-        known = [cell for cell in self.world.market.cells(self.name) if cell.sku == sku]
+        known = self.books.cells(sku=sku)
         if not known:
             raise Refusal(_error(400, "INVALID_REQUEST", f"no instance type {sku}"))
         for cell in known:
@@ -146,37 +122,32 @@ class Shadeform(ProviderWire):
         raise Refusal(_error(400, "INVALID_REQUEST", f"{sku} is not sold in {body['region']}"))
 
     def _instances(self, _: Call) -> Reply:
-        rows = [self._row(entry) for entry in self.world.ledger.entries(self.name)]
-        return json_reply({"instances": [row for row in rows if row["status"] != "deleted"]})
+        return json_reply({"instances": [self._row(entry) for entry in self.books.kept()]})
 
     def _instance(self, call: Call) -> Reply:
         return json_reply(self._row(self._known(call)))
 
     def _known(self, call: Call) -> Entry:
         """The instance that is meant, unless it is deleted."""
-        entry = self.world.ledger.find(self.name, call.parts["id"])
-        if entry is None or self._status(entry) == "deleted":
+        entry = self.books.find(call.parts["id"])
+        if entry is None:
             raise Refusal(_error(404, "NOT_FOUND", "Instance not found"))
         return entry
 
     def _delete(self, call: Call) -> Reply:
-        entry = self._known(call)
-        if entry.released_at is None:
-            self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(self._known(call))
         return Reply(200, b"")
 
     def _status(self, entry: Entry) -> str:
-        """creating, pending_provider, pending, then active or error; deleting, then deleted."""
-        durations, now = self.world.durations, self.now
+        """creating, pending_provider, pending, then active or error; deleting."""
         if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "deleting" if now < gone_at else "deleted"
-        if entry.failed(now):
+            return "deleting"
+        if entry.failed(self.now):
             return "error"
-        grown = (now - entry.created_at).total_seconds() / max(durations.boot_s, 1e-9)
-        if grown >= 1.0:
+        booted = self.books.booted(entry)
+        if booted >= 1:
             return "active"
-        return ("creating", "pending_provider", "pending")[min(2, int(grown * 3))]
+        return ("creating", "pending_provider", "pending")[min(2, int(booted * 3))]
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, status = entry.detail["request"], self._status(entry)

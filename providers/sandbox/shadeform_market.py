@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    recorded_cell,
+    recorded_prices,
+)
 
 _WORDS: dict[str, tuple[str, str | None]] = {
     "A10": ("A10", "pcie"),
@@ -61,24 +69,9 @@ def _cloud(sku: str) -> str:
 def _cell(seed: int, row: Recorded, region: str) -> Cell:
     lot = (seed, row.sku, region)
     gpu_type, interconnect = _WORDS[row.gpu]
-    return Cell(
-        provider="shadeform",
-        sku=row.sku,
-        region=region,
-        zone="",
-        tier="on_demand",
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=0 if draw(*lot, "none") < 0.3 else draw_count(1, 6, *lot),
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"shadeform|{row.sku}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
-        labels={"gpu_type": gpu_type, "interconnect": interconnect, "deployment": "vm"},
-    )
+    labels = {"gpu_type": gpu_type, "interconnect": interconnect, "deployment": "vm"}
+    capacity = 0 if draw(*lot, "none") < 0.3 else draw_count(1, 6, *lot)
+    return recorded_cell(row, region, capacity, tier="on_demand", labels=labels)
 
 
 def _odd_cell(

@@ -9,31 +9,19 @@ words but "Hostnode unavailable", every price, cores and memory beside a GPU.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import Cell
 from providers.sandbox.tensordock_market import tensordock_cells
-from providers.sandbox.wire import (
-    Call,
-    ProviderWire,
-    Refusal,
-    Reply,
-    Route,
-    World,
-    json_reply,
-    text_reply,
-)
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
 
 _PORTS = [22022, 22080, 22443]
 
 
-class TensorDock(ProviderWire):
+class TensorDock(KeyedWire):
     """Locations, hosts, machines."""
 
     name = "tensordock"
@@ -55,33 +43,20 @@ class TensorDock(ProviderWire):
             Route("DELETE", "/instances/{id}", "delete", self._delete),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer token."""
-        if call.key() is None:
-            raise Refusal(text_reply("Unauthorized", 401))
-
-    def unknown_path(self) -> Reply:
-        """404 as text."""
-        return text_reply("Not Found", 404)
-
-    def malformed_body(self, reason: str) -> Reply:
-        """An error behind HTTP 200."""
-        return _error(f"Invalid request: {reason}")
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Faults of the service have their HTTP status, a lack of hosts does not."""
-        if kind is FaultKind.RATE_LIMITED:
-            return text_reply("Too Many Requests", 429)
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _error("Hostnode unavailable")
-        return text_reply("Internal Server Error", 500)
+        return ErrorForms(
+            no_key=text_reply("Unauthorized", 401),
+            no_path=text_reply("Not Found", 404),
+            bad_body=lambda reason: _error(f"Invalid request: {reason}"),
+            rate_limited=text_reply("Too Many Requests", 429),
+            no_capacity=_error("Hostnode unavailable"),
+            failed=text_reply("Internal Server Error", 500),
+        )
 
     def _free(self) -> dict[str, int]:
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         return {host: free[cell.key] for host, cell in self._hosts.items()}
-
-    def _price(self, cell: Cell) -> Decimal:
-        return self.world.market.price(cell) or Decimal(0)
 
     def _locations(self, _: Call) -> Reply:
         """At each location, of each type of GPU, the host that has most of it."""
@@ -104,7 +79,7 @@ class TensorDock(ProviderWire):
             "v0Name": cell.sku,
             "displayName": cell.labels["name"],
             "max_count": free,
-            "price_per_hr": float(self._price(cell)),
+            "price_per_hr": float(self.books.price(cell)),
             "resources": {"max_vcpus": vcpus * free, "max_ram_gb": ram * free, "max_storage_gb": 4000},
             "pricing": _pricing(cell),
             "network_features": {
@@ -137,7 +112,11 @@ class TensorDock(ProviderWire):
             "uptime_percentage": 99.5,
             "available_resources": {
                 "gpus": [
-                    {"v0Name": cell.sku, "availableCount": free, "price_per_hr": float(self._price(cell))}
+                    {
+                        "v0Name": cell.sku,
+                        "availableCount": free,
+                        "price_per_hr": float(self.books.price(cell)),
+                    }
                 ],
                 "vcpu_count": vcpus * free,
                 "ram_gb": ram * free,
@@ -175,9 +154,19 @@ class TensorDock(ProviderWire):
             raise Refusal(_error("At least 2 vCPUs, 2 GB of RAM and 100 GB of storage are required"))
         most_vcpus, most_ram = cell.labels["per_gpu"]
         too_large = vcpus > most_vcpus * gpus or ram > most_ram * gpus
-        if too_large or self.world.market.free(cell, self.now) < gpus:
+        if too_large or self.books.free(cell) < gpus:
             raise Refusal(_error("Hostnode unavailable"))
-        entry = self.world.ledger.write(self._entry(call, wish, cell, (gpus, vcpus, ram, disk)))
+        parts = zip((vcpus, ram, disk), cell.labels["parts"], strict=True)
+        usd = gpus * self.books.price(cell) + sum((units * price for units, price in parts), Decimal(0))
+        entry = self.books.sell(
+            cell,
+            wish["name"],
+            Tariff(usd),
+            {"resources": resources},
+            sku=f"{cell.sku}_{gpus}x{vcpus}v{ram}gb",
+            units=gpus,
+            fails=call.loses_capacity,
+        )
         made = {"id": entry.instance_id, "name": entry.tag, "status": "queued"}
         return json_reply({"data": made})
 
@@ -196,43 +185,13 @@ class TensorDock(ProviderWire):
             raise Refusal(_error("Hostnode unavailable"))
         return fitting[0], gpus
 
-    def _entry(
-        self, call: Call, wish: Mapping[str, Any], cell: Cell, size: tuple[int, int, int, int]
-    ) -> Entry:
-        now, (gpus, *others) = self.now, size
-        parts = zip(others, cell.labels["parts"], strict=True)
-        usd = gpus * self._price(cell) + sum((units * price for units, price in parts), Decimal(0))
-        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
-        return Entry(
-            provider=self.name,
-            instance_id=str(UUID(hex=self.world.new_id(self.name, 32))),
-            tag=str(wish["name"]),
-            sku=f"{cell.sku}_{gpus}x{size[1]}v{size[2]}gb",
-            region=cell.region,
-            zone=cell.zone,
-            tier=cell.tier,
-            nodes=1,
-            units=gpus,
-            stock_key=cell.stock_key,
-            created_at=now,
-            starts_at=now,
-            tariff=Tariff(usd),
-            failed_at=boots_at if call.loses_capacity else None,
-            detail={"resources": wish["resources"]},
-        )
-
     def _machines(self, _: Call) -> Reply:
-        entries = self.world.ledger.entries(self.name)
-        rows = [self._row(entry) for entry in entries if not self._is_gone(entry)]
+        rows = [self._row(entry) for entry in self.books.kept()]
         return json_reply({"data": {"instances": rows}})
 
-    def _is_gone(self, entry: Entry) -> bool:
-        gone_s = self.world.durations.terminate_s
-        return entry.released_at is not None and entry.released_at + timedelta(seconds=gone_s) <= self.now
-
     def _found(self, call: Call) -> Entry:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
-        if entry is None or self._is_gone(entry):
+        entry = self.books.find(call.parts["id"])
+        if entry is None:
             raise Refusal(text_reply("Not Found", 404))
         return entry
 
@@ -244,10 +203,10 @@ class TensorDock(ProviderWire):
             return "deleting"
         if entry.failed(self.now):
             return "error"
-        age_s, boot_s = (self.now - entry.created_at).total_seconds(), self.world.durations.boot_s
-        if age_s < boot_s / 4:
+        booted = self.books.booted(entry)
+        if booted < 0.25:
             return "queued"
-        return "deploying" if age_s < boot_s else "running"
+        return "deploying" if booted < 1 else "running"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         status = self._status(entry)
@@ -265,7 +224,7 @@ class TensorDock(ProviderWire):
         entry = self._found(call)
         if entry.released_at is not None:
             raise Refusal(_error("Instance already deleted"))
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(entry)
         return json_reply({"success": True})
 
 

@@ -9,18 +9,15 @@ nowhere for this part of the API: the sandbox answers as the rest of the API doe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
-from broker.domain.money import ZERO
-from providers.sandbox.faults import FaultKind
-from providers.sandbox.ledger import Entry, Tariff, zulu
+from providers.sandbox.keyed import ErrorForms, KeyedWire
+from providers.sandbox.ledger import Entry, Tariff, instant_of, zulu
 from providers.sandbox.market import WINDOW, Cell
 from providers.sandbox.together_market import REGIONS, UNPRICED, term_usd, together_cells
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 GPUS_PER_NODE = 8
 _GPU_TYPES = frozenset({"H100_SXM", "H200_SXM", "B200_SXM", "GB200_SXM", *UNPRICED})
@@ -29,7 +26,7 @@ _DRIVER = {"cuda_version": "12.8", "nvidia_driver_version": "570", "os": "ubuntu
 _WAITING, _INSTALLING = "WaitingForControlPlaneNodes", "InstallingDrivers"
 
 
-class Together(ProviderWire):
+class Together(KeyedWire):
     """Regions and clusters."""
 
     name = "together"
@@ -48,29 +45,19 @@ class Together(ProviderWire):
             Route("DELETE", "/v1/compute/clusters/{id}", "delete", self._delete),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer token."""
-        if call.key() is None:
-            raise Refusal(_error(401, "Missing API key", "authentication_error"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "Not found", "invalid_request_error")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that cannot be read."""
-        return _error(400, reason, "invalid_request_error")
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Errors have a message and a type."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "Rate limit exceeded", "rate_limit")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _no_capacity()
-        return _error(500, "Internal server error", "server_error")
+        return ErrorForms(
+            no_key=_error(401, "Missing API key", "authentication_error"),
+            no_path=_error(404, "Not found", "invalid_request_error"),
+            bad_body=lambda reason: _error(400, reason, "invalid_request_error"),
+            rate_limited=_error(429, "Rate limit exceeded", "rate_limit"),
+            no_capacity=_no_capacity(),
+            failed=_error(500, "Internal server error", "server_error"),
+        )
 
     def _regions(self, _: Call) -> Reply:
-        cells = self.world.market.cells(self.name)
+        cells = self.books.cells()
         rows = [
             {
                 "name": region,
@@ -102,11 +89,11 @@ class Together(ProviderWire):
         start, end = _times(body, now)
         cell = self._cell(body, WINDOW if end else "on_demand")
         lost = call.loses_capacity
-        if not lost and self.world.market.free(cell, now) < nodes:
+        if not lost and self.books.free(cell) < nodes:
             raise Refusal(_no_capacity())
         entry = Entry(
             provider=self.name,
-            instance_id=str(UUID(hex=self.world.new_id(self.name, 32))),
+            instance_id=self.books.new_uuid(),
             tag=str(body["cluster_name"]),
             sku=cell.sku,
             region=cell.region,
@@ -125,14 +112,14 @@ class Together(ProviderWire):
         return self.world.ledger.write(entry)
 
     def _cell(self, body: dict[str, Any], tier: str) -> Cell:
-        for cell in self.world.market.cells(self.name):
+        for cell in self.books.cells():
             if (cell.region, cell.sku, cell.tier) == (body["region"], body["gpu_type"], tier):
                 return cell
         raise ValueError(f"{body['gpu_type']} is not supported in region {body['region']}")
 
     def _tariff(self, cell: Cell, nodes: int, start: datetime, end: datetime | None) -> Tariff:
         """By the hour on demand; a window whole and upfront, at the recorded price of its length."""
-        price = self.world.market.price(cell) or ZERO
+        price = self.books.price(cell)
         if end is None:
             return Tariff(price * nodes)
         hours = Decimal((end - start) // timedelta(seconds=1)) / 3600
@@ -158,12 +145,6 @@ class Together(ProviderWire):
             walk = [step for step in walk if step[1] < over_at]
             walk.append(("DELETING", over_at, "Deleting"))
         return walk
-
-    def _is_gone(self, entry: Entry) -> bool:
-        over_at = entry.released_at or entry.ends_at
-        return over_at is not None and self.now >= over_at + timedelta(
-            seconds=self.world.durations.terminate_s
-        )
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, now = entry.detail["request"], self.now
@@ -201,12 +182,11 @@ class Together(ProviderWire):
         }
 
     def _clusters(self, _: Call) -> Reply:
-        entries = self.world.ledger.entries(self.name)
-        return json_reply({"clusters": [self._row(each) for each in entries if not self._is_gone(each)]})
+        return json_reply({"clusters": [self._row(entry) for entry in self.books.kept()]})
 
     def _known(self, call: Call) -> Entry:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
-        if entry is None or self._is_gone(entry):
+        entry = self.books.find(call.parts["id"])
+        if entry is None:
             raise Refusal(_error(404, f"cluster {call.parts['id']} not found", "not_found_error"))
         return entry
 
@@ -215,8 +195,8 @@ class Together(ProviderWire):
 
     def _delete(self, call: Call) -> Reply:
         entry = self._known(call)
-        if entry.released_at is None and entry.is_live(self.now):
-            self.world.ledger.write(replace(entry, released_at=self.now))
+        if entry.is_live(self.now):
+            self.books.give_back(entry)
         return json_reply({"cluster_id": entry.instance_id})
 
 
@@ -242,8 +222,8 @@ def _times(body: dict[str, Any], now: datetime) -> tuple[datetime, datetime | No
         return now, now + timedelta(days=_whole(body.get("duration_days")))
     if not body.get("reservation_end_time"):
         raise ValueError("reservation_end_time is required for SCHEDULED_CAPACITY")
-    start = _instant(body["reservation_start_time"]) if body.get("reservation_start_time") else now
-    end = _instant(body["reservation_end_time"])
+    start = instant_of(body["reservation_start_time"]) if body.get("reservation_start_time") else now
+    end = instant_of(body["reservation_end_time"])
     if end <= start or start < now - timedelta(hours=1):
         raise ValueError("the reservation must lie in the future and end after its start")
     return max(start, now), end
@@ -253,11 +233,6 @@ def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100_000:
         raise ValueError(f"{value!r} must be a whole number above zero")
     return value
-
-
-def _instant(text: object) -> datetime:
-    found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _no_capacity() -> Reply:

@@ -10,24 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import Cell
 from providers.sandbox.vast_market import vast_cells
-from providers.sandbox.wire import (
-    Call,
-    ProviderWire,
-    Refusal,
-    Reply,
-    Route,
-    World,
-    json_reply,
-    text_reply,
-)
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
 
 _GPU_RAM_MIB = {
     16: 16384,
@@ -58,10 +48,11 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
 _NOT_FILTERS = frozenset({"order", "type", "limit", "allocated_storage", "select_cols", "q", "offset"})
 
 
-class Vast(ProviderWire):
+class Vast(KeyedWire):
     """Search, rent, list, destroy."""
 
     name = "vast"
+    ends_at_once = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -82,26 +73,20 @@ class Vast(ProviderWire):
             Route("GET", f"{base}/users/current", "other", self._user),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer key or ``?api_key=``."""
-        if call.key(query="api_key") is None:
-            raise Refusal(_error(401, "auth_error", "This action requires login"))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "not_found", "no such endpoint")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that is no JSON object."""
-        return _error(400, "invalid_args", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """A rate limit is plain text."""
-        if kind is FaultKind.RATE_LIMITED:
-            return text_reply("API requests too frequent: endpoint threshold=3.0", 429)
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _gone_ask("the offer")
-        return _error(500, "server_error", "internal server error")
+        return ErrorForms(
+            no_key=_error(401, "auth_error", "This action requires login"),
+            no_path=_error(404, "not_found", "no such endpoint"),
+            bad_body=lambda reason: _error(400, "invalid_args", reason),
+            rate_limited=text_reply("API requests too frequent: endpoint threshold=3.0", 429),
+            no_capacity=_gone_ask("the offer"),
+            failed=_error(500, "server_error", "internal server error"),
+        )
+
+    def key(self, call: Call) -> str | None:
+        """A bearer key or ``?api_key=``."""
+        return call.key(query="api_key")
 
     def _search(self, call: Call) -> Reply:
         return self._found(call.json_object() if call.body else {})
@@ -121,7 +106,7 @@ class Vast(ProviderWire):
         storage_gb = Decimal(str(wanted.get("allocated_storage", 8)))
         is_bid = kind in {"bid", "interruptible"}
         taken = self._taken_gpus()
-        rows = [self._row(cell, taken, storage_gb, is_bid) for cell in self.world.market.cells(self.name)]
+        rows = [self._row(cell, taken, storage_gb, is_bid) for cell in self.books.cells()]
         filters = {name: rule for name, rule in wanted.items() if name not in _NOT_FILTERS}
         rows = [row for row in rows if all(_passes(row.get(n), rule) for n, rule in filters.items())]
         return json_reply({"offers": _ordered(rows, wanted.get("order"))[: int(wanted.get("limit", 1000))]})
@@ -136,12 +121,12 @@ class Vast(ProviderWire):
 
     def _rentable(self, cell: Cell, taken: Mapping[int, int]) -> bool:
         left = cell.labels["machine_gpus"] - taken.get(cell.labels["machine"], 0)
-        free = self.world.market.free(cell, self.now) > 0
+        free = self.books.free(cell) > 0
         return free and left >= cell.gpus and not cell.labels["rented"]
 
     def _bid(self, cell: Cell) -> Decimal:
         """The recorded lowest bid, or the asking price where none was recorded."""
-        price = self.world.market.price(cell) or Decimal(0)
+        price = self.books.price(cell)
         recorded = cell.labels["bid"]
         if recorded is None or not cell.usd_per_hour:
             return price
@@ -149,7 +134,7 @@ class Vast(ProviderWire):
 
     def _row(self, cell: Cell, taken: Mapping[int, int], storage_gb: Decimal, is_bid: bool) -> dict[str, Any]:
         labels = cell.labels
-        price = self._bid(cell) if is_bid else self.world.market.price(cell) or Decimal(0)
+        price = self._bid(cell) if is_bid else self.books.price(cell)
         disk_hour = storage_gb * _STORAGE_USD_PER_GB_MONTH / _HOURS_PER_MONTH
         rentable = self._rentable(cell, taken)
         ram_mib = _GPU_RAM_MIB.get(cell.gpu_memory_gb, cell.gpu_memory_gb * 1024)
@@ -217,11 +202,10 @@ class Vast(ProviderWire):
         if not self._rentable(cell, self._taken_gpus()):
             raise Refusal(_gone_ask(cell.zone))
         bid = body.get("price")
-        price = self.world.market.price(cell) or Decimal(0) if bid is None else Decimal(str(bid))
+        price = self.books.price(cell) if bid is None else Decimal(str(bid))
         contract = str(10_000_000 + int(self.world.new_id(self.name, 6), 16))
         too_low = bid is not None and price < self._bid(cell)
-        entry = self._entry(call, cell, contract, body, price)
-        self.world.ledger.write(entry.with_detail(stopped=too_low))
+        self._sell(call, cell, contract, body, price, stopped=too_low)
         if too_low:
             return json_reply(
                 {
@@ -236,45 +220,37 @@ class Vast(ProviderWire):
         return json_reply({"success": True, "new_contract": int(contract), "instance_api_key": key})
 
     def _ask(self, offer_id: str) -> Cell:
-        for cell in self.world.market.cells(self.name):
+        for cell in self.books.cells():
             if cell.zone == offer_id:
                 return cell
         raise Refusal(
             _error(404, "no_such_ask", f"error 404/3603: no_such_ask Instance type by id {offer_id}")
         )
 
-    def _entry(self, call: Call, cell: Cell, contract: str, body: dict[str, Any], price: Decimal) -> Entry:
-        now = self.now
-        storage_gb = Decimal(str(body.get("disk", 8)))
+    def _sell(
+        self, call: Call, cell: Cell, contract: str, body: dict[str, Any], price: Decimal, *, stopped: bool
+    ) -> None:
+        storage_gb, is_bid = Decimal(str(body.get("disk", 8))), body.get("price") is not None
         disk_hour = storage_gb * _STORAGE_USD_PER_GB_MONTH / _HOURS_PER_MONTH
-        fails_at = now + timedelta(seconds=self.world.durations.boot_s) if call.loses_capacity else None
-        return Entry(
-            provider=self.name,
-            instance_id=contract,
-            tag=str(body.get("label") or ""),
-            sku=cell.sku,
-            region=cell.region,
-            zone=cell.zone,
-            tier="on_demand" if body.get("price") is None else "spot",
-            nodes=1,
-            units=1,
-            stock_key=cell.stock_key,
-            created_at=now,
-            starts_at=now,
-            failed_at=fails_at,
-            tariff=Tariff(price + disk_hour),
-            detail={
+        self.books.sell(
+            cell,
+            body.get("label") or "",
+            Tariff(price + disk_hour),
+            {
                 "machine": cell.labels["machine"],
                 "gpus": cell.gpus,
                 "gpu_name": cell.labels["gpu_name"],
                 "image": body.get("image"),
-                "is_bid": body.get("price") is not None,
+                "is_bid": is_bid,
+                "stopped": stopped,
             },
+            instance_id=contract,
+            tier="spot" if is_bid else "on_demand",
+            fails=call.loses_capacity,
         )
 
     def _instances(self, _: Call) -> Reply:
-        entries = self.world.ledger.entries(self.name)
-        rows = [self._instance_row(entry) for entry in entries if entry.released_at is None]
+        rows = [self._instance_row(entry) for entry in self.books.kept()]
         return json_reply({"success": True, "instances_found": len(rows), "instances": rows})
 
     def _instances_by_page(self, call: Call) -> Reply:
@@ -298,14 +274,13 @@ class Vast(ProviderWire):
         return json_reply({"instances": self._instance_row(self._held(call.parts["id"]))})
 
     def _held(self, contract: str) -> Entry:
-        entry = self.world.ledger.find(self.name, contract)
-        if entry is None or entry.released_at is not None:
+        entry = self.books.find(contract)
+        if entry is None:
             raise Refusal(_error(404, "no_such_instance", f"Instance {contract} not found"))
         return entry
 
     def _destroy(self, call: Call) -> Reply:
-        entry = self._held(call.parts["id"])
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(self._held(call.parts["id"]))
         return json_reply({"success": True})
 
     def _user(self, _: Call) -> Reply:
@@ -317,10 +292,10 @@ class Vast(ProviderWire):
             return "exited", "Error: host could not start the instance, no capacity"
         if entry.detail["stopped"]:
             return "exited", "outbid"
-        age_s = (self.now - entry.created_at).total_seconds()
-        if age_s < self.world.durations.boot_s / 2:
+        booted = self.books.booted(entry)
+        if booted < 0.5:
             return None, ""
-        return ("loading", "loading image") if age_s < self.world.durations.boot_s else ("running", "success")
+        return ("loading", "loading image") if booted < 1 else ("running", "success")
 
     def _instance_row(self, entry: Entry) -> dict[str, Any]:
         actual, message = self._status(entry)

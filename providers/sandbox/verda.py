@@ -10,26 +10,15 @@ Billed in slices of ten minutes. Sources: verda-cloud sdk-python and sdk-go, gpu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import NAMESPACE_URL, uuid5
 
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import Cell
 from providers.sandbox.verda_market import verda_cells
-from providers.sandbox.wire import (
-    Call,
-    ProviderWire,
-    Refusal,
-    Reply,
-    Route,
-    World,
-    json_reply,
-    text_reply,
-)
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply, text_reply
 
 TOKEN_LIFE_S = 3600
 BILLING_SLICE_S = 600
@@ -37,7 +26,7 @@ _TOKEN = "sandbox-access-"  # noqa: S105  a prefix
 _LOCATIONS = {"FIN-01": "Finland", "FIN-02": "Finland", "FIN-03": "Finland"}
 
 
-class Verda(ProviderWire):
+class Verda(KeyedWire):
     """Tokens, catalogue, availability, instances."""
 
     name = "verda"
@@ -66,33 +55,27 @@ class Verda(ProviderWire):
             Route("PUT", "/v1/instances", "delete", self._act),
         )
 
-    def authorise(self, call: Call) -> None:
+    def errors(self) -> ErrorForms:
+        """Every error has a code and a message."""
+        return ErrorForms(
+            no_key=_error(401, "unauthorized_request", "Access token is missing or invalid"),
+            no_path=_error(404, "not_found", "Not Found"),
+            bad_body=lambda reason: _error(400, "invalid_request", reason),
+            rate_limited=_error(429, "too_many_requests", "Too many requests"),
+            no_capacity=_no_capacity(),
+            failed=_error(500, "server_error", "Internal Server Error"),
+        )
+
+    def key(self, call: Call) -> str | None:
         """A bearer token; one of ours only until it expires."""
         key = call.key()
-        if key is None or self._expired(key):
-            raise Refusal(_error(401, "unauthorized_request", "Access token is missing or invalid"))
+        return None if key is None or self._expired(key) else key
 
     def _expired(self, key: str) -> bool:
         if not key.startswith(_TOKEN):
             return False
         until = key.removeprefix(_TOKEN).partition("-")[0]
         return not until.isdecimal() or int(until) <= self.now.timestamp()
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "not_found", "Not Found")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that is no JSON object."""
-        return _error(400, "invalid_request", reason)
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """Every error has a code and a message."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "too_many_requests", "Too many requests")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _no_capacity()
-        return _error(500, "server_error", "Internal Server Error")
 
     def _token(self, call: Call) -> Reply:
         body = call.json_object()
@@ -113,15 +96,11 @@ class Verda(ProviderWire):
         }
         return json_reply(token)
 
-    def _cells(self, tier: str | None = None) -> list[Cell]:
-        cells = self.world.market.cells(self.name)
-        return [cell for cell in cells if tier is None or cell.tier == tier]
-
     def _types(self, call: Call) -> Reply:
         if call.query.get("currency", "usd") != "usd":
             raise Refusal(_error(400, "invalid_request", "the sandbox knows the currency usd only"))
-        spot = {cell.sku: cell for cell in self._cells("spot")}
-        on_demand = {cell.sku: cell for cell in self._cells("on_demand")}
+        spot = {cell.sku: cell for cell in self.books.cells(tier="spot")}
+        on_demand = {cell.sku: cell for cell in self.books.cells(tier="on_demand")}
         return json_reply([self._type(cell, spot.get(sku)) for sku, cell in on_demand.items()])
 
     def _type(self, cell: Cell, spot: Cell | None) -> dict[str, Any]:
@@ -145,25 +124,25 @@ class Verda(ProviderWire):
         }
 
     def _price(self, cell: Cell) -> str:
-        price = self.world.market.price(cell) or Decimal(0)
+        price = self.books.price(cell)
         cents = price.quantize(Decimal("0.01"))
         return str(cents) if cents == price else f"{price.normalize():f}"
 
     def _availability(self, call: Call) -> Reply:
         wanted = call.query.get("location_code")
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         rows = []
         for location in _LOCATIONS:
             if wanted in {None, location}:
-                cells = [cell for cell in self._cells(_tier(call)) if cell.region == location]
+                cells = self.books.cells(tier=_tier(call), region=location)
                 found = sorted(cell.sku for cell in cells if free[cell.key] > 0)
                 rows.append({"location_code": location, "availabilities": found})
         return json_reply(rows)
 
     def _type_availability(self, call: Call) -> Reply:
         wanted = call.query.get("location_code")
-        free = self.world.market.free_by_key(self.name, self.now)
-        cells = [cell for cell in self._cells(_tier(call)) if cell.sku == call.parts["type"]]
+        free = self.books.free_by_key()
+        cells = self.books.cells(tier=_tier(call), sku=call.parts["type"])
         return json_reply(any(free[cell.key] > 0 for cell in cells if wanted in {None, cell.region}))
 
     def _no_clusters(self, _: Call) -> Reply:
@@ -188,35 +167,16 @@ class Verda(ProviderWire):
             if not body.get(name):
                 raise Refusal(_error(400, "invalid_request", f"{name} should not be empty"))
         cell = self._wanted(body)
-        now = self.now
-        boots_at = now + timedelta(seconds=self.world.durations.boot_s)
-        short = call.loses_capacity or self.world.market.free(cell, now) < 1
-        instance_id = str(UUID(hex=self.world.new_id(self.name, 32)))
-        self.world.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=instance_id,
-                tag=str(body["hostname"]),
-                sku=cell.sku,
-                region=cell.region,
-                zone="",
-                tier=cell.tier,
-                nodes=1,
-                units=0 if short else 1,
-                stock_key=cell.stock_key,
-                created_at=now,
-                starts_at=now,
-                failed_at=boots_at if short else None,
-                tariff=Tariff(Decimal(self._price(cell)), BILLING_SLICE_S),
-                detail={"request": body},
-            )
-        )
-        return text_reply(instance_id, 202)
+        short = call.loses_capacity or self.books.free(cell) < 1
+        tariff = Tariff(Decimal(self._price(cell)), BILLING_SLICE_S)
+        units = 0 if short else 1
+        entry = self.books.sell(cell, body["hostname"], tariff, {"request": body}, units=units, fails=short)
+        return text_reply(entry.instance_id, 202)
 
     def _wanted(self, body: dict[str, Any]) -> Cell:
         location = body.get("location_code", "FIN-01")
         tier = "spot" if body.get("is_spot") else "on_demand"
-        known = [cell for cell in self._cells() if cell.sku == body["instance_type"]]
+        known = self.books.cells(sku=body["instance_type"])
         if not known:
             raise Refusal(_error(400, "invalid_request", "Invalid instance type"))
         if location not in _LOCATIONS:
@@ -242,16 +202,14 @@ class Verda(ProviderWire):
 
     def _status(self, entry: Entry) -> str:
         """ordered, provisioning, then running or no_capacity; deleting, then discontinued."""
-        durations, now = self.world.durations, self.now
         if entry.released_at is not None:
-            gone_at = entry.released_at + timedelta(seconds=durations.terminate_s)
-            return "deleting" if now < gone_at else "discontinued"
-        if entry.failed(now):
+            return "discontinued" if self.books.is_gone(entry) else "deleting"
+        if entry.failed(self.now):
             return "no_capacity"
-        age_s = (now - entry.created_at).total_seconds()
-        if age_s < durations.boot_s / 4:
+        booted = self.books.booted(entry)
+        if booted < 0.25:
             return "ordered"
-        return "provisioning" if age_s < durations.boot_s else "running"
+        return "provisioning" if booted < 1 else "running"
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request = entry.detail["request"]
@@ -309,7 +267,7 @@ class Verda(ProviderWire):
             return "Can't discontinue a provisioning instance"
         if status in {"deleting", "discontinued"}:
             return "Can't discontinue a discontinued instance"
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(entry)
         return ""
 
 

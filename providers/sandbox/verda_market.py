@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    recorded_cell,
+    recorded_prices,
+)
 
 _NAMES = {
     "A100-SXM-80GB": ("A100 SXM4 80GB", "A100"),
@@ -61,24 +69,9 @@ def _multiplied(row: Recorded, single: Recorded) -> Recorded:
 def _cell(seed: int, row: Recorded) -> Cell:
     lot = (seed, row.sku, row.region, row.tier)
     name, model = _NAMES[row.gpu]
-    return Cell(
-        provider="verda",
-        sku=row.sku,
-        region=row.region,
-        zone="",
-        tier=row.tier,
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=0 if draw(*lot, "none") < 0.25 else draw_count(1, 10, *lot),
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"verda|{row.sku}|{row.tier}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
-        labels={"name": name, "model": model, "p2p": "300 GB/s" if row.gpus > 1 else None},
-    )
+    labels = {"name": name, "model": model, "p2p": "300 GB/s" if row.gpus > 1 else None}
+    capacity = 0 if draw(*lot, "none") < 0.25 else draw_count(1, 10, *lot)
+    return recorded_cell(row, row.region, capacity, price_key=f"verda|{row.sku}|{row.tier}", labels=labels)
 
 
 def _odd_cells(

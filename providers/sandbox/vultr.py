@@ -12,24 +12,21 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
-from providers.sandbox.faults import FaultKind
+from providers.sandbox.keyed import ErrorForms, KeyedWire
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import Cell
 from providers.sandbox.vultr_market import METAL, PLANS, REGIONS, Plan, list_of, vultr_cells, vultr_plans
-from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
+from providers.sandbox.wire import Call, Refusal, Reply, Route, World, json_reply
 
 MOST_ROWS = 500
 _KINDS = {"instance": ("instances", PLANS), "bare_metal": ("bare_metals", METAL)}
 _SOLD_OUT = "plan is not available in the selected region"
 
 
-class Vultr(ProviderWire):
+class Vultr(KeyedWire):
     """Plans, regions, instances, bare metals."""
 
     name = "vultr"
@@ -60,42 +57,31 @@ class Vultr(ProviderWire):
             Route("DELETE", f"{path}/{{id}}", "delete", lambda call: self._delete(call, kind)),
         )
 
-    def authorise(self, call: Call) -> None:
-        """A bearer key."""
-        if call.key() is None:
-            raise Refusal(_error(401, "Invalid API token."))
-
-    def unknown_path(self) -> Reply:
-        """404 in the API's form."""
-        return _error(404, "Invalid resource.")
-
-    def malformed_body(self, reason: str) -> Reply:
-        """400 for a body that is no JSON object."""
-        return _error(400, f"Unable to parse the request: {reason}")
-
-    def refusal(self, kind: FaultKind, call: Call) -> Reply:
+    def errors(self) -> ErrorForms:
         """Every error has a text and repeats its status."""
-        if kind is FaultKind.RATE_LIMITED:
-            return _error(429, "Rate limit exceeded")
-        if kind is FaultKind.OUT_OF_CAPACITY:
-            return _error(400, _SOLD_OUT)
-        return _error(500, "Internal Server Error")
-
-    def _cells(self, sku: str) -> list[Cell]:
-        return [cell for cell in self.world.market.cells(self.name) if cell.sku == sku]
+        return ErrorForms(
+            no_key=_error(401, "Invalid API token."),
+            no_path=_error(404, "Invalid resource."),
+            bad_body=lambda reason: _error(400, f"Unable to parse the request: {reason}"),
+            rate_limited=_error(429, "Rate limit exceeded"),
+            no_capacity=_error(400, _SOLD_OUT),
+            failed=_error(500, "Internal Server Error"),
+        )
 
     def _list_plans(self, call: Call, which: str) -> Reply:
         wanted = call.query.get("type", "all")
-        free = self.world.market.free_by_key(self.name, self.now)
+        free = self.books.free_by_key()
         rows = [self._plan(plan, free) for plan in self._plans if list_of(plan.sku) == which]
         return _page(call, which, [row for row in rows if which == METAL or wanted in {"all", row["type"]}])
 
     def _plan(self, plan: Plan, free: dict[str, int]) -> dict[str, Any]:
-        cells = self._cells(plan.sku)
+        cells = self.books.cells(sku=plan.sku)
         field = "hourly_cost" if plan.on_demand else "hourly_cost_preemptible"
-        usual = self._price(cells[0])
+        usual = self.books.price(cells[0])
         costs = {"hourly_cost": plan.prices[0], "hourly_cost_preemptible": plan.prices[1], field: usual}
-        others = {c.region: {field: _number(self._price(c))} for c in cells if self._price(c) != usual}
+        others = {
+            c.region: {field: _number(self.books.price(c))} for c in cells if self.books.price(c) != usual
+        }
         row: dict[str, Any] = {
             "id": plan.sku,
             "ram": round(plan.memory_gb * 1024),
@@ -113,9 +99,6 @@ class Vultr(ProviderWire):
         }
         return row | _size(plan) | _gpu_fields(plan)
 
-    def _price(self, cell: Cell) -> Decimal:
-        return self.world.market.price(cell) or Decimal(0)
-
     def _regions(self, call: Call) -> Reply:
         rows = [
             {"id": name, "city": city, "country": country, "continent": "", "options": []}
@@ -127,8 +110,8 @@ class Vultr(ProviderWire):
         region = call.parts["id"]
         if region not in REGIONS:
             raise Refusal(_error(404, "Invalid region."))
-        free = self.world.market.free_by_key(self.name, self.now)
-        cells = [cell for cell in self.world.market.cells(self.name) if cell.region == region]
+        free = self.books.free_by_key()
+        cells = self.books.cells(region=region)
         return json_reply({"available_plans": [cell.sku for cell in cells if free[cell.key] > 0]})
 
     def _systems(self, call: Call) -> Reply:
@@ -143,28 +126,14 @@ class Vultr(ProviderWire):
     def _create(self, call: Call, kind: str) -> Reply:
         body = call.json_object()
         cell = self._wanted(body, _KINDS[kind][1])
-        now = self.now
-        if self.world.market.free(cell, now) < 1:
+        if self.books.free(cell) < 1:
             raise Refusal(_error(400, _SOLD_OUT))
-        up_at = now + timedelta(seconds=self.world.durations.boot_s)
-        entry = self.world.ledger.write(
-            Entry(
-                provider=self.name,
-                instance_id=str(UUID(hex=self.world.new_id(self.name, 32))),
-                tag=str(body.get("label") or ""),
-                sku=cell.sku,
-                region=cell.region,
-                zone="",
-                tier=cell.tier,
-                nodes=1,
-                units=1,
-                stock_key=cell.stock_key,
-                created_at=now,
-                starts_at=now,
-                failed_at=up_at if call.loses_capacity else None,
-                tariff=Tariff(self._price(cell), increment_s=3600),
-                detail={"request": body, "kind": kind},
-            )
+        entry = self.books.sell(
+            cell,
+            body.get("label") or "",
+            Tariff(self.books.price(cell), increment_s=3600),
+            {"request": body, "kind": kind},
+            fails=call.loses_capacity,
         )
         return json_reply({kind: self._row(entry)}, 202)
 
@@ -172,7 +141,7 @@ class Vultr(ProviderWire):
         sku, region = body.get("plan"), body.get("region")
         if region not in REGIONS:
             raise Refusal(_error(400, "Invalid location chosen."))
-        cells = self._cells(sku) if isinstance(sku, str) and list_of(sku) == which else []
+        cells = self.books.cells(sku=sku) if isinstance(sku, str) and list_of(sku) == which else []
         if not cells:
             raise Refusal(_error(400, "Invalid plan chosen."))
         if not any(body.get(name) for name in ("os_id", "app_id", "image_id", "snapshot_id", "iso_id")):
@@ -184,18 +153,13 @@ class Vultr(ProviderWire):
 
     def _machines(self, call: Call, kind: str) -> Reply:
         wanted = call.query.get("label")
-        live = [entry for entry in self.world.ledger.entries(self.name) if self._is_here(entry, kind)]
-        rows = [self._row(entry) for entry in live if entry.released_at is None]
+        here = [entry for entry in self.books.kept() if entry.detail["kind"] == kind]
+        rows = [self._row(entry) for entry in here if entry.released_at is None]
         return _page(call, _KINDS[kind][0], [row for row in rows if wanted in {None, row["label"]}])
 
-    def _is_here(self, entry: Entry, kind: str) -> bool:
-        gone = timedelta(seconds=self.world.durations.terminate_s)
-        over = entry.released_at is not None and entry.released_at + gone <= self.now
-        return entry.detail["kind"] == kind and not over
-
     def _found(self, call: Call, kind: str) -> Entry:
-        entry = self.world.ledger.find(self.name, call.parts["id"])
-        if entry is None or not self._is_here(entry, kind):
+        entry = self.books.find(call.parts["id"])
+        if entry is None or entry.detail["kind"] != kind:
             raise Refusal(_error(404, f"Invalid {kind.replace('_', ' ')}."))
         return entry
 
@@ -210,18 +174,17 @@ class Vultr(ProviderWire):
         if self._status(entry) == ("pending", "none"):
             message = "Unable to destroy server: Unable to remove VM: Server is currently locked"
             raise Refusal(_error(500, message))
-        self.world.ledger.write(replace(entry, released_at=self.now))
+        self.books.give_back(entry)
         return Reply(204, b"")
 
     def _status(self, entry: Entry) -> tuple[str, str]:
         """``status`` and ``server_status``: locked and pending first, then booting, then ok."""
         if entry.failed(self.now):
             return "failed", "none"
-        age_s = (self.now - entry.created_at).total_seconds()
-        boot_s = self.world.durations.boot_s
-        if age_s < boot_s / 4:
+        booted = self.books.booted(entry)
+        if booted < 0.25:
             return "pending", "none"
-        return ("pending", "locked") if age_s < boot_s else ("active", "ok")
+        return ("pending", "locked") if booted < 1 else ("active", "ok")
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, kind = entry.detail["request"], entry.detail["kind"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +31,7 @@ from broker.domain.errors import (
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.ports import Idempotency
+from providers.client import ordered
 from providers.http import Operation, ProviderHttp, Reply, classify_by_status
 from providers.payload import RowRejected
 from providers.sfcompute import orders
@@ -169,17 +171,9 @@ class SfCompute:
         if placed is not None and placed.status in ("cancelled", "expired"):
             raise InsufficientCapacity(PROVIDER, "nobody sells this block at the limit")
         is_filled = placed is not None and placed.is_filled
-        return Lease(
-            provider=PROVIDER,
-            reference=created.id,
-            state=LeaseState.SCHEDULED if is_filled else LeaseState.PROVISIONING,
-            tag=order.tag,
-            nodes=order.nodes,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-            window=order.window,
-            billed_usd=placed.execution_price / 100 if placed and placed.execution_price else None,
-        )
+        state = LeaseState.SCHEDULED if is_filled else LeaseState.PROVISIONING
+        paid = placed.execution_price / 100 if placed and placed.execution_price else None
+        return replace(ordered(order, created.id, state, order.window), billed_usd=paid)
 
     async def _watch(self, created: orders.CreatedOrder) -> orders.PlacedOrder | None:
         """The order once it is decided, or as last seen; None when it cannot be read now (it stands)."""

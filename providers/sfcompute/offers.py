@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import NodeFacts, ProviderFacts, load_provider_facts
 from broker.domain.money import MICRO
 from broker.domain.offer import (
     CancelRule,
@@ -41,10 +41,10 @@ from providers.payload import (
     collect,
     decode_json,
     decode_model,
-    nominal_memory_gb,
     require_price,
     slug,
 )
+from providers.rows import gpu_node
 
 PROVIDER = "sfcompute"
 NOW = "NOW"
@@ -256,16 +256,14 @@ def _sku(facts: ProviderFacts, zone: Zone, instance_type: str) -> Sku:
     if gpu != node.gpu:
         raise RowRejected(f"instance type {instance_type!r} is not {zone.hardware_type}")
     has_fabric = (zone.interconnect_type or "").lower() == "infiniband"
-    return Sku(
-        name=instance_type,
-        gpu=gpu,
-        gpus_per_node=node.gpus_per_node,
-        gpu_memory_gb=nominal_memory_gb(gpu),
+    return gpu_node(
+        instance_type,
+        gpu,
+        node.gpus_per_node,
+        FORMS.get(zone.delivery_type or ""),
         vcpus=node.vcpus,
         memory_gb=node.memory_gb,
         disk_gb=node.disk_gb,
-        form=FORMS.get(zone.delivery_type or ""),
-        intra_node=infer_intra_node(gpu, node.gpus_per_node),
         fabric=_fabric(node.fabric, zone.name) if has_fabric else None,
     )
 

@@ -20,6 +20,7 @@ from broker.domain.errors import OrderRejected
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Window
 from providers.payload import Name, PayloadModel
+from providers.rows import window_between
 from providers.sfcompute.offers import NOW, PROVIDER, next_hour, time_text
 
 BUY, SELL = "buy", "sell"
@@ -194,7 +195,7 @@ def _order_lease(
         tag=order.idempotency_key,
         nodes=order.quantity,
         sku=order.instance_type or "",
-        window=_window(order),
+        window=window_between(order.start_at, order.end_at),
         detail=detail,
         billed_usd=order.execution_price / 100 if order.execution_price is not None else None,
     )
@@ -202,12 +203,6 @@ def _order_lease(
 
 def _contract_state(contract: Contract) -> LeaseState:
     return CONTRACT_STATES.get((contract.state or contract.status or "").lower(), LeaseState.UNKNOWN)
-
-
-def _window(order: PlacedOrder) -> Window | None:
-    if order.start_at is None or order.end_at is None or order.end_at <= order.start_at:
-        return None
-    return Window(order.start_at, order.end_at)
 
 
 def buy_body(order: Order) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, as_payload
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -103,30 +103,17 @@ def _unwrapped(value: Any) -> Any:
     return inner
 
 
-class TensorDock:
+class TensorDock(SellerClient):
     """Client of hosts and machines."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {settings.secret('api_token')}"},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_token"))
 
     async def _call(self, method: str, path: str, operation: Operation, **more: Any) -> Reply:
         """One call; an error behind HTTP 200 is raised like any other."""
-        reply = await self._http.request(method, path, operation=operation, **more)
+        reply = await super()._call(method, path, operation, **more)
         body = reply.json_or_none()
         if isinstance(body, dict) and body.get("error") and "data" not in body:
             raise self._http.error(reply)
@@ -134,28 +121,16 @@ class TensorDock:
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Every host that has something free; the list has one page."""
-        reply = await self._call("GET", "/hostnodes", Operation.OFFERS)
-        return parse_offers(reply.body, observed_at)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one machine."""
-        return 1
+        return parse_offers((await self._on_sale("/hostnodes")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine on the offer's host, named by the tag."""
         refuse_unless_single(order, NAME, LONGEST_NAME)
-        reply = await self._call("POST", "/instances", Operation.ORDER, json=self._create_body(order))
+        reply = await self._order("/instances", self._create_body(order))
         made = _unwrapped(reply.json())
         if not isinstance(made, dict) or not isinstance(made.get("id"), str) or not made["id"]:
             raise reply.unreadable("an order without an instance id")
-        return Lease(
-            provider=NAME,
-            reference=made["id"],
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        return ordered(order, made["id"])
 
     def _create_body(self, order: Order) -> dict[str, Any]:
         wish, options = order.offer.reference, self._settings.options
@@ -182,21 +157,17 @@ class TensorDock:
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine."""
-        reply = await self._call("GET", f"/instances/{reference}", Operation.LEASES)
+        reply = await self._held(f"/instances/{reference}")
         return _lease(as_payload(NAME, _unwrapped(reply.json()), _Machine))
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the account; the list has one page."""
-        reply = await self._call("GET", "/instances", Operation.LEASES)
+        reply = await self._held("/instances")
         inner = _unwrapped(reply.json())
         rows = inner.get("instances") if isinstance(inner, dict) else inner
         if not isinstance(rows, list):
             raise reply.unreadable("no list of instances")
         return tuple(_lease(as_payload(NAME, _unwrapped(row), _Machine)) for row in rows)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes; what is gone is a success."""
-        try:
-            await self._call("DELETE", f"/instances/{lease.reference}", Operation.RELEASE, repeatable=True)
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("DELETE", f"/instances/{lease.reference}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.sku import Form, Sku
+from broker.domain.sku import Form
 from providers.payload import (
     GpuCount,
     Name,
@@ -24,12 +24,10 @@ from providers.payload import (
     canonical_gpu,
     collect,
     decode_json,
-    join_batches,
-    nominal_memory_gb,
     require_price,
     slug,
 )
-from providers.spec import NamedPayload
+from providers.rows import gpu_node, page_by_page
 
 NAME = "tensordock"
 BILLING_INCREMENT_S = 1
@@ -183,16 +181,14 @@ def _offer(
     return Offer(
         offer_id=f"{NAME}/{region}/{slug(host.id)}/{slug(sku)}/{Tier.ON_DEMAND}",
         provider=NAME,
-        sku=Sku(
-            name=sku,
-            gpu=name,
-            gpus_per_node=size.gpus,
-            gpu_memory_gb=nominal_memory_gb(name),
+        sku=gpu_node(
+            sku,
+            name,
+            size.gpus,
+            Form.VM,
             vcpus=size.vcpus,
             memory_gb=size.ram_gb,
             disk_gb=facts.search["storage_gb"],
-            form=Form.VM,
-            intra_node=infer_intra_node(name, size.gpus),
         ),
         region=region,
         zone=host.id,
@@ -218,6 +214,5 @@ def _offer(
     )
 
 
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers of ``hostnodes``."""
-    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
+parse = page_by_page(parse_offers)
+"""Recorded answers of ``hostnodes``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -15,9 +16,9 @@ from broker.domain.errors import (
     ProviderError,
     QuotaExceeded,
 )
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import PayloadModel
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -127,28 +128,14 @@ def _lease(instance: _Instance) -> Lease:
     )
 
 
-class Vast:
+class Vast(SellerClient):
     """Client of search, rent, show and destroy."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        key = settings.secret("api_key")
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            secrets=settings.secrets,
-        )
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
         self._disk_gb = int(settings.options["disk_gb"])
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Two searches of verified hosts: on demand, and by bid."""
@@ -164,25 +151,15 @@ class Vast:
             "limit": SEARCH_LIMIT,
             "allocated_storage": self._disk_gb,
         }
-        reply = await self._http.request(
-            "POST", "/api/v0/bundles/", operation=Operation.OFFERS, repeatable=True, json=wish
-        )
-        return reply.body
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: an offer is one node."""
-        return 1
+        path = "/api/v0/bundles/"
+        return (await self._call("POST", path, Operation.OFFERS, repeatable=True, json=wish)).body
 
     async def reserve(self, order: Order) -> Lease:
         """Rents one offer, labelled by the tag; a stopped instance left by a refusal is destroyed."""
         refuse_unless_single(order, NAME, LONGEST_LABEL)
         try:
-            reply = await self._http.request(
-                "PUT",
-                f"/api/v0/asks/{order.offer.reference['ask_id']}/",
-                operation=Operation.ORDER,
-                json=self._rent_body(order),
-            )
+            path = f"/api/v0/asks/{order.offer.reference['ask_id']}/"
+            reply = await self._call("PUT", path, Operation.ORDER, json=self._rent_body(order))
             created = reply.read(_Created)
             if not created.success:
                 raise self._http.error(reply)
@@ -191,14 +168,7 @@ class Vast:
             raise InsufficientCapacity(NAME, error.message) from error
         if created.new_contract is None:
             raise reply.unreadable("a rent without a contract id")
-        return Lease(
-            provider=NAME,
-            reference=str(created.new_contract),
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        return ordered(order, str(created.new_contract))
 
     def _rent_body(self, order: Order) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -220,7 +190,7 @@ class Vast:
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One instance."""
-        reply = await self._http.request("GET", f"/api/v0/instances/{reference}/", operation=Operation.LEASES)
+        reply = await self._held(f"/api/v0/instances/{reference}/")
         body = reply.json()
         if isinstance(body, dict) and body.get("instances", "absent") is None:
             raise LeaseNotFound(NAME, f"no instance {reference}")
@@ -228,19 +198,15 @@ class Vast:
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the account."""
-        reply = await self._http.request("GET", "/api/v0/instances/", operation=Operation.LEASES)
+        reply = await self._held("/api/v0/instances/")
         return tuple(_lease(instance) for instance in reply.read(_InstancesAnswer).instances)
 
-    async def release(self, lease: Lease) -> None:
-        """Destroys (a stopped instance would go on paying for its disk); an unknown one is a success."""
+    async def _give_back(self, lease: Lease) -> None:
+        """Destroys: a stopped instance would go on paying for its disk."""
         await self._destroy(lease.reference)
 
     async def _destroy(self, reference: str) -> None:
-        try:
-            reply = await self._http.request(
-                "DELETE", f"/api/v0/instances/{reference}/", operation=Operation.RELEASE, repeatable=True
-            )
+        with contextlib.suppress(LeaseNotFound):
+            reply = await self._end("DELETE", f"/api/v0/instances/{reference}/")
             if not reply.read(_Done).success:
                 raise self._http.error(reply)
-        except LeaseNotFound:
-            return

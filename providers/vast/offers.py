@@ -16,15 +16,13 @@ from providers.payload import (
     GpuCount,
     PayloadModel,
     RowRejected,
-    as_dict,
-    as_list,
     canonical_gpu,
     collect,
-    decode_json,
     nominal_memory_gb,
     require_gpus,
     require_price,
 )
+from providers.rows import rows_under
 from providers.spec import NamedPayload
 
 NAME = "vast"
@@ -63,14 +61,10 @@ def parse_offers(payloads: Sequence[bytes], observed_at: datetime) -> OfferBatch
     on-demand row states is one.
     """
     facts = load_provider_facts(NAME)
-    rows = [row for payload in payloads for row in _rows(payload)]
+    rows = [row for payload in payloads for row in rows_under(NAME, payload, "offers")]
     bids_searched = any(isinstance(row, dict) and row.get("is_bid") is True for row in rows)
     named = ((_row_name(row), row) for row in rows)
     return collect(named, lambda row: _offers_of(row, facts, bids_searched, observed_at))
-
-
-def _rows(payload: bytes) -> list[Any]:
-    return as_list(NAME, as_dict(NAME, decode_json(NAME, payload), "the answer").get("offers"), "offers")
 
 
 def _row_name(row: Any) -> str:

@@ -21,9 +21,9 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import SellerClient, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Amount, Name, PayloadModel, as_list, as_payload
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -125,28 +125,20 @@ def _lease(instance: _Instance) -> Lease:
     )
 
 
-class Verda:
+class Verda(SellerClient):
     """Client of instances, behind an access token that is fetched when needed."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        self._http = http_factory(
-            NAME, settings.base_url, classify, settings.tuned(POLICY), secrets=settings.secrets
-        )
+        super().__init__(settings, http_factory, classify, POLICY)
         self._token = ""
         self._token_until_s = 0.0
         self._token_lock = asyncio.Lock()
 
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
-
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Types, and where each is in stock."""
-        types = await self._call("GET", "/v1/instance-types", Operation.OFFERS, params={"currency": "usd"})
+        types = await self._on_sale("/v1/instance-types", {"currency": "usd"})
         feeds = [
             AvailabilityFeed(await self._availability(is_spot=spot), is_spot=spot) for spot in (False, True)
         ]
@@ -154,32 +146,14 @@ class Verda:
 
     async def _availability(self, *, is_spot: bool) -> bytes:
         params = {"is_spot": "true" if is_spot else "false"}
-        reply = await self._call("GET", "/v1/instance-availability", Operation.OFFERS, params=params)
-        return reply.body
+        return (await self._on_sale("/v1/instance-availability", params)).body
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        operation: Operation,
-        *,
-        repeatable: bool | None = None,
-        params: Mapping[str, str] | None = None,
-        json: Any = None,
-    ) -> Reply:
+    async def _call(self, method: str, path: str, operation: Operation, **more: Any) -> Reply:
         """One call with a token; a token that was refused is fetched anew, once."""
         for renew in (False, True):
             headers = {"Authorization": f"Bearer {await self._fresh_token(renew=renew)}"}
             try:
-                return await self._http.request(
-                    method,
-                    path,
-                    operation=operation,
-                    repeatable=repeatable,
-                    params=params,
-                    json=json,
-                    headers=headers,
-                )
+                return await super()._call(method, path, operation, headers=headers, **more)
             except CredentialsRejected:
                 if renew:
                     raise
@@ -210,24 +184,12 @@ class Verda:
         self._token = token.access_token
         self._token_until_s = time.monotonic() + max(0.0, token.expires_in - TOKEN_MARGIN_S)
 
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one instance."""
-        return 1
-
     async def reserve(self, order: Order) -> Lease:
         """Orders one instance, described by the tag; capacity may still fail later."""
         refuse_unless_single(order, NAME, LONGEST_HOSTNAME)
         if not order.offer.reference["location_code"]:
             raise OrderRejected(NAME, "the offer names no location")
-        reply = await self._call("POST", "/v1/instances", Operation.ORDER, json=self._order_body(order))
-        return Lease(
-            provider=NAME,
-            reference=_new_id(reply),
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        return ordered(order, _new_id(await self._order("/v1/instances", self._order_body(order))))
 
     def _order_body(self, order: Order) -> dict[str, Any]:
         note, options = order.offer.reference, self._settings.options
@@ -253,38 +215,25 @@ class Verda:
         return _lease(await self._instance(reference))
 
     async def _instance(self, reference: str) -> _Instance:
-        reply = await self._call("GET", f"/v1/instances/{reference}", Operation.LEASES)
-        return reply.read(_Instance)
+        return (await self._held(f"/v1/instances/{reference}")).read(_Instance)
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the account; the list has one page."""
-        reply = await self._call("GET", "/v1/instances", Operation.LEASES)
-        rows = as_list(NAME, reply.json(), "instances")
+        rows = as_list(NAME, (await self._held("/v1/instances")).json(), "instances")
         return tuple(_lease(as_payload(NAME, row, _Instance)) for row in rows)
 
-    async def release(self, lease: Lease) -> None:
+    async def _give_back(self, lease: Lease) -> None:
         """Deletes the instance with its system volume, which would go on being billed."""
-        try:
-            instance = await self._instance(lease.reference)
-            if _STATES.get(instance.status) is LeaseState.ENDED:
-                return
-            await self._delete(instance)
-        except LeaseNotFound:
+        instance = await self._instance(lease.reference)
+        if _STATES.get(instance.status) is LeaseState.ENDED:
             return
-
-    async def _delete(self, instance: _Instance) -> None:
-        reply = await self._call(
-            "PUT",
-            "/v1/instances",
-            Operation.RELEASE,
-            repeatable=True,
-            json={
-                "id": [instance.id],
-                "action": "delete",
-                "volume_ids": [instance.os_volume_id] if instance.os_volume_id else None,
-                "delete_permanently": True,
-            },
-        )
+        wish = {
+            "id": [instance.id],
+            "action": "delete",
+            "volume_ids": [instance.os_volume_id] if instance.os_volume_id else None,
+            "delete_permanently": True,
+        }
+        reply = await self._end("PUT", "/v1/instances", wish)
         if reply.status in {202, 207} and reply.body.strip():
             _require_done(reply)
 

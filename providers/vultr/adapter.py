@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from broker.domain.errors import (
@@ -15,9 +16,9 @@ from broker.domain.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch
+from broker.domain.offer import OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from providers.client import Query, SellerClient, all_pages, bearer
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -134,27 +135,13 @@ def _lease(server: _Server) -> Lease:
     )
 
 
-class Vultr:
+class Vultr(SellerClient):
     """Client of both kinds of machines; one id names a machine of either."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        key = settings.secret("api_key")
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Plans of both lists, to the last page; neither list needs a key."""
@@ -162,28 +149,11 @@ class Vultr:
         metal = await self._pages("plans-metal", Operation.OFFERS)
         return join_batches(parse_offers(reply.body, observed_at) for reply in (*virtual, *metal))
 
-    async def _pages(
-        self, path: str, operation: Operation, params: Mapping[str, str] | None = None
-    ) -> list[Reply]:
-        """Every page of a list; a cursor that comes again, or too many of them, makes it unreadable."""
-        pages: list[Reply] = []
-        seen: set[str] = set()
-        cursor = ""
-        while True:
-            asked = {**(params or {}), "per_page": str(PAGE_ROWS)} | ({"cursor": cursor} if cursor else {})
-            reply = await self._http.request("GET", f"/v2/{path}", operation=operation, params=asked)
-            pages.append(reply)
-            meta = reply.read(_Page).meta
-            cursor = (meta.links.next if meta else None) or ""
-            if not cursor:
-                return pages
-            if cursor in seen or len(pages) >= MOST_PAGES:
-                raise reply.unreadable(f"the pages of {path} have no end")
-            seen.add(cursor)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call makes one machine."""
-        return 1
+    async def _pages(self, path: str, operation: Operation, asked: Query | None = None) -> list[Reply]:
+        """Every page of a list, by its cursors."""
+        first = {**(asked or {}), "per_page": str(PAGE_ROWS)}
+        ask = partial(self._call, "GET", f"/v2/{path}", operation)
+        return await all_pages(lambda query: ask(params=query), _next_page, first, MOST_PAGES)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine labelled with the tag."""
@@ -191,10 +161,7 @@ class Vultr:
         endpoint = order.offer.reference["endpoint"]
         if endpoint not in _ROW_KEY:
             raise OrderRejected(NAME, f"the offer names no place to order it ({endpoint!r})")
-        reply = await self._http.request(
-            "POST", f"/v2/{endpoint}", operation=Operation.ORDER, json=self._order_body(order)
-        )
-        return _lease(_one(reply, endpoint))
+        return _lease(_one(await self._order(f"/v2/{endpoint}", self._order_body(order)), endpoint))
 
     def _order_body(self, order: Order) -> dict[str, Any]:
         options = self._settings.options
@@ -216,8 +183,7 @@ class Vultr:
             return await self._find(BARE_METALS, reference)
 
     async def _find(self, endpoint: str, reference: str) -> Lease:
-        reply = await self._http.request("GET", f"/v2/{endpoint}/{reference}", operation=Operation.LEASES)
-        return _lease(_one(reply, endpoint))
+        return _lease(_one(await self._held(f"/v2/{endpoint}/{reference}"), endpoint))
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the account, of both kinds."""
@@ -227,19 +193,16 @@ class Vultr:
         rows += [server for reply in metal for server in reply.read(_BareMetalsAnswer).bare_metals]
         return tuple(_lease(server) for server in rows)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes; what neither kind knows (any more) is gone."""
-        for endpoint in (INSTANCES, BARE_METALS):
-            try:
-                await self._http.request(
-                    "DELETE",
-                    f"/v2/{endpoint}/{lease.reference}",
-                    operation=Operation.RELEASE,
-                    repeatable=True,
-                )
-            except LeaseNotFound:
-                continue
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        try:
+            await self._end("DELETE", f"/v2/{INSTANCES}/{lease.reference}")
+        except LeaseNotFound:
+            await self._end("DELETE", f"/v2/{BARE_METALS}/{lease.reference}")
+
+
+def _next_page(reply: Reply, _: int) -> Query | None:
+    meta = reply.read(_Page).meta
+    return {"cursor": meta.links.next} if meta and meta.links.next else None
 
 
 def _one(reply: Reply, endpoint: str) -> _Server:

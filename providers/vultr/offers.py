@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
+from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, Tier
 from broker.domain.sku import Form, Sku
 from providers.payload import (
@@ -25,12 +25,11 @@ from providers.payload import (
     collect,
     decode_json,
     gb_of_gib,
-    join_batches,
     nominal_memory_gb,
     require_gpus,
     require_price,
 )
-from providers.spec import NamedPayload
+from providers.rows import gpu_node, page_by_page
 
 NAME = "vultr"
 BILLING_INCREMENT_S = 3600
@@ -155,16 +154,14 @@ def _offer(
 
 def _sku(plan: _Plan, key: str, facts: ProviderFacts) -> Sku:
     gpu, count = _silicon(plan, facts)
-    return Sku(
-        name=plan.id,
-        gpu=gpu,
-        gpus_per_node=count,
-        gpu_memory_gb=nominal_memory_gb(gpu),
+    return gpu_node(
+        plan.id,
+        gpu,
+        count,
+        Form.BARE_METAL if key == METAL else Form.VM,
         vcpus=plan.cpu_threads if key == METAL else plan.vcpu_count,
         memory_gb=gb_of_gib(None if plan.ram is None else plan.ram / 1024),
         disk_gb=None if plan.disk is None else plan.disk * (plan.disk_count or 1),
-        form=Form.BARE_METAL if key == METAL else Form.VM,
-        intra_node=infer_intra_node(gpu, count),
     )
 
 
@@ -208,6 +205,5 @@ def _count_by_memory(plan: _Plan, card_gb: float) -> int:
     return min(1024, max(1, round(total / card_gb)))
 
 
-def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded pages of the two lists."""
-    return join_batches(parse_offers(body, observed_at) for _, body in payloads)
+parse = page_by_page(parse_offers)
+"""Recorded pages of the two lists."""

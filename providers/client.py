@@ -1,0 +1,159 @@
+"""What the clients of sellers have in common; an adapter adds its seller's paths, bodies and words.
+
+``SellerClient`` is the one base, and it stays one level deep: it opens the connection, sends every call
+through ``_call``, and knows that giving back what is gone is a success. What an order has just become
+(``ordered``) and lists of several pages (``all_pages``) are functions beside it, for whoever needs them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from broker.domain.errors import LeaseNotFound
+from broker.domain.offer import Offer
+from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.window import Window
+from broker.ports import Idempotency
+from providers.http import Classify, HttpFactory, HttpPolicy, Operation, Reply
+from providers.spec import ProviderSettings
+
+Query = Mapping[str, str]
+
+
+def bearer(settings: ProviderSettings, credential: str) -> dict[str, str]:
+    """The header of a bearer key; none where there is no key (open feeds)."""
+    key = settings.secret(credential)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+class SellerClient(ABC):
+    """One seller's connection and settings, and the calls that every adapter makes.
+
+    Subclasses set ``provider``. A seller whose calls need a signature or a token, or that hides errors
+    behind HTTP 200, overrides ``_call``: everything goes through it.
+    """
+
+    provider: str
+    idempotency = Idempotency.TAG
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        http_factory: HttpFactory,
+        classify: Classify,
+        policy: HttpPolicy,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._http = http_factory(
+            self.provider,
+            settings.base_url,
+            classify,
+            settings.tuned(policy),
+            headers=headers,
+            secrets=settings.secrets,
+        )
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        operation: Operation,
+        *,
+        repeatable: bool | None = None,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """One call; raises what ``classify`` makes of an error."""
+        return await self._http.request(
+            method,
+            path,
+            operation=operation,
+            repeatable=repeatable,
+            params=params,
+            json=json,
+            headers=headers,
+        )
+
+    async def _on_sale(self, path: str, params: Mapping[str, Any] | None = None) -> Reply:
+        """What is on sale."""
+        return await self._call("GET", path, Operation.OFFERS, params=params)
+
+    async def _held(self, path: str, params: Mapping[str, Any] | None = None) -> Reply:
+        """What is held."""
+        return await self._call("GET", path, Operation.LEASES, params=params)
+
+    async def _order(self, path: str, body: Any) -> Reply:
+        """An order, sent at most once."""
+        return await self._call("POST", path, Operation.ORDER, json=body)
+
+    async def _end(
+        self, method: str, path: str, body: Any = None, params: Mapping[str, Any] | None = None
+    ) -> Reply:
+        """A call that ends something; doing it twice changes nothing more."""
+        return await self._call(method, path, Operation.RELEASE, repeatable=True, params=params, json=body)
+
+    def nodes_per_order(self, offer: Offer) -> int | None:
+        """One: a call makes one machine."""
+        return 1
+
+    async def release(self, lease: Lease) -> None:
+        """Gives back; what the seller does not know (any more) is gone, a success."""
+        with contextlib.suppress(LeaseNotFound):
+            await self._give_back(lease)
+
+    @abstractmethod
+    async def _give_back(self, lease: Lease) -> None:
+        """Ends one lease; LeaseNotFound when it is gone."""
+
+
+def ordered(
+    order: Order,
+    reference: str,
+    state: LeaseState = LeaseState.PROVISIONING,
+    window: Window | None = None,
+) -> Lease:
+    """The lease that ``order`` has just become, where the answer says little more than its id."""
+    return Lease(
+        provider=order.offer.provider,
+        reference=reference,
+        state=state,
+        tag=order.tag,
+        nodes=order.nodes,
+        sku=order.offer.sku.name,
+        region=order.offer.region,
+        window=window,
+    )
+
+
+async def all_pages(
+    ask: Callable[[Query], Awaitable[Reply]],
+    following: Callable[[Reply, int], Query | None],
+    first: Query,
+    most_pages: int,
+) -> list[Reply]:
+    """Every page of a list; ``first`` is the query of its first page.
+
+    ``following``: of a page and how many there are by then, what changes in the query for the next one;
+    None after the last. Raises what ``Reply.unreadable`` gives when a query comes again, or after
+    ``most_pages``.
+    """
+    pages: list[Reply] = []
+    asked: list[Query] = []
+    change: Query | None = {}
+    while change is not None:
+        query = {**first, **change}
+        if query in asked or len(pages) >= most_pages:
+            raise pages[-1].unreadable(f"a list without an end (of more than {len(pages)} pages)")
+        asked.append(query)
+        pages.append(await ask(query))
+        change = following(pages[-1], len(pages))
+    return pages

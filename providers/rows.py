@@ -1,0 +1,67 @@
+"""Rows of answers, the machines and the times in them: what the parsers of many adapters share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from broker.catalogue import infer_intra_node
+from broker.domain.offer import OfferBatch
+from broker.domain.sku import Fabric, Form, Sku
+from broker.domain.window import Window
+from providers.payload import as_dict, as_list, decode_json, join_batches, nominal_memory_gb
+from providers.spec import NamedPayload, Parse
+
+
+def rows_under(provider: str, payload: bytes, key: str) -> list[Any]:
+    """The list under ``key`` of an answer that is an object; PayloadUnreadable for anything else."""
+    answer = as_dict(provider, decode_json(provider, payload), "the answer")
+    return as_list(provider, answer.get(key), key)
+
+
+def gpu_node(
+    name: str,
+    gpu: str,
+    gpus: int,
+    form: Form | None,
+    *,
+    vcpus: float | None = None,
+    memory_gb: float | None = None,
+    disk_gb: float | None = None,
+    fabric: Fabric | None = None,
+) -> Sku:
+    """A node of ``gpus`` cards with their nominal memory, linked as their form implies (GB of 10⁹ bytes)."""
+    return Sku(
+        name=name,
+        gpu=gpu,
+        gpus_per_node=gpus,
+        gpu_memory_gb=nominal_memory_gb(gpu),
+        vcpus=vcpus,
+        memory_gb=memory_gb,
+        disk_gb=disk_gb,
+        form=form,
+        intra_node=infer_intra_node(gpu, gpus),
+        fabric=fabric,
+    )
+
+
+def page_by_page(parse_page: Callable[[bytes, datetime], OfferBatch]) -> Parse:
+    """A ``parse`` for recorded answers that are read one by one, whatever their names."""
+
+    def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
+        return join_batches(parse_page(body, observed_at) for _, body in payloads)
+
+    return parse
+
+
+def as_utc(instant: datetime) -> datetime:
+    """A time of an answer; one that names no zone is UTC."""
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def window_between(start: datetime | None, end: datetime | None) -> Window | None:
+    """The window of an answer; None where one end is not said, or it would be empty."""
+    if start is None or end is None or as_utc(end) <= as_utc(start):
+        return None
+    return Window(as_utc(start), as_utc(end))
