@@ -147,6 +147,24 @@ def gate_batch(batch: OfferBatch, rules: GateRules, before: Before, now: datetim
     return Gated(OfferBatch(tuple(usable.values()), tuple(rejected)), tuple(waiting.values()))
 
 
+def quarantine_news(
+    before: Mapping[str, Quarantined], after: Iterable[Quarantined]
+) -> tuple[tuple[Quarantined, ...], tuple[str, ...]]:
+    """Entries that are new or say something else than ``before``, and ids of those that are no more; pure.
+
+    An offer that was only seen again keeps the time at which it was first seen like that.
+    """
+    now = {entry.offer.offer_id: entry for entry in after}
+    changed = tuple(
+        entry for key, entry in now.items() if key not in before or not _says_the_same(before[key], entry)
+    )
+    return changed, tuple(key for key in before if key not in now)
+
+
+def _says_the_same(one: Quarantined, other: Quarantined) -> bool:
+    return replace(one, offer=replace(one.offer, observed_at=other.offer.observed_at)) == other
+
+
 def _refused(offer: Offer, taken: Container[str]) -> str | None:
     price = offer.price_usd_per_node_hour
     if not price.is_finite() or price <= 0:

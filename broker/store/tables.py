@@ -80,7 +80,11 @@ class RoundRow(Row):
 
 
 class OfferRow(Row):
-    """A current offer: what is filtered and sorted by as columns, all of it as a document."""
+    """A current offer: what is filtered and sorted by as columns, all of it as a document.
+
+    Written when it says something new. ``observed_at`` None, and none in the document: seen in the last good
+    round of its feed, like everything whose seller says no other time. ``list_…``: its seller's price.
+    """
 
     __tablename__ = "offers"
 
@@ -95,7 +99,9 @@ class OfferRow(Row):
     price_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
     stock_nodes: Mapped[int | None]
     available: Mapped[bool]
-    observed_at: Mapped[datetime] = mapped_column(index=True)
+    list_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
+    fingerprint: Mapped[str]
+    observed_at: Mapped[datetime | None]
     document: Mapped[dict[str, Any]]
 
 
