@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
+from broker.domain.launches import LaunchAttempt
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.plan import Plan
@@ -326,6 +327,18 @@ class ReservationRepository(Protocol):
         ...
 
 
+class LaunchRepository(Protocol):
+    """Our own launches, and what came of them."""
+
+    async def add(self, attempts: Iterable[LaunchAttempt]) -> None:
+        """Appends; of one reservation the first attempt with each outcome stays."""
+        ...
+
+    async def find_since(self, since: datetime) -> tuple[LaunchAttempt, ...]:
+        """Attempts asked at ``since`` or later, oldest first."""
+        ...
+
+
 class ReoptimizationRepository(Protocol):
     """Re-optimizations, newest first."""
 
@@ -383,6 +396,7 @@ class UnitOfWork(Protocol):
     quarantine: QuarantineRepository
     plans: PlanRepository
     reservations: ReservationRepository
+    launches: LaunchRepository
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
 

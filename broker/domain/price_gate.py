@@ -98,12 +98,20 @@ class Peers:
             kind: {seller: median(asked) for seller, asked in by_seller.items()}
             for kind, by_seller in found.items()
         }
+        self._found: dict[tuple[str, str, Tier], tuple[Decimal, ...]] = {}
 
     def asked_elsewhere(self, offer: Offer, least_sellers: int) -> tuple[Decimal, Decimal] | None:
         """Least and most of the other sellers' medians; None with fewer than ``least_sellers`` of them."""
-        asked = self._medians.get((offer.sku.gpu, offer.tier), {})
-        others = [price for seller, price in asked.items() if seller != offer.provider]
-        return (min(others), max(others)) if len(others) >= max(1, least_sellers) else None
+        others = self._others(offer.provider, offer.sku.gpu, offer.tier)
+        return (others[0], others[-1]) if len(others) >= max(1, least_sellers) else None
+
+    def _others(self, provider: str, gpu: str, tier: Tier) -> tuple[Decimal, ...]:
+        """Medians of the other sellers, least first; sorted once for all offers of a seller."""
+        key = (provider, gpu, tier)
+        if key not in self._found:
+            asked = self._medians.get((gpu, tier), {})
+            self._found[key] = tuple(sorted(usd for seller, usd in asked.items() if seller != provider))
+        return self._found[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from broker.domain.access import require_scope
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.contract_prices import ContractPrice, with_contract_prices
 from broker.domain.errors import FieldProblem, InputError, ProviderError
+from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.price_gate import (
@@ -143,12 +144,14 @@ class OffersService:
             return None, f"{source.provider}: unexpected {type(error).__name__}: {error}"
 
     async def find_offers(self, wanted: OfferFilter | None = None) -> tuple[Offer, ...]:
-        """Current offers, cheapest per GPU-hour first."""
-        chosen = wanted or OfferFilter()
+        """Current offers with what our launches taught, cheapest per GPU-hour first."""
+        chosen, now = wanted or OfferFilter(), self._clock.now()
         async with self._uow_factory() as uow:
-            return await uow.offers.find_current(
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            offers = await uow.offers.find_current(
                 provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
             )
+        return LaunchBook(launches, now).told(offers)
 
     async def find_as_of(self) -> datetime | None:
         """When the newest current offer was seen; None before the first."""
@@ -156,9 +159,12 @@ class OffersService:
             return await uow.offers.find_as_of()
 
     async def find_offer(self, offer_id: str) -> Offer:
-        """One current offer; NotFound."""
+        """One current offer with what our launches taught; NotFound."""
+        now = self._clock.now()
         async with self._uow_factory() as uow:
-            return await uow.offers.find_offer(offer_id)
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            offer = await uow.offers.find_offer(offer_id)
+        return LaunchBook(launches, now).told((offer,))[0]
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
         """Price history: points of change, led by the one in force at the window's start."""

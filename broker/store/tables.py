@@ -224,6 +224,22 @@ class UnitRow(Row):
     gone_at: Mapped[datetime | None]
 
 
+class LaunchRow(Row):
+    """What came of a reservation's order, once for each outcome; appended to, never written over."""
+
+    __tablename__ = "launches"
+
+    reservation_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    outcome: Mapped[str] = mapped_column(primary_key=True)
+    offer_id: Mapped[str] = mapped_column(Identifier)
+    provider: Mapped[str] = mapped_column(Identifier)
+    sku: Mapped[str]
+    region: Mapped[str] = mapped_column(Identifier)
+    asked_at: Mapped[datetime] = mapped_column(index=True)
+    due_at: Mapped[datetime]
+    usable_at: Mapped[datetime | None]
+
+
 class ReoptimizationRow(Row):
     """One pass over one plan, and what it proposed."""
 

@@ -7,7 +7,7 @@ called inside a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 
 from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
 from broker.domain.errors import ConcurrentChange, Conflict, NotFound
+from broker.domain.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer
 from broker.domain.price_gate import PeerPrice, Quarantined
@@ -24,6 +25,7 @@ from broker.domain.round_news import OfferMark, RoundNews, fingerprint
 from broker.domain.window import Window
 from broker.ports import (
     AccountRepository,
+    LaunchRepository,
     OfferRepository,
     Page,
     PlanRecord,
@@ -52,6 +54,7 @@ class Tables:
     rounds: dict[str, PollRound] = field(default_factory=dict)
     plans: dict[str, PlanRecord] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    launches: dict[tuple[str, LaunchOutcome], LaunchAttempt] = field(default_factory=dict)
     reoptimizations: list[Reoptimization] = field(default_factory=list)
     keys: dict[str, ApiKey] = field(default_factory=dict)
     answers: dict[tuple[str, str, str], RememberedAnswer] = field(default_factory=dict)
@@ -286,6 +289,20 @@ class Reservations(_Rows):
         return tuple(row for row in self._tables.reservations.values() if row.provider_references)
 
 
+class Launches(_Repository):
+    """Fulfils ``LaunchRepository``."""
+
+    async def add(self, attempts: Iterable[LaunchAttempt]) -> None:
+        def apply(found: tuple[LaunchAttempt, ...] = tuple(attempts)) -> None:
+            for attempt in found:
+                self._tables.launches.setdefault((attempt.reservation_id, attempt.outcome), attempt)
+
+        self._staged.append(apply)
+
+    async def find_since(self, since: datetime) -> tuple[LaunchAttempt, ...]:
+        return tuple(attempt for attempt in self._tables.launches.values() if attempt.asked_at >= since)
+
+
 class Reoptimizations(_Repository):
     """Fulfils ``ReoptimizationRepository``."""
 
@@ -347,6 +364,7 @@ class InMemoryUnitOfWork:
         self.quarantine: QuarantineRepository = Quarantine(tables, self._staged)
         self.plans: PlanRepository = Plans(tables, self._staged)
         self.reservations: ReservationRepository = Reservations(tables, self._staged)
+        self.launches: LaunchRepository = Launches(tables, self._staged)
         self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged)
         self.accounts: AccountRepository = Accounts(tables, self._staged)
 
