@@ -112,32 +112,46 @@ def _attempt(
     )
 
 
-def _beside(attempts: Sequence[LaunchAttempt], now: datetime, above: Learned, basis: Basis) -> Learned:
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What of an attempt is counted."""
+
+    sku: str
+    offer_id: str
+    weight: float
+    usable: bool
+    minutes: float | None
+
+
+def _tried(attempt: LaunchAttempt, now: datetime) -> _Tried:
+    weight = 0.5 ** (max(timedelta(0), now - attempt.asked_at) / HALF_LIFE)
+    usable = attempt.outcome is LaunchOutcome.USABLE
+    return _Tried(attempt.sku, attempt.offer_id, weight, usable, attempt.minutes)
+
+
+def _beside(tried: Sequence[_Tried], above: Learned, basis: Basis) -> Learned:
     """The estimate of one level; the one above is the prior, and stands where nothing was tried."""
-    if not attempts:
+    if not tried:
         return above
-    weights = [0.5 ** (max(timedelta(0), now - attempt.asked_at) / HALF_LIFE) for attempt in attempts]
-    usable = sum(w for w, a in zip(weights, attempts, strict=True) if a.outcome is LaunchOutcome.USABLE)
-    share = (usable + PRIOR_LAUNCHES * above.success_share) / (sum(weights) + PRIOR_LAUNCHES)
-    minutes = [attempt.minutes for attempt in attempts if attempt.minutes is not None]
+    usable = sum(one.weight for one in tried if one.usable)
+    weight = sum(one.weight for one in tried)
+    share = (usable + PRIOR_LAUNCHES * above.success_share) / (weight + PRIOR_LAUNCHES)
+    minutes = [one.minutes for one in tried if one.minutes is not None]
     typical = median([*minutes, *[above.minutes_to_usable] * PRIOR_LAUNCHES])
-    return Learned(share, typical, len(attempts), basis)
+    return Learned(share, typical, len(tried), basis)
 
 
 class LaunchBook:
     """Attempts up to ``now``, by provider."""
 
     def __init__(self, attempts: Iterable[LaunchAttempt], now: datetime) -> None:
-        self._now = now
-        self._of: defaultdict[str, list[LaunchAttempt]] = defaultdict(list)
-        self._tried: set[tuple[str, str, str]] = set()
+        self._of: defaultdict[str, list[_Tried]] = defaultdict(list)
+        self._levels: set[tuple[str, str, str]] = set()
         for attempt in attempts:
             if attempt.outcome is not LaunchOutcome.REFUSED and now - attempt.asked_at <= REMEMBERED:
-                self._of[attempt.provider].append(attempt)
-                self._tried |= {
-                    (attempt.provider, attempt.sku, ""),
-                    (attempt.provider, attempt.sku, attempt.offer_id),
-                }
+                self._of[attempt.provider].append(_tried(attempt, now))
+                self._levels.add((attempt.provider, attempt.sku, ""))
+                self._levels.add((attempt.provider, attempt.sku, attempt.offer_id))
         self._known: dict[tuple[str, str, str], Learned] = {}
 
     def learned(self, offer: Offer) -> Learned | None:
@@ -145,23 +159,22 @@ class LaunchBook:
         provider, sku = offer.provider, offer.sku.name
         if provider not in self._of:
             return None
-        tried = ((provider, sku, offer.offer_id), (provider, sku, ""))
-        key = next((key for key in tried if key in self._tried), (provider, "", ""))
+        levels = ((provider, sku, offer.offer_id), (provider, sku, ""))
+        key = next((level for level in levels if level in self._levels), (provider, "", ""))
         if key not in self._known:
             self._known[key] = self._estimate(*key)
         return self._known[key]
 
     def _estimate(self, provider: str, sku: str, offer_id: str) -> Learned:
         """Each level's prior comes from attempts that are not its own, so that none counts twice."""
-        rest: list[LaunchAttempt] = []
-        same_sku: list[LaunchAttempt] = []
-        own: list[LaunchAttempt] = []
-        for attempt in self._of[provider]:
-            mine = own if attempt.offer_id == offer_id else same_sku if attempt.sku == sku else rest
-            mine.append(attempt)
-        found = _beside(rest, self._now, GUESS, Basis.PROVIDER)
-        found = _beside(same_sku, self._now, found, Basis.SKU)
-        return _beside(own, self._now, found, Basis.OFFER)
+        rest: list[_Tried] = []
+        same_sku: list[_Tried] = []
+        own: list[_Tried] = []
+        for one in self._of[provider]:
+            mine = own if one.offer_id == offer_id else same_sku if one.sku == sku else rest
+            mine.append(one)
+        of_sku = _beside(same_sku, _beside(rest, GUESS, Basis.PROVIDER), Basis.SKU)
+        return _beside(own, of_sku, Basis.OFFER)
 
     def told(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """``offers``, each with what is known of it."""
