@@ -18,6 +18,7 @@ from broker.domain.money import format_usd, to_cents
 from broker.domain.offer import (
     CancelRule,
     ContractTerms,
+    GpuPool,
     NativePrice,
     Offer,
     Stock,
@@ -119,11 +120,24 @@ class WindowForm(JsonPart):
         )
 
 
+class PoolForm(JsonPart):
+    """GPUs that several offers are cut from."""
+
+    id: Annotated[str, Field(min_length=1)]
+    gpus: Annotated[int, Field(ge=0)]
+
+
 class StockForm(JsonPart):
-    """The provider's word on stock; ``nodes`` null: some."""
+    """The provider's word on stock; ``nodes`` null: some. ``pool`` (ours): GPUs that others share."""
 
     level: StockLevel = StockLevel.UNKNOWN
     nodes: Annotated[int, Field(ge=0)] | None = None
+    pool: PoolForm | None = None
+
+    def to_stock(self) -> Stock:
+        """The domain's stock."""
+        pool = GpuPool(self.pool.id, self.pool.gpus) if self.pool is not None else None
+        return Stock(self.level, self.nodes, pool)
 
 
 class NativeForm(JsonPart):
@@ -219,7 +233,7 @@ class OfferForm(JsonPart):
             min_hours=self.min_hours or 0.0,
             billing_increment_s=increment if increment is not None else 3600,
             window=self.window.to_terms() if self.window is not None else None,
-            stock=Stock(self.stock.level, self.stock.nodes) if self.stock is not None else Stock(),
+            stock=self.stock.to_stock() if self.stock is not None else Stock(),
             compliance=frozenset(self.compliance),
             interruptions_per_hour=self.interruptions_per_hour,
             reference=self.reference,
@@ -285,7 +299,7 @@ def offer_to_document(offer: Offer) -> dict[str, Any]:
         "min_hours": offer.min_hours,
         "billing_increment_s": offer.billing_increment_s,
         "window": window_to_document(offer.window) if offer.window is not None else None,
-        "stock": {"level": str(offer.stock.level), "nodes": offer.stock.nodes},
+        "stock": _stock_document(offer.stock),
         "compliance": sorted(offer.compliance),
         "native": {"amount": format_usd(native.amount), "currency": native.currency, "per": native.per},
         "observed_at": format_time(offer.observed_at),
@@ -306,6 +320,11 @@ def _contract_document(contract: ContractTerms | None) -> dict[str, Any] | None:
         "list_price_usd_per_node_hour": format_usd(contract.list_usd_per_node_hour),
         "list_upfront_usd": format_usd(upfront) if upfront is not None else None,
     }
+
+
+def _stock_document(stock: Stock) -> dict[str, Any]:
+    pool = None if stock.pool is None else {"id": stock.pool.pool_id, "gpus": stock.pool.gpus}
+    return {"level": str(stock.level), "nodes": stock.nodes, "pool": pool}
 
 
 def _learned_document(offer: Offer) -> dict[str, Any] | None:

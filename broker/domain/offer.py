@@ -51,11 +51,20 @@ class StockLevel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class GpuPool:
+    """GPUs that several offers are cut from; ``pool_id`` is the same in each of them."""
+
+    pool_id: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stock:
-    """``nodes`` when the provider counts, else None: "some"."""
+    """``nodes`` when the provider counts, else None: "some". ``pool``: what other offers share with it."""
 
     level: StockLevel = StockLevel.UNKNOWN
     nodes: int | None = None
+    pool: GpuPool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from broker.domain.learned import GUESS
 from broker.domain.offer import Offer, StockLevel, Tier
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, PlanRequest, Serving, Training
+from optimizer.placement.gpu_pools import GpuPools, build_pools, no_pools
 
 UNLIMITED_NODES = 1_000_000
 MAX_HORIZON_DAYS = 400
@@ -49,6 +50,7 @@ class OfferTable:
     zone_of: Ints
     interruptions_per_hour: Floats
     is_window: Bools
+    pools: GpuPools
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -103,6 +105,10 @@ class Problem:
     def restricted(self, allowed: Bools) -> Problem:
         """The same problem over fewer offers."""
         return replace(self, allowed=self.allowed & allowed)
+
+    def unpooled(self) -> Problem:
+        """The same problem with each offer's own stock alone: more is possible in it."""
+        return replace(self, table=replace(self.table, pools=no_pools(len(self.table))))
 
 
 def build_problem(request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> Problem:
@@ -173,13 +179,16 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
             (o.interruptions_per_hour or 0.0) if o.tier is Tier.SPOT else 0.0 for o in offers
         ),
         is_window=np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers)),
+        pools=build_pools(offers),
     )
 
 
 def _stock_nodes(offer: Offer) -> int:
     if offer.stock.level is StockLevel.NONE or (offer.learned is not None and offer.learned.is_rare):
         return 0
-    return UNLIMITED_NODES if offer.stock.nodes is None else min(offer.stock.nodes, UNLIMITED_NODES)
+    nodes = UNLIMITED_NODES if offer.stock.nodes is None else min(offer.stock.nodes, UNLIMITED_NODES)
+    pool = offer.stock.pool
+    return nodes if pool is None else min(nodes, pool.gpus // offer.sku.gpus_per_node)
 
 
 def _offer_problems(offers: Sequence[Offer]) -> Iterator[FieldProblem]:
