@@ -67,6 +67,8 @@ def print_market(console: Console, market: Market, limit: int) -> None:
     wide = console.width >= WIDE
     if wide:
         table.add_column("links", overflow="fold")
+    tried = wide and any(offer.learned is not None for offer in shown)
+    if tried:
         table.add_column("our launches", overflow="fold")
     for offer in shown:
         cells = (
@@ -79,7 +81,7 @@ def print_market(console: Console, market: Market, limit: int) -> None:
             _links(offer),
             str(offer.learned or "–"),
         )
-        table.add_row(*cells[: 8 if wide else 6])
+        table.add_row(*cells[: 8 if tried else 7 if wide else 6])
     console.print(table)
     of_all = f"{len(shown)} of {len(market.offers)} offers, " if len(shown) < len(market.offers) else ""
     console.print(Text(f"{of_all}as of {day_and_time(market.as_of)} UTC", "dim"))

@@ -35,6 +35,15 @@ def test_two_runs_at_once_do_not_share_the_same_gpus() -> None:
     assert {p.offer_id for p in plan(request(*runs), [*apart, dear]).placements} == {"two", "one"}
 
 
+def test_who_holds_the_gpus_of_another_size_is_named() -> None:
+    runs = (training("a", 20, deadline=at(10)), training("b", 10, deadline=at(10)))
+    found = plan(request(*runs), [cut("one", "1.00", 1, 2), cut("two", "2.00", 2, 2), offer("dear", "5.00")])
+    waiting = next(p for p in found.placements if p.workload == "b")
+    assert waiting.why.binding[0].endswith("held by a")
+    assert waiting.why.runner_up is not None
+    assert "held by a" in waiting.why.runner_up.because
+
+
 def test_a_run_waits_for_the_gpus_of_another_size() -> None:
     sizes = [cut("one", "1.00", 1, 2), cut("two", "2.00", 2, 2)]
     runs = (training("a", 20, deadline=at(10)), training("b", 10, deadline=at(24)))

@@ -29,7 +29,9 @@ def chosen(found: Plan) -> set[str]:
 def test_where_costs_tie_the_offer_with_the_least_wait_is_taken(workload: Workload) -> None:
     a, b = offer("a", "2.00"), offer("b", "2.00")
     assert chosen(plan(request(workload), [a, b])) == {"a"}
-    assert chosen(plan(request(workload), [a, known(b, QUICK)])) == {"b"}
+    taken = plan(request(workload), [a, known(b, QUICK)])
+    assert chosen(taken) == {"b"}
+    assert taken.placements[0].why.binding[-1] == "our launches there: 99% in 2 min (12 launches)"
     assert chosen(plan(request(workload), [known(a, SLOW), b])) == {"b"}
     cheaper = known(offer("c", "1.99"), SLOW)
     assert chosen(plan(request(workload), [a, known(b, QUICK), cheaper])) == {"c"}
