@@ -23,6 +23,7 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.holding_orders import ends_by_itself
+from broker.domain.launches import LaunchAttempt, attempts_between
 from broker.domain.reconciling import DEAD, let_go, replanned, settled_state, without
 from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
@@ -150,19 +151,23 @@ class Leasing:
     async def retry(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
         """Plans another attempt at a unit whose order came to nothing."""
         unit = replanned(reservation.units[ordinal])
-        return await self._write(reservation.with_unit(unit), "reservation.retry", actor, f"tag {unit.tag}")
+        row = reservation.with_unit(unit)
+        ended = attempts_between(reservation, row)
+        return await self._write(row, "reservation.retry", actor, f"tag {unit.tag}", attempts=ended)
 
     async def lose(
         self, reservation: Reservation, ordinals: Sequence[int], reason: str, actor: str
     ) -> Reservation:
         """Stores that the provider no longer holds units."""
         row = without(reservation, ordinals, reason, self._clock.now())
-        return await self._write(row, "reservation.gone", actor, f"units {list(ordinals)}: {reason}")
+        detail, attempts = f"units {list(ordinals)}: {reason}", attempts_between(reservation, row)
+        return await self._write(row, "reservation.gone", actor, detail, attempts=attempts)
 
     async def move(self, reservation: Reservation, state: ReservationState, actor: str) -> Reservation:
         """Stores a state that the provider shows."""
         row = _in_state(reservation, state, self._clock)
-        return await self._write(row, f"reservation.{state}", actor, "")
+        attempts = attempts_between(reservation, row)
+        return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
 
     async def park(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
         """Puts what could not be bought in its time back to ``scheduled``, to be tried again."""
@@ -278,17 +283,27 @@ class Leasing:
             now = reservation.units[unit.ordinal]
             if now.tag != unit.tag or now.state is not UnitState.ORDERING:
                 return reservation
+            row = change(reservation)
+            attempts = attempts_between(reservation, row, error)
             try:
-                return await self._write(change(reservation), action, actor, detail or str(error), request_id)
+                return await self._write(row, action, actor, detail or str(error), request_id, attempts)
             except ConcurrentChange:
                 reservation = await self.reload(reservation)
         raise ConcurrentChange(f"reservation {reservation.reservation_id} changes too often")
 
     async def _write(
-        self, row: Reservation, action: str, actor: str, detail: str, request_id: str | None = None
+        self,
+        row: Reservation,
+        action: str,
+        actor: str,
+        detail: str,
+        request_id: str | None = None,
+        attempts: Sequence[LaunchAttempt] = (),
     ) -> Reservation:
+        """Stores a step, and the launches that it ends."""
         async with self._uow_factory() as uow:
             written = await uow.reservations.update(row)
+            await uow.launches.add(attempts)
             await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
             await uow.commit()
         return written

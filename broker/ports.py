@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
+from broker.domain.launches import LaunchAttempt
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.plan import Plan
@@ -17,6 +18,7 @@ from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.reoptimization import Reoptimization
 from broker.domain.reservation import Idempotency as Idempotency
 from broker.domain.reservation import Lease, Order, Reservation
+from broker.domain.round_news import OfferMark, RoundNews
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 
@@ -195,8 +197,20 @@ class Page(Generic[T]):
 class OfferRepository(Protocol):
     """Offers now, their history, and the health of feeds."""
 
-    async def record_round(self, round_: PollRound, offers: Sequence[Offer] | None) -> None:
-        """Stores a poll; ``offers`` None (a failed poll) leaves the current offers as they are."""
+    async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
+        """Marks of everything that ``provider`` sells now; until the end of this transaction no other may
+        open a round of it."""
+        ...
+
+    async def record_round(self, round_: PollRound, news: RoundNews | None) -> None:
+        """Stores a poll: only ``news`` is written, everything else on sale counts as seen again.
+
+        ``news`` None (a failed poll) leaves the current offers as they are.
+        """
+        ...
+
+    async def find_many(self, offer_ids: Collection[str]) -> tuple[Offer, ...]:
+        """Those of the named offers that are on sale."""
         ...
 
     async def find_current(
@@ -254,8 +268,8 @@ class QuarantineRepository(Protocol):
         """Stores an entry, over an earlier one of the same offer."""
         ...
 
-    async def replace(self, provider: str, entries: Sequence[Quarantined]) -> None:
-        """Makes ``entries`` all that there are of ``provider``."""
+    async def change(self, entries: Sequence[Quarantined], gone: Collection[str]) -> None:
+        """Stores ``entries``, and forgets those of the offers ``gone``."""
         ...
 
 
@@ -310,6 +324,18 @@ class ReservationRepository(Protocol):
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         """Every reservation that was ever held and touches ``window`` (None: all); for spend."""
+        ...
+
+
+class LaunchRepository(Protocol):
+    """Our own launches, and what came of them."""
+
+    async def add(self, attempts: Iterable[LaunchAttempt]) -> None:
+        """Appends; of one reservation the first attempt with each outcome stays."""
+        ...
+
+    async def find_since(self, since: datetime) -> tuple[LaunchAttempt, ...]:
+        """Attempts asked at ``since`` or later, oldest first."""
         ...
 
 
@@ -370,6 +396,7 @@ class UnitOfWork(Protocol):
     quarantine: QuarantineRepository
     plans: PlanRepository
     reservations: ReservationRepository
+    launches: LaunchRepository
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
 

@@ -12,6 +12,7 @@ from broker.domain.account import AuditEntry
 from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.offer import (
     CancelRule,
+    GpuPool,
     NativePrice,
     Offer,
     Stock,
@@ -118,7 +119,12 @@ offers: SearchStrategy[Offer] = st.builds(
     min_hours=st.sampled_from([0.0, 1.0, 720.0]),
     billing_increment_s=st.sampled_from([1, 60, 3600]),
     window=st.none() | window_terms,
-    stock=st.builds(Stock, st.sampled_from(StockLevel), st.none() | st.integers(0, 64)),
+    stock=st.builds(
+        Stock,
+        st.sampled_from(StockLevel),
+        st.none() | st.integers(0, 64),
+        st.none() | st.builds(GpuPool, st.sampled_from(["pool-a", "pool-b"]), st.integers(0, 512)),
+    ),
     compliance=tags,
     interruptions_per_hour=st.none() | shares,
     reference=st.dictionaries(names, texts, max_size=3),

@@ -67,6 +67,9 @@ def print_market(console: Console, market: Market, limit: int) -> None:
     wide = console.width >= WIDE
     if wide:
         table.add_column("links", overflow="fold")
+    tried = wide and any(offer.learned is not None for offer in shown)
+    if tried:
+        table.add_column("our launches", overflow="fold")
     for offer in shown:
         cells = (
             f"{offer.price_usd_per_node_hour / offer.sku.gpus_per_node:.3f}",
@@ -76,8 +79,9 @@ def print_market(console: Console, market: Market, limit: int) -> None:
             str(offer.tier),
             str(offer.stock.nodes) if offer.stock.nodes is not None else str(offer.stock.level),
             _links(offer),
+            str(offer.learned or "–"),
         )
-        table.add_row(*cells[: 7 if wide else 6])
+        table.add_row(*cells[: 8 if tried else 7 if wide else 6])
     console.print(table)
     of_all = f"{len(shown)} of {len(market.offers)} offers, " if len(shown) < len(market.offers) else ""
     console.print(Text(f"{of_all}as of {day_and_time(market.as_of)} UTC", "dim"))

@@ -13,10 +13,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from api.schemas.times import Instant, format_time
-from broker.domain.money import format_usd
+from broker.domain.learned import Basis, Learned
+from broker.domain.money import format_usd, to_cents
 from broker.domain.offer import (
     CancelRule,
     ContractTerms,
+    GpuPool,
     NativePrice,
     Offer,
     Stock,
@@ -118,11 +120,24 @@ class WindowForm(JsonPart):
         )
 
 
+class PoolForm(JsonPart):
+    """GPUs that several offers are cut from."""
+
+    id: Annotated[str, Field(min_length=1)]
+    gpus: Annotated[int, Field(ge=0)]
+
+
 class StockForm(JsonPart):
-    """The provider's word on stock; ``nodes`` null: some."""
+    """The provider's word on stock; ``nodes`` null: some. ``pool`` (ours): GPUs that others share."""
 
     level: StockLevel = StockLevel.UNKNOWN
     nodes: Annotated[int, Field(ge=0)] | None = None
+    pool: PoolForm | None = None
+
+    def to_stock(self) -> Stock:
+        """The domain's stock."""
+        pool = GpuPool(self.pool.id, self.pool.gpus) if self.pool is not None else None
+        return Stock(self.level, self.nodes, pool)
 
 
 class NativeForm(JsonPart):
@@ -141,8 +156,19 @@ class ContractForm(JsonPart):
     list_upfront_usd: NotNegativeMoney | None = None
 
 
+class LearnedForm(JsonPart):
+    """What our own launches taught; the ``wait_…`` figures and ``taken_for_sold_out`` follow from it."""
+
+    success_share: Annotated[float, Field(gt=0, le=1)]
+    minutes_to_usable: NotNegative
+    attempts: Annotated[int, Field(ge=1)]
+    basis: Basis
+
+
 class OfferForm(JsonPart):
-    """One offer. ``seller``, ``contract``, ``reference`` and ``window.teardown_s`` are additions of ours."""
+    """One offer. ``seller``, ``contract``, ``learned``, ``reference`` and ``window.teardown_s`` are additions
+    of ours.
+    """
 
     offer_id: Annotated[str, Field(min_length=1)]
     provider: Annotated[str, Field(min_length=1)]
@@ -173,6 +199,7 @@ class OfferForm(JsonPart):
     source: str = ""
     interruptions_per_hour: NotNegative | None = None
     contract: ContractForm | None = None
+    learned: LearnedForm | None = None
     reference: dict[str, str] = {}
 
     @model_validator(mode="after")
@@ -206,12 +233,19 @@ class OfferForm(JsonPart):
             min_hours=self.min_hours or 0.0,
             billing_increment_s=increment if increment is not None else 3600,
             window=self.window.to_terms() if self.window is not None else None,
-            stock=Stock(self.stock.level, self.stock.nodes) if self.stock is not None else Stock(),
+            stock=self.stock.to_stock() if self.stock is not None else Stock(),
             compliance=frozenset(self.compliance),
             interruptions_per_hour=self.interruptions_per_hour,
             reference=self.reference,
             contract=self._contract(),
+            learned=self._learned(),
         )
+
+    def _learned(self) -> Learned | None:
+        form = self.learned
+        if form is None:
+            return None
+        return Learned(form.success_share, form.minutes_to_usable, form.attempts, form.basis)
 
     def _contract(self) -> ContractTerms | None:
         form = self.contract
@@ -265,13 +299,14 @@ def offer_to_document(offer: Offer) -> dict[str, Any]:
         "min_hours": offer.min_hours,
         "billing_increment_s": offer.billing_increment_s,
         "window": window_to_document(offer.window) if offer.window is not None else None,
-        "stock": {"level": str(offer.stock.level), "nodes": offer.stock.nodes},
+        "stock": _stock_document(offer.stock),
         "compliance": sorted(offer.compliance),
         "native": {"amount": format_usd(native.amount), "currency": native.currency, "per": native.per},
         "observed_at": format_time(offer.observed_at),
         "source": offer.source,
         "interruptions_per_hour": offer.interruptions_per_hour,
         "contract": _contract_document(offer.contract),
+        "learned": _learned_document(offer),
         "reference": dict(offer.reference),
     }
 
@@ -284,6 +319,27 @@ def _contract_document(contract: ContractTerms | None) -> dict[str, Any] | None:
         "name": contract.name,
         "list_price_usd_per_node_hour": format_usd(contract.list_usd_per_node_hour),
         "list_upfront_usd": format_usd(upfront) if upfront is not None else None,
+    }
+
+
+def _stock_document(stock: Stock) -> dict[str, Any]:
+    pool = None if stock.pool is None else {"id": stock.pool.pool_id, "gpus": stock.pool.gpus}
+    return {"level": str(stock.level), "nodes": stock.nodes, "pool": pool}
+
+
+def _learned_document(offer: Offer) -> dict[str, Any] | None:
+    learned = offer.learned
+    if learned is None:
+        return None
+    wait_usd = to_cents(offer.price_usd_per_node_hour * Decimal(learned.wait_hours))
+    return {
+        "success_share": round(learned.success_share, 4),
+        "minutes_to_usable": round(learned.minutes_to_usable, 2),
+        "attempts": learned.attempts,
+        "basis": str(learned.basis),
+        "wait_minutes": round(60 * learned.wait_hours, 2),
+        "wait_usd_per_node": format_usd(wait_usd),
+        "taken_for_sold_out": learned.is_rare,
     }
 
 

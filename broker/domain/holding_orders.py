@@ -163,20 +163,38 @@ def free_nodes(intent: Intent, reservations: Sequence[Reservation]) -> int | Non
     """Nodes that are left for ``intent`` on its offer; None when the provider does not count.
 
     The provider's count already lacks what it had sold when it was asked, so only what is ordered
-    since then, or not yet, is taken off.
+    since then, or not yet, is taken off: nodes of the offer, GPUs of what else shares its pool.
     """
-    if intent.offer.stock.nodes is None:
-        return None
+    stock, size = intent.offer.stock, intent.offer.sku.gpus_per_node
+    left = []
+    if stock.nodes is not None:
+        mine = [r for r in reservations if r.offer.offer_id == intent.offer.offer_id]
+        left.append(stock.nodes - _most_taken(intent, mine, in_gpus=False))
+    if stock.pool is not None:
+        beside = [r for r in reservations if _is_of_pool(r.offer, stock.pool.pool_id)]
+        left.append((stock.pool.gpus - _most_taken(intent, beside, in_gpus=True)) // size)
+    return min(left, default=None)
+
+
+def _is_of_pool(offer: Offer, pool_id: str) -> bool:
+    return offer.stock.pool is not None and offer.stock.pool.pool_id == pool_id
+
+
+def _most_taken(intent: Intent, reservations: Iterable[Reservation], *, in_gpus: bool) -> int:
+    """The most nodes, or GPUs, that others take at one time while ``intent`` lasts."""
     end = intent.end or FOREVER
     taken = [
-        (max(r.start, intent.start), min(r.end or FOREVER, end), unit.nodes)
+        (
+            max(r.start, intent.start),
+            min(r.end or FOREVER, end),
+            unit.nodes * (r.offer.sku.gpus_per_node if in_gpus else 1),
+        )
         for r in reservations
-        if r.offer.offer_id == intent.offer.offer_id and r.start < end and intent.start < (r.end or FOREVER)
+        if r.start < end and intent.start < (r.end or FOREVER)
         for unit in r.units
         if _is_unseen(unit, intent.offer.observed_at)
     ]
-    peak = max((sum(n for a, b, n in taken if a <= at < b) for at, _, _ in taken), default=0)
-    return intent.offer.stock.nodes - peak
+    return max((sum(n for a, b, n in taken if a <= at < b) for at, _, _ in taken), default=0)
 
 
 def _is_unseen(unit: Unit, observed_at: datetime) -> bool:

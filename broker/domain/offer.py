@@ -8,6 +8,7 @@ from datetime import datetime, time
 from decimal import Decimal
 from enum import StrEnum
 
+from broker.domain.learned import Learned
 from broker.domain.sku import Sku
 from broker.domain.window import Segment
 
@@ -50,11 +51,20 @@ class StockLevel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class GpuPool:
+    """GPUs that several offers are cut from; ``pool_id`` is the same in each of them."""
+
+    pool_id: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stock:
-    """``nodes`` when the provider counts, else None: "some"."""
+    """``nodes`` when the provider counts, else None: "some". ``pool``: what other offers share with it."""
 
     level: StockLevel = StockLevel.UNKNOWN
     nodes: int | None = None
+    pool: GpuPool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +111,8 @@ class Offer:
     ``offer_id`` is stable from poll to poll while what is sold is the same. ``zone`` None: the
     provider does not say. ``upfront_usd`` of a ``listed`` window buys all nodes of all segments.
     ``reference`` is the adapter's own note of what to order (its keys mean nothing elsewhere).
-    ``contract``: the prices are those of a contract; it keeps the list's.
+    ``contract``: the prices are those of a contract; it keeps the list's. ``learned``: what our own launches
+    say, where there were any; no provider's word.
     """
 
     offer_id: str
@@ -125,6 +136,7 @@ class Offer:
     interruptions_per_hour: float | None = None
     reference: Mapping[str, str] = field(default_factory=dict, hash=False)
     contract: ContractTerms | None = None
+    learned: Learned | None = None
 
     @property
     def max_nodes_in_one_run(self) -> int:

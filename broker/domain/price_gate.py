@@ -98,12 +98,20 @@ class Peers:
             kind: {seller: median(asked) for seller, asked in by_seller.items()}
             for kind, by_seller in found.items()
         }
+        self._found: dict[tuple[str, str, Tier], tuple[Decimal, ...]] = {}
 
     def asked_elsewhere(self, offer: Offer, least_sellers: int) -> tuple[Decimal, Decimal] | None:
         """Least and most of the other sellers' medians; None with fewer than ``least_sellers`` of them."""
-        asked = self._medians.get((offer.sku.gpu, offer.tier), {})
-        others = [price for seller, price in asked.items() if seller != offer.provider]
-        return (min(others), max(others)) if len(others) >= max(1, least_sellers) else None
+        others = self._others(offer.provider, offer.sku.gpu, offer.tier)
+        return (others[0], others[-1]) if len(others) >= max(1, least_sellers) else None
+
+    def _others(self, provider: str, gpu: str, tier: Tier) -> tuple[Decimal, ...]:
+        """Medians of the other sellers, least first; sorted once for all offers of a seller."""
+        key = (provider, gpu, tier)
+        if key not in self._found:
+            asked = self._medians.get((gpu, tier), {})
+            self._found[key] = tuple(sorted(usd for seller, usd in asked.items() if seller != provider))
+        return self._found[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +153,24 @@ def gate_batch(batch: OfferBatch, rules: GateRules, before: Before, now: datetim
         if entry is not None:
             waiting[offer.offer_id] = entry
     return Gated(OfferBatch(tuple(usable.values()), tuple(rejected)), tuple(waiting.values()))
+
+
+def quarantine_news(
+    before: Mapping[str, Quarantined], after: Iterable[Quarantined]
+) -> tuple[tuple[Quarantined, ...], tuple[str, ...]]:
+    """Entries that are new or say something else than ``before``, and ids of those that are no more; pure.
+
+    An offer that was only seen again keeps the time at which it was first seen like that.
+    """
+    now = {entry.offer.offer_id: entry for entry in after}
+    changed = tuple(
+        entry for key, entry in now.items() if key not in before or not _says_the_same(before[key], entry)
+    )
+    return changed, tuple(key for key in before if key not in now)
+
+
+def _says_the_same(one: Quarantined, other: Quarantined) -> bool:
+    return replace(one, offer=replace(one.offer, observed_at=other.offer.observed_at)) == other
 
 
 def _refused(offer: Offer, taken: Container[str]) -> str | None:

@@ -13,9 +13,19 @@ from broker.domain.access import require_scope
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.contract_prices import ContractPrice, with_contract_prices
 from broker.domain.errors import FieldProblem, InputError, ProviderError
+from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
-from broker.domain.price_gate import Before, GateRules, Peers, Quarantined, gate_batch
+from broker.domain.price_gate import (
+    Before,
+    Gated,
+    GateRules,
+    Peers,
+    Quarantined,
+    gate_batch,
+    quarantine_news,
+)
+from broker.domain.round_news import OfferMark, RoundNews, round_news
 from broker.domain.window import Window
 from broker.ports import Clock, OfferSource, UnitOfWork, UnitOfWorkFactory
 
@@ -96,24 +106,30 @@ class OffersService:
         return round_
 
     async def _record(self, uow: UnitOfWork, round_: PollRound, batch: OfferBatch, peers: Peers) -> PollRound:
-        """Gates and stores what came; the round as it was stored."""
-        current = await uow.offers.find_current(provider=round_.provider)
-        before = Before(
-            {offer.offer_id: offer.at_list_price().price_usd_per_node_hour for offer in current},
-            {entry.offer.offer_id: entry for entry in await uow.quarantine.find(round_.provider)},
-            peers,
+        """Gates what came and stores what of it is new; the round as it was stored."""
+        marks = await uow.offers.open_round(round_.provider)
+        quarantine = {entry.offer.offer_id: entry for entry in await uow.quarantine.find(round_.provider)}
+        prices = {offer_id: mark.list_usd_per_node_hour for offer_id, mark in marks.items()}
+        gated, offers, news = await asyncio.to_thread(
+            self._judge, batch, Before(prices, quarantine, peers), marks, round_.started_at
         )
-        gated = gate_batch(batch, self._gate, before, round_.started_at)
-        offers = with_contract_prices(gated.batch.offers, self._contracts, round_.started_at)
         stored = replace(
             round_,
-            offers=len(offers),
+            offers=offers,
             rejected=gated.batch.rejected,
-            changes=diff_rounds(current, offers, round_.started_at),
+            changes=diff_rounds(await uow.offers.find_many(news.touched), news.offers, round_.started_at),
         )
-        await uow.offers.record_round(stored, offers)
-        await uow.quarantine.replace(round_.provider, gated.quarantine)
+        await uow.offers.record_round(stored, news)
+        await uow.quarantine.change(*quarantine_news(quarantine, gated.quarantine))
         return stored
+
+    def _judge(
+        self, batch: OfferBatch, before: Before, marks: Mapping[str, OfferMark], at: datetime
+    ) -> tuple[Gated, int, RoundNews]:
+        """What passes the gate, how many offers it makes, and what of them is new; pure."""
+        gated = gate_batch(batch, self._gate, before, at)
+        offers = with_contract_prices(gated.batch.offers, self._contracts, at)
+        return gated, len(offers), round_news(marks, offers, at)
 
     async def _ask(self, source: OfferSource, at: datetime) -> tuple[OfferBatch | None, str | None]:
         try:
@@ -128,12 +144,14 @@ class OffersService:
             return None, f"{source.provider}: unexpected {type(error).__name__}: {error}"
 
     async def find_offers(self, wanted: OfferFilter | None = None) -> tuple[Offer, ...]:
-        """Current offers, cheapest per GPU-hour first."""
-        chosen = wanted or OfferFilter()
+        """Current offers with what our launches taught, cheapest per GPU-hour first."""
+        chosen, now = wanted or OfferFilter(), self._clock.now()
         async with self._uow_factory() as uow:
-            return await uow.offers.find_current(
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            offers = await uow.offers.find_current(
                 provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
             )
+        return LaunchBook(launches, now).told(offers)
 
     async def find_as_of(self) -> datetime | None:
         """When the newest current offer was seen; None before the first."""
@@ -141,9 +159,12 @@ class OffersService:
             return await uow.offers.find_as_of()
 
     async def find_offer(self, offer_id: str) -> Offer:
-        """One current offer; NotFound."""
+        """One current offer with what our launches taught; NotFound."""
+        now = self._clock.now()
         async with self._uow_factory() as uow:
-            return await uow.offers.find_offer(offer_id)
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            offer = await uow.offers.find_offer(offer_id)
+        return LaunchBook(launches, now).told((offer,))[0]
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
         """Price history: points of change, led by the one in force at the window's start."""

@@ -15,6 +15,7 @@ from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.errors import BrokerError, Conflict, NotPermitted
 from broker.domain.freshness import fresh_offers
 from broker.domain.identity import ENTROPY_BYTES, make_id
+from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
@@ -151,12 +152,13 @@ class PlanningService:
             return None, f"unexpected {type(error).__name__}: {error}"
 
     async def _usable_offers(self) -> tuple[Offer, ...]:
+        now = self._clock.now()
         async with self._uow_factory() as uow:
             offers = await uow.offers.find_current()
             feeds = await uow.offers.find_feeds()
-        return fresh_offers(
-            offers, feeds, self._clock.now(), self._rules.max_offer_age, self._rules.price_lists
-        )
+            launches = await uow.launches.find_since(now - REMEMBERED)
+        fresh = fresh_offers(offers, feeds, now, self._rules.max_offer_age, self._rules.price_lists)
+        return LaunchBook(launches, now).told(fresh)
 
     async def _tell(self, record: PlanRecord) -> None:
         event: dict[str, object] = {"state": record.state.value}

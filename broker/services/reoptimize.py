@@ -15,6 +15,7 @@ from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.errors import BrokerError
 from broker.domain.freshness import fresh_offers
 from broker.domain.identity import ENTROPY_BYTES, make_id
+from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.market import OfferChange
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
@@ -167,6 +168,7 @@ class ReoptimizeService:
             offers = await uow.offers.find_current()
             feeds = await uow.offers.find_feeds()
             reservations = await uow.reservations.find_open()
+            launches = await uow.launches.find_since(now - REMEMBERED)
             prices: dict[str, Decimal] = {}
             for offer in offers:
                 prices[offer.offer_id] = offer.price_usd_per_node_hour
@@ -174,10 +176,11 @@ class ReoptimizeService:
                 for offer_id in {placement.offer_id for placement in plan.placements}:
                     for point in (await uow.offers.find_prices(offer_id, Window(plan.as_of, now)))[:1]:
                         prices[offer_id] = point.price_usd_per_node_hour
+        fresh = fresh_offers(offers, feeds, now, self._rules.max_offer_age, self._rules.price_lists)
         return _Look(
             record=record,
             plan=plan,
-            offers=fresh_offers(offers, feeds, now, self._rules.max_offer_age, self._rules.price_lists),
+            offers=LaunchBook(launches, now).told(fresh),
             reservations=tuple(r for r in reservations if r.plan_id == record.plan_id),
             prices_then=prices,
             now=now,

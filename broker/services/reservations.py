@@ -338,10 +338,11 @@ async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:
 def _require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
     free = free_nodes(intent, known)
     if free is not None and intent.nodes > free:
-        raise Conflict(
-            f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {max(0, free)} left "
-            f"of the {intent.offer.stock.nodes} that the provider has"
-        )
+        stock = intent.offer.stock
+        has = "" if stock.nodes is None else f" of the {stock.nodes} that the provider has"
+        shared = "" if stock.pool is None else f", cut from {stock.pool.gpus} GPUs with other sizes"
+        left = f"{max(0, free)} left{has}{shared}"
+        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}")
 
 
 def _same_kind(error: ProviderError, words: str) -> ProviderError:

@@ -21,22 +21,33 @@ from broker.store.columns import storable
 
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]
+Encoder = Callable[[Any], Any]
 
 
 def to_document(value: object) -> Any:
     """``value`` as JSON data; raises TypeError for a type that documents do not carry."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: to_document(getattr(value, name)) for name in _field_names(type(value))}
-    for kinds, encode in _ENCODERS:
-        if isinstance(value, kinds):
-            return encode(value)
-    raise TypeError(f"a document cannot carry {type(value).__name__}")
+    return _encoder(cast("Hashable", type(value)))(value)
 
 
 def from_document(kind: type[T], document: Any) -> T:
     """A ``kind`` from what ``to_document`` gave, also if an older or newer version wrote it."""
     decode: Callable[[Any], T] = _decoder(cast("Hashable", kind))
     return decode(document)
+
+
+@cache
+def _encoder(kind: type) -> Encoder:
+    """The encoder of a type, found once; raises TypeError for one that has none."""
+    if dataclasses.is_dataclass(kind):
+        return partial(_encode_dataclass, _field_names(kind))
+    for kinds, encode in _ENCODERS:
+        if issubclass(kind, kinds):
+            return encode
+    raise TypeError(f"a document cannot carry {kind.__name__}")
+
+
+def _encode_dataclass(names: tuple[str, ...], value: object) -> dict[str, Any]:
+    return {name: to_document(getattr(value, name)) for name in names}
 
 
 def _same(value: Any) -> Any:
@@ -51,7 +62,7 @@ def _encode_mapping(value: Mapping[str, object]) -> dict[str, Any]:
     return {key: to_document(item) for key, item in value.items()}
 
 
-_ENCODERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
+_ENCODERS: tuple[tuple[tuple[type, ...], Encoder], ...] = (
     ((Enum,), lambda value: value.value),
     ((NoneType, bool, int), _same),
     ((str,), storable),

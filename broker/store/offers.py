@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import selectinload
 
@@ -14,11 +15,20 @@ from broker.domain.market import ChangeKind, FeedHealth, OfferChange, PollRound,
 from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer, RejectedRow, Tier
 from broker.domain.price_gate import PeerPrice
+from broker.domain.round_news import OfferMark, RoundNews, dated
 from broker.domain.window import Window
 from broker.store.documents import from_document, to_document
 from broker.store.price_history import PriceState, offer_is_available, points_of_change
 from broker.store.tables import FeedRow, OfferChangeRow, OfferRow, PricePointRow, RoundRow
-from broker.store.writes import Values, insert_many, insert_or_keep, table_of, upsert_many
+from broker.store.writes import (
+    Values,
+    batches,
+    delete_many,
+    insert_many,
+    insert_or_keep,
+    table_of,
+    upsert_many,
+)
 
 
 class SqlOfferRepository:
@@ -27,16 +37,26 @@ class SqlOfferRepository:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def record_round(self, round_: PollRound, offers: Sequence[Offer] | None) -> None:
-        """Stores a poll; ``offers`` None (a failed poll) leaves the current offers as they are.
+    async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
+        """Marks of everything that ``provider`` sells now.
 
         The feed's row comes first: on both databases a second round of the same provider waits
         there until this one is committed.
         """
-        await self._record_health(round_, None if offers is None else len(offers))
+        await self._open_feed(provider)
+        await self._session.execute(select(FeedRow.provider).filter_by(provider=provider).with_for_update())
+        statement = select(OfferRow.offer_id, OfferRow.fingerprint, OfferRow.list_per_node_hour_micro_usd)
+        rows = await self._session.execute(statement.where(OfferRow.provider == provider))
+        return {
+            offer_id: OfferMark(fingerprint, from_micro_usd(price)) for offer_id, fingerprint, price in rows
+        }
+
+    async def record_round(self, round_: PollRound, news: RoundNews | None) -> None:
+        """Stores a poll: only ``news`` is written; None (a failed poll) leaves the offers as they are."""
+        await self._record_health(round_, failed=news is None)
         round_id = await self._record_poll(round_)
-        if offers is not None:
-            await self._replace_offers(round_, round_id, offers)
+        if news is not None:
+            await self._record_news(round_, round_id, news)
 
     async def find_current(
         self,
@@ -53,21 +73,25 @@ class SqlOfferRepository:
             (OfferRow.region, region),
             (OfferRow.tier, tier),
         )
-        statement = (
-            select(OfferRow.document)
-            .where(*(column == str(word) for column, word in filters if word is not None))
-            .order_by(OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
-        )
-        documents = await self._session.scalars(statement)
-        return tuple(from_document(Offer, document) for document in documents)
+        statement = _OFFERS.where(
+            *(column == str(word) for column, word in filters if word is not None)
+        ).order_by(OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
+        return tuple(_offer(*row) for row in await self._session.execute(statement))
+
+    async def find_many(self, offer_ids: Collection[str]) -> tuple[Offer, ...]:
+        """Those of the named offers that are on sale."""
+        found: list[Offer] = []
+        for part in batches(offer_ids):
+            rows = await self._session.execute(_OFFERS.where(OfferRow.offer_id.in_(part)))
+            found.extend(_offer(*row) for row in rows)
+        return tuple(found)
 
     async def find_offer(self, offer_id: str) -> Offer:
         """One current offer; NotFound."""
-        statement = select(OfferRow.document).where(OfferRow.offer_id == offer_id)
-        document = await self._session.scalar(statement)
-        if document is None:
+        row = (await self._session.execute(_OFFERS.where(OfferRow.offer_id == offer_id))).first()
+        if row is None:
             raise NotFound("offer", offer_id, "it may have been sold or withdrawn since")
-        return from_document(Offer, document)
+        return _offer(*row)
 
     async def find_peer_prices(self) -> tuple[PeerPrice, ...]:
         """What every seller asks now."""
@@ -122,21 +146,24 @@ class SqlOfferRepository:
 
     async def find_as_of(self) -> datetime | None:
         """When the newest current offer was seen."""
-        return await self._session.scalar(select(func.max(OfferRow.observed_at)))
+        statement = select(func.max(_SEEN_AT)).join(FeedRow, FeedRow.provider == OfferRow.provider)
+        return await self._session.scalar(statement)
 
-    async def _record_health(self, round_: PollRound, offer_count: int | None) -> None:
-        unheard_of = {"provider": round_.provider, "offers": 0, "rejected": 0}
-        await insert_or_keep(self._session, FeedRow, unheard_of)
+    async def _record_health(self, round_: PollRound, *, failed: bool) -> None:
+        await self._open_feed(round_.provider)
         values: dict[str, object] = {"seconds": round_.seconds}
-        if offer_count is not None:
+        if not failed:
             values |= {"last_success_at": round_.started_at, "stale_since": None}
-            values |= {"offers": offer_count, "rejected": len(round_.rejected)}
+            values |= {"offers": round_.offers, "rejected": len(round_.rejected)}
         else:
             values["stale_since"] = func.coalesce(FeedRow.stale_since, round_.started_at)
-        if offer_count is None or round_.error is not None:
+        if failed or round_.error is not None:
             values |= {"last_error_at": round_.started_at, "last_error": round_.error or ""}
         feed = table_of(FeedRow)
         await self._session.execute(update(feed).where(feed.c.provider == round_.provider).values(values))
+
+    async def _open_feed(self, provider: str) -> None:
+        await insert_or_keep(self._session, FeedRow, {"provider": provider, "offers": 0, "rejected": 0})
 
     async def _record_poll(self, round_: PollRound) -> int:
         """Stores the round; rejected rows of older rounds keep their count and lose their text."""
@@ -151,29 +178,43 @@ class SqlOfferRepository:
         await insert_many(self._session, OfferChangeRow, changes)
         return round_id
 
-    async def _replace_offers(self, round_: PollRound, round_id: int, offers: Sequence[Offer]) -> None:
-        unique = {offer.offer_id: offer for offer in offers}
-        before = await self._price_states(round_.provider)
-        points = points_of_change(before, unique, round_.started_at)
+    async def _record_news(self, round_: PollRound, round_id: int, news: RoundNews) -> None:
+        after = {offer.offer_id: offer for offer in news.offers}
+        before = await self._price_states(news.touched)
+        points = points_of_change(before, after, round_.started_at)
         await insert_many(self._session, PricePointRow, [_point_values(point) for point in points])
-        rows = [_offer_values(unique[offer_id], round_id) for offer_id in sorted(unique)]
-        await upsert_many(self._session, OfferRow, rows)
-        offer = table_of(OfferRow)
-        gone = delete(offer).where(offer.c.provider == round_.provider, offer.c.round_id != round_id)
-        await self._session.execute(gone)
+        await delete_many(self._session, OfferRow, OfferRow.offer_id, news.gone)
+        for part in batches(sorted(after)):
+            rows = [_offer_values(after[key], news.fingerprints[key], round_, round_id) for key in part]
+            await upsert_many(self._session, OfferRow, rows)
 
-    async def _price_states(self, provider: str) -> dict[str, PriceState]:
+    async def _price_states(self, offer_ids: Iterable[str]) -> dict[str, PriceState]:
         statement = select(
             OfferRow.offer_id,
             OfferRow.price_per_node_hour_micro_usd,
             OfferRow.stock_nodes,
             OfferRow.available,
-        ).where(OfferRow.provider == provider)
-        rows = await self._session.execute(statement)
-        return {offer_id: PriceState(price, nodes, available) for offer_id, price, nodes, available in rows}
+        )
+        states: dict[str, PriceState] = {}
+        for part in batches(offer_ids):
+            rows = await self._session.execute(statement.where(OfferRow.offer_id.in_(part)))
+            states |= {
+                offer_id: PriceState(usd, nodes, available) for offer_id, usd, nodes, available in rows
+            }
+        return states
 
 
-def _offer_values(offer: Offer, round_id: int) -> Values:
+_SEEN_AT = func.coalesce(OfferRow.observed_at, FeedRow.last_success_at)
+_OFFERS = select(OfferRow.document, _SEEN_AT).join(FeedRow, FeedRow.provider == OfferRow.provider)
+
+
+def _offer(document: dict[str, Any], seen_at: datetime) -> Offer:
+    return from_document(Offer, {**document, "observed_at": seen_at.isoformat()})
+
+
+def _offer_values(offer: Offer, fingerprint: str, round_: PollRound, round_id: int) -> Values:
+    document = to_document(offer)
+    del document["observed_at"]
     per_gpu_usd = offer.price_usd_per_node_hour / max(1, offer.sku.gpus_per_node)
     return {
         "offer_id": offer.offer_id,
@@ -187,8 +228,10 @@ def _offer_values(offer: Offer, round_id: int) -> Values:
         "price_per_node_hour_micro_usd": to_micro_usd(offer.price_usd_per_node_hour),
         "stock_nodes": offer.stock.nodes,
         "available": offer_is_available(offer),
-        "observed_at": offer.observed_at,
-        "document": to_document(offer),
+        "list_per_node_hour_micro_usd": to_micro_usd(offer.at_list_price().price_usd_per_node_hour),
+        "fingerprint": fingerprint,
+        "observed_at": dated(offer, round_.started_at),
+        "document": document,
     }
 
 

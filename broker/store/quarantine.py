@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.errors import NotFound
 from broker.domain.price_gate import Quarantined
 from broker.store.documents import from_document, to_document
 from broker.store.tables import QuarantineRow
-from broker.store.writes import Values, table_of, upsert_many
+from broker.store.writes import Values, delete_many, upsert_many
 
 
 class SqlQuarantineRepository:
@@ -40,10 +40,9 @@ class SqlQuarantineRepository:
         """Stores an entry, over an earlier one of the same offer."""
         await upsert_many(self._session, QuarantineRow, [_values(entry)])
 
-    async def replace(self, provider: str, entries: Sequence[Quarantined]) -> None:
-        """Makes ``entries`` all that there are of ``provider``."""
-        table = table_of(QuarantineRow)
-        await self._session.execute(delete(table).where(table.c.provider == provider))
+    async def change(self, entries: Sequence[Quarantined], gone: Collection[str]) -> None:
+        """Stores ``entries``, and forgets those of the offers ``gone``."""
+        await delete_many(self._session, QuarantineRow, QuarantineRow.offer_id, gone)
         await upsert_many(self._session, QuarantineRow, [_values(entry) for entry in entries])
 
 

@@ -80,7 +80,11 @@ class RoundRow(Row):
 
 
 class OfferRow(Row):
-    """A current offer: what is filtered and sorted by as columns, all of it as a document."""
+    """A current offer: what is filtered and sorted by as columns, all of it as a document.
+
+    Written when it says something new. ``observed_at`` None, and none in the document: seen in the last good
+    round of its feed, like everything whose seller says no other time. ``list_…``: its seller's price.
+    """
 
     __tablename__ = "offers"
 
@@ -95,7 +99,9 @@ class OfferRow(Row):
     price_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
     stock_nodes: Mapped[int | None]
     available: Mapped[bool]
-    observed_at: Mapped[datetime] = mapped_column(index=True)
+    list_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
+    fingerprint: Mapped[str]
+    observed_at: Mapped[datetime | None]
     document: Mapped[dict[str, Any]]
 
 
@@ -216,6 +222,22 @@ class UnitRow(Row):
     reference: Mapped[str | None] = mapped_column(Identifier, index=True)
     ordered_at: Mapped[datetime | None]
     gone_at: Mapped[datetime | None]
+
+
+class LaunchRow(Row):
+    """What came of a reservation's order, once for each outcome; appended to, never written over."""
+
+    __tablename__ = "launches"
+
+    reservation_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    outcome: Mapped[str] = mapped_column(primary_key=True)
+    offer_id: Mapped[str] = mapped_column(Identifier)
+    provider: Mapped[str] = mapped_column(Identifier)
+    sku: Mapped[str]
+    region: Mapped[str] = mapped_column(Identifier)
+    asked_at: Mapped[datetime] = mapped_column(index=True)
+    due_at: Mapped[datetime]
+    usable_at: Mapped[datetime | None]
 
 
 class ReoptimizationRow(Row):

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from broker.domain.errors import StoreUnavailable
 from broker.ports import (
     AccountRepository,
+    LaunchRepository,
     OfferRepository,
     PlanRepository,
     QuarantineRepository,
@@ -17,6 +18,7 @@ from broker.ports import (
     ReservationRepository,
 )
 from broker.store.accounts import SqlAccountRepository
+from broker.store.launches import SqlLaunchRepository
 from broker.store.offers import SqlOfferRepository
 from broker.store.plans import SqlPlanRepository
 from broker.store.quarantine import SqlQuarantineRepository
@@ -35,6 +37,7 @@ class SqlUnitOfWork:
     quarantine: QuarantineRepository
     plans: PlanRepository
     reservations: ReservationRepository
+    launches: LaunchRepository
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
 
@@ -44,6 +47,7 @@ class SqlUnitOfWork:
         self.quarantine = SqlQuarantineRepository(self._session)
         self.plans = SqlPlanRepository(self._session)
         self.reservations = SqlReservationRepository(self._session)
+        self.launches = SqlLaunchRepository(self._session)
         self.reoptimizations = SqlReoptimizationRepository(self._session)
         self.accounts = SqlAccountRepository(self._session)
 

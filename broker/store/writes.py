@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, CursorResult, Table, insert, update
+from sqlalchemy import ColumnElement, CursorResult, Table, delete, insert, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from broker.domain.errors import ConcurrentChange, Conflict
 from broker.store.tables import Row
 
 Values = Mapping[str, Any]
+KEYS_PER_STATEMENT = 1000
 
 
 def table_of(row: type[Row]) -> Table:
@@ -55,6 +58,21 @@ async def upsert_many(session: AsyncSession, row: type[Row], many: Sequence[Valu
     keys = [column.name for column in table_of(row).primary_key]
     replaced = {name: statement.excluded[name] for name in many[0] if name not in keys}
     await session.execute(statement.on_conflict_do_update(index_elements=keys, set_=replaced), list(many))
+
+
+def batches(keys: Iterable[str]) -> Iterator[list[str]]:
+    """``keys`` in parts that one statement takes."""
+    rest = iter(keys)
+    while part := list(islice(rest, KEYS_PER_STATEMENT)):
+        yield part
+
+
+async def delete_many(
+    session: AsyncSession, row: type[Row], key: InstrumentedAttribute[str], keys: Iterable[str]
+) -> None:
+    """Deletes the rows whose ``key`` is among ``keys``."""
+    for part in batches(keys):
+        await session.execute(delete(table_of(row)).where(key.in_(part)))
 
 
 async def update_unchanged(

@@ -2,7 +2,8 @@
 
 Runs keep their exact columns and one ghost each for all candidates without a column, at the least of
 their costs and holding nothing. Services are one ghost for each start, at the least that any fleet
-costs (``fleet_bound``), holding nothing. Stock is shared among exact columns only; budget and order
+costs (``fleet_bound``), holding nothing. Stock is shared among exact columns only, the GPUs of a pool
+among none (runs have no columns for the ends of holdings of other sizes); budget and order
 stay. Any plan over the candidate set is a choice of this model at most as dear, so what the solver
 proves about the model is a lower bound on cost + penalty.
 """
@@ -48,7 +49,7 @@ def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], li
         if ghost is not None:
             columns.append(ghost)
     columns.extend(_service_ghosts(candidates, columns))
-    found = solve_master(candidates.problem, columns, limits)
+    found = solve_master(candidates.problem.unpooled(), columns, limits)
     if found is None or not np.isfinite(found.bound_cents):
         return None
     return int(np.ceil(found.bound_cents * (1 - 1e-12) - 1e-6))

@@ -124,7 +124,8 @@ def _bought_cents(candidates: Candidates, offers: Ints, nodes: int, joined: int,
     left = nodes - joined
     for zoned in (True, False):
         for offer in (int(o) for o in order):
-            free = int(table.stock_nodes[offer]) - bought.get(offer, 0)
+            shares = any(bought.get(other) for other in table.pools.reach(offer) if other != offer)
+            free = 0 if shares else int(table.stock_nodes[offer]) - bought.get(offer, 0)
             wanted = zoned and len(seen) < zones and int(table.zone_of[offer]) not in seen
             take = min(free, left, 1) if wanted else 0 if zoned else min(free, left)
             bought[offer] = bought.get(offer, 0) + take

@@ -51,7 +51,8 @@ class Explainer:
             rules = self._run_rules(self.candidates.runs[column.workload], column, piece)
         if column.workload not in self._runner_ups:
             self._runner_ups[column.workload] = self._runner_up(column)
-        return Why(self._bottleneck(workload.name, piece), tuple(rules), self._runner_ups[column.workload])
+        told = (*rules, *self._launch_rule(piece))
+        return Why(self._bottleneck(workload.name, piece), told, self._runner_ups[column.workload])
 
     def _runner_up(self, column: Column) -> RunnerUp | None:
         solution = self.solution
@@ -104,7 +105,7 @@ class Explainer:
         for index in order[:CHEAPER_LOOKED_AT]:
             column = build_run_column(self.candidates.problem, self.candidates.estimates, found, int(index))
             if column is not None:
-                seen.update(dict.fromkeys(blockers(chosen, column)))
+                seen.update(dict.fromkeys(blockers(self.candidates.problem, chosen, column)))
         return list(seen)
 
     def _node_rule(self, found: RunCandidates, piece: Piece) -> str:
@@ -166,6 +167,12 @@ class Explainer:
             yield f"TP{config.tp}: weights and SLO need {config.gpus_per_replica} GPUs"
         else:
             yield f"TP{config.tp}: more requests per dollar than smaller replicas here"
+
+    def _launch_rule(self, piece: Piece) -> Iterator[str]:
+        """What our own launches of the offer taught."""
+        learned = self.candidates.problem.table.offers[piece.offer].learned
+        if learned is not None:
+            yield f"our launches there: {learned}"
 
     def _gate_rules(self, name: str) -> Iterator[str]:
         dropped = self.candidates.log(name).dropped

@@ -100,7 +100,7 @@ def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_
     """Nodes [O] that the ledger leaves free for the whole of a service."""
     start = int(time_of(candidates.problem, candidates.fleets[service.name], after_s).floor_s)
     free = free_nodes(candidates.problem)
-    for offer in ledger.taken:
+    for offer in ledger.reached():
         free[offer] = ledger.free_nodes(offer, start)
     return free
 

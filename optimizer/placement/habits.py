@@ -58,7 +58,7 @@ def _fleets(
         inside = np.isin(case.units.offer, order[:count])
         narrowed = only_units(case, inside & _smallest(case, inside))
         free = free_nodes(problem)
-        for taken in ledger.taken:
+        for taken in ledger.reached():
             free[taken] = ledger.free_nodes(taken, problem.t0_s)
         for built in best_ladders(problem, narrowed, free, after_s, 1, mixed=False):
             column = build_service_column(problem, narrowed, built, after_s)

@@ -20,6 +20,7 @@ from optimizer.placement.moves import (
     party_cents,
     room_beside,
 )
+from optimizer.placement.problem import Problem
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import overlap
 
@@ -96,7 +97,9 @@ class Improver:
             if party.followers or now is None:
                 continue
             for wish in self._wishes(party, now):
-                standing = {party_of[name].lead for name in blockers(self.chosen, wish)}
+                standing = {
+                    party_of[name].lead for name in blockers(self.candidates.problem, self.chosen, wish)
+                }
                 if len(standing) == 1:
                     found.append((wish.total_cents - now, party, wish, party_of[standing.pop()]))
         for _, party, wish, blocker in sorted(found, key=lambda row: (row[0], row[1].lead, row[3].lead)):
@@ -124,13 +127,14 @@ class Improver:
         return {**rest, party.lead: wish, **way}
 
 
-def blockers(chosen: Mapping[str, Column], wish: Column) -> list[str]:
-    """Other workloads that hold nodes of the wish's offers while it would."""
+def blockers(problem: Problem, chosen: Mapping[str, Column], wish: Column) -> list[str]:
+    """Other workloads that hold nodes of the wish's offers, or GPUs of their pools, while it would."""
+    wanted = [(problem.table.pools.reach(piece.offer), piece.spans) for piece in wish.pieces]
     return [
         name
         for name, column in chosen.items()
         if name != wish.workload
-        and any(p.offer == q.offer and overlap(p.spans, q.spans) for p in wish.pieces for q in column.pieces)
+        and any(q.offer in near and overlap(spans, q.spans) for near, spans in wanted for q in column.pieces)
     ]
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
 from optimizer.placement.holding import ServiceTime
-from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.problem import Floats, Ints, OfferTable, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, only_units
 
 MAX_RUNGS = 512
@@ -56,6 +56,17 @@ class _Shelf:
 
     free_nodes: Ints
     zones: set[int]
+    pool_gpus: Ints
+
+    def take(self, table: OfferTable, offer: int, nodes: int) -> None:
+        """Takes nodes; the other sizes that are cut from the same GPUs then have fewer."""
+        self.free_nodes[offer] -= nodes
+        pool = int(table.pools.of[offer])
+        if pool >= 0:
+            self.pool_gpus[pool] -= nodes * int(table.gpus_per_node[offer])
+            members = table.pools.members[pool]
+            left = self.pool_gpus[pool] // table.gpus_per_node[members]
+            self.free_nodes[members] = np.minimum(self.free_nodes[members], left)
 
 
 def free_nodes(problem: Problem) -> Ints:
@@ -154,7 +165,8 @@ def _build(
 ) -> BuiltLadder | None:
     """Rung by rung from the base until the peak is met; None when stock or zones run out."""
     demand = case.demand[time.first_hour :]
-    shelf = _Shelf(free.copy(), set())
+    table = problem.table
+    shelf = _Shelf(free.copy(), set(), table.pools.left(free, table.gpus_per_node))
     rungs: list[int] = []
     total = largest = estimate = 0.0
     needed = np.ones(len(demand), dtype=np.bool_)
@@ -184,7 +196,7 @@ def _pick(
     if not len(free):
         return None
     unit = int(free[int(np.argmin(_use_cost(problem, case, free, needed)))])
-    shelf.free_nodes[int(units.offer[unit])] -= int(units.nodes[unit])
+    shelf.take(problem.table, int(units.offer[unit]), int(units.nodes[unit]))
     shelf.zones.add(int(units.zone[unit]))
     return unit
 

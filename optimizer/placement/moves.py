@@ -144,7 +144,7 @@ def _later(candidates: Candidates, pool: RunPool, column: Column, room: Room) ->
     if problem.table.is_window[offer]:
         return []
     own = column.pieces[0].spans[0][0]
-    for start in sorted({end for _, end, _ in room.ledger.taken.get(offer, []) if end > own}):
+    for start in sorted({end for _, end, _ in room.ledger.taken_near(offer) if end > own}):
         moved = begun_later(problem, pool.found.run, column, start)
         if moved is None:
             return []

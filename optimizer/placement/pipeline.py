@@ -124,5 +124,5 @@ def _plan_id(candidates: Candidates, options: PlanOptions) -> str:
     digest = hashlib.sha256(inputs.encode())
     for offer in problem.table.offers:
         said = (offer.offer_id, offer.price_usd_per_node_hour, offer.upfront_usd, offer.stock, offer.window)
-        digest.update(repr(said).encode())
+        digest.update(repr(said if offer.learned is None else (*said, offer.learned)).encode())
     return f"plan-{digest.hexdigest()[:12]}"

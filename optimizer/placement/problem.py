@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.learned import GUESS
 from broker.domain.offer import Offer, StockLevel, Tier
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, PlanRequest, Serving, Training
+from optimizer.placement.gpu_pools import GpuPools, build_pools, no_pools
 
 UNLIMITED_NODES = 1_000_000
 MAX_HORIZON_DAYS = 400
@@ -48,6 +50,7 @@ class OfferTable:
     zone_of: Ints
     interruptions_per_hour: Floats
     is_window: Bools
+    pools: GpuPools
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -103,13 +106,17 @@ class Problem:
         """The same problem over fewer offers."""
         return replace(self, allowed=self.allowed & allowed)
 
+    def unpooled(self) -> Problem:
+        """The same problem with each offer's own stock alone: more is possible in it."""
+        return replace(self, table=replace(self.table, pools=no_pools(len(self.table))))
+
 
 def build_problem(request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> Problem:
     """The problem of a request; raises InputError with every reason why it cannot mean anything."""
     problems = (*_request_problems(request, as_of), *_offer_problems(offers))
     if problems:
         raise InputError("plan request", problems)
-    ordered = tuple(sorted(offers, key=lambda offer: offer.offer_id))
+    ordered = tuple(sorted(offers, key=_place_of))
     origin = request.horizon.start
     as_of_s = math.ceil((as_of - origin) / timedelta(seconds=1))
     return Problem(
@@ -123,6 +130,11 @@ def build_problem(request: PlanRequest, offers: Sequence[Offer], as_of: datetime
         allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
     )
+
+
+def _place_of(offer: Offer) -> tuple[int, str]:
+    """Where costs tie, the search takes the offer of the lower place: the one that is usable sooner."""
+    return round(60 * (offer.learned or GUESS).wait_hours), offer.offer_id
 
 
 def _kind_of(sku: Sku) -> Sku:
@@ -167,13 +179,16 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
             (o.interruptions_per_hour or 0.0) if o.tier is Tier.SPOT else 0.0 for o in offers
         ),
         is_window=np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers)),
+        pools=build_pools(offers),
     )
 
 
 def _stock_nodes(offer: Offer) -> int:
-    if offer.stock.level is StockLevel.NONE:
+    if offer.stock.level is StockLevel.NONE or (offer.learned is not None and offer.learned.is_rare):
         return 0
-    return UNLIMITED_NODES if offer.stock.nodes is None else min(offer.stock.nodes, UNLIMITED_NODES)
+    nodes = UNLIMITED_NODES if offer.stock.nodes is None else min(offer.stock.nodes, UNLIMITED_NODES)
+    pool = offer.stock.pool
+    return nodes if pool is None else min(nodes, pool.gpus // offer.sku.gpus_per_node)
 
 
 def _offer_problems(offers: Sequence[Offer]) -> Iterator[FieldProblem]:

@@ -201,7 +201,7 @@ def _blocked(candidates: Candidates, chosen: Chosen, mine: Column, second: Colum
     price = _price(mine, second)
     link = "and" if second.total_cents > mine.total_cents else "but"
     if not room.ledger.fits(second):
-        return f"{price}, {link} its nodes are held by {named(blockers(chosen, second))}"
+        return f"{price}, {link} its nodes are held by {named(blockers(candidates.problem, chosen, second))}"
     if room.budget_cents is not None and second.cost_cents > room.budget_cents:
         return f"{price}, {link} passes the budget by {_usd(second.cost_cents - room.budget_cents)}"
     return f"{price}, {link} leaves no nodes for the services that wait for it"

@@ -6,8 +6,8 @@ Rows exist only where the columns of different workloads together could take mor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from optimizer.placement.windows import free_nodes_steps
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StockRow:
-    """Σ nodes[i] × column[i] ≤ limit, at one or more stretches of time of one offer."""
+    """Σ nodes[i] × column[i] ≤ limit, at one or more stretches of time of one offer (of a pool: in GPUs)."""
 
     offer: int
     columns: tuple[int, ...]
@@ -38,11 +38,31 @@ def contended_rows(
     for offer, pieces in sorted(users.items()):
         if out_of_time():
             return None
-        names = {columns[index].workload for index, _ in pieces}
-        doubled = len({index for index, _ in pieces}) < len(pieces)
-        if _is_limited(problem, offer) and (len(names) > 1 or doubled):
+        if _is_limited(problem, offer) and _could_meet(pieces, columns):
             rows.extend(_rows_of(problem, offer, pieces, columns))
+    for pool, members in enumerate(problem.table.pools.members):
+        in_gpus = [
+            (index, _in_gpus(problem, piece)) for o in members for index, piece in users.get(int(o), ())
+        ]
+        if _could_meet(in_gpus, columns):
+            rows.extend(_pool_rows(problem, pool, in_gpus, columns))
     return rows
+
+
+def _could_meet(pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]) -> bool:
+    """Whether the pieces are of several workloads, or several of one column."""
+    names = {columns[index].workload for index, _ in pieces}
+    return len(names) > 1 or len({index for index, _ in pieces}) < len(pieces)
+
+
+def _in_gpus(problem: Problem, piece: Piece) -> Piece:
+    """A piece whose spans count GPUs."""
+    return replace(piece, spans=_gpu_spans(problem, piece.offer, piece.spans))
+
+
+def _gpu_spans(problem: Problem, offer: int, spans: Iterable[Span]) -> tuple[Span, ...]:
+    gpus = int(problem.table.gpus_per_node[offer])
+    return tuple((start, end, nodes * gpus) for start, end, nodes in spans)
 
 
 def _is_limited(problem: Problem, offer: int) -> bool:
@@ -52,16 +72,34 @@ def _is_limited(problem: Problem, offer: int) -> bool:
 def _rows_of(
     problem: Problem, offer: int, pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]
 ) -> Iterator[StockRow]:
+    edges = {edge for a, b, _ in free_nodes_steps(problem, offer) for edge in (a, b)}
+    times = _times(pieces, edges)
+    return _rows_over(offer, pieces, columns, times, limits_at(problem, offer, times))
+
+
+def _pool_rows(
+    problem: Problem, pool: int, pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]
+) -> Iterator[StockRow]:
+    """Rows of the GPUs of a pool, under the name of its first offer; their nodes are GPUs."""
+    times, pools = _times(pieces, set()), problem.table.pools
+    limits = np.full(len(times), pools.gpus[pool], dtype=np.int64)
+    return _rows_over(int(pools.members[pool][0]), pieces, columns, times, limits)
+
+
+def _times(pieces: Sequence[tuple[int, Piece]], edges: set[int]) -> Ints:
+    """Every instant at which something begins or ends."""
+    ends = {edge for _, piece in pieces for a, b, _ in piece.spans for edge in (a, b)}
+    return np.array(sorted(ends | edges), dtype=np.int64)
+
+
+def _rows_over(
+    offer: int, pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column], times: Ints, limits: Ints
+) -> Iterator[StockRow]:
     indices = sorted({index for index, _ in pieces})
     position = {index: at for at, index in enumerate(indices)}
-    steps = free_nodes_steps(problem, offer)
-    edges = {edge for _, piece in pieces for a, b, _ in piece.spans for edge in (a, b)}
-    edges |= {edge for a, b, _ in steps for edge in (a, b)}
-    times = np.array(sorted(edges), dtype=np.int64)
     held = np.zeros((len(times), len(indices)), dtype=np.int64)
     for index, piece in pieces:
         _add_spans(held[:, position[index]], times, piece.spans)
-    limits = limits_at(problem, offer, times)
     groups = np.array(_group_numbers([columns[index].workload for index in indices]))
     most = np.zeros(len(times), dtype=np.int64)
     for group in np.unique(groups):
@@ -112,31 +150,71 @@ class Ledger:
         for piece in column.pieces:
             self.taken[piece.offer].extend(piece.spans)
 
+    def reached(self) -> set[int]:
+        """Offers of which fewer nodes are free: those taken from, and the other sizes of their GPUs."""
+        return {other for offer in self.taken for other in self.problem.table.pools.reach(offer)}
+
+    def taken_near(self, offer: int) -> list[Span]:
+        """What is taken of an offer and of the other sizes of its GPUs."""
+        return [span for other in self.problem.table.pools.reach(offer) for span in self.taken.get(other, ())]
+
     def fits(self, column: Column) -> bool:
         """Whether ``column`` still fits beside what is taken."""
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
         for piece in column.pieces:
             wanted[piece.offer].extend(piece.spans)
-        return all(self._fits(offer, spans) for offer, spans in wanted.items())
+        pools = {int(self.problem.table.pools.of[offer]) for offer in wanted} - {-1}
+        return all(self._fits(offer, spans) for offer, spans in wanted.items()) and all(
+            self._pool_fits(pool, wanted) for pool in pools
+        )
 
     def _fits(self, offer: int, spans: list[Span]) -> bool:
         taken = self.taken.get(offer, [])
         if not _is_limited(self.problem, offer):
             return True
-        times = np.array(sorted({edge for a, b, _ in (*taken, *spans) for edge in (a, b)}), dtype=np.int64)
-        held, mine = np.zeros(len(times), dtype=np.int64), np.zeros(len(times), dtype=np.int64)
-        _add_spans(held, times, taken)
-        _add_spans(mine, times, spans)
-        used = mine > 0
-        return bool(((held + mine)[used] <= limits_at(self.problem, offer, times)[used]).all())
+        times = _edges(taken, spans)
+        return _is_within(taken, spans, times, limits_at(self.problem, offer, times))
+
+    def _pool_fits(self, pool: int, wanted: Mapping[int, list[Span]]) -> bool:
+        taken, spans = self._pool_gpus(pool, self.taken), self._pool_gpus(pool, wanted)
+        times = _edges(taken, spans)
+        limits = np.full(len(times), self.problem.table.pools.gpus[pool], dtype=np.int64)
+        return _is_within(taken, spans, times, limits)
+
+    def _pool_gpus(self, pool: int, held: Mapping[int, list[Span]]) -> list[Span]:
+        members = (int(offer) for offer in self.problem.table.pools.members[pool])
+        return [span for o in members for span in _gpu_spans(self.problem, o, held.get(o, ()))]
 
     def free_nodes(self, offer: int, start_s: int) -> int:
         """Nodes free at every instant from ``start_s`` on."""
-        taken = [(max(a, start_s), b, n) for a, b, n in self.taken.get(offer, []) if b > start_s]
-        limit = int(self.problem.table.stock_nodes[offer])
-        if not taken:
-            return limit
-        times = np.array(sorted({edge for a, b, _ in taken for edge in (a, b)}), dtype=np.int64)
-        held = np.zeros(len(times), dtype=np.int64)
-        _add_spans(held, times, taken)
-        return max(0, limit - int(held.max()))
+        table = self.problem.table
+        free = int(table.stock_nodes[offer]) - _most_held(self.taken.get(offer, []), start_s)
+        pool = int(table.pools.of[offer])
+        if pool >= 0:
+            gpus = int(table.pools.gpus[pool]) - _most_held(self._pool_gpus(pool, self.taken), start_s)
+            free = min(free, gpus // int(table.gpus_per_node[offer]))
+        return max(0, free)
+
+
+def _edges(first: Iterable[Span], second: Iterable[Span]) -> Ints:
+    return np.array(sorted({edge for a, b, _ in (*first, *second) for edge in (a, b)}), dtype=np.int64)
+
+
+def _is_within(taken: Iterable[Span], wanted: Iterable[Span], times: Ints, limits: Ints) -> bool:
+    """Whether what is taken and what is wanted stay within the limits while anything is wanted."""
+    held, mine = np.zeros(len(times), dtype=np.int64), np.zeros(len(times), dtype=np.int64)
+    _add_spans(held, times, taken)
+    _add_spans(mine, times, wanted)
+    used = mine > 0
+    return bool(((held + mine)[used] <= limits[used]).all())
+
+
+def _most_held(spans: Iterable[Span], start_s: int) -> int:
+    """The most that is held at any instant from ``start_s`` on."""
+    late = [(max(a, start_s), b, n) for a, b, n in spans if b > start_s]
+    if not late:
+        return 0
+    times = _edges(late, ())
+    held = np.zeros(len(times), dtype=np.int64)
+    _add_spans(held, times, late)
+    return int(held.max())

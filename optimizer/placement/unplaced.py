@@ -107,7 +107,7 @@ def _contention_fix(candidates: Candidates, solution: Solution, cheapest: Column
     """The offer that is short, and who holds it."""
     piece = main_piece(cheapest)
     nodes = max(n for _, _, n in piece.spans)
-    holders = blockers(solution.choice.columns, cheapest)
+    holders = blockers(candidates.problem, solution.choice.columns, cheapest)
     held = f", now held by {named(holders)}" if holders else ""
     more = f"{nodes} more {'node' if nodes == 1 else 'nodes'}"
     return f"{more} of {candidates.problem.table.offers[piece.offer].offer_id}{held}"

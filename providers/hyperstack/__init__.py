@@ -2,7 +2,8 @@
 
 Sold: flavors by region, by the hour. On the wire three lists that must be joined: the price book (US dollars
 per *GPU* and hour, by GPU word, one price for all regions), the stocks (how many machines of each size fit
-now, as ``configurations`` ``1x``, ``2x`` …; sizes overlap) and the flavors (size, vCPUs, memory and disks in
+now, as ``configurations`` ``1x``, ``2x`` …; sizes overlap: those of one GPU word and region are cut from the
+same GPUs, as many as the machines of any one size hold) and the flavors (size, vCPUs, memory and disks in
 GB). Form factor, NVLink and spot are suffixes of names. ``-NVLink`` means bridges between pairs of PCIe
 cards: a link of two of them, while larger machines go at the rate of PCIe between pairs. The region of an
 order is that of its environment. An order may be accepted and then end in status ``ERROR``, which is not

@@ -7,9 +7,9 @@ cost extra per unit and hour where the default is not in the price; stock as a l
 are owed whatever is used. A configuration over several nodes gives the total of GPUs, and the speed (Gbit/s)
 and type of the network between nodes; how many GPUs a node has stands in the provider's configuration file.
 It is sold whole: the sizes of one cluster at one price of a node are one offer, an order must be for one of
-them, and the largest is what is known to be in stock. Whether vCPUs, memory and disk of a cluster are those
-of a node is not said, hence unknown. Not said at all: virtual or bare metal, how billing is rounded (whole
-hours are assumed).
+them, and the largest is what is known to be in stock, shared with the same machines one by one or at another
+price. Whether vCPUs, memory and disk of a cluster are those of a node is not said, hence unknown. Not said at
+all: virtual or bare metal, how billing is rounded (whole hours are assumed), which other types share GPUs.
 
 An order has no word for spot: the configuration and its price as ``maxPrice`` must tell the two apart.
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.cursors import page_of
+from api.dependencies import SESSION_COOKIE
 from broker.domain.errors import InputError
 from broker.domain.price_gate import GateRules
 from tests.api.house import ADMIN_KEY, Home, House
@@ -120,3 +121,17 @@ async def test_a_doubtful_price_is_shown_and_released_by_an_administrator(tmp_pa
         await home.product.offers.refresh()
         shown = (await client.get("/v1/offers")).json()["items"]
         assert {offer["offer_id"] for offer in shown} == {"good/one", "odd/price"}
+
+
+async def test_what_our_launches_taught_is_told_and_shown(home: Home) -> None:
+    client = home.client()
+    assert {offer["learned"] for offer in (await client.get("/v1/offers")).json()["items"]} == {None}
+    asked = await client.post("/v1/reservations", json={"offer_id": "h100-a", "nodes": 1})
+    assert asked.status_code == 202
+    for learned in (
+        (await client.get("/v1/offers/h100-a")).json()["learned"],
+        (await client.get("/v1/offers")).json()["items"][0]["learned"],
+    ):
+        assert (learned["attempts"], learned["taken_for_sold_out"]) == (1, False)
+    visitor = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
+    assert "(1 launch)" in (await visitor.get("/market")).text

@@ -1,8 +1,9 @@
 """Polling: ``python -m tests.bench.polling [--offers 50000]``.
 
 Every feed of the registry at once, from the sandbox in another process over real sockets; the sandbox is
-widened to about so many offers (``tests.bench.market``). Then the time to store such a round in SQLite, and
-a round with feeds that are dead, slow, endless, huge or packed as a bomb. Figures of one run on one machine.
+widened to about so many offers (``tests.bench.market``). Then the time to store such rounds in SQLite
+(``tests.bench.rounds``), and a round with feeds that are dead, slow, endless, huge or packed as a bomb.
+Figures of one run on one machine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import asyncio
 import contextlib
 import json
 import math
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,17 +26,14 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from broker.catalogue import load_gate_rules
 from broker.domain.errors import ProviderError
-from broker.domain.market import PollRound
 from broker.domain.offer import OfferBatch
 from broker.ports import OfferSource
-from broker.services.offers import OffersService
-from broker.store import create_store
 from providers.registry import build_adapters, configured
 from providers.spec import Feed
+from tests.bench.effort import Effort, effort_table, measured
 from tests.bench.market import WIDENED
-from tests.fakes.clock import FakeClock
+from tests.bench.rounds import rows_of, store_rounds
 
 BAD = {
     "digitalocean": ("dead", "refuses every connection"),
@@ -47,19 +44,6 @@ BAD = {
     "shadeform": ("bomb", "1 GB in 1 MB of gzip"),
     "aws": ("line", "2 GB without the end of a line"),
 }
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
-@dataclass
-class Effort:
-    """What a piece of work cost this process."""
-
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-    before_mb: float = 0.0
-    peak_mb: float = 0.0
-    stall_s: float = 0.0
-    """The longest time that the event loop answered nobody."""
 
 
 @dataclass
@@ -82,17 +66,6 @@ class Polled:
         """How many offers these feeds gave."""
         batches = (self.answers[name].batch for name in names if name in self.answers)
         return sum(len(batch.offers) for batch in batches if batch is not None)
-
-
-class Replayed:
-    """A feed that gives a batch again, as if it had just been seen."""
-
-    def __init__(self, provider: str, batch: OfferBatch) -> None:
-        self.provider, self._batch = provider, batch
-
-    async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """The batch."""
-        return self._batch
 
 
 @contextlib.contextmanager
@@ -120,43 +93,6 @@ def last_words(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     process.stdin.close()
     return process.stdout.read().strip()
-
-
-@contextlib.asynccontextmanager
-async def measured(effort: Effort) -> AsyncIterator[None]:
-    """Fills ``effort`` with what the work within cost."""
-
-    async def watch() -> None:
-        while True:
-            began = time.perf_counter()
-            await asyncio.sleep(0.005)
-            effort.stall_s = max(effort.stall_s, time.perf_counter() - began - 0.005)
-
-    with contextlib.suppress(OSError):
-        _CLEAR.write_text("5")  # Linux: the peak starts anew
-    effort.before_mb = _memory_mb("VmRSS")
-    watching = asyncio.ensure_future(watch())
-    used, began = _cpu_s(), time.perf_counter()
-    try:
-        yield
-    finally:
-        effort.wall_s, effort.cpu_s = time.perf_counter() - began, _cpu_s() - used
-        effort.peak_mb = _memory_mb("VmHWM")
-        watching.cancel()
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _memory_mb(name: str) -> float:
-    """A line of the process's status; where there is none, the peak since the process began."""
-    with contextlib.suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024 / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 async def poll(feeds: Mapping[str, OfferSource]) -> Polled:
@@ -196,29 +132,6 @@ async def poll_market(copies: int) -> tuple[Polled, float]:
         return polled, float(last_words(process))
 
 
-async def store_rounds(polled: Polled, folder: Path) -> list[tuple[str, Effort, tuple[PollRound, ...]]]:
-    """Stores what was polled in an empty SQLite file, and the same again a minute later."""
-    sources = {
-        name: Replayed(name, answer.batch)
-        for name, answer in polled.answers.items()
-        if answer.batch is not None
-    }
-    store = create_store(f"sqlite:///{folder / 'broker.db'}")
-    clock, stored = FakeClock(datetime.now(UTC)), []
-    try:
-        await store.migrate()
-        offers = OffersService(store.unit_of_work, sources, clock, poll_timeout_s=600, gate=load_gate_rules())
-        for title in ("first round, everything new", "a minute later, nothing changed"):
-            effort = Effort()
-            async with measured(effort):
-                rounds = await offers.refresh()
-            stored.append((title, effort, rounds))
-            clock.advance(minutes=1)
-    finally:
-        await store.close()
-    return stored
-
-
 async def poll_with_bad_feeds() -> tuple[Polled, Polled, dict[str, int]]:
     """The same market without and with bad feeds, and the bytes that those sent."""
     with (
@@ -248,24 +161,6 @@ def feed_table(polled: Polled, title: str) -> Table:
             f"{len(batch.offers):,}",
             f"{len(batch.rejected):,}",
             answer.error[:90],
-        )
-    return table
-
-
-def effort_table(rows: Sequence[tuple[str, int, Effort]]) -> Table:
-    """What each piece of work cost the polling process."""
-    table = Table(
-        "work", "offers", "wall s", "CPU s", "memory before MB", "peak MB", "longest stall of the loop s"
-    )
-    for title, offers, effort in rows:
-        table.add_row(
-            title,
-            f"{offers:,}",
-            f"{effort.wall_s:.1f}",
-            f"{effort.cpu_s:.1f}",
-            f"{effort.before_mb:.0f}",
-            f"{effort.peak_mb:.0f}",
-            f"{effort.stall_s:.2f}",
         )
     return table
 
@@ -308,14 +203,15 @@ async def run(console: Console, wanted: int) -> None:
         feed_table(full, f"{len(full.answers)} feeds, {copies} invented places for each recorded one")
     )
     with tempfile.TemporaryDirectory() as folder:
-        stored = await store_rounds(full, Path(folder))
+        batches = {name: answer.batch for name, answer in full.answers.items() if answer.batch is not None}
+        stored = await store_rounds(batches, f"sqlite:///{Path(folder) / 'broker.db'}")
     console.print(
         effort_table(
             [
                 ("poll, sandbox as it is", base, healthy.effort),
                 ("poll, sandbox widened", total, full.effort),
                 ("poll, seven bad feeds", polled.offers_of(tuple(polled.answers)), polled.effort),
-                *((title, sum(each.offers for each in rounds), effort) for title, effort, rounds in stored),
+                *rows_of(stored),
             ]
         )
     )

@@ -167,6 +167,9 @@ def _plain(offer: Offer, name: str) -> Any:
         return [fabric.kind, fabric.gbit_s_per_node, fabric.max_nodes] if fabric else None
     if name == "stock":
         return [offer.stock.level, offer.stock.nodes]
+    if name == "pool":
+        pool = offer.stock.pool
+        return [pool.pool_id, pool.gpus] if pool else None
     if name == "native":
         return [str(offer.native.amount), offer.native.currency, offer.native.per]
     value = getattr(offer, name) if hasattr(offer, name) else getattr(offer.sku, name)

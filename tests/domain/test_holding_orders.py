@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from broker.domain.errors import StalePlan
 from broker.domain.holding_orders import Intent, find_drifts, free_nodes, intents_of, units_of
 from broker.domain.identity import is_ours, make_id, make_tag, next_tag
+from broker.domain.offer import GpuPool, Offer
 from broker.domain.reservation import Reservation, ReservationState, UnitState
 from broker.domain.workload import WorkloadKind
 from tests.fakes.clock import NOON
@@ -93,3 +95,23 @@ def test_stock_lacks_what_the_provider_had_not_counted_yet() -> None:
     assert free_nodes(wish, [taken(4, 0, 2, UnitState.HELD, -1)]) == 10
     assert free_nodes(wish, [taken(4, 4, 5, UnitState.PLANNED, 1)]) == 10
     assert free_nodes(Intent(an_offer(stock=None), 1, NOON, None), []) is None
+
+
+def test_what_another_size_takes_of_a_pool_is_taken() -> None:
+    def size(name: str, gpus: int) -> Offer:
+        plain = an_offer(name, stock=16 // gpus)
+        pool = GpuPool("fake/us/h100", 16)
+        return replace(
+            plain, sku=replace(plain.sku, gpus_per_node=gpus), stock=replace(plain.stock, pool=pool)
+        )
+
+    eight, one = size("eight", 8), size("one", 1)
+    units = tuple(
+        replace(unit, state=UnitState.HELD, ordered_at=NOON + HOUR) for unit in units_of("i", "r", 1, None)
+    )
+    held = Reservation("r", "t", ReservationState.ACTIVE, eight, 1, NOON, NOON + 4 * HOUR, units, NOON)
+    assert free_nodes(Intent(one, 1, NOON, None), [held]) == 8
+    assert free_nodes(Intent(eight, 1, NOON, None), [held]) == 1
+    assert free_nodes(Intent(one, 1, NOON + 4 * HOUR, None), [held]) == 16
+    beside = replace(held, reservation_id="s", offer=one, units=units_of("i", "s", 1, None))
+    assert free_nodes(Intent(eight, 1, NOON, None), [held, beside]) == 0

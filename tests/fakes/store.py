@@ -7,7 +7,7 @@ called inside a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,14 +15,17 @@ from typing import Self, TypeVar
 
 from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
 from broker.domain.errors import ConcurrentChange, Conflict, NotFound
+from broker.domain.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer
 from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.reoptimization import Reoptimization
 from broker.domain.reservation import Reservation
+from broker.domain.round_news import OfferMark, RoundNews, fingerprint
 from broker.domain.window import Window
 from broker.ports import (
     AccountRepository,
+    LaunchRepository,
     OfferRepository,
     Page,
     PlanRecord,
@@ -51,6 +54,7 @@ class Tables:
     rounds: dict[str, PollRound] = field(default_factory=dict)
     plans: dict[str, PlanRecord] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    launches: dict[tuple[str, LaunchOutcome], LaunchAttempt] = field(default_factory=dict)
     reoptimizations: list[Reoptimization] = field(default_factory=list)
     keys: dict[str, ApiKey] = field(default_factory=dict)
     answers: dict[tuple[str, str, str], RememberedAnswer] = field(default_factory=dict)
@@ -107,31 +111,46 @@ class _Rows(_Repository):
 class Offers(_Repository):
     """Fulfils ``OfferRepository``."""
 
-    async def record_round(self, round_: PollRound, offers: Sequence[Offer] | None) -> None:
+    async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
+        feed = self._tables.feeds.get(provider)
+        at = None if feed is None else feed.last_success_at
+        return {
+            key: OfferMark(fingerprint(o, at or o.observed_at), o.at_list_price().price_usd_per_node_hour)
+            for key, o in self._tables.offers.items()
+            if o.provider == provider
+        }
+
+    async def record_round(self, round_: PollRound, news: RoundNews | None) -> None:
         def apply() -> None:
             tables, provider = self._tables, round_.provider
             tables.rounds[provider] = round_
             tables.changes.extend(round_.changes)
             old = tables.feeds.get(provider, FeedHealth(provider, None, None, None, None, 0, 0, None))
-            if offers is None:
+            if news is None:
                 since = old.stale_since or round_.started_at
                 tables.feeds[provider] = replace(
                     old, last_error_at=round_.started_at, last_error=round_.error, stale_since=since
                 )
                 return
             tables.feeds[provider] = replace(
-                old, last_success_at=round_.started_at, stale_since=None, offers=len(offers)
+                old, last_success_at=round_.started_at, stale_since=None, offers=round_.offers
             )
-            for key in [k for k, o in tables.offers.items() if o.provider == provider]:
+            for key in news.gone:
                 del tables.offers[key]
-            tables.put_offers(*offers)
-            for offer in offers:
+            for key, offer in tables.offers.items():
+                if offer.provider == provider and offer.observed_at == old.last_success_at:
+                    tables.offers[key] = replace(offer, observed_at=round_.started_at)
+            tables.put_offers(*news.offers)
+            for offer in news.offers:
                 price = offer.price_usd_per_node_hour
                 tables.points.append(
                     PricePoint(offer.offer_id, round_.started_at, price, offer.stock.nodes, available=True)
                 )
 
         self._staged.append(apply)
+
+    async def find_many(self, offer_ids: Collection[str]) -> tuple[Offer, ...]:
+        return tuple(self._tables.offers[key] for key in offer_ids if key in self._tables.offers)
 
     async def find_current(
         self,
@@ -195,12 +214,11 @@ class Quarantine(_Repository):
     async def put(self, entry: Quarantined) -> None:
         self._staged.append(lambda: self._tables.quarantine.update({entry.offer.offer_id: entry}))
 
-    async def replace(self, provider: str, entries: Sequence[Quarantined]) -> None:
+    async def change(self, entries: Sequence[Quarantined], gone: Collection[str]) -> None:
         def apply() -> None:
-            table = self._tables.quarantine
-            for key in [key for key, entry in table.items() if entry.offer.provider == provider]:
-                del table[key]
-            table.update({entry.offer.offer_id: entry for entry in entries})
+            for key in gone:
+                del self._tables.quarantine[key]
+            self._tables.quarantine.update({entry.offer.offer_id: entry for entry in entries})
 
         self._staged.append(apply)
 
@@ -271,6 +289,20 @@ class Reservations(_Rows):
         return tuple(row for row in self._tables.reservations.values() if row.provider_references)
 
 
+class Launches(_Repository):
+    """Fulfils ``LaunchRepository``."""
+
+    async def add(self, attempts: Iterable[LaunchAttempt]) -> None:
+        def apply(found: tuple[LaunchAttempt, ...] = tuple(attempts)) -> None:
+            for attempt in found:
+                self._tables.launches.setdefault((attempt.reservation_id, attempt.outcome), attempt)
+
+        self._staged.append(apply)
+
+    async def find_since(self, since: datetime) -> tuple[LaunchAttempt, ...]:
+        return tuple(attempt for attempt in self._tables.launches.values() if attempt.asked_at >= since)
+
+
 class Reoptimizations(_Repository):
     """Fulfils ``ReoptimizationRepository``."""
 
@@ -332,6 +364,7 @@ class InMemoryUnitOfWork:
         self.quarantine: QuarantineRepository = Quarantine(tables, self._staged)
         self.plans: PlanRepository = Plans(tables, self._staged)
         self.reservations: ReservationRepository = Reservations(tables, self._staged)
+        self.launches: LaunchRepository = Launches(tables, self._staged)
         self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged)
         self.accounts: AccountRepository = Accounts(tables, self._staged)
 

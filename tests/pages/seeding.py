@@ -14,6 +14,7 @@ from broker.domain.market import PollRound
 from broker.domain.offer import NativePrice, Offer, Stock, StockLevel, Tier
 from broker.domain.plan import Baseline, Obstacle, Placement, Plan, PlanStatus, RunnerUp, Unplaced, Why
 from broker.domain.reoptimization import Move, ProposalState, Reoptimization
+from broker.domain.round_news import round_news
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.window import Segment
 from broker.domain.workload import Precision, WorkloadKind
@@ -181,7 +182,8 @@ async def seed(product: Product) -> None:
     async with product.store.unit_of_work() as uow:
         for provider in ("sfcompute", "lambda", "runpod", "vast"):
             mine = [offer for offer in OFFERS if offer.provider == provider]
-            await uow.offers.record_round(PollRound(provider, NOON, 0.42, len(mine)), mine)
+            news = round_news(await uow.offers.open_round(provider), mine, NOON)
+            await uow.offers.record_round(PollRound(provider, NOON, 0.42, len(mine)), news)
         await uow.offers.record_round(PollRound("verda", NOON, 50.0, 0, error="verda: no answer"), None)
         await uow.plans.add(_record(research, ["pretrain-8b", "chat-70b", "nightly-eval"]))
         await uow.plans.add(_record(product_plan(start), ["assistant-8b"]))

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from broker.domain.billing import holding_cost_usd
 from broker.domain.money import to_cents
-from broker.domain.offer import Offer
+from broker.domain.offer import GpuPool, Offer
 from broker.domain.window import Segment
 from broker.domain.workload import PlanRequest, Serving, Training
 from tests.placement.fake_estimator import GPUS
@@ -70,7 +70,7 @@ def _runs(offers: Sequence[Offer], run: Training) -> Iterator[Way]:
     last = (run.deadline - at(0)).total_seconds() / 3600
     first = (run.earliest_start - at(0)).total_seconds() / 3600
     for o, offer in enumerate(offers):
-        hours = run.tokens / GPUS[offer.sku.gpu].tokens_per_s / 3600
+        hours = run.tokens / (GPUS[offer.sku.gpu].tokens_per_s * offer.sku.gpus_per_node) / 3600
         for start in range(int(first), int(last)):
             if start + hours <= last:
                 held: dict[int, Spans] = {o: ((start, start + hours, 1),)}
@@ -149,4 +149,15 @@ def _fits(offers: Sequence[Offer], held: Sequence[dict[int, Spans]]) -> bool:
         for when in {a for a, _, _ in spans}:
             if sum(n for a, b, n in spans if a <= when < b) > offer.stock.nodes:
                 return False
-    return True
+    return all(_pool_fits(offers, held, pool) for pool in {o.stock.pool for o in offers} if pool is not None)
+
+
+def _pool_fits(offers: Sequence[Offer], held: Sequence[dict[int, Spans]], pool: GpuPool) -> bool:
+    spans = [
+        (a, b, n * offer.sku.gpus_per_node)
+        for o, offer in enumerate(offers)
+        if offer.stock.pool == pool
+        for way in held
+        for a, b, n in way.get(o, ())
+    ]
+    return all(sum(n for a, b, n in spans if a <= when < b) <= pool.gpus for when, _, _ in spans)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.offer import Offer, Tier
+from broker.domain.offer import GpuPool, Offer, Tier
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.window import Segment, Window
 from broker.domain.workload import Batch, PlanRequest, Precision, Redundancy, Traffic, TrafficShape
@@ -214,6 +214,21 @@ def test_stock_and_fabric_alone_reject_the_plan(plan: Plan) -> None:
         assert check_plan(plan, REQUEST, short, ESTIMATOR)
     unjoined = tuple(replace(o, sku=replace(o.sku, fabric=None)) for o in OFFERS)
     assert check_plan(plan, REQUEST, unjoined, ESTIMATOR)
+
+
+def test_gpus_of_a_pool_alone_reject_the_plan(plan: Plan) -> None:
+    """Each offer has stock enough; together they are cut from one GPU too few."""
+    held = {p.offer_id: p.gpus for p in plan.placements}
+
+    def pooled(gpus: int) -> tuple[Offer, ...]:
+        pool = GpuPool("all", gpus)
+        return tuple(
+            replace(o, stock=replace(o.stock, pool=pool)) if o.offer_id in held else o for o in OFFERS
+        )
+
+    assert not check_plan(plan, REQUEST, pooled(sum(p.gpus for p in plan.placements)), ESTIMATOR)
+    least = max(held.values()) - 1
+    assert any("in the pool" in words for words in check_plan(plan, REQUEST, pooled(least), ESTIMATOR))
 
 
 def test_a_segment_cannot_be_split_to_hide_a_gap(plan: Plan) -> None:

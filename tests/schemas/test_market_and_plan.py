@@ -16,6 +16,7 @@ from api.schemas.market import market_to_document, read_market
 from api.schemas.plan import plan_to_document, read_plan
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.estimate import Estimate, Provenance
+from broker.domain.learned import Basis, Learned
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Plan
 from tests import strategies
@@ -55,6 +56,25 @@ OFFER: dict[str, Any] = {
 
 def market(**fields: Any) -> str:
     return json.dumps({"as_of": "2026-11-23T00:00:00Z", "offers": [{**OFFER, **fields}]})
+
+
+def test_what_our_launches_taught_comes_back_and_says_what_follows_from_it() -> None:
+    plain = read_market(market(), "m").offers[0]
+    taught = replace(plain, learned=Learned(0.4, 6.0, 5, Basis.OFFER))
+    document = market_to_document(AS_OF, [taught, plain])
+    first, second = document["offers"]
+    assert first["learned"] == {
+        "success_share": 0.4,
+        "minutes_to_usable": 6.0,
+        "attempts": 5,
+        "basis": "offer",
+        "wait_minutes": 28.5,
+        "wait_usd_per_node": "11.36",
+        "taken_for_sold_out": True,
+    }
+    assert second["learned"] is None
+    document["offers"] = [first]
+    assert read_market(json.dumps(document), "m").offers == (taught,)
 
 
 def problems(text: str) -> tuple[FieldProblem, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from broker.domain.errors import NotFound
 from broker.domain.market import ChangeKind, OfferChange, PollRound, diff_rounds
 from broker.domain.offer import Offer, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.round_news import round_news
 from broker.domain.window import Window
 from broker.store import Store
 from tests import strategies
@@ -34,7 +36,9 @@ def poll(
 
 async def record(store: Store, round_: PollRound, offers: Sequence[Offer] | None) -> None:
     async with store.unit_of_work() as unit:
-        await unit.offers.record_round(round_, offers)
+        marks = await unit.offers.open_round(round_.provider)
+        news = None if offers is None else round_news(marks, offers, round_.started_at)
+        await unit.offers.record_round(round_, news)
         await unit.commit()
 
 
@@ -228,6 +232,52 @@ async def test_any_offers_come_back_exactly(store: Store, offers: list[Offer]) -
         found = await unit.offers.find_current()
 
     assert {o.offer_id: o for o in found} == {o.offer_id: o for o in mine}
+
+
+async def test_what_did_not_change_is_not_written_and_counts_as_seen_again(store: Store) -> None:
+    def at(hour: int) -> list[Offer]:
+        now = NOON + hour * HOUR
+        dated = offer("dated", observed_at=NOON - HOUR)
+        price = "24" if hour < 2 else "25"
+        return [offer("a", observed_at=now), offer("b", price, observed_at=now), dated]
+
+    for hour in range(3):
+        round_ = poll(3, NOON + hour * HOUR)
+        async with store.unit_of_work() as unit:
+            marks = await unit.offers.open_round("aws")
+            news = round_news(marks, at(hour), round_.started_at)
+            await unit.offers.record_round(round_, news)
+            await unit.commit()
+        assert [one.offer_id for one in news.offers] == [["a", "b", "dated"], [], ["b"]][hour]
+        async with store.unit_of_work() as unit:
+            found = await unit.offers.find_current()
+            assert {one.offer_id: one for one in found} == {one.offer_id: one for one in at(hour)}
+            assert {one.offer_id for one in await unit.offers.find_many(["a", "b", "x"])} == {"a", "b"}
+            assert await unit.offers.find_as_of() == NOON + hour * HOUR
+
+    await record(store, poll(0, NOON + 3 * HOUR, error="down"), None)
+    async with store.unit_of_work() as unit:
+        assert (await unit.offers.find_offer("a")).observed_at == NOON + 2 * HOUR
+
+
+async def test_two_rounds_of_one_provider_queue_up(store: Store) -> None:
+    """The second compares with what the first left, whoever began earlier."""
+    await record(store, poll(1), [offer("a")])
+
+    async def round_of(offers: list[Offer], hour: int) -> None:
+        async with store.unit_of_work() as unit:
+            marks = await unit.offers.open_round("aws")
+            await asyncio.sleep(0.05)
+            now = NOON + hour * HOUR
+            await unit.offers.record_round(poll(len(offers), now), round_news(marks, offers, now))
+            await unit.commit()
+
+    both = [offer("a", "30"), offer("b")]
+    await asyncio.gather(round_of([offer("b")], 1), round_of(both, 2), round_of([offer("b")], 3))
+    async with store.unit_of_work() as unit:
+        last = (await unit.offers.find_feeds())[0].last_success_at
+        left = {one.offer_id for one in await unit.offers.find_current()}
+    assert left == ({"a", "b"} if last == NOON + 2 * HOUR else {"b"})
 
 
 async def test_a_round_of_3000_offers_takes_under_two_seconds(store: Store) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.domain.errors import NotFound
-from broker.domain.price_gate import Doubt, Quarantined
+from broker.domain.price_gate import Doubt, Quarantined, quarantine_news
 from broker.store import Store
 from tests.store.examples import HOUR, NOON, offer
 from tests.store.test_offers import poll, record
@@ -19,7 +19,8 @@ def entry(name: str, provider: str = "aws", hours: int = 0) -> Quarantined:
 
 async def put(store: Store, provider: str, *entries: Quarantined) -> None:
     async with store.unit_of_work() as unit:
-        await unit.quarantine.replace(provider, entries)
+        before = {one.offer.offer_id: one for one in await unit.quarantine.find(provider)}
+        await unit.quarantine.change(*quarantine_news(before, entries))
         await unit.commit()
 
 

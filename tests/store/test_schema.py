@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 from broker.domain.errors import StoreTooNew
+from broker.domain.offer import ContractTerms
+from broker.domain.round_news import round_news
 from broker.store import Store, create_store
 from broker.store.schema import _config
 from broker.store.tables import Row
 from tests.postgres import PostgresServer
+from tests.store.examples import NOON, offer
+from tests.store.test_offers import poll, record
 
 
 def differences(connection: Connection) -> list[Any]:
@@ -46,7 +56,7 @@ async def test_a_database_of_a_newer_version_is_refused(store: Store) -> None:
     async with store._engine.begin() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
-    with pytest.raises(StoreTooNew, match=r"at revision 9999, .*newest known: 0002"):
+    with pytest.raises(StoreTooNew, match=r"at revision 9999, .*newest known: 0004"):
         await store.migrate()
     with pytest.raises(StoreTooNew):
         await store.revision_is_current()
@@ -77,6 +87,39 @@ async def test_two_that_migrate_at_once_do_it_once(postgres_server: PostgresServ
     assert [await store.revision_is_current() for store in stores] == [True] * 3
     for store in stores:
         await store.close()
+
+
+async def test_offers_of_before_fingerprints_are_kept_and_written_once_more(
+    empty_database_url: str,
+) -> None:
+    store, seen = create_store(empty_database_url), offer("a", observed_at=NOON)
+    contract = ContractTerms("MSA", Decimal(40))
+    agreed = replace(offer("b", "24", observed_at=NOON), contract=contract)
+
+    def step(connection: Connection, go: Callable[[Config, str], None], revision: str) -> None:
+        config = _config()
+        config.attributes["connection"] = connection
+        go(config, revision)
+
+    await store.migrate()
+    await record(store, poll(2), [seen, agreed])
+    async with store._engine.begin() as connection:
+        await connection.run_sync(step, command.downgrade, "0002")
+        (document,) = (
+            await connection.execute(text("SELECT document FROM offers WHERE offer_id = 'a'"))
+        ).one()
+        await connection.run_sync(step, command.upgrade, "head")
+    older = json.loads(document) if isinstance(document, str) else document
+    assert datetime.fromisoformat(older["observed_at"]) == NOON
+
+    async with store.unit_of_work() as unit:
+        marks = await unit.offers.open_round("aws")
+        found = await unit.offers.find_current()
+    await store.close()
+    assert {one.offer_id: one for one in found} == {"a": seen, "b": agreed}
+    assert marks["a"].list_usd_per_node_hour == 24
+    assert marks["b"].list_usd_per_node_hour == 40
+    assert len(round_news(marks, [seen, agreed], NOON).offers) == 2
 
 
 async def test_a_migration_can_be_undone(store: Store) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.domain.offer import Offer, StockLevel, Tier, WindowKind, WindowTerms
@@ -99,6 +100,7 @@ def _stock(case: Case) -> Iterator[str]:
     held: defaultdict[str, list[Segment]] = defaultdict(list)
     for _, placement, _, offer in case.known():
         held[offer.offer_id].extend(placement.segments)
+    yield from _pools(case, held)
     for offer_id, segments in held.items():
         offer = case.offers[offer_id]
         limit = 0 if offer.stock.level is StockLevel.NONE else offer.stock.nodes
@@ -111,11 +113,27 @@ def _stock(case: Case) -> Iterator[str]:
                 yield from _over(offer_id, clipped, sold.nodes, "in its window")
 
 
-def _over(offer_id: str, segments: Sequence[Segment], limit: int, what: str) -> Iterator[str]:
+def _pools(case: Case, held: Mapping[str, Sequence[Segment]]) -> Iterator[str]:
+    """GPUs that several offers are cut from; the market says how many in each of them, the fewest count."""
+    gpus: dict[str, int] = {}
+    taken: defaultdict[str, list[Segment]] = defaultdict(list)
+    for offer in case.offers.values():
+        pool = offer.stock.pool
+        if pool is not None:
+            gpus[pool.pool_id] = min(pool.gpus, gpus.get(pool.pool_id, pool.gpus))
+            size = offer.sku.gpus_per_node
+            taken[pool.pool_id] += [replace(s, nodes=s.nodes * size) for s in held.get(offer.offer_id, ())]
+    for pool_id, segments in taken.items():
+        yield from _over(pool_id, segments, gpus[pool_id], "in the pool", "GPUs")
+
+
+def _over(
+    offer_id: str, segments: Sequence[Segment], limit: int, what: str, unit: str = "nodes"
+) -> Iterator[str]:
     for instant in sorted({segment.start for segment in segments}):
         nodes = sum(s.nodes for s in segments if s.start <= instant < s.end)
         if nodes > limit:
-            yield f"offer {offer_id}: {nodes} nodes held at {instant.isoformat()}, {limit} {what}"
+            yield f"offer {offer_id}: {nodes} {unit} held at {instant.isoformat()}, {limit} {what}"
             return
 
 

@@ -1,0 +1,61 @@
+"""Sizes of one seller that are cut from the same GPUs: what one of them takes, the others lack.
+
+O offers, P pools that more than one offer is cut from.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.domain.offer import Offer
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuPools:
+    """``of`` [O]: each offer's pool, -1 for none; ``gpus`` [P] in it; ``members``: its offers."""
+
+    of: Ints
+    gpus: Ints
+    members: tuple[Ints, ...]
+
+    def reach(self, offer: int) -> tuple[int, ...]:
+        """The offer, and those that are cut from the same GPUs."""
+        pool = int(self.of[offer])
+        return (offer,) if pool < 0 else tuple(int(member) for member in self.members[pool])
+
+    def left(self, free_nodes: Ints, gpus_per_node: Ints) -> Ints:
+        """GPUs [P] left where of each offer [O] so many nodes are free."""
+        mine = (free_nodes[members] * gpus_per_node[members] for members in self.members)
+        return np.array([int(gpus.max()) for gpus in mine], dtype=np.int64)
+
+
+def build_pools(offers: Sequence[Offer]) -> GpuPools:
+    """The pools of a market; where its offers differ on how many GPUs one has, the fewest count."""
+    members: defaultdict[str, list[int]] = defaultdict(list)
+    gpus: dict[str, int] = {}
+    for index, offer in enumerate(offers):
+        pool = offer.stock.pool
+        if pool is not None:
+            members[pool.pool_id].append(index)
+            gpus[pool.pool_id] = min(pool.gpus, gpus.get(pool.pool_id, pool.gpus))
+    shared = [pool_id for pool_id in sorted(members) if len(members[pool_id]) > 1]
+    of = np.full(len(offers), -1, dtype=np.int64)
+    for number, pool_id in enumerate(shared):
+        of[members[pool_id]] = number
+    return GpuPools(
+        of,
+        np.array([gpus[pool_id] for pool_id in shared], dtype=np.int64),
+        tuple(np.array(members[pool_id], dtype=np.int64) for pool_id in shared),
+    )
+
+
+def no_pools(offers: int) -> GpuPools:
+    """Of so many offers none shares its GPUs."""
+    return GpuPools(np.full(offers, -1, dtype=np.int64), np.zeros(0, dtype=np.int64), ())

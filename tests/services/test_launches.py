@@ -1,0 +1,74 @@
+"""Reservations leave behind what their launches taught, and offers say it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from broker.domain.errors import InsufficientCapacity
+from broker.domain.launches import LaunchOutcome
+from broker.domain.learned import Basis
+from broker.services.offers import OffersService
+from tests.fakes.clock import NOON
+from tests.fakes.examples import ALICE, an_offer
+from tests.fakes.provider import Fault
+from tests.services.conftest import House
+
+
+def outcomes(house: House) -> list[LaunchOutcome]:
+    return [attempt.outcome for attempt in house.tables.launches.values()]
+
+
+async def test_a_launch_teaches_how_long_it_took(house: House) -> None:
+    house.provider.provision_s = 300
+    house.sell(an_offer(), an_offer("o-2"))
+    await house.reservations.reserve_offer(ALICE, "o-1", 2)
+    assert outcomes(house) == []
+    await house.settle(3)
+    (attempt,) = house.tables.launches.values()
+    assert (attempt.outcome, attempt.offer_id, attempt.minutes) == (LaunchOutcome.USABLE, "o-1", 6)
+
+    offers = OffersService(house.tables.unit_of_work, {}, house.clock)
+    told = {offer.offer_id: offer.learned for offer in await offers.find_offers()}
+    assert {name: one.basis for name, one in told.items() if one} == {
+        "o-1": Basis.OFFER,
+        "o-2": Basis.PROVIDER,
+    }
+    assert (await offers.find_offer("o-1")).learned == told["o-1"]
+
+
+async def test_a_sold_out_provider_asked_again_and_again_is_one_failure(house: House) -> None:
+    house.sell(an_offer())
+    start = NOON + timedelta(hours=1)
+    await house.reservations.reserve_offer(ALICE, "o-1", 1, start, start + timedelta(hours=4))
+    house.provider.fail("reserve", *[Fault.NO_CAPACITY] * 3)
+    house.clock.advance(hours=1)
+    await house.settle(6)
+    assert outcomes(house) == [LaunchOutcome.NO_CAPACITY, LaunchOutcome.USABLE]
+
+
+async def test_capacity_that_fails_after_the_order_is_a_failed_launch(house: House) -> None:
+    house.provider.provision_s = 300
+    house.sell(an_offer())
+    house.provider.fail("reserve", Fault.NO_CAPACITY_LATER)
+    await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    await house.settle()
+    assert outcomes(house) == [LaunchOutcome.FAILED]
+
+
+async def test_what_is_given_back_by_wish_teaches_nothing(house: House) -> None:
+    house.provider.provision_s = 3000
+    house.sell(an_offer())
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    await house.reservations.release(ALICE, row.reservation_id)
+    await house.settle(3)
+    assert outcomes(house) == []
+
+
+async def test_a_refusal_at_once(house: House) -> None:
+    house.sell(an_offer())
+    house.provider.fail("reserve", Fault.NO_CAPACITY)
+    with pytest.raises(InsufficientCapacity):
+        await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    assert outcomes(house) == [LaunchOutcome.NO_CAPACITY]
