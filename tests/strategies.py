@@ -98,6 +98,8 @@ window_terms: SearchStrategy[WindowTerms] = st.builds(
     lead_hours=shares,
     cancel=st.sampled_from(CancelRule),
     teardown_s=st.sampled_from([0, 1800]),
+    node_counts=st.none() | st.just((1, 2, 4, 8, 16, 32, 64)),
+    lot_nodes=st.sampled_from([1, 2, 4]),
 )
 
 offers: SearchStrategy[Offer] = st.builds(

@@ -169,8 +169,10 @@ def _two_lines(first: str, second: str) -> Text:
 
 def _capacity(placement: Placement) -> str:
     per_node = placement.gpus // placement.nodes if placement.nodes else placement.gpus
-    least = min((segment.nodes for segment in placement.segments), default=placement.nodes)
-    count = f"{placement.nodes}" if least == placement.nodes else f"{least} to {placement.nodes}"
+    held = [segment.nodes for segment in placement.segments] or [placement.nodes]
+    count = f"{placement.nodes}" if min(held) >= placement.nodes else f"{min(held)} to {placement.nodes}"
+    if max(held) > placement.nodes:
+        count = f"{placement.nodes} (of {max(held)} bought)"
     return f"{count} × {per_node} {placement.gpu}"
 
 

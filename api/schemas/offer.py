@@ -87,7 +87,8 @@ class FabricForm(JsonPart):
 
 
 class WindowForm(JsonPart):
-    """What of time is sold; ``teardown_s`` (ours): taken back this long before the end paid for."""
+    """What of time is sold. Ours: ``teardown_s`` (taken back this long before the end paid for), and the
+    counts that one purchase may have: ``node_counts`` (null: any) and ``lot_nodes`` (whole multiples)."""
 
     kind: WindowKind
     segments: list[SegmentForm] = []
@@ -97,11 +98,15 @@ class WindowForm(JsonPart):
     lead_hours: NotNegative | None = None
     cancel: CancelRule | None = None
     teardown_s: Annotated[int, Field(ge=0)] = 0
+    node_counts: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] | None = None
+    lot_nodes: Annotated[int, Field(ge=1)] = 1
 
     @model_validator(mode="after")
     def _sells_something(self) -> WindowForm:
         if self.kind is WindowKind.LISTED and not self.segments:
             raise ValueError("at least one segment in a listed window")
+        if self.node_counts is not None and all(count % self.lot_nodes for count in self.node_counts):
+            raise ValueError("a count that is a multiple of lot_nodes among node_counts")
         return self
 
     def to_terms(self) -> WindowTerms:
@@ -115,6 +120,8 @@ class WindowForm(JsonPart):
             lead_hours=self.lead_hours or 0.0,
             cancel=self.cancel or CancelRule.NEVER,
             teardown_s=self.teardown_s,
+            node_counts=tuple(sorted(set(self.node_counts))) if self.node_counts is not None else None,
+            lot_nodes=self.lot_nodes,
         )
 
 
@@ -319,4 +326,6 @@ def window_to_document(terms: WindowTerms) -> dict[str, Any]:
         "lead_hours": terms.lead_hours,
         "cancel": str(terms.cancel),
         "teardown_s": terms.teardown_s,
+        "node_counts": list(terms.node_counts) if terms.node_counts is not None else None,
+        "lot_nodes": terms.lot_nodes,
     }

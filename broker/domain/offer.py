@@ -64,6 +64,8 @@ class WindowTerms:
     ``segments``: what is free (``slots``, ``orderbook``) or sold whole (``listed``).
     ``anchor_utc``: time of day at which windows start, or None. ``lead_hours`` before a start.
     ``teardown_s``: the seller takes the nodes back this long before the end that is paid for.
+    ``node_counts``: the only counts that one purchase may have (None: any); ``lot_nodes``: it is a whole
+    multiple of so many.
     """
 
     kind: WindowKind
@@ -74,6 +76,25 @@ class WindowTerms:
     lead_hours: float = 0.0
     cancel: CancelRule = CancelRule.NEVER
     teardown_s: int = 0
+    node_counts: tuple[int, ...] | None = None
+    lot_nodes: int = 1
+
+    def sells(self, nodes: int) -> bool:
+        """Whether one purchase may have exactly ``nodes``."""
+        return self.least_sold(nodes) == nodes
+
+    def least_sold(self, nodes: int) -> int | None:
+        """The smallest count on sale that holds ``nodes``; None when no count is large enough."""
+        if self.node_counts is None:
+            return -(-max(1, nodes) // self.lot_nodes) * self.lot_nodes
+        return min((n for n in self.node_counts if n >= nodes and n % self.lot_nodes == 0), default=None)
+
+    @property
+    def counts_in_words(self) -> str:
+        """Which counts are sold."""
+        if self.node_counts is not None:
+            return "one of " + ", ".join(str(n) for n in self.node_counts if n % self.lot_nodes == 0)
+        return "any count" if self.lot_nodes == 1 else f"a multiple of {self.lot_nodes}"
 
 
 @dataclass(frozen=True, slots=True)

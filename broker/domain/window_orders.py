@@ -41,9 +41,9 @@ def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[
     if intent.end is None:
         return [FieldProblem("/end", "nothing", "the end of the window: this offer is sold by windows")]
     wanted = Window(intent.start, intent.end)
+    found = [] if terms.sells(intent.nodes) else [_count_problem(intent.nodes, terms)]
     if terms.kind is WindowKind.LISTED:
-        return _listed_problems(wanted, intent.nodes, terms)
-    found = []
+        return [*found, *_listed_problems(wanted, intent.nodes, terms)]
     if intent.start < now + timedelta(hours=terms.lead_hours):
         found.append(
             FieldProblem("/start", intent.start.isoformat(), f"at least {terms.lead_hours} h from now")
@@ -52,6 +52,12 @@ def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[
         free = ", ".join(_words(segment) for segment in terms.segments[:5])
         found.append(FieldProblem("/start", intent.start.isoformat(), f"a window within {free}"))
     return [*found, *_grid_problems(wanted, terms)]
+
+
+def _count_problem(nodes: int, terms: WindowTerms) -> FieldProblem:
+    least = terms.least_sold(nodes)
+    hint = "" if least is None else f" (the next is {least})"
+    return FieldProblem("/nodes", str(nodes), f"{terms.counts_in_words}{hint}: what this seller sells")
 
 
 def _listed_problems(wanted: Window, nodes: int, terms: WindowTerms) -> list[FieldProblem]:

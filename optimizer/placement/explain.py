@@ -12,7 +12,9 @@ from broker.domain.plan import Obstacle, RunnerUp, Why
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
+from optimizer.placement.extract import working_nodes
 from optimizer.placement.improve import blockers
+from optimizer.placement.menus import menu_rule
 from optimizer.placement.runner_up import because, main_piece, named, rival_of
 from optimizer.placement.runs import RunCandidates, build_run_column
 from optimizer.placement.solve import Solution
@@ -77,6 +79,7 @@ class Explainer:
             late_h = column.penalty_cents / 100 / float(_late_usd_per_hour(found))
             yield f"{late_h:.1f} h late for ${in_usd(column.penalty_cents):,}: being on time costs more"
         yield self._node_rule(found, piece)
+        yield from self._menu_rule(found, piece)
         if isinstance(found.run, Training):
             yield from self._layout_rule(found.run, piece)
         if self.candidates.problem.table.is_window[piece.offer]:
@@ -115,10 +118,16 @@ class Explainer:
             return f"{held}: the cheapest size on this offer"
         if nodes == 1:
             return "1 node is enough"
-        return f"{held}: {self._why_not_fewer(found, piece, nodes)}"
+        return f"{held}: {self._why_not_fewer(found, piece)}"
 
-    def _why_not_fewer(self, found: RunCandidates, piece: Piece, nodes: int) -> str:
+    def _menu_rule(self, found: RunCandidates, piece: Piece) -> Iterator[str]:
+        bought, working = piece.spans[0][2], working_nodes(self.candidates, found.run, piece)
+        if working < bought:
+            yield menu_rule(self.candidates.problem.table.offers[piece.offer], working, bought)
+
+    def _why_not_fewer(self, found: RunCandidates, piece: Piece) -> str:
         estimates, table = self.candidates.estimates, self.candidates.problem.table
+        nodes = working_nodes(self.candidates, found.run, piece)
         run, kind = found.run, int(table.sku_of[piece.offer])
         fewer = [i for i, n in enumerate(estimates.node_counts) if n < nodes]
         if not isinstance(run, Training) or not fewer:

@@ -37,7 +37,7 @@ def _placement(candidates: Candidates, column: Column, piece: Piece, why: WhyOf)
     workload = problem.request.workload(column.workload)
     offer = problem.table.offers[piece.offer]
     segments = build_segments(problem, piece.spans)
-    nodes = max(segment.nodes for segment in segments)
+    nodes = working_nodes(candidates, workload, piece)
     gpus = nodes * offer.sku.gpus_per_node
     layout, precision, replicas, gpus_each = _shape(candidates, workload, piece, nodes)
     estimate = estimate_of(candidates, workload, piece)
@@ -64,6 +64,13 @@ def _placement(candidates: Candidates, column: Column, piece: Piece, why: WhyOf)
         estimate=estimate,
         why=why(column, piece),
     )
+
+
+def working_nodes(candidates: Candidates, workload: Workload, piece: Piece) -> int:
+    """Nodes that work: all that are held at the peak, or fewer where the seller sells no such count."""
+    if isinstance(workload, Training):
+        return candidates.estimates.node_counts[piece.choice]
+    return max(nodes for _, _, nodes in piece.spans)
 
 
 def _shape(

@@ -17,6 +17,7 @@ from broker.domain.workload import Batch, Training
 from optimizer.placement.columns import Column, Piece, Span, late_cents, price_cents
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.gates import GateLog, fit_gates, open_gates
+from optimizer.placement.menus import bought_nodes, menu_counts, whole_only
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.windows import WindowRows, cut_duration_s, listed_spans
 
@@ -28,7 +29,10 @@ Run = Training | Batch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunCandidates:
-    """All allowed ways of one run [X], first possible start of each; ``end_s`` is the run's end."""
+    """All allowed ways of one run [X], first possible start of each; ``end_s`` is the run's end.
+
+    ``nodes`` are those to buy; ``choice`` says how many of them work.
+    """
 
     run: Run
     log: GateLog
@@ -53,7 +57,7 @@ class RunCandidates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pairs:
-    """Flat (offer, node count) pairs [P] that fit, with held seconds."""
+    """Flat (offer, node count) pairs [P] that fit, with held seconds; ``nodes`` are those to buy."""
 
     offer: Ints
     choice: Ints
@@ -91,7 +95,7 @@ def build_run_candidates(
     """Everything that the gates let through, at its first possible start."""
     log = open_gates(problem, run)
     pairs = _fitting_pairs(problem, estimates, log, run)
-    log.evaluated = len(problem.table) * len(_counts(estimates, run))
+    log.evaluated = len(problem.table) * len(_counts(problem, estimates, run))
     span_s = last_second(problem, run) - first_second(problem, run)
     pairs = pairs.where(pairs.needed_s <= span_s)
     log.apply(Obstacle.DEADLINE, _offers_of(problem, pairs.offer))
@@ -113,8 +117,10 @@ def _offers_of(problem: Problem, offers: Ints) -> Bools:
     return mask
 
 
-def _counts(estimates: Estimates, run: Run) -> tuple[int, ...]:
-    return estimates.node_counts if isinstance(run, Training) else BATCH_NODES
+def _counts(problem: Problem, estimates: Estimates, run: Run) -> tuple[int, ...]:
+    if isinstance(run, Training):
+        return estimates.node_counts
+    return tuple(sorted({*BATCH_NODES, *menu_counts(problem.table)}))
 
 
 def _fitting_pairs(problem: Problem, estimates: Estimates, log: GateLog, run: Run) -> _Pairs:
@@ -128,18 +134,22 @@ def _fitting_pairs(problem: Problem, estimates: Estimates, log: GateLog, run: Ru
         obstacles = [estimates.serving.obstacle(row, kind) for kind in kinds]
     fit_gates(problem, log, obstacles, np.isfinite(hours).any(axis=1))
     offers = np.flatnonzero(log.passing)
-    counts = np.asarray(_counts(estimates, run), dtype=np.int64)
+    counts = np.asarray(_counts(problem, estimates, run), dtype=np.int64)
     table = problem.table
+    bought = bought_nodes(table, offers, counts)
     usable = np.isfinite(hours)[table.sku_of[offers]]
     if isinstance(run, Training):
         usable = usable & _joined_and_sized(problem, run, offers, counts)
         log.apply(Obstacle.FABRIC, _offers_of(problem, offers[usable.any(axis=1)]))
-    usable = usable & (counts[None, :] <= table.stock_nodes[offers][:, None])
+    else:
+        usable = usable & whole_only(bought, counts)
+    usable = usable & (bought <= table.stock_nodes[offers][:, None])
     log.apply(Obstacle.STOCK, _offers_of(problem, offers[usable.any(axis=1)]))
     at, count = np.nonzero(usable)
     flat = offers[at]
     kind = table.sku_of[flat]
-    pairs = _Pairs(flat, choice[kind, count].astype(np.int64), counts[count], hours[kind, count] * 3600)
+    chosen = choice[kind, count].astype(np.int64)
+    pairs = _Pairs(flat, chosen, bought[at, count], hours[kind, count] * 3600)
     return _with_interruptions(problem, estimates, run, pairs)
 
 
@@ -169,7 +179,7 @@ def _with_interruptions(problem: Problem, estimates: Estimates, run: Run, pairs:
 def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:
     """Hours [K, N] of the fastest configuration, and its index."""
     row, table = estimates.row_of[run.name], estimates.serving
-    counts = np.asarray(BATCH_NODES, dtype=np.int64)
+    counts = np.asarray(_counts(problem, estimates, run), dtype=np.int64)
     best = np.full((len(problem.table.skus), len(counts)), np.inf)
     chosen = np.zeros(best.shape, dtype=np.int64)
     for c, config in enumerate(table.configs):

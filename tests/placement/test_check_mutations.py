@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.offer import Offer, Tier
+from broker.domain.offer import Offer, Tier, WindowKind
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.window import Segment, Window
 from broker.domain.workload import Batch, PlanRequest, Precision, Redundancy, Traffic, TrafficShape
@@ -21,6 +21,7 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.check import check_plan
 from optimizer.planner import JointPlanner
+from tests.placement import market
 from tests.placement.test_physics_moves_the_choice import CHAT, MARKET, ONE_A100, RUN, T0, offer
 
 # What nobody can contradict: names and times of the making, words, other habits' costs.
@@ -214,6 +215,32 @@ def test_stock_and_fabric_alone_reject_the_plan(plan: Plan) -> None:
         assert check_plan(plan, REQUEST, short, ESTIMATOR)
     unjoined = tuple(replace(o, sku=replace(o.sku, fabric=None)) for o in OFFERS)
     assert check_plan(plan, REQUEST, unjoined, ESTIMATOR)
+
+
+def test_counts_that_are_not_sold_are_rejected() -> None:
+    def sold(**menu: Any) -> Offer:
+        terms = market.window(WindowKind.LISTED, (0, 24, 8), **menu)
+        return market.offer("block", "1.00", tier=Tier.WINDOW, window=terms, joined=8)
+
+    request = market.request(market.training(gpu_hours=60, gpus_min=3, gpus_max=3, deadline=market.at(24)))
+    menu = sold(node_counts=(1, 2, 4, 8))
+    made = market.plan(request, [menu])
+
+    def found(plan: Plan, offer: Offer) -> str:
+        return "\n".join(market.planner().check(plan, request, [offer]))
+
+    assert made.placements[0].segments[0].nodes == 4
+    assert found(made, menu) == ""
+    assert "4 nodes, sold are 1, 2, 8" in found(made, sold(node_counts=(1, 2, 8)))
+    assert "4 nodes, sold by 3" in found(made, sold(lot_nodes=3))
+    assert "nodes is 3, expected 4" in found(made, sold(node_counts=(3, 4)))
+    assert "nodes is 3, expected 4" in found(made, sold())
+    for count in (3, 8):
+        segments = tuple(replace(s, nodes=count) for s in made.placements[0].segments)
+        placements = (replace(made.placements[0], segments=segments),)
+        assert ("3 nodes, sold are" if count == 3 else "nodes is 3, expected 8") in found(
+            replace(made, placements=placements), menu
+        )
 
 
 def test_a_segment_cannot_be_split_to_hide_a_gap(plan: Plan) -> None:

@@ -18,6 +18,8 @@ LATE_LIMIT = timedelta(hours=24)
 def violations(case: Case) -> Iterator[str]:
     """Windows, time limits and stock."""
     for where, placement, workload, offer in case.known():
+        if offer.window is not None:
+            yield from _counts(where, placement, offer.window)
         if offer.window is None:
             yield from _inside_time(case, where, placement, workload, offer)
         elif is_listed(offer):
@@ -25,6 +27,16 @@ def violations(case: Case) -> Iterator[str]:
         else:
             yield from _cut(case, where, placement, offer.window)
     yield from _stock(case)
+
+
+def _counts(where: str, placement: Placement, terms: WindowTerms) -> Iterator[str]:
+    """Each purchase has a count that the seller sells."""
+    menu = terms.node_counts
+    for segment in placement.segments:
+        if segment.nodes % terms.lot_nodes:
+            yield f"{where}: {segment.nodes} nodes, sold by {terms.lot_nodes}"
+        elif menu is not None and segment.nodes not in menu:
+            yield f"{where}: {segment.nodes} nodes, sold are {', '.join(map(str, menu))}"
 
 
 def _inside_time(
