@@ -23,7 +23,7 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.holding_orders import ends_by_itself
-from broker.domain.reconciling import DEAD, let_go, replanned, settled_state, without
+from broker.domain.reconciling import DEAD, granted_window, let_go, replanned, settled_state, without
 from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ports import Clock, Idempotency, Reserver, UnitOfWorkFactory
@@ -138,7 +138,8 @@ class Leasing:
 
         def change(row: Reservation) -> Reservation:
             taken = row.with_unit(replace(unit, state=UnitState.HELD, reference=lease.reference))
-            return _progressed(taken, leases, self._clock)
+            granted = granted_window(taken, leases) or taken.granted
+            return _progressed(replace(taken, granted=granted), leases, self._clock)
 
         row = await self._answer(
             reservation, unit, change, "reservation.held", actor, detail=f"lease {lease.reference}"
@@ -163,6 +164,12 @@ class Leasing:
         """Stores a state that the provider shows."""
         row = _in_state(reservation, state, self._clock)
         return await self._write(row, f"reservation.{state}", actor, "")
+
+    async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
+        """Stores the window that the provider shows."""
+        row = replace(reservation, granted=window)
+        span = f"{window.start.isoformat()} to {window.end.isoformat()}"
+        return await self._write(row, "reservation.granted", actor, span)
 
     async def park(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
         """Puts what could not be bought in its time back to ``scheduled``, to be tried again."""

@@ -35,7 +35,8 @@ from broker.domain.plan import (
 from broker.domain.reoptimization import Move, ProposalState, Reoptimization
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from broker.domain.window import Segment
+from broker.domain.window import Segment, Wish
+from broker.domain.window_use import WindowUse
 from broker.domain.workload import Precision, WorkloadKind
 from broker.ports import PlanOptions, PlanRecord, PlanState
 
@@ -134,6 +135,11 @@ estimates = st.builds(Estimate, metrics, metrics, metrics, st.sampled_from(Prove
 runners_up = st.builds(RunnerUp, names, cents, texts)
 whys = st.builds(Why, texts, st.lists(texts, max_size=2).map(tuple), st.none() | runners_up)
 
+spans = st.builds(lambda segment: segment.window, segments())
+window_uses: SearchStrategy[WindowUse] = st.builds(
+    WindowUse, wanted=spans, bought=spans, usable=spans, unwanted_hours=positives, unwanted_usd=cents
+)
+
 placements: SearchStrategy[Placement] = st.builds(
     Placement,
     workload=names,
@@ -156,6 +162,7 @@ placements: SearchStrategy[Placement] = st.builds(
     paid_unused_usd=cents,
     estimate=estimates,
     why=whys,
+    window_use=st.none() | window_uses,
 )
 
 
@@ -246,6 +253,8 @@ def reservations(draw: st.DrawFn) -> Reservation:
         requested_by=draw(names),
         active_at=draw(st.none() | instants),
         released_at=draw(st.none() | instants),
+        requested=draw(st.none() | st.builds(Wish, instants, st.none() | instants)),
+        granted=draw(st.none() | spans),
     )
 
 

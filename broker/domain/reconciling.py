@@ -21,6 +21,7 @@ from broker.domain.reservation import (
     Unit,
     UnitState,
 )
+from broker.domain.window import Window
 
 DEAD = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 UNBOUGHT = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
@@ -100,6 +101,13 @@ class MoveTo:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """The provider shows another window than it showed before, or shows one at last."""
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
 class BeginRelease:
     """Its time is over."""
 
@@ -113,7 +121,7 @@ class Release:
     leases: tuple[Lease, ...]
 
 
-Action = Wait | Buy | Resend | Adopt | Retry | Abandon | Lost | MoveTo | BeginRelease | Release
+Action = Wait | Buy | Resend | Adopt | Retry | Abandon | Lost | MoveTo | Grant | BeginRelease | Release
 
 
 def decide(reservation: Reservation, sight: Sight) -> Action:
@@ -196,6 +204,9 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
         return Abandon(reservation.reason, whole_plan=is_first_purchase(reservation))
     if UnitState.PLANNED in states:
         return Buy() if _may_buy(reservation, sight) else Wait()
+    granted = granted_window(reservation, sight.leases)
+    if granted is not None and granted != reservation.granted:
+        return Grant(granted)
     target = settled_state(reservation, sight.leases, sight.now)
     if target is reservation.state or reservation.state is ReservationState.ACTIVE:
         return Wait()
@@ -218,6 +229,21 @@ def settled_state(reservation: Reservation, leases: Sequence[Lease], now: dateti
     if all(lease is not None and lease.state is LeaseState.ACTIVE for lease in seen):
         return ReservationState.ACTIVE
     return ReservationState.HELD
+
+
+def granted_window(reservation: Reservation, leases: Sequence[Lease]) -> Window | None:
+    """The time that every held unit has; None while a seller has not granted any."""
+    seen = [lease_of(unit, leases) for unit in reservation.units if unit.state is UnitState.HELD]
+    windows = [lease.window for lease in seen if lease is not None and _is_granted(lease)]
+    spans = [window for window in windows if window is not None]
+    if not spans:
+        return None
+    start, end = max(window.start for window in spans), min(window.end for window in spans)
+    return Window(start, end) if start < end else None
+
+
+def _is_granted(lease: Lease) -> bool:
+    return lease.state in (LeaseState.SCHEDULED, LeaseState.ACTIVE)
 
 
 def is_first_purchase(reservation: Reservation) -> bool:

@@ -243,6 +243,30 @@ def test_counts_that_are_not_sold_are_rejected() -> None:
         )
 
 
+@pytest.mark.parametrize("make", [market.training, market.batch])
+def test_what_a_plan_says_of_its_window_is_worked_out_again(make: Any) -> None:
+    terms = market.window(WindowKind.LISTED, (0, 24, 2), teardown_s=1800)
+    block = market.offer("block", "1.00", tier=Tier.WINDOW, window=terms)
+    request = market.request(make(earliest_start=market.at(1)))
+    made = market.plan(request, [block])
+    (placement,) = made.placements
+    use = placement.window_use
+    assert use is not None
+    assert (use.wanted.start, use.bought) == (market.at(1), terms.segments[0].window)
+    assert use.usable.end == use.bought.end - timedelta(minutes=30)
+    assert use.unwanted_usd == placement.paid_unused_usd
+
+    def accepted(window_use: Any) -> bool:
+        changed = replace(made, placements=(replace(placement, window_use=window_use),))
+        return not market.planner().check(changed, request, [block])
+
+    assert accepted(use)
+    assert accepted(None)
+    assert not any(accepted(worse) for worse in damaged(use))
+    outside = [replace(block, tier=Tier.ON_DEMAND, window=None)]
+    assert any("window_use is given" in line for line in market.planner().check(made, request, outside))
+
+
 def test_a_segment_cannot_be_split_to_hide_a_gap(plan: Plan) -> None:
     run = next(p for p in plan.placements if p.workload == "pretrain")
     whole = run.segments[0]
