@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from broker.domain.account import AuditEntry
 from broker.domain.errors import (
@@ -96,7 +97,9 @@ class Leasing:
         """
         unit = reservation.units[ordinal]
         try:
-            lease = await self.reserver(reservation.offer.provider).reserve(_order(reservation, unit))
+            lease = await self.reserver(reservation.offer.provider).reserve(
+                _order(reservation, unit, self._clock.now())
+            )
             if lease.state in DEAD:
                 raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")
         except REFUSALS as error:
@@ -221,7 +224,7 @@ class Leasing:
         """Asks for the end of every held unit, and stores those that the provider shows gone."""
         if reservation.state is not ReservationState.RELEASING:
             return reservation
-        early = reservation.end is not None and self._clock.now() < reservation.end
+        early = reservation.ends_at is not None and self._clock.now() < reservation.ends_at
         if early and ends_by_itself(reservation.offer):
             return reservation
         held = [unit for unit in reservation.units if unit.state is UnitState.HELD]
@@ -315,11 +318,14 @@ class Leasing:
         )
 
 
-def _order(reservation: Reservation, unit: Unit) -> Order:
-    window = None
+def _order(reservation: Reservation, unit: Unit, now: datetime) -> Order:
+    window, wait = None, timedelta(0)
     if reservation.offer.window is not None and reservation.end is not None:
         window = Window(reservation.start, reservation.end)
-    return Order(unit.tag, reservation.offer.at_list_price(), unit.nodes, window)
+        wait = max(wait, min(reservation.offer.window.longest_wait, reservation.start - now))
+    return Order(
+        unit.tag, reservation.offer.at_list_price(), unit.nodes, window, wait // timedelta(seconds=1)
+    )
 
 
 def lease_for(reservation: Reservation, unit: Unit) -> Lease:

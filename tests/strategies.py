@@ -17,6 +17,7 @@ from broker.domain.offer import (
     Stock,
     StockLevel,
     Tier,
+    WindowBegin,
     WindowKind,
     WindowTerms,
 )
@@ -89,7 +90,7 @@ def step_functions(draw: st.DrawFn) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-window_terms: SearchStrategy[WindowTerms] = st.builds(
+sure_terms: SearchStrategy[WindowTerms] = st.builds(
     WindowTerms,
     kind=st.sampled_from(WindowKind),
     segments=step_functions(),
@@ -102,6 +103,15 @@ window_terms: SearchStrategy[WindowTerms] = st.builds(
     node_counts=st.none() | st.just((1, 2, 4, 8, 16, 32, 64)),
     lot_nodes=st.sampled_from([1, 2, 4]),
 )
+late_terms: SearchStrategy[WindowTerms] = st.builds(
+    WindowTerms,
+    kind=st.just(WindowKind.REQUEST),
+    segments=st.just(()),
+    begins=st.just(WindowBegin.WHEN_AVAILABLE),
+    longest_wait_hours=positives,
+    wait_source=texts,
+)
+window_terms = sure_terms | late_terms
 
 offers: SearchStrategy[Offer] = st.builds(
     Offer,

@@ -22,6 +22,7 @@ from broker.domain.offer import (
     Stock,
     StockLevel,
     Tier,
+    WindowBegin,
     WindowKind,
     WindowTerms,
 )
@@ -87,8 +88,12 @@ class FabricForm(JsonPart):
 
 
 class WindowForm(JsonPart):
-    """What of time is sold. Ours: ``teardown_s`` (taken back this long before the end paid for), and the
-    counts that one purchase may have: ``node_counts`` (null: any) and ``lot_nodes`` (whole multiples)."""
+    """What of time is sold.
+
+    Ours: ``teardown_s``, taken back this long before the end paid for; ``node_counts`` (null: any) and
+    ``lot_nodes`` (whole multiples), the counts that one purchase may have; ``begins``, on time or when
+    capacity appears, then at most ``longest_wait_hours`` after the order, as ``wait_source`` says.
+    """
 
     kind: WindowKind
     segments: list[SegmentForm] = []
@@ -100,6 +105,9 @@ class WindowForm(JsonPart):
     teardown_s: Annotated[int, Field(ge=0)] = 0
     node_counts: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] | None = None
     lot_nodes: Annotated[int, Field(ge=1)] = 1
+    begins: WindowBegin = WindowBegin.ON_TIME
+    longest_wait_hours: NotNegative = 0.0
+    wait_source: str = ""
 
     @model_validator(mode="after")
     def _sells_something(self) -> WindowForm:
@@ -107,6 +115,10 @@ class WindowForm(JsonPart):
             raise ValueError("at least one segment in a listed window")
         if self.node_counts is not None and all(count % self.lot_nodes for count in self.node_counts):
             raise ValueError("a count that is a multiple of lot_nodes among node_counts")
+        if self.begins is WindowBegin.WHEN_AVAILABLE and (
+            self.kind is not WindowKind.REQUEST or self.segments or self.longest_wait_hours <= 0
+        ):
+            raise ValueError("a request without segments, with longest_wait_hours, where capacity comes late")
         return self
 
     def to_terms(self) -> WindowTerms:
@@ -122,6 +134,9 @@ class WindowForm(JsonPart):
             teardown_s=self.teardown_s,
             node_counts=tuple(sorted(set(self.node_counts))) if self.node_counts is not None else None,
             lot_nodes=self.lot_nodes,
+            begins=self.begins,
+            longest_wait_hours=self.longest_wait_hours,
+            wait_source=self.wait_source,
         )
 
 
@@ -328,4 +343,7 @@ def window_to_document(terms: WindowTerms) -> dict[str, Any]:
         "teardown_s": terms.teardown_s,
         "node_counts": list(terms.node_counts) if terms.node_counts is not None else None,
         "lot_nodes": terms.lot_nodes,
+        "begins": str(terms.begins),
+        "longest_wait_hours": terms.longest_wait_hours,
+        "wait_source": terms.wait_source,
     }

@@ -40,9 +40,19 @@ def ends_by_itself(offer: Offer) -> bool:
     return offer.window is not None and offer.window.cancel is CancelRule.NEVER
 
 
+def order_at(offer: Offer, start: datetime) -> datetime:
+    """When what starts at ``start`` is to be ordered, if it is not sold ahead."""
+    return start if offer.window is None else start - offer.window.longest_wait
+
+
 def bought_later(offer: Offer, start: datetime, created_at: datetime) -> bool:
-    """Whether capacity is bought only when its time comes: windows are sold ahead, the rest is not."""
-    return offer.window is None and start > created_at
+    """Whether capacity is bought only when its time comes: windows are sold ahead, the rest is not.
+
+    A window that begins when capacity appears is ordered its longest wait before its start, not sooner:
+    else it could begin before it is of use.
+    """
+    sold_ahead = offer.window is not None and not offer.window.waits
+    return not sold_ahead and order_at(offer, start) > created_at
 
 
 def buying_rank(offer: Offer) -> int:

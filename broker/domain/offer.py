@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
@@ -28,6 +28,13 @@ class WindowKind(StrEnum):
     SLOTS = "slots"
     ORDERBOOK = "orderbook"
     REQUEST = "request"
+
+
+class WindowBegin(StrEnum):
+    """Whether a window begins at its start, or whenever capacity appears after the order."""
+
+    ON_TIME = "on_time"
+    WHEN_AVAILABLE = "when_available"
 
 
 class CancelRule(StrEnum):
@@ -66,6 +73,10 @@ class WindowTerms:
     ``teardown_s``: the seller takes the nodes back this long before the end that is paid for.
     ``node_counts``: the only counts that one purchase may have (None: any); ``lot_nodes``: it is a whole
     multiple of so many.
+
+    A window that ``begins`` ``when_available`` is ordered ``longest_wait_hours`` before its start, begins at
+    any instant from then to its start, and lasts as long as it was bought for; what has not begun by its
+    start never will. ``wait_source`` says where that wait is from, since sellers promise none.
     """
 
     kind: WindowKind
@@ -78,6 +89,19 @@ class WindowTerms:
     teardown_s: int = 0
     node_counts: tuple[int, ...] | None = None
     lot_nodes: int = 1
+    begins: WindowBegin = WindowBegin.ON_TIME
+    longest_wait_hours: float = 0.0
+    wait_source: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it begins when capacity appears."""
+        return self.begins is WindowBegin.WHEN_AVAILABLE
+
+    @property
+    def longest_wait(self) -> timedelta:
+        """How long capacity may take to appear after the order."""
+        return timedelta(hours=self.longest_wait_hours) if self.waits else timedelta(0)
 
     def sells(self, nodes: int) -> bool:
         """Whether one purchase may have exactly ``nodes``."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from broker.domain.holding_orders import bought_later, buying_rank, ends_by_itself
+from broker.domain.holding_orders import bought_later, buying_rank, ends_by_itself, order_at
 from broker.domain.identity import is_ours, next_tag
 from broker.domain.reservation import (
     Idempotency,
@@ -130,7 +130,7 @@ def decide(reservation: Reservation, sight: Sight) -> Action:
         return Wait()
     if reservation.state is ReservationState.RELEASING:
         return _decide_releasing(reservation, sight)
-    if reservation.end is not None and reservation.end <= sight.now:
+    if reservation.ends_at is not None and reservation.ends_at <= sight.now:
         return _decide_past_end(reservation)
     for unit in reservation.units:
         if unit.state is UnitState.ORDERING:
@@ -167,7 +167,7 @@ def _decide_releasing(reservation: Reservation, sight: Sight) -> Action:
             gone.append(unit.ordinal)
     if gone or all(unit.state is UnitState.GONE for unit in reservation.units):
         return Lost(tuple(gone), reservation.reason)
-    early = reservation.end is not None and sight.now < reservation.end
+    early = reservation.ends_at is not None and sight.now < reservation.ends_at
     if early and ends_by_itself(reservation.offer):
         return Wait()
     endable = tuple(lease for lease in live if lease.state is not LeaseState.ENDING)
@@ -215,7 +215,7 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
 
 def _may_buy(reservation: Reservation, sight: Sight) -> bool:
     if reservation.state is ReservationState.SCHEDULED:
-        return reservation.start <= sight.now
+        return order_at(reservation.offer, reservation.start) <= sight.now
     if reservation.state is ReservationState.UNKNOWN:
         return not sight.behind
     return not sight.behind and sight.now - sight.quiet_since >= sight.settle
@@ -223,12 +223,13 @@ def _may_buy(reservation: Reservation, sight: Sight) -> bool:
 
 def settled_state(reservation: Reservation, leases: Sequence[Lease], now: datetime) -> ReservationState:
     """State of a reservation whose units are all held or gone, by what the provider shows."""
-    if reservation.offer.window is not None and now < reservation.start:
+    terms, is_ahead = reservation.offer.window, now < reservation.start
+    if terms is not None and not terms.waits and is_ahead:
         return ReservationState.SCHEDULED
     seen = [lease_of(unit, leases) for unit in reservation.units if unit.state is UnitState.HELD]
     if all(lease is not None and lease.state is LeaseState.ACTIVE for lease in seen):
         return ReservationState.ACTIVE
-    return ReservationState.HELD
+    return ReservationState.SCHEDULED if terms is not None and is_ahead else ReservationState.HELD
 
 
 def granted_window(reservation: Reservation, leases: Sequence[Lease]) -> Window | None:

@@ -159,6 +159,14 @@ class Reservation:
         return self.requested or Wish(self.start, self.end)
 
     @property
+    def ends_at(self) -> datetime | None:
+        """When its time is over; what began when capacity appeared lasts from then for what was bought."""
+        terms = self.offer.window
+        return (
+            self.granted.end if terms is not None and terms.waits and self.granted is not None else self.end
+        )
+
+    @property
     def usable(self) -> Window | None:
         """The granted time, else the ordered one, less the seller's teardown; None: until released."""
         window = self.granted or Wish(self.start, self.end).window
@@ -218,12 +226,16 @@ class LeaseState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to buy with one call. ``window`` None: now, until released."""
+    """What to buy with one call. ``window`` None: now, until released.
+
+    ``wait_s``: how long capacity may take to appear, for offers that begin when it does.
+    """
 
     tag: str
     offer: Offer
     nodes: int
     window: Window | None = None
+    wait_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,21 @@ from broker.domain.errors import FieldProblem
 from broker.domain.holding_orders import Intent
 from broker.domain.offer import Offer, WindowKind, WindowTerms
 from broker.domain.window import Segment, Window, Wish
-from broker.domain.window_grid import snap_outward
+from broker.domain.window_grid import first_start, snap_outward
 
 
 def default_window(
     offer: Offer, start: datetime | None, end: datetime | None, now: datetime
 ) -> tuple[datetime, datetime | None]:
-    """The wished times with what was left out: now, or the one segment that a listed window sells."""
+    """The wished times with what was left out: now, or the one segment that a listed window sells.
+
+    What begins when capacity appears starts as soon as its longest wait has passed.
+    """
     terms = offer.window
     if terms is not None and start is None and end is None and len(terms.segments) == 1:
         return terms.segments[0].start, terms.segments[0].end
+    if terms is not None and terms.waits and start is None:
+        return first_start(now + timedelta(hours=terms.lead_hours), terms), end
     return start or now, end
 
 

@@ -110,7 +110,8 @@ def owed_span(reservation: Reservation) -> tuple[datetime, datetime | None]:
     before it is released.
     """
     begun = reservation.active_at or reservation.start
-    earliest = min(reservation.start, begun)
+    given = reservation.granted.start if reservation.granted is not None else begun
+    earliest = min(reservation.start, begun, given)
     ends = [end for end in (reservation.end, reservation.released_at) if end is not None]
     if not ends or (reservation.is_open and reservation.released_at is None):
         return earliest, None

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import numpy as np
 
+from broker.domain.offer import WindowTerms
 from broker.domain.plan import Obstacle, RunnerUp, Why
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import Candidates
@@ -82,7 +83,10 @@ class Explainer:
         yield from self._menu_rule(found, piece)
         if isinstance(found.run, Training):
             yield from self._layout_rule(found.run, piece)
-        if self.candidates.problem.table.is_window[piece.offer]:
+        terms = self.candidates.problem.table.offers[piece.offer].window
+        if terms is not None and terms.waits:
+            yield waiting_rule(terms)
+        elif terms is not None:
             yield "a window, bought for its whole length; it ends by itself"
         yield from self._gate_rules(found.run.name)
 
@@ -187,6 +191,15 @@ def _late_usd_per_hour(found: RunCandidates) -> Decimal:
     assert isinstance(found.run, Training)
     assert found.run.late_usd_per_hour is not None
     return found.run.late_usd_per_hour
+
+
+def waiting_rule(terms: WindowTerms) -> str:
+    """What a plan takes for granted of capacity that is only promised."""
+    source = f" ({terms.wait_source})" if terms.wait_source else ""
+    return (
+        f"begins when capacity appears, planned at the latest: ordered {terms.longest_wait_hours:g} h before "
+        f"its start, an assumed wait{source}; begun sooner, it ends as much sooner"
+    )
 
 
 def _held_rule(piece: Piece) -> str:

@@ -19,7 +19,7 @@ from optimizer.placement.estimates import Estimates
 from optimizer.placement.gates import GateLog, fit_gates, open_gates
 from optimizer.placement.menus import bought_nodes, menu_counts, whole_only
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.windows import WindowRows, cut_duration_s, listed_spans
+from optimizer.placement.windows import WindowRows, cut_duration_s, listed_spans, waiting_start_s
 
 LATE_LIMIT_S = 24 * 3600
 BATCH_NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -226,7 +226,10 @@ def _window_starts(problem: Problem, windows: WindowRows, run: Run, pairs: _Pair
     pairs = pairs.where(problem.table.is_window[pairs.offer])
     for offer in np.unique(pairs.offer):
         rows = np.flatnonzero(windows.offer == offer)
-        if len(rows):
+        waiting = waiting_start_s(problem, int(offer), first_second(problem, run))
+        if waiting is not None:
+            parts.append(_waiting_part(problem, run, pairs.where(pairs.offer == offer), waiting))
+        elif len(rows):
             parts.append(_window_part(problem, windows, run, pairs.where(pairs.offer == offer), rows))
     return parts
 
@@ -253,6 +256,33 @@ def _window_part(
     cost: Floats = price * nodes
     end = begin[fits] + length[fits]
     return windows.offer[r], pairs.choice[p], nodes, windows.start_s[r], until, end, cost, pairs.needed_s[p]
+
+
+def _waiting_part(problem: Problem, run: Run, pairs: _Pairs, start_s: int) -> _Part:
+    """Node counts of one offer that begins when capacity appears, at its first start: no other costs less."""
+    _, length = _held(pairs.needed_s)
+    offer = int(pairs.offer[0])
+    wanted = cut_duration_s(problem, offer, length + _teardown_s(problem, offer))
+    fits = (start_s + length <= last_second(problem, run)) & np.isfinite(wanted)
+    pairs, length = pairs.where(fits), length[fits]
+    held: Ints = wanted[fits].astype(np.int64)
+    starts = np.full(len(held), start_s, dtype=np.int64)
+    cost = pairs.nodes * problem.table.node_cost_usd(pairs.offer, held)
+    return (
+        pairs.offer,
+        pairs.choice,
+        pairs.nodes,
+        starts,
+        starts + held,
+        start_s + length,
+        cost,
+        pairs.needed_s,
+    )
+
+
+def _teardown_s(problem: Problem, offer: int) -> int:
+    terms = problem.table.offers[offer].window
+    return terms.teardown_s if terms is not None else 0
 
 
 def build_run_column(

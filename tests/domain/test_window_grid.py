@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from broker.domain.holding_orders import Intent
 from broker.domain.offer import WindowKind, WindowTerms
 from broker.domain.window import Segment, Window
-from broker.domain.window_grid import Snapped, snap_outward
+from broker.domain.window_grid import Snapped, first_start, last_start, snap_outward
 from broker.domain.window_orders import find_order_problems
 from broker.domain.window_use import use_of
-from tests.fakes.examples import an_offer
+from tests.fakes.examples import an_offer, waiting_terms
 
 T0 = datetime(2026, 11, 23, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -91,6 +91,27 @@ def test_of_listed_windows_the_shortest_that_covers_is_taken(
     if found is not None:
         assert found.window in [s.window for s in covering]
         assert found.window.duration == min(s.window.duration for s in covering)
+
+
+@given(wishes, st.sampled_from([0.5, 2.0, 30.0]), st.floats(0, 1))
+def test_whenever_capacity_appears_the_wish_is_covered(wish: Window, wait: float, share: float) -> None:
+    found = snap_outward(wish, waiting_terms(wait))
+    assume(found is not None)
+    assert found is not None
+    begun = found.window.start - share * timedelta(hours=wait)
+    assert begun <= wish.start
+    assert wish.end <= begun + found.window.duration
+    assert wish.end <= found.usable.end
+
+
+@given(wishes, grids)
+def test_the_first_start_is_the_next_one_of_the_grid(wish: Window, terms: WindowTerms) -> None:
+    first, last = first_start(wish.start, terms), last_start(wish.start, terms)
+    assert last <= wish.start <= first
+    assert (last == wish.start) == (first == wish.start)
+    assert last_start(first, terms) == first
+    if first > last:
+        assert last_start(first - timedelta(microseconds=1), terms) == last
 
 
 def blocks() -> WindowTerms:

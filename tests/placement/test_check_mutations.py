@@ -21,6 +21,7 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.check import check_plan
 from optimizer.planner import JointPlanner
+from tests.fakes.examples import waiting_terms
 from tests.placement import market
 from tests.placement.test_physics_moves_the_choice import CHAT, MARKET, ONE_A100, RUN, T0, offer
 
@@ -241,6 +242,18 @@ def test_counts_that_are_not_sold_are_rejected() -> None:
         assert ("3 nodes, sold are" if count == 3 else "nodes is 3, expected 8") in found(
             replace(made, placements=placements), menu
         )
+
+
+def test_a_window_that_may_begin_before_the_work_is_rejected() -> None:
+    flex = market.offer("flex", "1.00", tier=Tier.WINDOW, window=waiting_terms(2.0))
+    request = market.request(market.training(earliest_start=market.at(1)))
+    made = market.plan(request, [flex])
+    assert not market.planner().check(made, request, [flex])
+    terms = replace(waiting_terms(2.25), lead_hours=2.0)
+    sooner = replace(flex, window=terms)
+    assert any(
+        "before the work may begin" in line for line in market.planner().check(made, request, [sooner])
+    )
 
 
 @pytest.mark.parametrize("make", [market.training, market.batch])

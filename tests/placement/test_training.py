@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, time
 from decimal import Decimal
 
@@ -12,6 +13,7 @@ from broker.domain.errors import InputError
 from broker.domain.offer import Tier, WindowKind
 from broker.domain.plan import Obstacle, PlanStatus
 from broker.domain.workload import Batch, Policy, Training
+from tests.fakes.examples import waiting_terms
 from tests.placement.market import at, batch, offer, plan, request, serving, total, training, window
 
 
@@ -111,6 +113,26 @@ def test_lots_are_bought_whole(kind: Callable[..., Training | Batch]) -> None:
         request(kind()), [offer("lots", "1.00", tier=Tier.WINDOW, window=terms, joined=36)]
     ).placements
     assert placed.segments[0].nodes == 18
+
+
+def test_a_window_that_begins_when_capacity_appears_is_planned_at_its_latest_start() -> None:
+    flex = offer("flex", "1.00", tier=Tier.WINDOW, window=waiting_terms(2.0))
+    run = training(gpu_hours=10, earliest_start=at(1), deadline=at(13.5))
+    (placed,) = plan(request(run), [flex, offer("od", "3.00")]).placements
+    assert placed.offer_id == "flex"
+    assert (placed.segments[0].start, placed.segments[0].end) == (at(3), at(13))
+    assert any(
+        "ordered 2 h before its start, an assumed wait (a test)" in rule for rule in placed.why.binding
+    )
+    hasty = training(gpu_hours=10, earliest_start=at(1), deadline=at(12.5))
+    assert plan(request(hasty), [flex, offer("od", "3.00")]).placements[0].offer_id == "od"
+
+
+def test_a_run_too_long_for_the_seller_waits_for_nothing() -> None:
+    terms = replace(waiting_terms(2.0), durations_hours=(1.0, 2.0))
+    flex = offer("flex", "0.10", tier=Tier.WINDOW, window=terms)
+    found = plan(request(training(deadline=at(20))), [flex, offer("od", "3.00")])
+    assert found.placements[0].offer_id == "od"
 
 
 def test_nodes_need_a_fabric() -> None:

@@ -26,6 +26,7 @@ def violations(case: Case) -> Iterator[str]:
             yield from _listed(where, placement, offer.window)
         else:
             yield from _cut(case, where, placement, offer.window)
+            yield from _waits(case, where, placement, workload, offer.window)
     yield from _stock(case)
 
 
@@ -83,6 +84,21 @@ def _cut(case: Case, where: str, placement: Placement, terms: WindowTerms) -> It
             yield f"{where}: {segment.hours:g} h is not a duration that is sold"
         if terms.kind is not WindowKind.REQUEST and not _inside_free(segment, terms.segments):
             yield f"{where}: {_span(segment)} with {segment.nodes} nodes is not free"
+
+
+def _waits(
+    case: Case, where: str, placement: Placement, workload: Workload, terms: WindowTerms
+) -> Iterator[str]:
+    """What begins when capacity appears is ordered so late that it cannot begin before the work may."""
+    if not terms.waits or isinstance(workload, Serving):
+        return
+    may_begin = max(workload.earliest_start, case.earliest)
+    for segment in placement.segments:
+        if segment.start - may_begin < timedelta(hours=terms.longest_wait_hours):
+            yield (
+                f"{where}: starts {segment.start.isoformat()}, but capacity may appear "
+                f"{terms.longest_wait_hours:g} h sooner, before the work may begin"
+            )
 
 
 def _on_grid(start: datetime, terms: WindowTerms) -> bool:
