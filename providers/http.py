@@ -7,8 +7,9 @@ most once: when it may have reached the provider and the answer was lost, the ca
 
 After too many failed calls in a row nothing is sent for a while. Bodies are bounded unpacked, and in time.
 
-What an error answer means is each adapter's own knowledge: its ``Classify`` function reads status and
-body. Known secrets are struck out of error bodies before anything reads them.
+A large file comes line by line (``read_lines``): it is tried again until its first line has come, and only
+where it is no longer the version that the caller knows. Known secrets are struck out of error bodies before
+anything reads them.
 """
 
 from __future__ import annotations
@@ -20,47 +21,40 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from ipaddress import ip_address
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx
 import structlog
-from pydantic import BaseModel
 
 from broker.domain.errors import (
-    CredentialsRejected,
-    LeaseNotFound,
-    OrderRejected,
     OutcomeUnknown,
     PayloadUnreadable,
     ProviderError,
     ProviderUnavailable,
-    QuotaExceeded,
     RateLimited,
 )
 from providers import body as bodies
-from providers.pacing import Breaker, Pace, retry_after_s
-from providers.payload import decode_json, decode_model
+from providers.pacing import Breaker, Pace
+from providers.reply import Classify, Operation, Reply, classify_by_status
+
+__all__ = [
+    "Classify",
+    "FileVersion",
+    "HttpFactory",
+    "HttpPolicy",
+    "NotModified",
+    "Operation",
+    "ProviderHttp",
+    "Reply",
+    "classify_by_status",
+    "is_loopback",
+]
 
 log = structlog.get_logger(__name__)
 
-REQUEST_ID_HEADERS = ("x-request-id", "x-amzn-requestid", "x-amz-request-id", "request-id", "cf-ray")
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
-_MESSAGE_CHARACTERS = 300
-
-Model = TypeVar("Model", bound=BaseModel)
-
-
-class Operation(StrEnum):
-    """Classes of calls: pace and breaker are kept for each."""
-
-    OFFERS = "offers"
-    LEASES = "leases"
-    ORDER = "order"
-    RELEASE = "release"
-    TOKEN = "token"  # noqa: S105  a word, not a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,78 +88,15 @@ class HttpPolicy:
         return replace(self, connect_s=min(self.connect_s, seconds), read_s=seconds, total_s=seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer with its body read in full. ``headers`` have lower-case names."""
-
-    provider: str
-    operation: Operation
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    repeatable: bool
-
-    @property
-    def request_id(self) -> str | None:
-        """The provider's id of the call, when it gives one."""
-        return next((self.headers[name] for name in REQUEST_ID_HEADERS if name in self.headers), None)
-
-    @property
-    def text(self) -> str:
-        """The body as text; undecodable bytes are replaced."""
-        return self.body.decode("utf-8", "replace")
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """The wait that the provider asks for, in seconds from now."""
-        return retry_after_s(self.headers.get("retry-after", ""), self.headers.get("date", ""))
-
-    def json(self) -> Any:
-        """The body as JSON with exact decimals; raises what ``unreadable`` gives."""
-        try:
-            return decode_json(self.provider, self.body)
-        except PayloadUnreadable as error:
-            raise self.unreadable(str(error).removeprefix(f"{self.provider}: ")) from error
-
-    def json_or_none(self) -> Any:
-        """The body as JSON, or None when it is something else (an HTML page of a proxy)."""
-        try:
-            return decode_json(self.provider, self.body)
-        except PayloadUnreadable:
-            return None
-
-    def read(self, model: type[Model]) -> Model:
-        """The body as ``model``; raises what ``unreadable`` gives."""
-        try:
-            return decode_model(self.provider, self.body, model)
-        except PayloadUnreadable as error:
-            raise self.unreadable(str(error).removeprefix(f"{self.provider}: ")) from error
-
-    def unreadable(self, message: str) -> ProviderError:
-        """The error for an answer that makes no sense: after an order nobody knows what happened."""
-        kind = PayloadUnreadable if self.repeatable else OutcomeUnknown
-        return kind(self.provider, message, request_id=self.request_id)
+class NotModified(Exception):
+    """The file is still the version that the caller knows."""
 
 
-Classify = Callable[[Reply], ProviderError]
+@dataclass(slots=True)
+class FileVersion:
+    """Which version of a file was read, as its ``ETag`` names it; empty: none, or a server without them."""
 
-
-def classify_by_status(reply: Reply, message: str = "") -> ProviderError:
-    """The fallback of every ``Classify``: what the status alone says."""
-    text = (message or reply.text)[:_MESSAGE_CHARACTERS].strip() or f"HTTP {reply.status}"
-    if reply.status == 429:
-        return RateLimited(reply.provider, text, reply.retry_after_s)
-    if reply.status >= 500 or reply.status == 408:
-        return ProviderUnavailable(reply.provider, f"HTTP {reply.status}: {text}")
-    if reply.status == 402:
-        return QuotaExceeded(reply.provider, text)
-    if reply.status in {401, 403}:
-        return CredentialsRejected(reply.provider, text)
-    if reply.operation is Operation.OFFERS:
-        return PayloadUnreadable(reply.provider, f"HTTP {reply.status}: {text}")
-    if reply.status in {404, 410} and reply.operation is not Operation.ORDER:
-        return LeaseNotFound(reply.provider, text)
-    return OrderRejected(reply.provider, text)
+    etag: str = ""
 
 
 class HttpFactory(Protocol):
@@ -282,25 +213,61 @@ class ProviderHttp:
         params: Mapping[str, Any] | None = None,
         max_bytes: int | None = None,
         total_s: float | None = None,
+        version: FileVersion | None = None,
     ) -> AsyncGenerator[str, None]:
-        """The lines of a large text file as they come, for files that should not lie in memory whole."""
-        most = max_bytes or self._policy.max_bytes
+        """The lines of a large text file as they come, for files that should not lie in memory whole.
+
+        Tried again until the first line has come; what breaks off later is the caller's to begin anew.
+        ``version``: the one that the caller knows; NotModified when the file is still that one, else it
+        holds the new one. Raises the typed errors of ``request``.
+        """
+        headers = {"If-None-Match": version.etag} if version is not None and version.etag else {}
+        request = self._client.build_request("GET", self._url(path), params=params, headers=headers)
+        limits = (max_bytes or self._policy.max_bytes, total_s or self._policy.total_s)
+        attempt, begun = 1, False
         with self._breaker(operation):
-            await self._keep_pace(operation)
-            try:
-                async with (
-                    self._slots,
-                    asyncio.timeout(total_s or self._policy.total_s),
-                    self._client.stream("GET", self._url(path), params=params) as response,
-                ):
+            while True:
+                await self._keep_pace(operation)
+                try:
+                    async with contextlib.aclosing(self._lines(request, operation, limits, version)) as lines:
+                        async for line in lines:
+                            begun = True
+                            yield line
+                    return
+                except (ProviderUnavailable, RateLimited) as error:
+                    wait_s = self._wait_s(error, attempt)
+                    if begun or self._gives_up(attempt, wait_s):
+                        raise
+                    log.info("provider_retry", provider=self._provider, operation=operation, wait_s=wait_s)
+                await self._sleep(wait_s)
+                attempt += 1
+
+    async def _lines(
+        self,
+        request: httpx.Request,
+        operation: Operation,
+        limits: tuple[int, float],
+        version: FileVersion | None,
+    ) -> AsyncGenerator[str, None]:
+        most_bytes, total_s = limits
+        try:
+            async with self._slots, asyncio.timeout(total_s):
+                response = await self._client.send(request, stream=True)
+                try:
+                    if response.status_code == 304 and "if-none-match" in request.headers:
+                        raise NotModified
                     if response.status_code >= 300:
                         raise self.error(await self._reply(response, operation, True, self._policy.max_bytes))
-                    async for line in bodies.lines(_body_of(response), most):
+                    if version is not None:
+                        version.etag = response.headers.get("etag", "")
+                    async for line in bodies.lines(_body_of(response), most_bytes):
                         yield line
-            except bodies.BodyRefused as error:
-                raise PayloadUnreadable(self._provider, str(error)) from None
-            except (httpx.HTTPError, TimeoutError) as error:
-                raise self._fault(error, repeatable=True) from None
+                finally:
+                    await response.aclose()
+        except bodies.BodyRefused as error:
+            raise PayloadUnreadable(self._provider, str(error)) from None
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise self._fault(error, repeatable=True) from None
 
     @contextlib.contextmanager
     def _breaker(self, operation: Operation) -> Iterator[None]:
@@ -312,6 +279,9 @@ class ProviderHttp:
             raise ProviderUnavailable(self._provider, words, until=until)
         try:
             yield
+        except NotModified:
+            breaker.note(False, self._monotonic())
+            raise
         except ProviderError as error:
             breaker.note(isinstance(error, ProviderUnavailable | OutcomeUnknown), self._monotonic())
             raise
@@ -327,7 +297,7 @@ class ProviderHttp:
                 return await self._attempt(request, operation, safe, limits)
             except (ProviderUnavailable, RateLimited) as error:
                 wait_s = self._wait_s(error, attempt)
-                if not safe or attempt >= self._policy.attempts or wait_s > self._policy.longest_wait_s:
+                if not safe or self._gives_up(attempt, wait_s):
                     raise
                 log.info("provider_retry", provider=self._provider, operation=operation, wait_s=wait_s)
             await self._sleep(wait_s)
@@ -388,6 +358,9 @@ class ProviderHttp:
         if isinstance(error, RateLimited) and error.retry_after_s is not None:
             return error.retry_after_s
         return self._policy.backoff_s * float(2 ** (attempt - 1)) * (1 + 0.5 * self._jitter())
+
+    def _gives_up(self, attempt: int, wait_s: float) -> bool:
+        return attempt >= self._policy.attempts or wait_s > self._policy.longest_wait_s
 
     def _redacted(self, body: bytes) -> bytes:
         for secret in self._secrets:

@@ -1,14 +1,14 @@
-"""The AWS adapter: on-demand prices, spot and Capacity Blocks as offers; four calls to buy and end them.
+"""The AWS adapter: on-demand prices, spot and windows as offers, and the calls that buy and end them.
 
-``reserve`` means: a block for a ``window`` offer, a capacity reservation for ``on_demand`` (billed used or
-not, its instances are launched into it), one spot instance for ``spot``.
+``reserve`` means: for a ``window`` offer a Capacity Block, a training plan, or a capacity reservation that
+starts later; a capacity reservation for ``on_demand`` (billed used or not, its instances are launched into
+it); one spot instance for ``spot``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -22,14 +22,16 @@ from broker.domain.errors import (
     PayloadUnreadable,
     ReleaseRefused,
 )
-from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier, WindowKind
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Segment
 from broker.ports import Idempotency
-from providers.aws import blocks, reservations
-from providers.aws.ec2 import REAL_ROOT, CallBudget, CallRefused, Ec2
-from providers.aws.nodes import PROVIDER, known_types
-from providers.aws.prices import PriceListReader
+from providers.aws import blocks, future, reservations
+from providers.aws.ec2 import CallBudget, Ec2
+from providers.aws.errors import CallRefused
+from providers.aws.nodes import ML, PROVIDER, known_types
+from providers.aws.plan_desk import PlanDesk, is_plan
+from providers.aws.price_lists import PriceLists
 from providers.aws.query import Params, listed
 from providers.aws.spot import ACTION as SPOT_ACTION
 from providers.aws.spot import parse_spot, spot_query
@@ -37,25 +39,29 @@ from providers.aws.xml import Node
 from providers.http import Operation, ProviderHttp
 from providers.payload import join_batches
 
-PRICES_ROOT = "https://pricing.us-east-1.amazonaws.com"
-PRICES_PATH = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
-MOST_PRICE_LIST_BYTES = 4 * 1024**3
-PRICE_LIST_SECONDS = 900.0
 MOST_FEE_RISE = Decimal("1.02")
 START_SLIP = timedelta(minutes=15)
 """How far the start of a block that starts at once may have moved on since it was offered."""
+ZonedParams = Callable[[Order, str], Params]
 ENDED = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
-    """``price_list_max_age_s``: how long a region's price list (hundreds of MB) is taken as current."""
+    """``image_id``: what a spot instance boots. ``keyless``: price lists alone."""
 
-    base_url: str
     regions: tuple[str, ...]
     image_id: str
-    price_list_max_age_s: float
     keyless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AwsDesks:
+    """The services of one account: EC2, SageMaker's training plans, and the open price lists."""
+
+    ec2: Ec2
+    plans: PlanDesk
+    price_lists: PriceLists
 
 
 class AwsAdapter:
@@ -64,43 +70,32 @@ class AwsAdapter:
     provider = PROVIDER
     idempotency = Idempotency.TAG
 
-    def __init__(self, http: ProviderHttp, ec2: Ec2, options: AwsOptions) -> None:
-        self._http, self.ec2, self._options = http, ec2, options
+    def __init__(self, http: ProviderHttp, desks: AwsDesks, options: AwsOptions) -> None:
+        self._http, self._options = http, options
+        self.ec2, self._plans, self._price_lists = desks.ec2, desks.plans, desks.price_lists
         self._search = load_provider_facts(PROVIDER).search
-        self._price_lists: dict[str, tuple[datetime, OfferBatch]] = {}
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Ends what is read in the background and closes the connections."""
+        await self._price_lists.aclose()
         await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """On-demand prices of every region; with keys also spot prices and blocks."""
+        """On-demand prices and later starts of every region; with keys also spot prices, blocks and plans."""
         regions = self._options.regions
-        parts = list(await asyncio.gather(*(self._on_demand(region, observed_at) for region in regions)))
-        if not self._options.keyless:
-            parts += await asyncio.gather(*(self._spot(region, observed_at) for region in regions))
-            parts.append(await self._blocks(observed_at))
-        return join_batches(parts)
-
-    async def _on_demand(self, region: str, observed_at: datetime) -> OfferBatch:
-        known = self._price_lists.get(region)
-        if known is not None:
-            age_s = (observed_at - known[0]).total_seconds()
-            if 0 <= age_s < self._options.price_list_max_age_s:
-                return known[1]
-        reader = PriceListReader(region)
-        root = PRICES_ROOT if self._options.base_url == REAL_ROOT else self._options.base_url
-        lines = self._http.read_lines(
-            root + PRICES_PATH.format(region=region),
-            max_bytes=MOST_PRICE_LIST_BYTES,
-            total_s=PRICE_LIST_SECONDS,
+        if self._options.keyless:
+            return join_batches(await self._price_lists.batches(regions, observed_at))
+        lists, signed = await asyncio.gather(
+            self._price_lists.batches(regions, observed_at), self._with_keys(observed_at)
         )
-        async with contextlib.aclosing(lines):
-            async for line in lines:
-                reader.feed(line)
-        batch = reader.batch(observed_at)
-        self._price_lists[region] = (observed_at, batch)
-        return batch
+        return join_batches((*lists, *signed))
+
+    async def _with_keys(self, observed_at: datetime) -> list[OfferBatch]:
+        regions = self._options.regions
+        found = list(await asyncio.gather(*(self._spot(region, observed_at) for region in regions)))
+        found.append(await self._blocks(observed_at))
+        found.append(await self._plans.list_offers(regions, observed_at))
+        return found
 
     async def _spot(self, region: str, observed_at: datetime) -> OfferBatch:
         query = spot_query(known_types(), observed_at)
@@ -131,25 +126,25 @@ class AwsAdapter:
         return 1 if offer.tier is Tier.SPOT else None
 
     async def reserve(self, order: Order) -> Lease:
-        """Buys one block, makes one capacity reservation, or starts one spot instance."""
+        """Buys one window, makes one capacity reservation, or starts one spot instance."""
         if order.offer.tier is Tier.WINDOW:
-            return await self._buy_block(order)
+            return await self._buy_window(order)
         if order.offer.tier is Tier.ON_DEMAND:
-            return await self._reserve_on_demand(order)
+            return await self._reserve_in_a_zone(order, reservations.on_demand_params)
         if order.offer.tier is Tier.SPOT and order.nodes == 1:
             return await self._run_spot(order)
         raise OrderRejected(PROVIDER, f"cannot order {order.nodes} nodes of tier {order.offer.tier}")
 
-    async def _buy_block(self, order: Order) -> Lease:
+    async def _buy_window(self, order: Order) -> Lease:
+        terms = order.offer.window
+        if terms is not None and terms.kind is WindowKind.REQUEST:
+            return await self._reserve_in_a_zone(order, future.future_params)
+        if order.offer.sku.name.startswith(ML):
+            plan = await self._plans.offering_to_buy(order, _segment(order))
+            _refuse_dearer(order, plan.usd_per_node, "training plan")
+            return await self._plans.buy(order, plan)
         offering = await self._block_to_buy(order)
-        offered = order.offer.upfront_usd
-        if offered is None or not order.offer.stock.nodes:
-            raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} names no fee")
-        most = offered / order.offer.stock.nodes * MOST_FEE_RISE
-        if offering.usd_per_node > most:
-            raise OrderRejected(
-                PROVIDER, f"the block now costs ${offering.usd_per_node:.2f} a node, over ${most:.2f}"
-            )
+        _refuse_dearer(order, offering.usd_per_node, "block")
         answer = await self._order(
             order, "PurchaseCapacityBlock", reservations.block_params(offering.offering_id, order.tag)
         )
@@ -176,16 +171,14 @@ class AwsAdapter:
             raise InsufficientCapacity(PROVIDER, f"no block of {search} from {segment.start:%Y-%m-%d %H:%M}Z")
         return min(fitting, key=lambda found: (found.upfront_usd, found.offering_id))
 
-    async def _reserve_on_demand(self, order: Order) -> Lease:
+    async def _reserve_in_a_zone(self, order: Order, params: ZonedParams) -> Lease:
         """Tries the offer's zone, or the region's zones one by one; one call buys in one zone."""
         region = order.offer.region
         zones = [order.offer.zone] if order.offer.zone else self._search.get("zones", {}).get(region, [])
         refusal = InsufficientCapacity(PROVIDER, f"no zones of region {region} are configured")
         for zone in zones:
             try:
-                answer = await self._order(
-                    order, "CreateCapacityReservation", reservations.on_demand_params(order, zone)
-                )
+                answer = await self._order(order, "CreateCapacityReservation", params(order, zone))
             except InsufficientCapacity as error:
                 refusal = error
                 continue
@@ -213,7 +206,9 @@ class AwsAdapter:
             raise _lost(str(error)) from error
 
     async def find_lease(self, reference: str, region: str) -> Lease:
-        """A capacity reservation (``cr-…``) or an instance (``i-…``)."""
+        """A capacity reservation (``cr-…``), an instance (``i-…``) or a training plan (its ARN)."""
+        if is_plan(reference):
+            return await self._plans.find(reference, region)
         if reference.startswith("cr-"):
             return (await self._find_reservation(reference, region)).lease
         params = listed("InstanceId", [reference])
@@ -230,11 +225,12 @@ class AwsAdapter:
         raise LeaseNotFound(PROVIDER, f"no capacity reservation {reference} in {region}")
 
     async def list_leases(self) -> Sequence[Lease]:
-        """All capacity reservations and instances of all configured regions."""
+        """All capacity reservations, instances and training plans of all configured regions."""
         regions = self._options.regions
         found = await asyncio.gather(
             *(self.list_reservations(region) for region in regions),
             *(self.list_instances(region) for region in regions),
+            *(self._plans.list_leases(region) for region in regions),
         )
         return tuple(lease for leases in found for lease in leases)
 
@@ -249,15 +245,26 @@ class AwsAdapter:
         return reservations.parse_instances(pages, region)
 
     async def release(self, lease: Lease) -> None:
-        """Cancels or terminates; a block only ends by itself."""
+        """Cancels or terminates; a block and a training plan only end by themselves.
+
+        A reservation with a commitment that runs is refused for now.
+        """
         try:
-            if lease.reference.startswith("cr-"):
+            if is_plan(lease.reference):
+                await self._end_plan(lease)
+            elif lease.reference.startswith("cr-"):
                 await self._cancel(lease)
             else:
                 params = listed("InstanceId", [lease.reference])
                 await self.ec2.call(lease.region, "TerminateInstances", params, Operation.RELEASE)
         except LeaseNotFound:
             return
+
+    async def _end_plan(self, lease: Lease) -> None:
+        held = await self._plans.find(lease.reference, lease.region)
+        if held.state not in ENDED:
+            words = "a training plan cannot be cancelled, it ends by itself"
+            raise ReleaseRefused(PROVIDER, words, forever=True)
 
     async def _cancel(self, lease: Lease) -> None:
         held = await self._find_reservation(lease.reference, lease.region)
@@ -276,13 +283,23 @@ class AwsAdapter:
                 raise ReleaseRefused(PROVIDER, str(error), forever=False) from error
 
 
+def _refuse_dearer(order: Order, usd_per_node: Decimal, what: str) -> None:
+    """OrderRejected when a node now costs clearly more than was offered."""
+    offered = order.offer.upfront_usd
+    if offered is None or not order.offer.stock.nodes:
+        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} names no fee")
+    most = offered / order.offer.stock.nodes * MOST_FEE_RISE
+    if usd_per_node > most:
+        raise OrderRejected(PROVIDER, f"the {what} now costs ${usd_per_node:.2f} a node, over ${most:.2f}")
+
+
 def _segment(order: Order) -> Segment:
     window = order.offer.window
     if window is None or len(window.segments) != 1:
-        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} is not one block")
+        raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} is not one window")
     segment = window.segments[0]
     if order.window is not None and not segment.window.overlaps(order.window):
-        raise OrderRejected(PROVIDER, "the order lies outside the block, which is sold whole")
+        raise OrderRejected(PROVIDER, "the order lies outside the window, which is sold whole")
     return segment
 
 

@@ -29,6 +29,7 @@ from broker.domain.offer import (
     WindowTerms,
 )
 from broker.domain.window import Segment
+from providers.aws.menu import asked
 from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, compliance, country_of, region_of, sku_of
 from providers.aws.query import Params, time_text
 from providers.aws.xml import Node
@@ -95,23 +96,8 @@ class BlockOffering:
 
 
 def menu(search: Mapping[str, Any], regions: Iterable[str]) -> tuple[BlockSearch, ...]:
-    """Every search of ``search.blocks.menu`` in ``config/providers/aws.toml``, in ``regions`` alone.
-
-    Longest menus interleave by entry, so that a bound on calls cuts every type alike.
-    """
-    wanted = frozenset(regions)
-    columns = [
-        [
-            BlockSearch(region, entry["instance_type"], count, hours)
-            for region in entry["regions"]
-            if region in wanted
-            for count in entry["counts"]
-            for hours in entry["durations_hours"]
-        ]
-        for entry in search.get("blocks", {}).get("menu", ())
-    ]
-    rounds = range(max((len(column) for column in columns), default=0))
-    return tuple(column[i] for i in rounds for column in columns if i < len(column))
+    """Every search of ``search.blocks.menu`` in ``config/providers/aws.toml``, in ``regions`` alone."""
+    return tuple(BlockSearch(*each) for each in asked(search.get("blocks", {}), regions))
 
 
 def most_calls(search: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""The thin client of the EC2 query API: signs, posts, pages, and names errors by their XML code."""
+"""The thin client of the EC2 query API: signs, posts, and pages."""
 
 from __future__ import annotations
 
@@ -6,90 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from broker.domain.errors import (
-    CredentialsRejected,
-    InsufficientCapacity,
-    LeaseNotFound,
-    OrderRejected,
-    PayloadUnreadable,
-    ProviderError,
-    ProviderUnavailable,
-    QuotaExceeded,
-    RateLimited,
-)
+from broker.domain.errors import PayloadUnreadable
 from providers.aws.query import CONTENT_TYPE, Params, form_body
 from providers.aws.signing import AwsKeys, Scope, signed_headers
-from providers.aws.xml import PROVIDER, Node, next_token, parse_answer, parse_xml
-from providers.http import Operation, ProviderHttp, Reply, classify_by_status
+from providers.aws.xml import PROVIDER, Node, next_token, parse_answer
+from providers.http import Operation, ProviderHttp
 
 REAL_ROOT = "https://amazonaws.com"
 """Stands for all of AWS's hosts; any other base URL takes the place of every one of them."""
 _MOST_PAGES = 100
-
-_CREDENTIALS = frozenset(
-    {
-        "AuthFailure",
-        "UnauthorizedOperation",
-        "SignatureDoesNotMatch",
-        "InvalidClientTokenId",
-        "UnrecognizedClientException",
-        "MissingAuthenticationToken",
-        "IncompleteSignature",
-        "ExpiredToken",
-        "RequestExpired",
-        "OptInRequired",
-        "AccessDenied",
-        "Blocked",
-    }
-)
-_THROTTLED = frozenset({"RequestLimitExceeded", "Throttling", "ThrottlingException", "SlowDown"})
-_NO_CAPACITY = frozenset({"ReservationCapacityExceeded", "Unsupported", "SpotMaxPriceTooLow"})
-"""``Unsupported``: this zone does not have the type at all, so another zone may."""
-_QUOTA = frozenset({"MaxSpotInstanceCountExceeded", "PendingVerification"})
-_OUTAGE = frozenset({"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable"})
-
-
-class CallRefused(PayloadUnreadable):
-    """EC2 understood a read and refuses it with a code of its own."""
-
-
-def classify(reply: Reply) -> ProviderError:
-    """The error of an answer, by its XML code; an answer that is no error XML goes by its status."""
-    code, message = _code_and_message(reply)
-    if code is None:
-        return classify_by_status(reply)
-    text = f"{code}: {message}" if message else code
-    if code in _THROTTLED:
-        return RateLimited(PROVIDER, text, reply.retry_after_s)
-    kind = _kind(code, reply)
-    return kind(PROVIDER, text)
-
-
-def _kind(code: str, reply: Reply) -> type[ProviderError]:
-    if code in _CREDENTIALS:
-        return CredentialsRejected
-    if code in _QUOTA or code.endswith("LimitExceeded"):
-        return QuotaExceeded
-    if code in _NO_CAPACITY or (code.startswith("Insufficient") and code.endswith("Capacity")):
-        return CallRefused if reply.operation is Operation.OFFERS else InsufficientCapacity
-    if code in _OUTAGE or reply.status >= 500:
-        return ProviderUnavailable
-    if reply.operation is Operation.OFFERS:
-        return CallRefused
-    is_missing = code.endswith((".NotFound", ".Malformed"))
-    return LeaseNotFound if is_missing and reply.operation is not Operation.ORDER else OrderRejected
-
-
-def _code_and_message(reply: Reply) -> tuple[str | None, str]:
-    try:
-        root = parse_xml(reply.body)
-    except PayloadUnreadable:
-        return None, ""
-    errors = root.child("Errors") or root
-    error = errors.child("Error")
-    if error is None:
-        return None, ""
-    return error.text("Code"), error.text("Message") or ""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import time
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -12,6 +13,7 @@ from broker.domain.sku import Sku
 from providers.payload import RowRejected, require_price
 
 PROVIDER = "aws"
+ML = "ml."
 BILLING_INCREMENT_S = 1
 LEAST_BILLED_HOURS = 60 / 3600
 """EC2 bills Linux instances by the second, at least one minute (EC2 pricing page)."""
@@ -40,6 +42,13 @@ def sku_of(instance_type: str) -> Sku:
         intra_node=node.intra_node or infer_intra_node(gpu.gpu, node.gpus_per_node),
         fabric=node.fabric,
     )
+
+
+def ml_sku_of(ml_type: str) -> Sku:
+    """The SKU of a SageMaker type: the EC2 type of the same name after ``ml.``, under its own name."""
+    if not ml_type.startswith(ML):
+        raise RowRejected(f"not a SageMaker instance type: {ml_type!r}")
+    return replace(sku_of(ml_type.removeprefix(ML)), name=ml_type)
 
 
 def known_types() -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 The file has some lines of metadata, then a header, then hundreds of thousands of rows of every EC2
 charge. Units: USD per instance-hour. It says nothing of stock. GPU types also carry a
-``MarketOption=CapacityBlock`` row at $0.00 that passes every other filter; it is no price.
+``MarketOption=CapacityBlock`` row at $0.00 that passes every other filter; it is no price. The same prices
+are those of capacity reservations that start later (``future``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from decimal import Decimal
 
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from providers.aws.future import future_offers
 from providers.aws.nodes import (
     BILLING_INCREMENT_S,
     LEAST_BILLED_HOURS,
@@ -90,11 +92,11 @@ class PriceListReader:
         """The offers found; PayloadUnreadable when no header ever came."""
         if self._columns is None:
             raise PayloadUnreadable(PROVIDER, f"price list without a header in {self._lines} lines")
-        offers = (
+        offers = tuple(
             _offer(region, instance_type, price.usd_per_hour, observed_at)
             for (region, instance_type), price in sorted(self._prices.items())
         )
-        return OfferBatch(tuple(offers), (*self._rejected, *self._skipped()))
+        return OfferBatch((*offers, *future_offers(offers)), (*self._rejected, *self._skipped()))
 
     def _skipped(self) -> Iterable[RejectedRow]:
         if self._others:

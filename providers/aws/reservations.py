@@ -170,8 +170,12 @@ def _nodes(text: str) -> int:
 
 
 def _window(item: Node) -> Window | None:
+    """From its start to its end; of a reservation with a commitment to the end of that."""
+    info = item.child("commitmentInfo")
+    committed = info is not None and info.text("commitmentEndDate") is not None
     try:
-        start, end = item.instant("startDate"), item.instant("endDate")
+        start = item.instant("startDate")
+        end = item.instant("commitmentInfo", "commitmentEndDate") if committed else item.instant("endDate")
     except RowRejected:
         return None
     return Window(start, end) if start < end else None

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from providers.sandbox.aws_future import commitment_row, future_state
 from providers.sandbox.aws_market import block_day, free_in_block, region_cells
 from providers.sandbox.aws_query import OWNER_ID, Ec2Call, ec2_error, passes
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
@@ -181,7 +182,7 @@ class CapacityBlocks:
     def _require_room(self, block: _Block, count: int) -> None:
         now = self._world.clock.now()
         live = self._world.ledger.live("aws", now)
-        held = sum(entry.nodes for entry in live if entry.tier == WINDOW)
+        held = sum(entry.nodes for entry in live if entry.detail["kind"] == "block")
         if held + count > _MOST_HELD:
             raise ec2_error("InstanceLimitExceeded", f"At most {_MOST_HELD} instances across blocks.")
         if free_in_block(self._world, block.cell, block.start, block.end, self._bought(block.cell)) < count:
@@ -281,6 +282,8 @@ def reservation_state(world: World, entry: Entry, now: datetime) -> str:
     """State of a capacity reservation, block or on demand."""
     if entry.detail["kind"] == "block":
         return block_state(entry, now)
+    if "committed_until" in entry.detail:
+        return future_state(entry, now)
     if entry.failed(now):
         return "failed"
     if entry.released_at is not None:
@@ -320,4 +323,5 @@ def reservation_row(world: World, entry: Entry, available: int) -> dict[str, Any
         "tagSet": entry.detail["tags"],
         "reservationType": "capacity-block" if is_block else "default",
         "capacityBlockId": entry.detail["also_known_as"][0] if is_block else None,
+        **commitment_row(entry),
     }

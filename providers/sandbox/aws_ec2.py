@@ -1,18 +1,21 @@
-"""AWS under ``/aws``: EC2's query API at ``/aws/`` and the bulk price list at ``/aws/offers/…``.
+"""AWS under ``/aws``: EC2's query API and SageMaker's JSON at ``/aws/``, the price list at ``/aws/offers/…``.
 
-The region of a call is that of its signature's credential scope.
+The region of a call is that of its signature's credential scope; ``X-Amz-Target`` makes it SageMaker's.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+from providers.sandbox import aws_sagemaker as sagemaker
 from providers.sandbox.aws_blocks import CapacityBlocks
 from providers.sandbox.aws_instances import Instances
-from providers.sandbox.aws_market import BLOCK_TYPES, aws_cells, is_local_zone, region_cells
+from providers.sandbox.aws_market import BLOCK_TYPES, ML, aws_cells, is_local_zone, region_cells
+from providers.sandbox.aws_plans import TrainingPlans
 from providers.sandbox.aws_prices import price_list
 from providers.sandbox.aws_query import (
     Ec2Call,
@@ -43,6 +46,10 @@ _OPERATIONS = {
     "DescribeInstances": "get",
     "CancelCapacityReservation": "delete",
     "TerminateInstances": "delete",
+    "SearchTrainingPlanOfferings": "list",
+    "CreateTrainingPlan": "create",
+    "DescribeTrainingPlan": "get",
+    "ListTrainingPlans": "get",
 }
 _FAULTS = {
     FaultKind.HTTP_500: ("InternalError", "An internal error has occurred", 500),
@@ -65,6 +72,7 @@ class AwsEc2(ProviderWire):
         super().__init__(world)
         world.market.add(aws_cells(world.seed))
         self._reservations = CapacityReservations(world)
+        self._plans = TrainingPlans(world).actions
         self._actions: dict[str, _Action] = {
             **CapacityBlocks(world).actions,
             **self._reservations.actions,
@@ -86,7 +94,10 @@ class AwsEc2(ProviderWire):
 
     def authorise(self, call: Call) -> None:
         """Only the form of the signature is checked."""
-        signed_region(call)
+        if sagemaker.action_of(call) is not None:
+            sagemaker.authorise(call)
+        else:
+            signed_region(call)
 
     def unknown_path(self) -> Reply:
         """404 as the price list's store gives it."""
@@ -97,11 +108,15 @@ class AwsEc2(ProviderWire):
         return ec2_error_reply("InvalidRequest", f"The body cannot be read: {reason}")
 
     def refusal(self, kind: FaultKind, call: Call) -> Reply:
-        """EC2's error documents."""
+        """EC2's error documents, or SageMaker's."""
+        if sagemaker.action_of(call) is not None:
+            return sagemaker.fault_reply(kind)
         code, message, status = _FAULTS[kind]
         return ec2_error_reply(code, message, status=status)
 
     def _query(self, call: Call) -> Reply:
+        if sagemaker.action_of(call) is not None:
+            return self._sagemaker(sagemaker.sagemaker_call(call))
         wanted = ec2_call(call, signed_region(call))
         action = self._actions.get(wanted.action)
         if action is None:
@@ -116,6 +131,15 @@ class AwsEc2(ProviderWire):
         request_id = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
         return ec2_reply(wanted.action, request_id, payload)
 
+    def _sagemaker(self, wanted: sagemaker.SageMakerCall) -> Reply:
+        action = self._plans.get(wanted.action)
+        if action is None:
+            raise sagemaker.failed("UnknownOperationException", f"No operation {wanted.action}.")
+        try:
+            return sagemaker.answered(action(wanted))
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+            raise sagemaker.failed("SerializationException", f"The body cannot be read: {error}") from error
+
     def _price_list(self, call: Call) -> Reply:
         region = call.parts["region"]
         cheapest: dict[str, tuple[Cell, Decimal]] = {}
@@ -126,7 +150,10 @@ class AwsEc2(ProviderWire):
         if not cheapest:
             return self.unknown_path()
         prices, published = list(cheapest.values()), self.now
-        return Reply(200, b"", "text/csv", chunks=lambda: price_list(region, prices, published))
+        version = {"etag": _version(prices)}
+        if call.headers.get("if-none-match") == version["etag"]:
+            return Reply(304, b"", "text/csv", version)
+        return Reply(200, b"", "text/csv", version, lambda: price_list(region, prices, published))
 
     def _spot_history(self, call: Ec2Call) -> dict[str, Any]:
         types, products = call.values("InstanceType"), call.values("ProductDescription")
@@ -170,7 +197,8 @@ class AwsEc2(ProviderWire):
         return {"instanceTypeSet": page, "nextToken": token}
 
     def _region_types(self, region: str) -> list[Cell]:
-        return [cell for cell in self.world.market.cells(self.name) if cell.region == region]
+        cells = self.world.market.cells(self.name)
+        return [cell for cell in cells if cell.region == region and not cell.sku.startswith(ML)]
 
     def _type_offerings(self, call: Ec2Call) -> dict[str, Any]:
         by_zone = call.params.get("LocationType", "region") == "availability-zone"
@@ -201,8 +229,16 @@ class AwsEc2(ProviderWire):
         return {"availabilityZoneInfo": rows}
 
 
+def _version(prices: Iterable[tuple[Cell, Decimal]]) -> str:
+    """An entity tag that changes with any price."""
+    text = "|".join(f"{cell.sku}={usd}" for cell, usd in prices)
+    return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+
 def _operation(call: Call) -> str:
-    action = (call.form() if call.method == "POST" else call.query).get("Action", "")
+    action = sagemaker.action_of(call)
+    if action is None:
+        action = (call.form() if call.method == "POST" else call.query).get("Action", "")
     return _OPERATIONS.get(action, "other")
 
 

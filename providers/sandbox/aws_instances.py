@@ -107,7 +107,8 @@ class Instances:
         if is_block and reservation.ends_at is not None:
             usable = usable and now < reservation.ends_at - TEARDOWN
         free = reservation.nodes - len(launched_into(world, target)) if usable else 0
-        return _Source(cells[reservation.stock_key], free, reservation)
+        key = reservation.detail.get("cell", reservation.stock_key)
+        return _Source(cells[key], free, reservation)
 
     def _from_stock(self, call: Ec2Call, tier: str) -> _Source:
         instance_type = call.required("InstanceType")

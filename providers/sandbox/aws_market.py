@@ -1,4 +1,5 @@
-"""What AWS sells in the sandbox: instance types by zone, on demand, spot and as Capacity Blocks.
+"""What AWS sells in the sandbox: instance types by zone, on demand, spot, as Capacity Blocks, and as the
+training plans of SageMaker (``ml.`` types; no recording backs their prices, they are the block rates).
 
 Zone ids are the recorded ones; zone names are this account's own mapping (``az1`` is ``a``), as on AWS,
 where the mapping differs from account to account.
@@ -8,14 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from providers.sandbox.ledger import Entry
-from providers.sandbox.market import WINDOW, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import ILLUSTRATIVE, WINDOW, Cell, Recorded, draw, draw_count, recorded_prices
 from providers.sandbox.wire import World
 
 BLOCK_TYPES = ("p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge")
 """Types sold as Capacity Blocks here (the recorded rate table knows more)."""
+
+ML = "ml."
+"""Before the name of an instance type that SageMaker runs."""
 
 BLOCK_START = timedelta(hours=11, minutes=30)
 _REGIONS_FIRST = ("us-east-1", "us-east-2", "us-west-2")
@@ -84,7 +89,21 @@ def _block_cells(
         found = sorted(zones.get((rate.sku, region)) or _usual_zones(region))
         inner = [zone_id for zone_id in found if zone_id.count("-") == 1] or found
         for zone_id in inner[:2]:
-            yield _cell(seed, rate, region, zone_id)
+            block = _cell(seed, rate, region, zone_id)
+            yield block
+            yield _plan_cell(seed, block, zone_id)
+
+
+def _plan_cell(seed: int, block: Cell, zone_id: str) -> Cell:
+    sku = f"{ML}{block.sku}"
+    return replace(
+        block,
+        sku=sku,
+        source=ILLUSTRATIVE,
+        recorded_on="",
+        capacity=draw_count(16, 64, seed, sku, zone_id),
+        price_key=f"aws|{sku}|{block.region}||{block.tier}",
+    )
 
 
 def _cell(seed: int, row: Recorded, region: str, zone_id: str) -> Cell:

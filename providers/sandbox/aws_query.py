@@ -115,10 +115,16 @@ def ec2_call(call: Call, scope_region: str) -> Ec2Call:
     return Ec2Call(params.get("Action", ""), scope_region, params, call.loses_capacity)
 
 
+def signature(call: Call) -> Mapping[str, str] | None:
+    """The parts of a call's signature; None when it has none of the right form."""
+    found = _AUTHORIZATION.fullmatch(call.headers.get("authorization", ""))
+    return found.groupdict() if found is not None and "host" in found["signed"].split(";") else None
+
+
 def signed_region(call: Call) -> str:
     """Region of the credential scope; AuthFailure when the call is not signed for EC2."""
-    found = _AUTHORIZATION.fullmatch(call.headers.get("authorization", ""))
-    if found is None or "host" not in found["signed"].split(";"):
+    found = signature(call)
+    if found is None:
         raise ec2_error(
             "AuthFailure", "AWS was not able to validate the provided access credentials", status=401
         )

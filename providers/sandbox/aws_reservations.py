@@ -1,6 +1,8 @@
-"""EC2 On-Demand Capacity Reservations: create (idempotent by client token), describe, cancel.
+"""EC2 On-Demand Capacity Reservations, from now or from a later date: create, describe, cancel.
 
-Billed per second at the on-demand price, used or not. Source: EC2 API model 2016-11-15.
+Idempotent by client token. Billed per second at the on-demand price, used or not. One with a commitment is
+cancelled while it is assessed and when the commitment is over; quotes for leaving earlier are not given here.
+Source: EC2 API model 2016-11-15.
 """
 
 from __future__ import annotations
@@ -13,10 +15,18 @@ from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.aws_blocks import reservation_row, reservation_state
+from providers.sandbox.aws_future import (
+    Commitment,
+    commitment,
+    is_committed,
+    is_short,
+    require_kind,
+    stock_key,
+)
 from providers.sandbox.aws_market import find_cell
 from providers.sandbox.aws_query import Ec2Call, ec2_error, passes
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
-from providers.sandbox.market import Cell
+from providers.sandbox.market import WINDOW, Cell
 from providers.sandbox.wire import World
 
 MINIMUM_BILLED_S = 60
@@ -43,9 +53,12 @@ class CapacityReservations:
         count = call.integer("InstanceCount", 1, 1000)
         platform = call.required("InstancePlatform")
         cell = self._cell(call)
-        if self._world.market.free(cell, self._world.clock.now()) < count:
+        if call.params.get("StartDate"):
+            require_kind(cell, count)
+        wish = commitment(self._world, call)
+        if wish is None and self._world.market.free(cell, self._world.clock.now()) < count:
             raise no_capacity(cell)
-        entry = self._world.ledger.write(self._new(call, cell, count, platform))
+        entry = self._world.ledger.write(self._new(call, cell, count, platform, wish))
         remember(self._world, call, entry.instance_id)
         return {"capacityReservation": self._row(entry)}
 
@@ -56,10 +69,6 @@ class CapacityReservations:
             raise ec2_error(
                 "MissingParameter", "The request must contain availabilityZone or availabilityZoneId"
             )
-        if call.instant("StartDate") is not None and instance_type.startswith("p"):
-            raise ec2_error(
-                "Unsupported", f"Future-dated reservations are not supported for {instance_type}."
-            )
         cell = find_cell(self._world, instance_type, zone, "on_demand")
         if cell is None or cell.region != call.region:
             raise ec2_error(
@@ -69,11 +78,11 @@ class CapacityReservations:
             )
         return cell
 
-    def _new(self, call: Ec2Call, cell: Cell, count: int, platform: str) -> Entry:
+    def _new(self, call: Ec2Call, cell: Cell, count: int, platform: str, wish: Commitment | None) -> Entry:
         world, now = self._world, self._world.clock.now()
         tags = call.tags("capacity-reservation")
         fails_at = now + timedelta(seconds=world.durations.boot_s) if call.loses_capacity else None
-        return Entry(
+        entry = Entry(
             provider="aws",
             instance_id="cr-" + world.new_id("aws-cr", 17),
             tag=tags[0]["value"] if tags else call.params.get("ClientToken", ""),
@@ -96,6 +105,22 @@ class CapacityReservations:
                 "zone_id": cell.labels["zone_id"],
                 "match": call.params.get("InstanceMatchCriteria", "open"),
             },
+        )
+        return entry if wish is None else self._later(entry, cell, wish, call.loses_capacity)
+
+    def _later(self, entry: Entry, cell: Cell, wish: Commitment, loses_capacity: bool) -> Entry:
+        """The reservation with its later start; it fails once it is assessed when there is no room."""
+        assessed_at = entry.created_at + timedelta(seconds=self._world.durations.fill_s)
+        short = loses_capacity or is_short(self._world, cell, wish, entry.ends_at, entry.nodes)
+        later = replace(
+            entry,
+            tier=WINDOW,
+            stock_key=stock_key(cell),
+            starts_at=wish.start,
+            failed_at=assessed_at if short else None,
+        )
+        return later.with_detail(
+            cell=cell.key, assessed_at=assessed_at.isoformat(), committed_until=wish.end.isoformat()
         )
 
     def _end(self, call: Ec2Call) -> datetime | None:
@@ -141,7 +166,13 @@ class CapacityReservations:
                 "Unsupported", f"The Capacity Reservation '{entry.instance_id}' is a Capacity Block and"
                 " cannot be cancelled.",
             )  # fmt: skip
-        if state not in {"active", "pending"}:
+        if "committed_until" in entry.detail and is_committed(entry, now):
+            raise ec2_error(
+                "InvalidCapacityReservationState",
+                f"The Capacity Reservation '{entry.instance_id}' is {state} and within its commitment: a"
+                " cancellation quote is required.",
+            )
+        if state not in {"active", "pending", "assessing"}:
             raise ec2_error(
                 "InvalidCapacityReservationState",
                 f"The Capacity Reservation '{entry.instance_id}' is in the {state} state.",
@@ -165,7 +196,11 @@ class CapacityReservations:
         """An instance whose reservation ended goes on, billed by itself from then."""
         hourly = reservation.tariff.usd_per_hour / reservation.nodes
         left = replace(
-            instance, units=1, stock_key=reservation.stock_key, starts_at=since, tariff=Tariff(hourly)
+            instance,
+            units=1,
+            stock_key=reservation.detail.get("cell", reservation.stock_key),
+            starts_at=since,
+            tariff=Tariff(hourly),
         )
         self._world.ledger.write(left.with_detail(reservation=""))
 

@@ -32,6 +32,10 @@ AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FIXTURES = Path(__file__).parents[2] / "fixtures/providers/aws"
 BASE = "http://aws.test"
 TAG = "broker-test-01jc-0-0"
+SEARCH = "SageMaker.SearchTrainingPlanOfferings"
+NO_PLANS: dict[str, Any] = {"TrainingPlanOfferings": []}
+LATER_STARTS = 23
+"""G types of 32 vCPUs and more in the price list's fixture."""
 EMPTY = {
     "DescribeSpotPriceHistory": "spotPriceHistorySet",
     "DescribeCapacityBlockOfferings": "capacityBlockOfferingSet",
@@ -81,6 +85,8 @@ def router() -> Iterator[respx.MockRouter]:
 
 
 def answer_with(router: respx.MockRouter, answer: Callable[[dict[str, str]], httpx.Response]) -> respx.Route:
+    """Answers EC2's calls; SageMaker has nothing on sale."""
+    router.post(f"{BASE}/", headers__contains={"x-amz-target": SEARCH}).respond(json=NO_PLANS)
     return router.post(f"{BASE}/").mock(side_effect=lambda request: answer(form(request)))
 
 
@@ -96,7 +102,7 @@ async def test_one_poll_reads_all_three_markets(router: respx.MockRouter) -> Non
     batch = await build().list_offers(AT)
     tiers = Counter(offer.tier for offer in batch.offers)
     assert tiers[Tier.ON_DEMAND] == 49
-    assert tiers[Tier.WINDOW] == 6
+    assert tiers[Tier.WINDOW] == 6 + LATER_STARTS
     assert tiers[Tier.SPOT] > 20
     assert len({offer.offer_id for offer in batch.offers}) == len(batch.offers)
 
@@ -120,6 +126,9 @@ async def test_real_hosts_are_those_of_the_regions() -> None:
         ec2 = router.post(url__regex=r"^https://ec2\.us-east-[12]\.amazonaws\.com/$").mock(
             side_effect=lambda request: empty(form(request)["Action"])
         )
+        plans = router.post(url__regex=r"^https://api\.sagemaker\.us-east-[12]\.amazonaws\.com/$").respond(
+            json=NO_PLANS
+        )
         adapter = build(SPEC.base_url)
         await adapter.list_offers(AT)
         await adapter.list_offers(AT + timedelta(hours=1))
@@ -128,6 +137,10 @@ async def test_real_hosts_are_those_of_the_regions() -> None:
     assert {call.request.url.host for call in ec2.calls} == {
         "ec2.us-east-1.amazonaws.com",
         "ec2.us-east-2.amazonaws.com",
+    }
+    assert {call.request.url.host for call in plans.calls} == {
+        "api.sagemaker.us-east-1.amazonaws.com",
+        "api.sagemaker.us-east-2.amazonaws.com",
     }
 
 
@@ -181,7 +194,7 @@ async def test_a_search_that_a_region_refuses_is_named_and_the_rest_stays(router
 
     answer_with(router, answer)
     batch = await build().list_offers(AT)
-    assert len(batch.offers) == 49
+    assert len(batch.offers) == 49 + LATER_STARTS
     assert [row.reason for row in batch.rejected if "x p6-b300" in row.row] == ["aws: Unsupported: no"]
 
 

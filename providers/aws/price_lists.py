@@ -1,0 +1,142 @@
+"""The regions' price lists, read apart from polls: a poll takes what is there, whole files or none.
+
+One list is hundreds of megabytes, and a poll has less than a minute. So each list is read by a task of its
+own, which goes on when the poll is over, and a poll waits for it only a while. Until the first list has come
+a region has no on-demand prices, and a row says so; later the list before stays in force, with the time at
+which it was read. A list that is current for AWS too (``ETag``; that the price host sends one is unverified,
+without one the file is read again) is not read twice. One that breaks off begins anew with the next poll, and
+not before the time that the host asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker.domain.errors import ProviderError, RateLimited
+from broker.domain.offer import OfferBatch, RejectedRow
+from providers.aws.nodes import PROVIDER
+from providers.aws.prices import PriceListReader
+from providers.http import FileVersion, NotModified, ProviderHttp
+
+PATH = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
+MOST_BYTES = 4 * 1024**3
+READING_S = 900.0
+FIRST_WAIT_S, LATER_WAIT_S = 30.0, 5.0
+"""How long a poll waits for a list that it has never had, and for a newer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PriceList:
+    reader: PriceListReader
+    read_at: datetime
+    etag: str
+    batch: OfferBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a poll waits: for a region's first list, and for a newer one."""
+
+    first_s: float = FIRST_WAIT_S
+    later_s: float = LATER_WAIT_S
+
+
+class PriceLists:
+    """The newest list of each region, not asked about before it is ``max_age_s`` old.
+
+    ``http`` is the price host's own client.
+    """
+
+    def __init__(
+        self,
+        http: ProviderHttp,
+        max_age_s: float,
+        waits: Waits | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._http, self._max_age_s, self._monotonic = http, max_age_s, monotonic
+        self._waits = waits or Waits()
+        self._lists: dict[str, _PriceList] = {}
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        self._not_before_s: dict[str, float] = {}
+
+    async def aclose(self) -> None:
+        """Ends the readings and closes the connections."""
+        tasks = tuple(self._reading.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._http.aclose()
+
+    async def batches(self, regions: Sequence[str], observed_at: datetime) -> list[OfferBatch]:
+        """The offers of every region; raises the error of a list that never came."""
+        return list(await asyncio.gather(*(self._batch(region, observed_at) for region in regions)))
+
+    async def _batch(self, region: str, observed_at: datetime) -> OfferBatch:
+        before = self._lists.get(region)
+        if before is not None and self._is_current(before, observed_at):
+            return before.batch
+        wait_s = self._waits.first_s if before is None else self._waits.later_s
+        error = await self._refreshed(region, observed_at, wait_s)
+        newest = self._lists.get(region)
+        if newest is not None and newest is not before:
+            return newest.batch
+        if newest is None and error is not None:
+            raise error
+        where = f"price list of {region}"
+        if newest is None:
+            return OfferBatch(
+                (), (RejectedRow(where, "still being read: its prices come with a later poll"),)
+            )
+        why = "a newer one is still being read" if error is None else str(error)
+        words = f"as of {newest.read_at:%Y-%m-%d %H:%M} UTC: {why}"
+        return OfferBatch(newest.batch.offers, (*newest.batch.rejected, RejectedRow(where, words)))
+
+    def _is_current(self, known: _PriceList, at: datetime) -> bool:
+        return 0 <= (at - known.read_at).total_seconds() < self._max_age_s
+
+    async def _refreshed(self, region: str, observed_at: datetime, wait_s: float) -> ProviderError | None:
+        """Waits for a reading, begun now unless one goes on; what it failed of, None while it goes on."""
+        left_s = self._not_before_s.get(region, 0.0) - self._monotonic()
+        if left_s > 0:
+            return RateLimited(PROVIDER, f"the price host asks for {left_s:.0f} s without calls", left_s)
+        task = self._reading.get(region)
+        if task is None or _succeeded(task):
+            task = asyncio.create_task(self._read(region, observed_at))
+            self._reading[region] = task
+        done, _ = await asyncio.wait({task}, timeout=wait_s)
+        if not done:
+            return None
+        self._reading.pop(region, None)
+        try:
+            task.result()
+        except ProviderError as error:
+            if isinstance(error, RateLimited) and error.retry_after_s:
+                self._not_before_s[region] = self._monotonic() + error.retry_after_s
+            return error
+        return None
+
+    async def _read(self, region: str, observed_at: datetime) -> None:
+        before = self._lists.get(region)
+        version = FileVersion(before.etag if before is not None else "")
+        reader = PriceListReader(region)
+        lines = self._http.read_lines(
+            PATH.format(region=region), max_bytes=MOST_BYTES, total_s=READING_S, version=version
+        )
+        try:
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    reader.feed(line)
+        except NotModified:
+            assert before is not None
+            reader = before.reader
+        self._lists[region] = _PriceList(reader, observed_at, version.etag, reader.batch(observed_at))
+
+
+def _succeeded(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
