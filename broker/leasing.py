@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from broker.domain.account import AuditEntry
 from broker.domain.errors import (
@@ -24,7 +25,7 @@ from broker.domain.errors import (
 )
 from broker.domain.holding_orders import ends_by_itself
 from broker.domain.launches import LaunchAttempt, attempts_between
-from broker.domain.reconciling import DEAD, let_go, replanned, settled_state, without
+from broker.domain.reconciling import DEAD, granted_window, let_go, replanned, settled_state, without
 from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ports import Clock, Idempotency, Reserver, UnitOfWorkFactory
@@ -97,7 +98,9 @@ class Leasing:
         """
         unit = reservation.units[ordinal]
         try:
-            lease = await self.reserver(reservation.offer.provider).reserve(_order(reservation, unit))
+            lease = await self.reserver(reservation.offer.provider).reserve(
+                _order(reservation, unit, self._clock.now())
+            )
             if lease.state in DEAD:
                 raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")
         except REFUSALS as error:
@@ -139,7 +142,8 @@ class Leasing:
 
         def change(row: Reservation) -> Reservation:
             taken = row.with_unit(replace(unit, state=UnitState.HELD, reference=lease.reference))
-            return _progressed(taken, leases, self._clock)
+            granted = granted_window(taken, leases) or taken.granted
+            return _progressed(replace(taken, granted=granted), leases, self._clock)
 
         row = await self._answer(
             reservation, unit, change, "reservation.held", actor, detail=f"lease {lease.reference}"
@@ -168,6 +172,12 @@ class Leasing:
         row = _in_state(reservation, state, self._clock)
         attempts = attempts_between(reservation, row)
         return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
+
+    async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
+        """Stores the window that the provider shows."""
+        row = replace(reservation, granted=window)
+        span = f"{window.start.isoformat()} to {window.end.isoformat()}"
+        return await self._write(row, "reservation.granted", actor, span)
 
     async def park(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
         """Puts what could not be bought in its time back to ``scheduled``, to be tried again."""
@@ -219,7 +229,7 @@ class Leasing:
         """Asks for the end of every held unit, and stores those that the provider shows gone."""
         if reservation.state is not ReservationState.RELEASING:
             return reservation
-        early = reservation.end is not None and self._clock.now() < reservation.end
+        early = reservation.ends_at is not None and self._clock.now() < reservation.ends_at
         if early and ends_by_itself(reservation.offer):
             return reservation
         held = [unit for unit in reservation.units if unit.state is UnitState.HELD]
@@ -323,11 +333,14 @@ class Leasing:
         )
 
 
-def _order(reservation: Reservation, unit: Unit) -> Order:
-    window = None
+def _order(reservation: Reservation, unit: Unit, now: datetime) -> Order:
+    window, wait = None, timedelta(0)
     if reservation.offer.window is not None and reservation.end is not None:
         window = Window(reservation.start, reservation.end)
-    return Order(unit.tag, reservation.offer.at_list_price(), unit.nodes, window)
+        wait = max(wait, min(reservation.offer.window.longest_wait, reservation.start - now))
+    return Order(
+        unit.tag, reservation.offer.at_list_price(), unit.nodes, window, wait // timedelta(seconds=1)
+    )
 
 
 def lease_for(reservation: Reservation, unit: Unit) -> Lease:

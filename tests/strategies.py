@@ -18,6 +18,7 @@ from broker.domain.offer import (
     Stock,
     StockLevel,
     Tier,
+    WindowBegin,
     WindowKind,
     WindowTerms,
 )
@@ -36,7 +37,8 @@ from broker.domain.plan import (
 from broker.domain.reoptimization import Move, ProposalState, Reoptimization
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from broker.domain.window import Segment
+from broker.domain.window import Segment, Wish
+from broker.domain.window_use import WindowUse
 from broker.domain.workload import Precision, WorkloadKind
 from broker.ports import PlanOptions, PlanRecord, PlanState
 
@@ -89,7 +91,7 @@ def step_functions(draw: st.DrawFn) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-window_terms: SearchStrategy[WindowTerms] = st.builds(
+sure_terms: SearchStrategy[WindowTerms] = st.builds(
     WindowTerms,
     kind=st.sampled_from(WindowKind),
     segments=step_functions(),
@@ -99,7 +101,18 @@ window_terms: SearchStrategy[WindowTerms] = st.builds(
     lead_hours=shares,
     cancel=st.sampled_from(CancelRule),
     teardown_s=st.sampled_from([0, 1800]),
+    node_counts=st.none() | st.just((1, 2, 4, 8, 16, 32, 64)),
+    lot_nodes=st.sampled_from([1, 2, 4]),
 )
+late_terms: SearchStrategy[WindowTerms] = st.builds(
+    WindowTerms,
+    kind=st.just(WindowKind.REQUEST),
+    segments=st.just(()),
+    begins=st.just(WindowBegin.WHEN_AVAILABLE),
+    longest_wait_hours=positives,
+    wait_source=texts,
+)
+window_terms = sure_terms | late_terms
 
 offers: SearchStrategy[Offer] = st.builds(
     Offer,
@@ -138,6 +151,11 @@ estimates = st.builds(Estimate, metrics, metrics, metrics, st.sampled_from(Prove
 runners_up = st.builds(RunnerUp, names, cents, texts)
 whys = st.builds(Why, texts, st.lists(texts, max_size=2).map(tuple), st.none() | runners_up)
 
+spans = st.builds(lambda segment: segment.window, segments())
+window_uses: SearchStrategy[WindowUse] = st.builds(
+    WindowUse, wanted=spans, bought=spans, usable=spans, unwanted_hours=positives, unwanted_usd=cents
+)
+
 placements: SearchStrategy[Placement] = st.builds(
     Placement,
     workload=names,
@@ -160,6 +178,7 @@ placements: SearchStrategy[Placement] = st.builds(
     paid_unused_usd=cents,
     estimate=estimates,
     why=whys,
+    window_use=st.none() | window_uses,
 )
 
 
@@ -250,6 +269,8 @@ def reservations(draw: st.DrawFn) -> Reservation:
         requested_by=draw(names),
         active_at=draw(st.none() | instants),
         released_at=draw(st.none() | instants),
+        requested=draw(st.none() | st.builds(Wish, instants, st.none() | instants)),
+        granted=draw(st.none() | spans),
     )
 
 

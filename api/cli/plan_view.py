@@ -12,12 +12,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.figures import day_and_time, hours_between, percent, plural, rate, usd, whole_usd
+from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd, whole_usd
 from api.cli.timeline import axis, bar, span_of
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
 from broker.domain.plan import Baseline, Placement, Plan, PlanStatus
 from broker.domain.window import Window
+from broker.domain.window_use import WindowUse
 from broker.domain.workload import PlanRequest, WorkloadKind
 
 WIDEST = 130
@@ -169,8 +170,10 @@ def _two_lines(first: str, second: str) -> Text:
 
 def _capacity(placement: Placement) -> str:
     per_node = placement.gpus // placement.nodes if placement.nodes else placement.gpus
-    least = min((segment.nodes for segment in placement.segments), default=placement.nodes)
-    count = f"{placement.nodes}" if least == placement.nodes else f"{least} to {placement.nodes}"
+    held = [segment.nodes for segment in placement.segments] or [placement.nodes]
+    count = f"{placement.nodes}" if min(held) >= placement.nodes else f"{min(held)} to {placement.nodes}"
+    if max(held) > placement.nodes:
+        count = f"{placement.nodes} (of {max(held)} bought)"
     return f"{count} × {per_node} {placement.gpu}"
 
 
@@ -270,9 +273,21 @@ def _reason(workload: str, placements: Sequence[Placement]) -> Text:
     unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
     if unused:
         text.append(f" {usd(unused)} of it pays for time that is not used.")
+    for use in (p.window_use for p in placements if p.window_use is not None and p.window_use.unwanted_usd):
+        text.append(_window_use(use))
     for lost in dict.fromkeys(p.why.runner_up for p in placements if p.why.runner_up is not None):
         text.append(f" Next best: {lost.offer_id} at {usd(lost.cost_usd)}; {lost.because}.")
     return text
+
+
+def _window_use(use: WindowUse) -> str:
+    """The wish snapped outward to what is sold."""
+    taken_back = "" if use.usable.end == use.bought.end else f", usable until {day_and_time(use.usable.end)}"
+    return (
+        f" It wants {day_and_time(use.wanted.start)} to {day_and_time(use.wanted.end)}; sold is "
+        f"{day_and_time(use.bought.start)} to {day_and_time(use.bought.end)}{taken_back}: "
+        f"{hours(use.unwanted_hours)} a node, {usd(use.unwanted_usd)}, are paid and not wanted."
+    )
 
 
 def _run(placement: Placement) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 
 from rich import box
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.errors import ExitCode
-from api.cli.figures import day_and_time
+from api.cli.figures import day_and_time, hours, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
 from api.schemas.reservation import ReservationForm
@@ -45,9 +46,26 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm]) -> Non
             Text.assemble(row.reservation_id, "\n", (f"{row.workload or '-'}{references}", "dim")),
             Text.assemble((str(row.state), STYLES.get(row.state, "")), "\n", (row.reason, "dim")),
             Text.assemble(f"{row.nodes} × {row.sku}", "\n", (f"{row.provider} {row.region}", "dim")),
-            f"{day_and_time(row.start)}\nto {day_and_time(row.end) if row.end is not None else 'released'}",
+            Text.assemble(_span(row.start, row.end), *((f"\n{line}", "dim") for line in _apart(row))),
         )
     console.print(table)
+
+
+def _span(start: datetime, end: datetime | None) -> str:
+    return f"{day_and_time(start)}\nto {day_and_time(end) if end is not None else 'released'}"
+
+
+def _apart(row: ReservationForm) -> Iterator[str]:
+    """What was asked for, granted and usable, where that is not what was ordered."""
+    asked, granted, usable = row.requested, row.granted, row.usable
+    if asked is not None and (asked.start, asked.end) != (row.start, row.end):
+        yield f"asked {_span(asked.start, asked.end)}"
+    if granted is not None and (granted.start, granted.end) != (row.start, row.end):
+        yield f"granted {_span(granted.start, granted.end)}"
+    if usable is not None and usable.end != (granted.end if granted is not None else row.end):
+        yield f"usable until {day_and_time(usable.end)}"
+    if row.unwanted_usd:
+        yield f"{hours(row.unwanted_hours or 0.0)} ({usd(row.unwanted_usd)}) unwanted"
 
 
 def wait_until(

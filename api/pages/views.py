@@ -223,11 +223,12 @@ def plan_charts(plan: Plan) -> Charts | None:
 
 
 def _lane(placement: Placement) -> Lane:
+    most = max((s.nodes for s in placement.segments), default=placement.nodes)
     bars = tuple(
         Bar(
             s.start,
             s.end,
-            s.nodes / placement.nodes,
+            s.nodes / most,
             f"{placement.workload}: {s.nodes} nodes, {instant(s.start)} to {instant(s.end)}",
         )
         for s in placement.segments

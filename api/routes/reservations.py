@@ -17,7 +17,7 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.reservation import ReservationForm, ReservationRequest, reservation_to_document
+from api.schemas.reservation import Fit, ReservationForm, ReservationRequest, reservation_to_document
 from broker.domain.errors import FieldProblem, InputError
 from broker.services.accounts import Answer
 
@@ -34,7 +34,13 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
         now = product.clock.now()
         start, end = _near(wish.start, "/start", now), _near(wish.end, "/end", now)
         reservation = await product.reservations.reserve_offer(
-            caller, wish.offer_id, wish.nodes, start, end, wish.workload
+            caller,
+            wish.offer_id,
+            wish.nodes,
+            start,
+            end,
+            wish.workload,
+            outward=wish.fit is Fit.OUTWARD,
         )
         location = f"/v1/reservations/{reservation.reservation_id}"
         return json_answer(202, reservation_to_document(reservation), {"Location": location})

@@ -24,6 +24,7 @@ from broker.domain.offer import (
     Stock,
     StockLevel,
     Tier,
+    WindowBegin,
     WindowKind,
     WindowTerms,
 )
@@ -89,7 +90,12 @@ class FabricForm(JsonPart):
 
 
 class WindowForm(JsonPart):
-    """What of time is sold; ``teardown_s`` (ours): taken back this long before the end paid for."""
+    """What of time is sold.
+
+    Ours: ``teardown_s``, taken back this long before the end paid for; ``node_counts`` (null: any) and
+    ``lot_nodes`` (whole multiples), the counts that one purchase may have; ``begins``, on time or when
+    capacity appears, then at most ``longest_wait_hours`` after the order, as ``wait_source`` says.
+    """
 
     kind: WindowKind
     segments: list[SegmentForm] = []
@@ -99,11 +105,22 @@ class WindowForm(JsonPart):
     lead_hours: NotNegative | None = None
     cancel: CancelRule | None = None
     teardown_s: Annotated[int, Field(ge=0)] = 0
+    node_counts: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] | None = None
+    lot_nodes: Annotated[int, Field(ge=1)] = 1
+    begins: WindowBegin = WindowBegin.ON_TIME
+    longest_wait_hours: NotNegative = 0.0
+    wait_source: str = ""
 
     @model_validator(mode="after")
     def _sells_something(self) -> WindowForm:
         if self.kind is WindowKind.LISTED and not self.segments:
             raise ValueError("at least one segment in a listed window")
+        if self.node_counts is not None and all(count % self.lot_nodes for count in self.node_counts):
+            raise ValueError("a count that is a multiple of lot_nodes among node_counts")
+        if self.begins is WindowBegin.WHEN_AVAILABLE and (
+            self.kind is not WindowKind.REQUEST or self.segments or self.longest_wait_hours <= 0
+        ):
+            raise ValueError("a request without segments, with longest_wait_hours, where capacity comes late")
         return self
 
     def to_terms(self) -> WindowTerms:
@@ -117,6 +134,11 @@ class WindowForm(JsonPart):
             lead_hours=self.lead_hours or 0.0,
             cancel=self.cancel or CancelRule.NEVER,
             teardown_s=self.teardown_s,
+            node_counts=tuple(sorted(set(self.node_counts))) if self.node_counts is not None else None,
+            lot_nodes=self.lot_nodes,
+            begins=self.begins,
+            longest_wait_hours=self.longest_wait_hours,
+            wait_source=self.wait_source,
         )
 
 
@@ -375,4 +397,9 @@ def window_to_document(terms: WindowTerms) -> dict[str, Any]:
         "lead_hours": terms.lead_hours,
         "cancel": str(terms.cancel),
         "teardown_s": terms.teardown_s,
+        "node_counts": list(terms.node_counts) if terms.node_counts is not None else None,
+        "lot_nodes": terms.lot_nodes,
+        "begins": str(terms.begins),
+        "longest_wait_hours": terms.longest_wait_hours,
+        "wait_source": terms.wait_source,
     }

@@ -11,6 +11,7 @@ from api.schemas.document import describe, input_error, read_json_document
 from api.schemas.offer import JsonPart, Money, SegmentForm, segment_to_document
 from api.schemas.times import Instant, format_time
 from api.schemas.validation import validate
+from api.schemas.windows import WindowUseForm, window_use_to_document
 from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.money import format_usd
 from broker.domain.offer import Tier
@@ -100,7 +101,7 @@ class WhyForm(JsonPart):
 
 
 class PlacementForm(JsonPart):
-    """One workload on one offer."""
+    """One workload on one offer. ``window_use`` is an addition of ours."""
 
     workload: str
     kind: WorkloadKind
@@ -122,6 +123,7 @@ class PlacementForm(JsonPart):
     paid_unused_usd: Money
     estimate: EstimateForm
     why: WhyForm
+    window_use: WindowUseForm | None = None
 
     def to_placement(self) -> Placement:
         """The domain's placement."""
@@ -146,6 +148,7 @@ class PlacementForm(JsonPart):
             paid_unused_usd=self.paid_unused_usd,
             estimate=self.estimate.to_estimate(),
             why=self.why.to_why(),
+            window_use=self.window_use.to_use() if self.window_use is not None else None,
         )
 
 
@@ -289,6 +292,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "paid_unused_usd": format_usd(placement.paid_unused_usd),
         "estimate": _estimate(placement.estimate),
         "why": _why(placement.why),
+        "window_use": window_use_to_document(placement.window_use),
     }
 
 

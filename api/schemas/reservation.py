@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from api.schemas.offer import Money
 from api.schemas.times import Instant, format_time
+from api.schemas.windows import SpanForm, span_to_document
+from broker.domain.money import format_usd
 from broker.domain.reservation import Reservation, ReservationState
 
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 
 
+class WishForm(BaseModel):
+    """Time as asked; ``end`` null: until released."""
+
+    start: Instant
+    end: Instant | None
+
+
+class Fit(StrEnum):
+    """What becomes of a wish that is off the seller's grid: refused, or snapped to what covers it."""
+
+    EXACT = "exact"
+    OUTWARD = "outward"
+
+
 class ReservationForm(BaseModel):
-    """One reservation. ``end`` null: until released. The fields after ``reason`` are additions."""
+    """One reservation. ``end`` null: until released. The fields after ``reason`` are additions.
+
+    ``requested``: as asked; ``start`` and ``end``: as ordered; ``granted``: as the seller gave it (null: not
+    said yet); ``usable``: less the seller's teardown (null: until released). ``unwanted_hours`` and
+    ``unwanted_usd``: paid and not asked for (null outside windows).
+    """
 
     reservation_id: str
     state: ReservationState
@@ -32,6 +55,11 @@ class ReservationForm(BaseModel):
     created_at: Instant | None = None
     active_at: Instant | None = None
     released_at: Instant | None = None
+    requested: WishForm | None = None
+    granted: SpanForm | None = None
+    usable: SpanForm | None = None
+    unwanted_hours: float | None = None
+    unwanted_usd: Money | None = None
 
 
 class ReservationsForm(BaseModel):
@@ -48,7 +76,10 @@ class ReservationPage(BaseModel):
 
 
 class ReservationRequest(BaseModel):
-    """The body of ``POST /v1/reservations``. ``start`` left out: now; ``end``: until released."""
+    """The body of ``POST /v1/reservations``. ``start`` left out: now; ``end``: until released.
+
+    ``fit`` (ours) ``outward``: a wish off the seller's grid buys the shortest window that covers it.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,6 +88,7 @@ class ReservationRequest(BaseModel):
     start: Instant | None = None
     end: Instant | None = None
     workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
+    fit: Fit = Fit.EXACT
 
     @model_validator(mode="after")
     def _in_order(self) -> ReservationRequest:
@@ -75,6 +107,7 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
             ("released_at", reservation.released_at),
         )
     }
+    use, wish = reservation.use, reservation.wish
     return {
         "reservation_id": reservation.reservation_id,
         "state": str(reservation.state),
@@ -91,4 +124,12 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
         "team": reservation.team,
         "created_at": format_time(reservation.created_at),
         **times,
+        "requested": {
+            "start": format_time(wish.start),
+            "end": format_time(wish.end) if wish.end is not None else None,
+        },
+        "granted": span_to_document(reservation.granted) if reservation.granted is not None else None,
+        "usable": span_to_document(reservation.usable) if reservation.usable is not None else None,
+        "unwanted_hours": use.unwanted_hours if use is not None else None,
+        "unwanted_usd": format_usd(use.unwanted_usd) if use is not None else None,
     }

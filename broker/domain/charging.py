@@ -59,7 +59,8 @@ def _stretches(reservation: Reservation, now: datetime) -> Iterator[_Stretch]:
     for unit in reservation.units:
         segment = _billed_segment(reservation, unit, now)
         if segment is not None:
-            bought = reservation.offer.window is not None and unit.reference is not None
+            terms = reservation.offer.window
+            bought = terms is not None and not terms.waits and unit.reference is not None
             owed = bought or unit.state is UnitState.GONE
             yield _Stretch(reservation, segment, holding_cost_usd(reservation.offer, (segment,)), owed)
 
@@ -70,12 +71,26 @@ def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segm
         return None
     if not bought and not reservation.is_open:
         return None
+    if reservation.offer.window is not None and reservation.offer.window.waits:
+        return _waiting_segment(reservation, unit, now)
     start, end = reservation.start, _billed_end(reservation, unit, now)
     if reservation.offer.window is None and unit.ordered_at is not None:
         start = max(start, unit.ordered_at) if bought else start
     if end is None:
         return None
     return Segment(start, max(end, start + SHORTEST), unit.nodes)
+
+
+def _waiting_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
+    """What began when capacity appeared is billed from then on; what still waits is expected to."""
+    granted, gone_at = reservation.granted, unit.gone_at or reservation.released_at
+    if granted is None:
+        if unit.state is UnitState.GONE or reservation.end is None or not reservation.is_open:
+            return None
+        start = max(reservation.start, now)
+        return Segment(start, start + (reservation.end - reservation.start), unit.nodes)
+    end = granted.end if gone_at is None else min(gone_at, granted.end)
+    return Segment(granted.start, max(end, granted.start + SHORTEST), unit.nodes)
 
 
 def _billed_end(reservation: Reservation, unit: Unit, now: datetime) -> datetime | None:

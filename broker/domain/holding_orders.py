@@ -14,7 +14,7 @@ from broker.domain.money import format_usd, to_cents
 from broker.domain.offer import CancelRule, Offer, WindowKind
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.window import Window
+from broker.domain.window import Window, Wish
 from broker.domain.workload import WorkloadKind
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -22,13 +22,17 @@ FOREVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """``nodes`` nodes of ``offer`` wanted over ``[start, end)``; ``end`` None: until released."""
+    """``nodes`` nodes of ``offer`` wanted over ``[start, end)``; ``end`` None: until released.
+
+    ``requested``: what was asked for before it was snapped to the seller's grid; None: the same.
+    """
 
     offer: Offer
     nodes: int
     start: datetime
     end: datetime | None
     workload: str | None = None
+    requested: Wish | None = None
 
 
 def ends_by_itself(offer: Offer) -> bool:
@@ -36,9 +40,19 @@ def ends_by_itself(offer: Offer) -> bool:
     return offer.window is not None and offer.window.cancel is CancelRule.NEVER
 
 
+def order_at(offer: Offer, start: datetime) -> datetime:
+    """When what starts at ``start`` is to be ordered, if it is not sold ahead."""
+    return start if offer.window is None else start - offer.window.longest_wait
+
+
 def bought_later(offer: Offer, start: datetime, created_at: datetime) -> bool:
-    """Whether capacity is bought only when its time comes: windows are sold ahead, the rest is not."""
-    return offer.window is None and start > created_at
+    """Whether capacity is bought only when its time comes: windows are sold ahead, the rest is not.
+
+    A window that begins when capacity appears is ordered its longest wait before its start, not sooner:
+    else it could begin before it is of use.
+    """
+    sold_ahead = offer.window is not None and not offer.window.waits
+    return not sold_ahead and order_at(offer, start) > created_at
 
 
 def buying_rank(offer: Offer) -> int:
@@ -79,8 +93,16 @@ def intents_of(
         for window, nodes in _pieces(placement, offer):
             begun = _begun(placement, offer, window, now, patience)
             if begun is not None:
-                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload))
+                wish = _wish(placement, begun)
+                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, wish))
     return buying_order(found)
+
+
+def _wish(placement: Placement, window: Window) -> Wish | None:
+    """The part of a window in which the placement's work runs."""
+    use = placement.window_use
+    wanted = use.wanted.intersection(window) if use is not None else None
+    return Wish(wanted.start, wanted.end) if wanted is not None else None
 
 
 def _pieces(placement: Placement, offer: Offer) -> tuple[tuple[Window, int], ...]:

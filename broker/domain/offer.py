@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
@@ -29,6 +29,13 @@ class WindowKind(StrEnum):
     SLOTS = "slots"
     ORDERBOOK = "orderbook"
     REQUEST = "request"
+
+
+class WindowBegin(StrEnum):
+    """Whether a window begins at its start, or whenever capacity appears after the order."""
+
+    ON_TIME = "on_time"
+    WHEN_AVAILABLE = "when_available"
 
 
 class CancelRule(StrEnum):
@@ -74,6 +81,12 @@ class WindowTerms:
     ``segments``: what is free (``slots``, ``orderbook``) or sold whole (``listed``).
     ``anchor_utc``: time of day at which windows start, or None. ``lead_hours`` before a start.
     ``teardown_s``: the seller takes the nodes back this long before the end that is paid for.
+    ``node_counts``: the only counts that one purchase may have (None: any); ``lot_nodes``: it is a whole
+    multiple of so many.
+
+    A window that ``begins`` ``when_available`` is ordered ``longest_wait_hours`` before its start, begins at
+    any instant from then to its start, and lasts as long as it was bought for; what has not begun by its
+    start never will. ``wait_source`` says where that wait is from, since sellers promise none.
     """
 
     kind: WindowKind
@@ -84,6 +97,38 @@ class WindowTerms:
     lead_hours: float = 0.0
     cancel: CancelRule = CancelRule.NEVER
     teardown_s: int = 0
+    node_counts: tuple[int, ...] | None = None
+    lot_nodes: int = 1
+    begins: WindowBegin = WindowBegin.ON_TIME
+    longest_wait_hours: float = 0.0
+    wait_source: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it begins when capacity appears."""
+        return self.begins is WindowBegin.WHEN_AVAILABLE
+
+    @property
+    def longest_wait(self) -> timedelta:
+        """How long capacity may take to appear after the order."""
+        return timedelta(hours=self.longest_wait_hours) if self.waits else timedelta(0)
+
+    def sells(self, nodes: int) -> bool:
+        """Whether one purchase may have exactly ``nodes``."""
+        return self.least_sold(nodes) == nodes
+
+    def least_sold(self, nodes: int) -> int | None:
+        """The smallest count on sale that holds ``nodes``; None when no count is large enough."""
+        if self.node_counts is None:
+            return -(-max(1, nodes) // self.lot_nodes) * self.lot_nodes
+        return min((n for n in self.node_counts if n >= nodes and n % self.lot_nodes == 0), default=None)
+
+    @property
+    def counts_in_words(self) -> str:
+        """Which counts are sold."""
+        if self.node_counts is not None:
+            return "one of " + ", ".join(str(n) for n in self.node_counts if n % self.lot_nodes == 0)
+        return "any count" if self.lot_nodes == 1 else f"a multiple of {self.lot_nodes}"
 
 
 @dataclass(frozen=True, slots=True)

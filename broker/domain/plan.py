@@ -10,6 +10,7 @@ from enum import StrEnum
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.offer import Tier
 from broker.domain.window import Segment
+from broker.domain.window_use import WindowUse
 from broker.domain.workload import Precision, WorkloadKind
 
 
@@ -65,8 +66,10 @@ class Why:
 class Placement:
     """One workload on one offer; a fleet that mixes offers has one placement an offer.
 
-    ``nodes`` is the peak of ``segments``; ``gpus`` = nodes × GPUs per node; ``replicas`` is the count
-    at the peak (1 for training), ``gpus_per_replica`` the GPUs of one model copy.
+    ``nodes`` is the peak of ``segments``, or what of it works where the seller sells no such count;
+    ``gpus`` = nodes × GPUs per node; ``replicas`` is the count at the peak (1 for training),
+    ``gpus_per_replica`` the GPUs of one model copy. ``window_use``: of a run in a window, what is wanted,
+    bought and usable.
     """
 
     workload: str
@@ -89,6 +92,7 @@ class Placement:
     paid_unused_usd: Decimal
     estimate: Estimate
     why: Why
+    window_use: WindowUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

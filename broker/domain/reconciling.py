@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from broker.domain.holding_orders import bought_later, buying_rank, ends_by_itself
+from broker.domain.holding_orders import bought_later, buying_rank, ends_by_itself, order_at
 from broker.domain.identity import is_ours, next_tag
 from broker.domain.reservation import (
     Idempotency,
@@ -21,6 +21,7 @@ from broker.domain.reservation import (
     Unit,
     UnitState,
 )
+from broker.domain.window import Window
 
 DEAD = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 UNBOUGHT = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
@@ -100,6 +101,13 @@ class MoveTo:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """The provider shows another window than it showed before, or shows one at last."""
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
 class BeginRelease:
     """Its time is over."""
 
@@ -113,7 +121,7 @@ class Release:
     leases: tuple[Lease, ...]
 
 
-Action = Wait | Buy | Resend | Adopt | Retry | Abandon | Lost | MoveTo | BeginRelease | Release
+Action = Wait | Buy | Resend | Adopt | Retry | Abandon | Lost | MoveTo | Grant | BeginRelease | Release
 
 
 def decide(reservation: Reservation, sight: Sight) -> Action:
@@ -122,7 +130,7 @@ def decide(reservation: Reservation, sight: Sight) -> Action:
         return Wait()
     if reservation.state is ReservationState.RELEASING:
         return _decide_releasing(reservation, sight)
-    if reservation.end is not None and reservation.end <= sight.now:
+    if reservation.ends_at is not None and reservation.ends_at <= sight.now:
         return _decide_past_end(reservation)
     for unit in reservation.units:
         if unit.state is UnitState.ORDERING:
@@ -159,7 +167,7 @@ def _decide_releasing(reservation: Reservation, sight: Sight) -> Action:
             gone.append(unit.ordinal)
     if gone or all(unit.state is UnitState.GONE for unit in reservation.units):
         return Lost(tuple(gone), reservation.reason)
-    early = reservation.end is not None and sight.now < reservation.end
+    early = reservation.ends_at is not None and sight.now < reservation.ends_at
     if early and ends_by_itself(reservation.offer):
         return Wait()
     endable = tuple(lease for lease in live if lease.state is not LeaseState.ENDING)
@@ -196,6 +204,9 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
         return Abandon(reservation.reason, whole_plan=is_first_purchase(reservation))
     if UnitState.PLANNED in states:
         return Buy() if _may_buy(reservation, sight) else Wait()
+    granted = granted_window(reservation, sight.leases)
+    if granted is not None and granted != reservation.granted:
+        return Grant(granted)
     target = settled_state(reservation, sight.leases, sight.now)
     if target is reservation.state or reservation.state is ReservationState.ACTIVE:
         return Wait()
@@ -204,7 +215,7 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
 
 def _may_buy(reservation: Reservation, sight: Sight) -> bool:
     if reservation.state is ReservationState.SCHEDULED:
-        return reservation.start <= sight.now
+        return order_at(reservation.offer, reservation.start) <= sight.now
     if reservation.state is ReservationState.UNKNOWN:
         return not sight.behind
     return not sight.behind and sight.now - sight.quiet_since >= sight.settle
@@ -212,12 +223,28 @@ def _may_buy(reservation: Reservation, sight: Sight) -> bool:
 
 def settled_state(reservation: Reservation, leases: Sequence[Lease], now: datetime) -> ReservationState:
     """State of a reservation whose units are all held or gone, by what the provider shows."""
-    if reservation.offer.window is not None and now < reservation.start:
+    terms, is_ahead = reservation.offer.window, now < reservation.start
+    if terms is not None and not terms.waits and is_ahead:
         return ReservationState.SCHEDULED
     seen = [lease_of(unit, leases) for unit in reservation.units if unit.state is UnitState.HELD]
     if all(lease is not None and lease.state is LeaseState.ACTIVE for lease in seen):
         return ReservationState.ACTIVE
-    return ReservationState.HELD
+    return ReservationState.SCHEDULED if terms is not None and is_ahead else ReservationState.HELD
+
+
+def granted_window(reservation: Reservation, leases: Sequence[Lease]) -> Window | None:
+    """The time that every held unit has; None while a seller has not granted any."""
+    seen = [lease_of(unit, leases) for unit in reservation.units if unit.state is UnitState.HELD]
+    windows = [lease.window for lease in seen if lease is not None and _is_granted(lease)]
+    spans = [window for window in windows if window is not None]
+    if not spans:
+        return None
+    start, end = max(window.start for window in spans), min(window.end for window in spans)
+    return Window(start, end) if start < end else None
+
+
+def _is_granted(lease: Lease) -> bool:
+    return lease.state in (LeaseState.SCHEDULED, LeaseState.ACTIVE)
 
 
 def is_first_purchase(reservation: Reservation) -> bool:

@@ -81,7 +81,8 @@ def remaining_cost_usd(
     A run that has not begun is still ahead as a whole; of a fleet, what is left after ``now``.
     """
     offer = offers.get(placement.offer_id)
-    if offer is None or not (is_held or _has_stock(offer, placement.nodes)):
+    bought = max((segment.nodes for segment in placement.segments), default=placement.nodes)
+    if offer is None or not (is_held or _has_stock(offer, bought)):
         return None
     segments: Sequence[Segment] = placement.segments
     if placement.kind is WorkloadKind.SERVING and offer.window is None:

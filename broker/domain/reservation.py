@@ -7,9 +7,12 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from broker.domain.billing import holding_cost_usd
 from broker.domain.errors import Conflict
 from broker.domain.offer import Offer
-from broker.domain.window import Window
+from broker.domain.window import Segment, Window, Wish
+from broker.domain.window_grid import usable_window
+from broker.domain.window_use import WindowUse, use_of
 
 
 class ReservationState(StrEnum):
@@ -121,7 +124,9 @@ class Unit:
 class Reservation:
     """Nodes of one offer, wanted over a window. ``end`` None: until released.
 
-    ``offer`` is the observation that was ordered; ``version`` guards every write.
+    ``offer`` is the observation that was ordered; ``version`` guards every write. Three times stand apart:
+    ``requested`` is what somebody asked for (None: exactly ``start`` and ``end``), ``start`` and ``end`` are
+    ordered, ``granted`` is what the seller gave (None: it has not said yet).
     """
 
     reservation_id: str
@@ -139,12 +144,45 @@ class Reservation:
     requested_by: str = ""
     active_at: datetime | None = None
     released_at: datetime | None = None
+    requested: Wish | None = None
+    granted: Window | None = None
     version: int = 0
 
     @property
     def provider_references(self) -> tuple[str, ...]:
         """The provider's own ids, one a node or one a block."""
         return tuple(unit.reference for unit in self.units if unit.reference is not None)
+
+    @property
+    def wish(self) -> Wish:
+        """What was asked for."""
+        return self.requested or Wish(self.start, self.end)
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When its time is over; what began when capacity appeared lasts from then for what was bought."""
+        terms = self.offer.window
+        return (
+            self.granted.end if terms is not None and terms.waits and self.granted is not None else self.end
+        )
+
+    @property
+    def usable(self) -> Window | None:
+        """The granted time, else the ordered one, less the seller's teardown; None: until released."""
+        window = self.granted or Wish(self.start, self.end).window
+        return usable_window(window, self.offer.window) if window is not None else None
+
+    @property
+    def use(self) -> WindowUse | None:
+        """What of a bought window is wanted; None outside windows."""
+        wanted = self.wish.window
+        if self.offer.window is None or self.end is None or wanted is None:
+            return None
+        segment = Segment(self.start, self.end, self.nodes)
+        if usable_window(segment.window, self.offer.window) is None:
+            return None
+        cost_usd = holding_cost_usd(self.offer, (segment,))
+        return use_of(self.offer.window, (segment,), wanted, cost_usd)
 
     @property
     def is_open(self) -> bool:
@@ -188,12 +226,16 @@ class LeaseState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to buy with one call. ``window`` None: now, until released."""
+    """What to buy with one call. ``window`` None: now, until released.
+
+    ``wait_s``: how long capacity may take to appear, for offers that begin when it does.
+    """
 
     tag: str
     offer: Offer
     nodes: int
     window: Window | None = None
+    wait_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,24 @@ class Window:
         return Window(start, end) if start < end else None
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Time as somebody asked for it; ``end`` None: until released."""
+
+    start: datetime
+    end: datetime | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", require_utc(self.start, "start"))
+        if self.end is not None:
+            object.__setattr__(self, "end", require_utc(self.end, "end"))
+
+    @property
+    def window(self) -> Window | None:
+        """The wish as a window; None without an end."""
+        return Window(self.start, self.end) if self.end is not None and self.start < self.end else None
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
     """``nodes`` held over ``[start, end)``: one step of a step function."""

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.domain.errors import FieldProblem
 from broker.domain.holding_orders import Intent
 from broker.domain.offer import Offer, WindowKind, WindowTerms
-from broker.domain.window import Segment, Window
+from broker.domain.window import Segment, Window, Wish
+from broker.domain.window_grid import first_start, snap_outward
 
 
 def default_window(
     offer: Offer, start: datetime | None, end: datetime | None, now: datetime
 ) -> tuple[datetime, datetime | None]:
-    """The wished times with what was left out: now, or the one segment that a listed window sells."""
+    """The wished times with what was left out: now, or the one segment that a listed window sells.
+
+    What begins when capacity appears starts as soon as its longest wait has passed.
+    """
     terms = offer.window
     if terms is not None and start is None and end is None and len(terms.segments) == 1:
         return terms.segments[0].start, terms.segments[0].end
+    if terms is not None and terms.waits and start is None:
+        return first_start(now + timedelta(hours=terms.lead_hours), terms), end
     return start or now, end
+
+
+def snapped_outward(intent: Intent) -> Intent:
+    """``intent`` over the shortest window on sale that covers it; unchanged where there is none."""
+    terms, wish = intent.offer.window, Wish(intent.start, intent.end).window
+    found = snap_outward(wish, terms) if terms is not None and wish is not None else None
+    return intent if found is None else replace(intent, start=found.window.start, end=found.window.end)
 
 
 def find_order_problems(intent: Intent, now: datetime, slack: timedelta) -> tuple[FieldProblem, ...]:
@@ -41,9 +55,9 @@ def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[
     if intent.end is None:
         return [FieldProblem("/end", "nothing", "the end of the window: this offer is sold by windows")]
     wanted = Window(intent.start, intent.end)
+    found = [] if terms.sells(intent.nodes) else [_count_problem(intent.nodes, terms)]
     if terms.kind is WindowKind.LISTED:
-        return _listed_problems(wanted, intent.nodes, terms)
-    found = []
+        return [*found, *_listed_problems(wanted, intent.nodes, terms)]
     if intent.start < now + timedelta(hours=terms.lead_hours):
         found.append(
             FieldProblem("/start", intent.start.isoformat(), f"at least {terms.lead_hours} h from now")
@@ -51,7 +65,24 @@ def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[
     if terms.segments and not _is_free(wanted, intent.nodes, terms.segments):
         free = ", ".join(_words(segment) for segment in terms.segments[:5])
         found.append(FieldProblem("/start", intent.start.isoformat(), f"a window within {free}"))
-    return [*found, *_grid_problems(wanted, terms)]
+    off_grid = _grid_problems(wanted, terms)
+    if off_grid:
+        off_grid[-1] = replace(off_grid[-1], expected=f"{off_grid[-1].expected}{_way_out(wanted, terms)}")
+    return [*found, *off_grid]
+
+
+def _way_out(wanted: Window, terms: WindowTerms) -> str:
+    snapped = snap_outward(wanted, terms)
+    if snapped is None:
+        return ""
+    window = snapped.window
+    return f"; {window.start.isoformat()} to {window.end.isoformat()} covers it"
+
+
+def _count_problem(nodes: int, terms: WindowTerms) -> FieldProblem:
+    least = terms.least_sold(nodes)
+    hint = "" if least is None else f" (the next is {least})"
+    return FieldProblem("/nodes", str(nodes), f"{terms.counts_in_words}{hint}: what this seller sells")
 
 
 def _listed_problems(wanted: Window, nodes: int, terms: WindowTerms) -> list[FieldProblem]:

@@ -18,6 +18,7 @@ from broker.domain.reconciling import (
     Adopt,
     BeginRelease,
     Buy,
+    Grant,
     Lost,
     MoveTo,
     Release,
@@ -209,6 +210,8 @@ class ReconcileService:
                 await self._tell(await self._leasing.lose(row, ordinals, reason, ACTOR))
             case MoveTo(state):
                 await self._tell(await self._leasing.move(row, state, ACTOR))
+            case Grant(window):
+                await self._tell(await self._leasing.grant(row, window, ACTOR))
             case BeginRelease(reason):
                 leaving = await self._leasing.begin_release(row, reason, ACTOR)
                 await self._tell(await self._leasing.release_held(leaving, ACTOR))

@@ -35,7 +35,8 @@ from broker.domain.money import ZERO, format_usd, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.window_orders import default_window, find_order_problems
+from broker.domain.window import Wish
+from broker.domain.window_orders import default_window, find_order_problems, snapped_outward
 from broker.domain.workload import PlanRequest
 from broker.leasing import Leasing, Outcome
 from broker.ports import (
@@ -211,6 +212,7 @@ class ReservationsService:
             workload=intent.workload,
             plan_id=plan_id,
             requested_by=caller.key_id,
+            requested=intent.requested or Wish(intent.start, intent.end),
         )
 
     def _entry(self, reservation: Reservation, caller: Caller) -> AuditEntry:
@@ -247,9 +249,12 @@ class ReservationsService:
         start: datetime | None = None,
         end: datetime | None = None,
         workload: str | None = None,
+        *,
+        outward: bool = False,
     ) -> Reservation:
         """``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
 
+        ``outward``: a wish off the seller's grid is snapped to the shortest window on sale that covers it.
         Raises InputError that names the field, NotFound, Conflict when others hold the stock, and
         the provider's error; then nothing is held.
         """
@@ -258,7 +263,9 @@ class ReservationsService:
             offer = await uow.offers.find_offer(offer_id)
             now = self._clock.now()
             begin, until = default_window(offer, start, end, now)
-            intent = Intent(offer, nodes, begin, until, workload)
+            intent = Intent(offer, nodes, begin, until, workload, Wish(begin, until))
+            if outward:
+                intent = snapped_outward(intent)
             problems = find_order_problems(intent, now, self._rules.start_patience)
             if problems:
                 raise InputError("reservation", problems)

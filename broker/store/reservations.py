@@ -13,7 +13,7 @@ from broker.domain.billing import billed_seconds
 from broker.domain.errors import NotFound
 from broker.domain.offer import Offer, WindowKind
 from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
-from broker.domain.window import Window
+from broker.domain.window import Window, Wish
 from broker.ports import Page
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
@@ -110,7 +110,8 @@ def owed_span(reservation: Reservation) -> tuple[datetime, datetime | None]:
     before it is released.
     """
     begun = reservation.active_at or reservation.start
-    earliest = min(reservation.start, begun)
+    given = reservation.granted.start if reservation.granted is not None else begun
+    earliest = min(reservation.start, begun, given)
     ends = [end for end in (reservation.end, reservation.released_at) if end is not None]
     if not ends or (reservation.is_open and reservation.released_at is None):
         return earliest, None
@@ -144,6 +145,10 @@ def _values(reservation: Reservation) -> Values:
         "requested_by": reservation.requested_by,
         "active_at": reservation.active_at,
         "released_at": reservation.released_at,
+        "requested_start": reservation.requested.start if reservation.requested is not None else None,
+        "requested_end": reservation.requested.end if reservation.requested is not None else None,
+        "granted_start": reservation.granted.start if reservation.granted is not None else None,
+        "granted_end": reservation.granted.end if reservation.granted is not None else None,
         "ever_held": was_ever_held(reservation),
         "owed_from": owed_from,
         "owed_until": owed_until,
@@ -184,8 +189,16 @@ def _reservation(row: ReservationRow) -> Reservation:
         requested_by=row.requested_by,
         active_at=row.active_at,
         released_at=row.released_at,
+        requested=Wish(row.requested_start, row.requested_end) if row.requested_start is not None else None,
+        granted=_granted(row),
         version=row.version,
     )
+
+
+def _granted(row: ReservationRow) -> Window | None:
+    if row.granted_start is None or row.granted_end is None:
+        return None
+    return Window(row.granted_start, row.granted_end)
 
 
 def _unit(row: UnitRow) -> Unit:

@@ -13,10 +13,19 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.rules import form, holding, identity, policy, running, serving, totals
+from optimizer.placement.rules import (
+    form,
+    holding,
+    identity,
+    policy,
+    running,
+    serving,
+    totals,
+    window_use,
+)
 from optimizer.placement.rules.case import Case
 
-RULES = (policy, holding, running, serving, totals)
+RULES = (policy, holding, running, serving, totals, window_use)
 
 
 def check_plan(

@@ -13,6 +13,7 @@ import numpy as np
 
 from broker.domain.workload import Batch, Serving, Training
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
+from optimizer.placement.menus import menu_counts
 from optimizer.placement.problem import OfferTable, Problem
 
 MAX_NODES = 1024
@@ -43,7 +44,7 @@ def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
 
 
 def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, ...]:
-    """Node counts worth a look: powers of two, those times three, and each workload's own limits."""
+    """Node counts worth a look: powers of two, those times three, each workload's own limits, and menus."""
     if not len(table):
         return (1,)
     largest = int(min(MAX_NODES, max(1, np.minimum(table.joined_nodes, table.stock_nodes).max())))
@@ -55,4 +56,6 @@ def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, 
             found.add(math.ceil(workload.gpus_min / gpus))
             if workload.gpus_max is not None:
                 found.add(workload.gpus_max // gpus)
+    if trainings:
+        found |= menu_counts(table)
     return tuple(sorted(n for n in found if 1 <= n <= largest))

@@ -8,11 +8,14 @@ from decimal import Decimal
 
 import numpy as np
 
+from broker.domain.offer import WindowTerms
 from broker.domain.plan import Obstacle, RunnerUp, Why
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
+from optimizer.placement.extract import working_nodes
 from optimizer.placement.improve import blockers
+from optimizer.placement.menus import menu_rule
 from optimizer.placement.runner_up import because, main_piece, named, rival_of
 from optimizer.placement.runs import RunCandidates, build_run_column
 from optimizer.placement.solve import Solution
@@ -78,9 +81,13 @@ class Explainer:
             late_h = column.penalty_cents / 100 / float(_late_usd_per_hour(found))
             yield f"{late_h:.1f} h late for ${in_usd(column.penalty_cents):,}: being on time costs more"
         yield self._node_rule(found, piece)
+        yield from self._menu_rule(found, piece)
         if isinstance(found.run, Training):
             yield from self._layout_rule(found.run, piece)
-        if self.candidates.problem.table.is_window[piece.offer]:
+        terms = self.candidates.problem.table.offers[piece.offer].window
+        if terms is not None and terms.waits:
+            yield waiting_rule(terms)
+        elif terms is not None:
             yield "a window, bought for its whole length; it ends by itself"
         yield from self._gate_rules(found.run.name)
 
@@ -116,10 +123,16 @@ class Explainer:
             return f"{held}: the cheapest size on this offer"
         if nodes == 1:
             return "1 node is enough"
-        return f"{held}: {self._why_not_fewer(found, piece, nodes)}"
+        return f"{held}: {self._why_not_fewer(found, piece)}"
 
-    def _why_not_fewer(self, found: RunCandidates, piece: Piece, nodes: int) -> str:
+    def _menu_rule(self, found: RunCandidates, piece: Piece) -> Iterator[str]:
+        bought, working = piece.spans[0][2], working_nodes(self.candidates, found.run, piece)
+        if working < bought:
+            yield menu_rule(self.candidates.problem.table.offers[piece.offer], working, bought)
+
+    def _why_not_fewer(self, found: RunCandidates, piece: Piece) -> str:
         estimates, table = self.candidates.estimates, self.candidates.problem.table
+        nodes = working_nodes(self.candidates, found.run, piece)
         run, kind = found.run, int(table.sku_of[piece.offer])
         fewer = [i for i, n in enumerate(estimates.node_counts) if n < nodes]
         if not isinstance(run, Training) or not fewer:
@@ -185,6 +198,15 @@ def _late_usd_per_hour(found: RunCandidates) -> Decimal:
     assert isinstance(found.run, Training)
     assert found.run.late_usd_per_hour is not None
     return found.run.late_usd_per_hour
+
+
+def waiting_rule(terms: WindowTerms) -> str:
+    """What a plan takes for granted of capacity that is only promised."""
+    source = f" ({terms.wait_source})" if terms.wait_source else ""
+    return (
+        f"begins when capacity appears, planned at the latest: ordered {terms.longest_wait_hours:g} h before "
+        f"its start, an assumed wait{source}; begun sooner, it ends as much sooner"
+    )
 
 
 def _held_rule(piece: Piece) -> str:

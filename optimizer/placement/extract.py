@@ -12,10 +12,12 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer, Tier, WindowKind
 from broker.domain.plan import Placement, SpendLine, Why
-from broker.domain.window import Segment
-from broker.domain.workload import Batch, Precision, Training, Workload
+from broker.domain.window import Segment, Window
+from broker.domain.window_use import WindowUse, use_of
+from broker.domain.workload import Batch, Precision, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, build_segments, in_usd
+from optimizer.placement.runs import first_instant_s
 
 WhyOf = Callable[[Column, Piece], Why]
 SpendKey = tuple[datetime, str, str, Tier]
@@ -37,7 +39,7 @@ def _placement(candidates: Candidates, column: Column, piece: Piece, why: WhyOf)
     workload = problem.request.workload(column.workload)
     offer = problem.table.offers[piece.offer]
     segments = build_segments(problem, piece.spans)
-    nodes = max(segment.nodes for segment in segments)
+    nodes = working_nodes(candidates, workload, piece)
     gpus = nodes * offer.sku.gpus_per_node
     layout, precision, replicas, gpus_each = _shape(candidates, workload, piece, nodes)
     estimate = estimate_of(candidates, workload, piece)
@@ -63,7 +65,31 @@ def _placement(candidates: Candidates, column: Column, piece: Piece, why: WhyOf)
         paid_unused_usd=_unused_usd(offer, workload, segments, cost, estimate, nodes, replicas),
         estimate=estimate,
         why=why(column, piece),
+        window_use=_window_use(candidates, column, workload, offer, segments, cost),
     )
+
+
+def _window_use(
+    candidates: Candidates,
+    column: Column,
+    workload: Workload,
+    offer: Offer,
+    segments: Sequence[Segment],
+    cost_usd: Decimal,
+) -> WindowUse | None:
+    if offer.window is None or isinstance(workload, Serving):
+        return None
+    problem = candidates.problem
+    begin = max(segments[0].start, problem.instant(first_instant_s(problem, workload)))
+    wanted = Window(begin, problem.instant(column.end_s))
+    return use_of(offer.window, segments, wanted, cost_usd)
+
+
+def working_nodes(candidates: Candidates, workload: Workload, piece: Piece) -> int:
+    """Nodes that work: all that are held at the peak, or fewer where the seller sells no such count."""
+    if isinstance(workload, Training):
+        return candidates.estimates.node_counts[piece.choice]
+    return max(nodes for _, _, nodes in piece.spans)
 
 
 def _shape(

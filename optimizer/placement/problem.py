@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.learned import GUESS
-from broker.domain.offer import Offer, StockLevel, Tier
+from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, PlanRequest, Serving, Training
 from optimizer.placement.gpu_pools import GpuPools, build_pools, no_pools
 
 UNLIMITED_NODES = 1_000_000
+NO_MENU = -1
 MAX_HORIZON_DAYS = 400
 MAX_USD_PER_NODE_HOUR = 1_000_000
 TIERS = tuple(Tier)
@@ -34,7 +35,10 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfferTable:
-    """Offers as arrays [O]; ``sku_of`` points into ``skus`` (one for each kind of node, whoever sells it)."""
+    """Offers as arrays [O]; ``sku_of`` points into ``skus`` (one for each kind of node, whoever sells it).
+
+    ``menu_of`` points into ``menus`` (one seller's terms for each distinct menu of counts), or is NO_MENU.
+    """
 
     offers: tuple[Offer, ...]
     skus: tuple[Sku, ...]
@@ -51,6 +55,8 @@ class OfferTable:
     interruptions_per_hour: Floats
     is_window: Bools
     pools: GpuPools
+    menu_of: Ints
+    menus: tuple[WindowTerms, ...]
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -162,6 +168,7 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
     def ints(values: Iterator[int]) -> Ints:
         return np.fromiter(values, dtype=np.int64, count=len(offers))
 
+    menus, menu_of = _menus(offers)
     return OfferTable(
         offers=offers,
         skus=tuple(skus),
@@ -180,7 +187,27 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
         ),
         is_window=np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers)),
         pools=build_pools(offers),
+        menu_of=np.asarray(menu_of, dtype=np.int64),
+        menus=menus,
     )
+
+
+def _menus(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]:
+    """One seller's terms for each distinct menu of counts, and each offer's menu (``NO_MENU``: any count)."""
+    numbers: dict[tuple[tuple[int, ...] | None, int], int] = {}
+    menus: list[WindowTerms] = []
+    menu_of = []
+    for offer in offers:
+        terms = offer.window
+        if terms is None or (terms.node_counts is None and terms.lot_nodes == 1):
+            menu_of.append(NO_MENU)
+            continue
+        key = (terms.node_counts, terms.lot_nodes)
+        if key not in numbers:
+            numbers[key] = len(menus)
+            menus.append(terms)
+        menu_of.append(numbers[key])
+    return tuple(menus), menu_of
 
 
 def _stock_nodes(offer: Offer) -> int:

@@ -17,8 +17,9 @@ from broker.domain.workload import Batch, Training
 from optimizer.placement.columns import Column, Piece, Span, late_cents, price_cents
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.gates import GateLog, fit_gates, open_gates
+from optimizer.placement.menus import bought_nodes, menu_counts, whole_only
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.windows import WindowRows, cut_duration_s, listed_spans
+from optimizer.placement.windows import WindowRows, cut_duration_s, listed_spans, waiting_start_s
 
 LATE_LIMIT_S = 24 * 3600
 BATCH_NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -28,7 +29,10 @@ Run = Training | Batch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunCandidates:
-    """All allowed ways of one run [X], first possible start of each; ``end_s`` is the run's end."""
+    """All allowed ways of one run [X], first possible start of each; ``end_s`` is the run's end.
+
+    ``nodes`` are those to buy; ``choice`` says how many of them work.
+    """
 
     run: Run
     log: GateLog
@@ -53,7 +57,7 @@ class RunCandidates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pairs:
-    """Flat (offer, node count) pairs [P] that fit, with held seconds."""
+    """Flat (offer, node count) pairs [P] that fit, with held seconds; ``nodes`` are those to buy."""
 
     offer: Ints
     choice: Ints
@@ -91,7 +95,7 @@ def build_run_candidates(
     """Everything that the gates let through, at its first possible start."""
     log = open_gates(problem, run)
     pairs = _fitting_pairs(problem, estimates, log, run)
-    log.evaluated = len(problem.table) * len(_counts(estimates, run))
+    log.evaluated = len(problem.table) * len(_counts(problem, estimates, run))
     span_s = last_second(problem, run) - first_second(problem, run)
     pairs = pairs.where(pairs.needed_s <= span_s)
     log.apply(Obstacle.DEADLINE, _offers_of(problem, pairs.offer))
@@ -113,8 +117,10 @@ def _offers_of(problem: Problem, offers: Ints) -> Bools:
     return mask
 
 
-def _counts(estimates: Estimates, run: Run) -> tuple[int, ...]:
-    return estimates.node_counts if isinstance(run, Training) else BATCH_NODES
+def _counts(problem: Problem, estimates: Estimates, run: Run) -> tuple[int, ...]:
+    if isinstance(run, Training):
+        return estimates.node_counts
+    return tuple(sorted({*BATCH_NODES, *menu_counts(problem.table)}))
 
 
 def _fitting_pairs(problem: Problem, estimates: Estimates, log: GateLog, run: Run) -> _Pairs:
@@ -128,18 +134,22 @@ def _fitting_pairs(problem: Problem, estimates: Estimates, log: GateLog, run: Ru
         obstacles = [estimates.serving.obstacle(row, kind) for kind in kinds]
     fit_gates(problem, log, obstacles, np.isfinite(hours).any(axis=1))
     offers = np.flatnonzero(log.passing)
-    counts = np.asarray(_counts(estimates, run), dtype=np.int64)
+    counts = np.asarray(_counts(problem, estimates, run), dtype=np.int64)
     table = problem.table
+    bought = bought_nodes(table, offers, counts)
     usable = np.isfinite(hours)[table.sku_of[offers]]
     if isinstance(run, Training):
         usable = usable & _joined_and_sized(problem, run, offers, counts)
         log.apply(Obstacle.FABRIC, _offers_of(problem, offers[usable.any(axis=1)]))
-    usable = usable & (counts[None, :] <= table.stock_nodes[offers][:, None])
+    else:
+        usable = usable & whole_only(bought, counts)
+    usable = usable & (bought <= table.stock_nodes[offers][:, None])
     log.apply(Obstacle.STOCK, _offers_of(problem, offers[usable.any(axis=1)]))
     at, count = np.nonzero(usable)
     flat = offers[at]
     kind = table.sku_of[flat]
-    pairs = _Pairs(flat, choice[kind, count].astype(np.int64), counts[count], hours[kind, count] * 3600)
+    chosen = choice[kind, count].astype(np.int64)
+    pairs = _Pairs(flat, chosen, bought[at, count], hours[kind, count] * 3600)
     return _with_interruptions(problem, estimates, run, pairs)
 
 
@@ -169,7 +179,7 @@ def _with_interruptions(problem: Problem, estimates: Estimates, run: Run, pairs:
 def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:
     """Hours [K, N] of the fastest configuration, and its index."""
     row, table = estimates.row_of[run.name], estimates.serving
-    counts = np.asarray(BATCH_NODES, dtype=np.int64)
+    counts = np.asarray(_counts(problem, estimates, run), dtype=np.int64)
     best = np.full((len(problem.table.skus), len(counts)), np.inf)
     chosen = np.zeros(best.shape, dtype=np.int64)
     for c, config in enumerate(table.configs):
@@ -216,7 +226,10 @@ def _window_starts(problem: Problem, windows: WindowRows, run: Run, pairs: _Pair
     pairs = pairs.where(problem.table.is_window[pairs.offer])
     for offer in np.unique(pairs.offer):
         rows = np.flatnonzero(windows.offer == offer)
-        if len(rows):
+        waiting = waiting_start_s(problem, int(offer), first_second(problem, run))
+        if waiting is not None:
+            parts.append(_waiting_part(problem, run, pairs.where(pairs.offer == offer), waiting))
+        elif len(rows):
             parts.append(_window_part(problem, windows, run, pairs.where(pairs.offer == offer), rows))
     return parts
 
@@ -243,6 +256,33 @@ def _window_part(
     cost: Floats = price * nodes
     end = begin[fits] + length[fits]
     return windows.offer[r], pairs.choice[p], nodes, windows.start_s[r], until, end, cost, pairs.needed_s[p]
+
+
+def _waiting_part(problem: Problem, run: Run, pairs: _Pairs, start_s: int) -> _Part:
+    """Node counts of one offer that begins when capacity appears, at its first start: no other costs less."""
+    _, length = _held(pairs.needed_s)
+    offer = int(pairs.offer[0])
+    wanted = cut_duration_s(problem, offer, length + _teardown_s(problem, offer))
+    fits = (start_s + length <= last_second(problem, run)) & np.isfinite(wanted)
+    pairs, length = pairs.where(fits), length[fits]
+    held: Ints = wanted[fits].astype(np.int64)
+    starts = np.full(len(held), start_s, dtype=np.int64)
+    cost = pairs.nodes * problem.table.node_cost_usd(pairs.offer, held)
+    return (
+        pairs.offer,
+        pairs.choice,
+        pairs.nodes,
+        starts,
+        starts + held,
+        start_s + length,
+        cost,
+        pairs.needed_s,
+    )
+
+
+def _teardown_s(problem: Problem, offer: int) -> int:
+    terms = problem.table.offers[offer].window
+    return terms.teardown_s if terms is not None else 0
 
 
 def build_run_column(

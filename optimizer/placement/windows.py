@@ -38,11 +38,13 @@ class WindowRows:
 
 
 def build_window_rows(problem: Problem) -> WindowRows:
-    """Every start that some window of the market allows."""
+    """Every start that some window of the market allows, but of those that begin when capacity appears."""
     rows: list[Row] = []
     for index in np.flatnonzero(problem.table.is_window & problem.allowed):
         offer = problem.table.offers[index]
         assert offer.window is not None
+        if offer.window.waits:
+            continue
         listed = offer.window.kind is WindowKind.LISTED
         made = _listed_rows if listed else _cut_rows
         rows.extend((int(index), *row) for row in made(problem, offer, offer.window))
@@ -68,6 +70,22 @@ def cut_duration_s(problem: Problem, offer: int, least_s: NDArray[np.float64]) -
     menu = np.append(np.sort(np.array(terms.durations_hours, dtype=np.float64)) * 3600, np.inf)
     chosen: NDArray[np.float64] = menu[np.minimum(np.searchsorted(menu, least_s), len(menu) - 1)]
     return chosen
+
+
+def waiting_start_s(problem: Problem, offer: int, first_s: int) -> int | None:
+    """The first start of a window that begins when capacity appears, for work that may begin at ``first_s``.
+
+    It is ordered its longest wait before: ordered sooner, it could begin, and end, before the work may. None
+    where the horizon ends before, or where the offer begins on time.
+    """
+    terms = _terms(problem, offer)
+    if not terms.waits:
+        return None
+    earliest = max(
+        first_s + math.ceil(terms.longest_wait / timedelta(seconds=1)),
+        problem.as_of_s + math.ceil(terms.lead_hours * 3600),
+    )
+    return next(_grid(problem, terms, earliest, problem.end_s), None)
 
 
 def listed_spans(

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from broker.catalogue import load_provider_facts
 from broker.domain.money import MICRO
 from broker.domain.offer import (
     CancelRule,
@@ -142,6 +143,12 @@ def starts_on_anchor(segment: Segment) -> bool:
     return segment.start.time() == BLOCK_ANCHOR_UTC
 
 
+def _sold_counts(found: int) -> tuple[int, ...]:
+    """The menu's counts up to the one that was found, which is sold whatever the menu says."""
+    menu = load_provider_facts(PROVIDER).search["blocks"]["node_counts"]
+    return tuple(sorted({found, *(int(count) for count in menu if count <= found)}))
+
+
 def _rank(offering: BlockOffering) -> tuple[int, Decimal, str]:
     return offering.count, -offering.upfront_usd, offering.offering_id
 
@@ -208,6 +215,7 @@ def _offer(key: str, offering: BlockOffering, observed_at: datetime) -> Offer:
             lead_hours=LEAD_HOURS,
             cancel=CancelRule.NEVER,
             teardown_s=TEARDOWN_S,
+            node_counts=_sold_counts(offering.count),
         ),
         stock=Stock(StockLevel.UNKNOWN, offering.count),
         compliance=compliance(),

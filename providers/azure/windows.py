@@ -45,6 +45,7 @@ def block_terms(observed_at: datetime) -> WindowTerms:
         lead_hours=BLOCK_LEAD_HOURS,
         cancel=CancelRule.NEVER,
         teardown_s=BLOCK_TEARDOWN_S,
+        node_counts=BLOCK_COUNTS,
     )
 
 

@@ -1,16 +1,18 @@
-"""Google Cloud: Compute Engine GPU machines on demand, on spot, and as calendar-mode windows.
+"""Google Cloud: Compute Engine GPU machines on demand, on spot, as calendar-mode windows, and flex-start.
 
 Sold: ``on_demand`` (a reservation, billed used or not), ``spot`` (one instance) and ``window`` (a future
-reservation in calendar mode, which Google approves or declines). On the wire: prices of parts (GPU, core,
-GiB of memory) in whole dollars and nanos per hour, summed to a node by its machine type; memory in MiB.
+reservation in calendar mode, which Google approves or declines; or flex-start, one instance that begins when
+capacity appears within a requested wait and runs for a bought time, ``providers/gcp/flex.py``). On the wire:
+prices of parts (GPU, core, GiB of memory) in whole dollars and nanos per hour, summed to a node by its
+machine type; memory in MiB.
 Not said: stock (the create call is the probe, and its answer of HTTP 200 is an operation that may still
 fail), spot interruptions, networks between nodes (``config/providers/gcp.toml``), and the local SSD of a3
-and a4 types, which is billed apart. Flex-start is no offer: it begins when capacity appears, not when
-wished, which no kind of window can say; its prices are reported as rejected.
+and a4 types, which is billed apart.
 
 Not verified against the live service: the least lead time of a window (87 h), until when it can be
-cancelled (before its lock is assumed), how long a request id is remembered (the name guards besides), and
-the words of some calendar-mode SKUs (unknown words are reported as rejected).
+cancelled (before its lock is assumed), how long a request id is remembered (the name guards besides), the
+words of some calendar-mode and flex-start SKUs (unknown words are reported as rejected), the least and
+longest wait of a flex-start request, and what becomes of the record of one that lapsed.
 
 Environment: ``BROKER_GCP_CREDENTIALS`` (a service account's JSON key, the path of its ``.json`` file, or an
 access token); ``BROKER_GCP_API_KEY`` (asks the price list, in place of the token);

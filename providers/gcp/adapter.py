@@ -1,7 +1,8 @@
 """The Google Cloud adapter: prices joined with machine types and calendar advice; orders and leases.
 
 ``reserve`` means: a future reservation in calendar mode for a ``window`` offer, a reservation for
-``on_demand`` (billed used or not; instances are started into it), one instance for ``spot``. Names are the
+``on_demand`` (billed used or not; instances are started into it), one instance for ``spot`` and for
+flex-start (a ``window`` that begins when capacity appears). Names are the
 tags and every order carries a request id made of its tag, so that the same order twice buys once.
 """
 
@@ -29,6 +30,7 @@ from broker.ports import Idempotency
 from providers.gcp import leases
 from providers.gcp.calendar import Question, parse_advice, questions
 from providers.gcp.compute import Compute, NameTaken, OperationPage, request_id
+from providers.gcp.flex import flex_parts, is_flex, parse_flex
 from providers.gcp.machines import Machine, machine_rows, parse_machines, read_machine
 from providers.gcp.prices import PROVIDER, SERVICE, Rates
 from providers.http import Operation
@@ -62,7 +64,8 @@ def parse_all(
     rows = machine_rows(machines)
     sold = parse_machines(rows, rates, observed_at)
     windows = parse_advice(advice, _known_machines(rows), rates, observed_at)
-    return join_batches((OfferBatch((), rates.all_rejected()), sold, windows))
+    flex = parse_flex(rows, rates, observed_at)
+    return join_batches((OfferBatch((), rates.all_rejected()), sold, flex, windows))
 
 
 def _known_machines(rows: Sequence[tuple[str, tuple[str, Any]]]) -> dict[str, Machine]:
@@ -144,11 +147,11 @@ class Gcp:
         return reply.body
 
     def nodes_per_order(self, offer: Offer) -> int | None:
-        """One spot instance a call; reservations and windows take any number."""
-        return 1 if offer.tier is Tier.SPOT else None
+        """One spot or flex-start instance a call; reservations and calendar windows take any number."""
+        return 1 if offer.tier is Tier.SPOT or is_flex(offer) else None
 
     async def reserve(self, order: Order) -> Lease:
-        """Asks for one window, makes one reservation, or starts one spot instance."""
+        """Asks for one window, makes one reservation, or one spot or flex-start instance."""
         zone = order.offer.reference["zone"]
         kind, body = self._what(order, zone)
         name = leases.resource_name(order.tag)
@@ -168,7 +171,7 @@ class Gcp:
             nodes=order.nodes,
             sku=order.offer.sku.name,
             region=order.offer.region,
-            window=order.window if order.offer.tier is Tier.WINDOW else None,
+            window=order.window if kind == leases.FUTURE else None,
         )
 
     async def _ordered_before(self, zone: str, kind: str, name: str) -> Lease:
@@ -180,12 +183,17 @@ class Gcp:
             raise OutcomeUnknown(PROVIDER, message) from error
 
     def _what(self, order: Order, zone: str) -> tuple[str, dict[str, Any]]:
+        options = self._options
+        if is_flex(order.offer):
+            parts = flex_parts(order)
+            body = leases.instance_body(order, zone, options.image, options.network, parts)
+            return leases.INSTANCE, body
         if order.offer.tier is Tier.WINDOW:
             return leases.FUTURE, leases.future_body(order)
         if order.offer.tier is Tier.ON_DEMAND:
             return leases.HELD, leases.held_body(order)
         if order.offer.tier is Tier.SPOT and order.nodes == 1:
-            body = leases.spot_body(order, zone, self._options.image, self._options.network)
+            body = leases.instance_body(order, zone, options.image, options.network, leases.SPOT_PARTS)
             return leases.INSTANCE, body
         raise OrderRejected(PROVIDER, f"cannot order {order.nodes} nodes of tier {order.offer.tier}")
 

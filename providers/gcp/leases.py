@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -116,8 +116,13 @@ class Reservation(PayloadModel):
     specificReservation: _Specific = _Specific()
 
 
+class _Duration(PayloadModel):
+    seconds: int = Field(default=0, ge=0, le=10**9)
+
+
 class _Scheduling(PayloadModel):
     provisioningModel: str = ""
+    maxRunDuration: _Duration | None = None
 
 
 class Instance(PayloadModel):
@@ -128,6 +133,7 @@ class Instance(PayloadModel):
     description: str | None = None
     status: str = ""
     machineType: str = ""
+    lastStartTimestamp: datetime | None = None
     scheduling: _Scheduling = _Scheduling()
 
 
@@ -215,7 +221,7 @@ def held_lease(row: Reservation) -> Lease:
 
 
 def instance_lease(row: Instance) -> Lease:
-    """An instance."""
+    """An instance; one of a limited run has its window from its start on."""
     return Lease(
         provider=PROVIDER,
         reference=reference(row.zone, INSTANCE, row.name),
@@ -223,8 +229,16 @@ def instance_lease(row: Instance) -> Lease:
         tag=row.description or row.name,
         sku=zone_of(row.machineType),
         region=_region(row.zone),
+        window=_run_window(row),
         detail=f"{row.scheduling.provisioningModel} {row.status}".strip(),
     )
+
+
+def _run_window(row: Instance) -> Window | None:
+    start, run = row.lastStartTimestamp, row.scheduling.maxRunDuration
+    if start is None or start.tzinfo is None or run is None or not run.seconds:
+        return None
+    return Window(start, start.astimezone(UTC) + timedelta(seconds=run.seconds))
 
 
 def _window(read: _TimeWindow | None) -> Window | None:
@@ -281,18 +295,26 @@ def held_body(order: Order) -> dict[str, Any]:
     return {**body, "deleteAtTime": time_text(order.window.end)} if order.window is not None else body
 
 
-def spot_body(order: Order, zone: str, image: str, network: str) -> dict[str, Any]:
-    """One spot instance, deleted when it is preempted."""
+SPOT_PARTS: Mapping[str, Any] = {
+    "scheduling": {
+        "provisioningModel": "SPOT",
+        "instanceTerminationAction": "DELETE",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+    }
+}
+"""What makes an instance's body one of spot capacity, deleted when it is preempted."""
+
+
+def instance_body(
+    order: Order, zone: str, image: str, network: str, parts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """One instance; ``parts`` say how it is provisioned."""
     return {
         "name": resource_name(order.tag),
         "description": order.tag,
         "machineType": f"zones/{zone}/machineTypes/{order.offer.sku.name}",
-        "scheduling": {
-            "provisioningModel": "SPOT",
-            "instanceTerminationAction": "DELETE",
-            "onHostMaintenance": "TERMINATE",
-            "automaticRestart": False,
-        },
+        **parts,
         "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": image}}],
         "networkInterfaces": [{"network": network}],
     }

@@ -134,8 +134,6 @@ class Rates:
             part, mode = _part(sku.description), _mode(sku)
             if part is None:
                 raise RowRejected("unknown GPU")
-            if mode is Mode.FLEX:
-                raise RowRejected("flex-start: it begins when capacity appears, which no window can say")
             rate = _rate(sku, "GiBy.h" if part.endswith(" Ram") else "h")
         except RowRejected as error:
             self.reject(sku.row, str(error))
@@ -155,6 +153,11 @@ class Rates:
             total += vcpus * self._one_of(mode, region, [f"{family['vm']} Core"])
             total += memory_gib * self._one_of(mode, region, [f"{family['vm']} Ram"])
         return require_price(total)
+
+    def sells_gpu(self, mode: Mode, region: str, machine_type: str) -> bool:
+        """Whether the GPU of a machine type has a price of that mode."""
+        family = families().get(machine_type.rpartition("-")[0], {"gpu": ()})
+        return any((region, mode, part) in self._rates for part in family["gpu"])
 
     def _one_of(self, mode: Mode, region: str, parts: Iterable[str]) -> Decimal:
         for part in parts:

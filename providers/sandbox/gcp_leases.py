@@ -1,8 +1,8 @@
-"""Reservations (on demand) and spot instances of Compute Engine in the sandbox.
+"""Reservations (on demand), spot and flex-start instances of Compute Engine in the sandbox.
 
-A reservation is billed by the second from its creation, used or not, at the on-demand price; a spot
-instance likewise at its own. Both are visible while they go away, then 404. Source: compute v1 discovery
-document (20261106).
+A reservation is billed by the second from its creation, used or not, at the on-demand price; a spot instance
+likewise at its own, a flex-start instance from when capacity appeared. All are visible while they go away,
+then 404. Source: compute v1 discovery document (20261106).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker.domain.money import ZERO
-from providers.sandbox.gcp_market import region_of
+from providers.sandbox.gcp_flex import flex_terms
+from providers.sandbox.gcp_market import FLEX, region_of
 from providers.sandbox.gcp_operations import (
     API,
     Operations,
@@ -84,6 +85,8 @@ class Leases:
         if not any(disk.get("boot") for disk in required(body, "disks")):
             raise Refusal(gcp_error(400, "invalid", "Invalid value for field 'resource.disks': no boot disk"))
         model = (body.get("scheduling") or {}).get("provisioningModel", "STANDARD")
+        if model == "FLEX_START":
+            return self._create(call, "instances", body, machine_type, 1, FLEX, None)
         tier = "spot" if model == "SPOT" else "on_demand"
         return self._create(call, "instances", body, machine_type, 1, tier, None)
 
@@ -109,12 +112,14 @@ class Leases:
             raise Refusal(gcp_error(400, "invalid", message))
         units = count * cell.gpus if cell is not None else 0
         short = cell is None or world.market.free(cell, now) < units
-        if cell is None or short:
+        if cell is None or (short and tier != FLEX):
             return self._operations.start(
                 call, "insert", target, error=stockout(call.parts["project"], zone), done_at=now
             )
-        boots_at = now + timedelta(seconds=world.durations.boot_s)
-        fails_at = boots_at if call.loses_capacity else None
+        fails_at = now + timedelta(seconds=world.durations.boot_s) if call.loses_capacity else None
+        terms = flex_terms(world, body, entry_id, short or call.loses_capacity) if tier == FLEX else None
+        if terms is not None:
+            ends_at, fails_at = terms.ends_at, terms.lapses_at
         world.ledger.write(
             Entry(
                 provider="gcp",
@@ -128,7 +133,7 @@ class Leases:
                 units=0 if fails_at else units,
                 stock_key=cell.stock_key,
                 created_at=now,
-                starts_at=now,
+                starts_at=now if terms is None else terms.begins_at,
                 ends_at=ends_at,
                 failed_at=fails_at,
                 tariff=usd_per_hour(world, cell, count),
@@ -142,7 +147,8 @@ class Leases:
             )
         )
         if fails_at is None:
-            return self._operations.start(call, "insert", target)
+            done_at = terms.begins_at if terms is not None else None
+            return self._operations.start(call, "insert", target, done_at=done_at)
         error = stockout(call.parts["project"], zone)
         return self._operations.start(call, "insert", target, error=error, done_at=fails_at)
 
@@ -168,7 +174,9 @@ class Leases:
     def _delete(self, call: Call) -> Reply:
         entry = self._known(call)
         if entry.released_at is None:
-            self._world.ledger.write(replace(entry, released_at=self._world.clock.now()))
+            now = self._world.clock.now()
+            never_came = now if entry.starts_at > now else entry.failed_at
+            self._world.ledger.write(replace(entry, released_at=now, failed_at=never_came))
         return self._operations.start(call, "delete", f"zones/{call.path.partition('/zones/')[2]}")
 
     def is_visible(self, entry: Entry) -> bool:
@@ -213,8 +221,14 @@ class Leases:
                 "specificReservation": {**specific, "assuredCount": str(entry.nodes)},
                 "specificReservationRequired": detail["body"].get("specificReservationRequired", False),
             }
+        begun = (
+            {"lastStartTimestamp": zulu_ms(entry.starts_at)}
+            if entry.starts_at <= self._world.clock.now()
+            else {}
+        )
         return {
             **row,
+            **begun,
             "machineType": f"{place}/machineTypes/{entry.sku}",
             "scheduling": detail["body"].get("scheduling", {}),
             "networkInterfaces": [{"network": f"{API}/projects/{detail['project']}/global/networks/default"}],
@@ -225,7 +239,9 @@ class Leases:
         is_reservation = entry.detail["kind"] == "reservations"
         if entry.released_at is not None:
             return "DELETING" if is_reservation else "STOPPING"
-        if now < entry.created_at + timedelta(seconds=self._world.durations.boot_s):
+        if now < entry.starts_at:
+            return "PENDING"
+        if now < entry.starts_at + timedelta(seconds=self._world.durations.boot_s):
             return "CREATING" if is_reservation else "STAGING"
         return "READY" if is_reservation else "RUNNING"
 

@@ -8,7 +8,7 @@ and memory is not recorded: core and memory rates here are round figures near th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 
@@ -87,7 +87,14 @@ FAMILIES = {
     )
 }  # fmt: skip
 
-SHARE_OF_VM = {"on_demand": Decimal(1), "spot": Decimal("0.2"), WINDOW: Decimal("0.4")}
+FLEX = "flex"
+"""Flex-start: a tier of its own here, since it is priced and found apart from the calendar."""
+SHARE_OF_VM = {
+    "on_demand": Decimal(1),
+    "spot": Decimal("0.2"),
+    WINDOW: Decimal("0.4"),
+    FLEX: Decimal("0.4"),
+}
 """Core and RAM rates of a tier over those on demand (illustrative)."""
 
 _A100_ZONES = ("us-central1-a", "us-central1-c", "europe-west4-a", "asia-southeast1-c")
@@ -109,6 +116,7 @@ _ILLUSTRATIVE = (
     ("a3-ultragpu", WINDOW, "6.8", ("us-central1-a", "us-south1-b", "europe-west1-b")),
     ("a3-megagpu", WINDOW, "5.9", ("us-central1-a", "us-east4-a")),
     ("a3-highgpu", WINDOW, "5.6", ("us-central1-a", "europe-west4-b")),
+    ("a3-highgpu", FLEX, "4.7075", ("us-central1-a", "us-east4-a")),
 )
 """Family, tier, USD per GPU with its share of the machine, zones; no recorded row backs these."""
 
@@ -145,11 +153,6 @@ def gcp_cells(seed: int) -> Iterator[Cell]:
                 yield _cell(seed, rate, name, gpus, zone)
 
 
-def flex_rates() -> tuple[Recorded, ...]:
-    """Recorded flex-start prices: listed, never sold here."""
-    return tuple(row for row in recorded_prices("gcp") if row.tier == WINDOW and "DWS" in row.source)
-
-
 @cache
 def _rates() -> tuple[_Rate, ...]:
     rows = [row for row in recorded_prices("gcp") if row.tier != WINDOW]
@@ -167,9 +170,22 @@ def _rates() -> tuple[_Rate, ...]:
         family = family_of(row.sku)
         if family is not None and row.zone:
             found[family.name, row.region, WINDOW] = _rate(family, row, (row.zone,))
+    for rate in _flex():
+        found[rate.family.name, rate.region, FLEX] = rate
     for rate in _illustrative():
         found.setdefault((rate.family.name, rate.region, rate.tier), rate)
     return tuple(found.values())
+
+
+def _flex() -> Iterator[_Rate]:
+    """Recorded flex-start prices of families whose GPU's price holds the machine, in the zones recorded."""
+    rows = [row for row in recorded_prices("gcp") if row.tier == WINDOW and "DWS" in row.source and row.zone]
+    zones = _zones_by_region(rows)
+    for row in rows:
+        family = family_of(row.sku)
+        if family is not None and not family.vm:
+            places = tuple(zones[family.name, row.region])
+            yield replace(_rate(family, row, places), tier=FLEX)
 
 
 def _zones_by_region(rows: list[Recorded]) -> dict[tuple[str, str], list[str]]:
@@ -223,6 +239,8 @@ def _nodes(seed: int, name: str, gpus: int, zone: str, tier: str) -> int:
     lot = (seed, name, zone, tier)
     if tier == WINDOW:
         return draw_count(24, 80, *lot)
+    if tier == FLEX:
+        return draw_count(2, 12, *lot)
     if gpus < 8:
         return draw_count(8, 40, *lot)
     return 0 if draw(*lot, "none") < 0.35 else draw_count(1, 8, *lot)

@@ -4,7 +4,7 @@ One SKU per part, mode and region; GPU and core are priced per ``h``, memory per
 (a string) and ``nanos``. As in the real list, ``usageType`` says OnDemand of calendar, flex-start and
 reserved rows and of the B200's spot rows: only the description tells. Sources: cloudbilling v1 discovery
 document (20260901); descriptions as public price tables of 2025 and 2026 quote them, except core and RAM
-rows of calendar mode, whose words are composed in the form of the GPU's.
+rows of calendar mode and flex-start, whose words are composed in the form of the GPU's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from providers.sandbox.gcp_market import FAMILIES, SHARE_OF_VM, Family, flex_rates
+from providers.sandbox.gcp_market import FAMILIES, FLEX, SHARE_OF_VM, Family
 from providers.sandbox.market import WINDOW, Cell, Market
 
 SERVICE = "6F81-5844-456A"
@@ -41,17 +41,10 @@ _PLACES = {
 
 
 def catalogue(market: Market, effective: str) -> list[dict[str, Any]]:
-    """Every SKU: parts of what is sold, flex-start rows, and rows that a reader must leave out."""
+    """Every SKU: parts of what is sold, and rows that a reader must leave out."""
     rows: dict[str, dict[str, Any]] = {}
     for cell in market.cells("gcp"):
         for row in _parts(market, cell, effective):
-            rows.setdefault(row["skuId"], row)
-    for recorded in flex_rates():
-        family = FAMILIES[recorded.sku.rpartition("-")[0]]
-        if not family.vm:
-            usd = recorded.usd_per_node_hour / recorded.gpus
-            words = f"DWS Defined Duration {family.sku} running in {_place(recorded.region)}"
-            row = _sku(words, "GPU", "OnDemand", (recorded.region,), "h", usd, effective)
             rows.setdefault(row["skuId"], row)
     return [*rows.values(), *_odd(effective)]
 
@@ -89,6 +82,10 @@ def _gpu_words(family: Family, cell: Cell) -> str:
     if cell.tier == WINDOW:
         marked = f"Reserved {family.sku} in {place} in Calendar Mode"
         return marked if family.vm else f"DWS Calendar Mode {family.sku} in {place}"
+    if cell.tier == FLEX:
+        if family.vm:
+            return f"{family.sku} attached to DWS Defined Duration VMs running in {place}"
+        return f"DWS Defined Duration {family.sku} running in {place}"
     if cell.tier == "spot":
         if family.vm:
             return f"{family.sku} attached to Spot Preemptible VMs running in {place}"
@@ -101,6 +98,8 @@ def _vm_words(family: Family, cell: Cell, part: str) -> str:
     place = _place(cell.region)
     if cell.tier == WINDOW:
         return f"Reserved {family.vm} {part} in {place} in Calendar Mode"
+    if cell.tier == FLEX:
+        return f"DWS Defined Duration {family.vm} {part} running in {place}"
     spot = "Spot Preemptible " if cell.tier == "spot" else ""
     return f"{spot}{family.vm} Instance {part} running in {place}"
 

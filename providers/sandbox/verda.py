@@ -215,7 +215,7 @@ class Verda(KeyedWire):
         request = entry.detail["request"]
         status = self._status(entry)
         spot = entry.tier == "spot"
-        cell = next(cell for cell in self._cells() if cell.sku == entry.sku)
+        cell = next(cell for cell in self.books.cells(sku=entry.sku))
         return {
             **_hardware(cell),
             "id": entry.instance_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.api.house import Home
 from tests.fakes.clock import NOON
+from tests.fakes.examples import an_offer, slot_terms
 from tests.fakes.provider import Fault
 
 WISH = {"offer_id": "h100-a", "nodes": 2, "workload": "probe"}
@@ -102,3 +104,21 @@ async def test_unknown_offers_and_providers_that_refuse(home: Home) -> None:
     assert sold.json()["retryable"] is True
     too_many = await client.post("/v1/reservations", json={**WISH, "nodes": 101})
     assert (too_many.status_code, too_many.json()["errors"][0]["pointer"]) == (422, "/nodes")
+
+
+async def test_a_wish_off_the_grid_is_refused_with_a_way_out_or_snapped_outward(home: Home) -> None:
+    terms = replace(slot_terms(NOON, 240), durations_hours=(24.0,), teardown_s=1800)
+    home.house.provider.offers = (an_offer("slots", price="10", window=terms, stock=None),)
+    await home.product.offers.refresh()
+    team = await home.team("research")
+    times = {"start": "2026-11-23T14:10:00Z", "end": "2026-11-24T02:10:00Z"}
+    wish = {"offer_id": "slots", "nodes": 2, **times}
+    refused = await team.post("/v1/reservations", json=wish)
+    assert refused.status_code == 422
+    assert "2026-11-23T14:00:00+00:00 to 2026-11-24T14:00:00+00:00 covers it" in refused.text
+    row = (await team.post("/v1/reservations", json={**wish, "fit": "outward"})).json()
+    assert (row["start"], row["end"]) == ("2026-11-23T14:00:00Z", "2026-11-24T14:00:00Z")
+    assert row["requested"] == times
+    assert row["granted"] == {"start": row["start"], "end": row["end"]}
+    assert row["usable"] == {"start": row["start"], "end": "2026-11-24T13:30:00Z"}
+    assert (row["unwanted_hours"], row["unwanted_usd"]) == (12.0, "240.00")

@@ -122,6 +122,30 @@ def test_reservations_can_leave_out_what_is_over() -> None:
     assert "rsv_0" not in done.stdout
 
 
+def test_reservations_show_what_was_asked_granted_and_usable() -> None:
+    row = reservation(
+        "active",
+        start="2026-11-24T11:30:00Z",
+        end="2026-11-25T11:30:00Z",
+        requested={"start": "2026-11-24T12:00:00Z", "end": "2026-11-25T00:00:00Z"},
+        granted={"start": "2026-11-24T11:45:00Z", "end": "2026-11-25T11:30:00Z"},
+        usable={"start": "2026-11-24T11:45:00Z", "end": "2026-11-25T11:00:00Z"},
+        unwanted_hours=12.0,
+        unwanted_usd="480.00",
+    )
+    with fake_server({LIST: [(200, {"items": [row], "next_cursor": None})] * 2}) as server:
+        text = broker("reservations", env=server.env).stdout
+        data = json.loads(broker("reservations", "--json", env=server.env).stdout)["items"][0]
+    for words in (
+        "asked 24 Nov 12:00",
+        "granted 24 Nov 11:45",
+        "usable until 25 Nov 11:00",
+        "12.0 h ($480.00)",
+    ):
+        assert words in text
+    assert (data["unwanted_usd"], data["usable"]["end"]) == ("480.00", "2026-11-25T11:00:00Z")
+
+
 def test_release_waits_and_twice_is_no_error() -> None:
     gone = reservation("released")
     answers = {DELETE: [(202, reservation("releasing")), (202, gone)], ONE: [(200, gone)]}

@@ -143,12 +143,16 @@ def _order(exchange: Mapping[str, Any], offers: Mapping[str, Offer]) -> Order:
         offer=offers[exchange["offer"]],
         nodes=exchange.get("nodes", 1),
         window=Window(*(datetime.fromisoformat(instant) for instant in window)) if window else None,
+        wait_s=exchange.get("wait_s", 0),
     )
 
 
 def lease_facts(lease: Lease, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ``lease`` that ``names`` asks for."""
-    return {name: getattr(lease, name) for name in names}
+    """The fields of ``lease`` that ``names`` asks for; a window as its start and end."""
+    facts = {name: getattr(lease, name) for name in names}
+    if lease.window is not None and "window" in facts:
+        facts["window"] = [lease.window.start.isoformat(), lease.window.end.isoformat()]
+    return facts
 
 
 def offer_facts(offer: Offer, names: Mapping[str, Any]) -> dict[str, Any]:

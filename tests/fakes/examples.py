@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 from broker.domain.account import Caller, Scope
 from broker.domain.billing import holding_cost_usd, spread_by_day
@@ -18,6 +19,7 @@ from broker.domain.offer import (
     Stock,
     StockLevel,
     Tier,
+    WindowBegin,
     WindowKind,
     WindowTerms,
 )
@@ -113,6 +115,22 @@ def slot_terms(
     """Free hours to cut windows out of."""
     segment = Segment(start, start + timedelta(hours=hours), nodes)
     return WindowTerms(WindowKind.SLOTS, (segment,), cancel=cancel)
+
+
+def waiting_terms(wait_hours: float = 2.0, **changes: Any) -> WindowTerms:
+    """A window of whole hours that begins when capacity appears."""
+    return WindowTerms(
+        WindowKind.REQUEST,
+        (),
+        step_hours=0.25,
+        durations_hours=tuple(float(hours) for hours in range(1, 169)),
+        lead_hours=wait_hours,
+        cancel=CancelRule.ANY_TIME,
+        begins=WindowBegin.WHEN_AVAILABLE,
+        longest_wait_hours=wait_hours,
+        wait_source="a test",
+        **changes,
+    )
 
 
 def a_segment(start_h: float, end_h: float, nodes: int = 1, origin: datetime = NOON) -> Segment:

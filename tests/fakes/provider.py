@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from broker.domain.errors import (
     InsufficientCapacity,
@@ -22,6 +23,10 @@ from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.window import Window
 from broker.ports import Clock
 from tests.fakes.store import open_units
+
+
+def _waits(order: Order) -> bool:
+    return order.offer.window is not None and order.offer.window.waits
 
 
 class Fault(StrEnum):
@@ -55,6 +60,8 @@ class Instance:
     created_at: datetime
     visible_at: datetime
     window: Window | None = None
+    waits: bool = False
+    lapses_at: datetime | None = None
     failed: bool = False
     released_at: datetime | None = None
 
@@ -64,7 +71,8 @@ class FakeProvider:
     """Fulfils ``OfferSource`` and ``Reserver``.
 
     ``per_order`` nodes a call. A lease is usable ``provision_s`` after its purchase, and may be ended
-    no sooner; lists show it ``visible_after_s`` after.
+    no sooner; lists show it ``visible_after_s`` after. ``appears_after_s``: when capacity appears for windows
+    that begin then; an order that does not wait so long fails at the end of its wait.
     """
 
     clock: Clock
@@ -73,6 +81,7 @@ class FakeProvider:
     per_order: int | None = 1
     provision_s: float = 0.0
     visible_after_s: float = 0.0
+    appears_after_s: float = 0.0
     offers: tuple[Offer, ...] = ()
     ledger: list[Instance] = field(default_factory=list)
     faults: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
@@ -142,14 +151,24 @@ class FakeProvider:
             region=order.offer.region,
             created_at=now,
             visible_at=now + timedelta(seconds=self.visible_after_s),
-            window=order.window,
+            **self._given(order, now),
             failed=failed,
             released_at=now if failed else None,
         )
         self.ledger.append(instance)
         return instance
 
+    def _given(self, order: Order, now: datetime) -> dict[str, Any]:
+        if order.window is None or not _waits(order):
+            return {"window": order.window}
+        if self.appears_after_s > order.wait_s:
+            return {"waits": True, "lapses_at": now + timedelta(seconds=order.wait_s)}
+        begin = now + timedelta(seconds=self.appears_after_s)
+        return {"waits": True, "window": Window(begin, begin + order.window.duration)}
+
     def _has_ended(self, instance: Instance) -> bool:
+        if instance.lapses_at is not None and instance.lapses_at <= self.clock.now():
+            return True
         return instance.window is not None and instance.window.end <= self.clock.now()
 
     def _lease(self, instance: Instance) -> Lease:
@@ -161,7 +180,9 @@ class FakeProvider:
             nodes=instance.nodes,
             sku=instance.sku,
             region=instance.region,
-            window=instance.window,
+            window=None
+            if instance.waits and self._state(instance) is LeaseState.PROVISIONING
+            else instance.window,
         )
 
     def _state(self, instance: Instance) -> LeaseState:
@@ -170,8 +191,10 @@ class FakeProvider:
             return LeaseState.FAILED
         if instance.released_at is not None or self._has_ended(instance):
             return LeaseState.ENDED
+        if instance.lapses_at is not None:
+            return LeaseState.PROVISIONING
         if instance.window is not None and now < instance.window.start:
-            return LeaseState.SCHEDULED
+            return LeaseState.PROVISIONING if instance.waits else LeaseState.SCHEDULED
         if now < instance.created_at + timedelta(seconds=self.provision_s):
             return LeaseState.PROVISIONING
         return LeaseState.ACTIVE
@@ -201,7 +224,7 @@ class FakeProvider:
             raise Crash
         for index, instance in enumerate(self.ledger):
             if instance.reference == lease.reference and instance.released_at is None:
-                if self._state(instance) is LeaseState.PROVISIONING:
+                if self._state(instance) is LeaseState.PROVISIONING and not instance.waits:
                     raise ReleaseRefused(self.provider, "still provisioning", forever=False)
                 self.ledger[index] = replace(instance, released_at=self.clock.now())
         if fault is Fault.LOST_AFTER:

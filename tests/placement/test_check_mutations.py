@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.offer import GpuPool, Offer, Tier
+from broker.domain.offer import GpuPool, Offer, Tier, WindowKind
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.window import Segment, Window
 from broker.domain.workload import Batch, PlanRequest, Precision, Redundancy, Traffic, TrafficShape
@@ -21,6 +21,8 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.check import check_plan
 from optimizer.planner import JointPlanner
+from tests.fakes.examples import waiting_terms
+from tests.placement import market
 from tests.placement.test_physics_moves_the_choice import CHAT, MARKET, ONE_A100, RUN, T0, offer
 
 # What nobody can contradict: names and times of the making, words, other habits' costs.
@@ -229,6 +231,68 @@ def test_gpus_of_a_pool_alone_reject_the_plan(plan: Plan) -> None:
     assert not check_plan(plan, REQUEST, pooled(sum(p.gpus for p in plan.placements)), ESTIMATOR)
     least = max(held.values()) - 1
     assert any("in the pool" in words for words in check_plan(plan, REQUEST, pooled(least), ESTIMATOR))
+
+
+def test_counts_that_are_not_sold_are_rejected() -> None:
+    def sold(**menu: Any) -> Offer:
+        terms = market.window(WindowKind.LISTED, (0, 24, 8), **menu)
+        return market.offer("block", "1.00", tier=Tier.WINDOW, window=terms, joined=8)
+
+    request = market.request(market.training(gpu_hours=60, gpus_min=3, gpus_max=3, deadline=market.at(24)))
+    menu = sold(node_counts=(1, 2, 4, 8))
+    made = market.plan(request, [menu])
+
+    def found(plan: Plan, offer: Offer) -> str:
+        return "\n".join(market.planner().check(plan, request, [offer]))
+
+    assert made.placements[0].segments[0].nodes == 4
+    assert found(made, menu) == ""
+    assert "4 nodes, sold are 1, 2, 8" in found(made, sold(node_counts=(1, 2, 8)))
+    assert "4 nodes, sold by 3" in found(made, sold(lot_nodes=3))
+    assert "nodes is 3, expected 4" in found(made, sold(node_counts=(3, 4)))
+    assert "nodes is 3, expected 4" in found(made, sold())
+    for count in (3, 8):
+        segments = tuple(replace(s, nodes=count) for s in made.placements[0].segments)
+        placements = (replace(made.placements[0], segments=segments),)
+        assert ("3 nodes, sold are" if count == 3 else "nodes is 3, expected 8") in found(
+            replace(made, placements=placements), menu
+        )
+
+
+def test_a_window_that_may_begin_before_the_work_is_rejected() -> None:
+    flex = market.offer("flex", "1.00", tier=Tier.WINDOW, window=waiting_terms(2.0))
+    request = market.request(market.training(earliest_start=market.at(1)))
+    made = market.plan(request, [flex])
+    assert not market.planner().check(made, request, [flex])
+    terms = replace(waiting_terms(2.25), lead_hours=2.0)
+    sooner = replace(flex, window=terms)
+    assert any(
+        "before the work may begin" in line for line in market.planner().check(made, request, [sooner])
+    )
+
+
+@pytest.mark.parametrize("make", [market.training, market.batch])
+def test_what_a_plan_says_of_its_window_is_worked_out_again(make: Any) -> None:
+    terms = market.window(WindowKind.LISTED, (0, 24, 2), teardown_s=1800)
+    block = market.offer("block", "1.00", tier=Tier.WINDOW, window=terms)
+    request = market.request(make(earliest_start=market.at(1)))
+    made = market.plan(request, [block])
+    (placement,) = made.placements
+    use = placement.window_use
+    assert use is not None
+    assert (use.wanted.start, use.bought) == (market.at(1), terms.segments[0].window)
+    assert use.usable.end == use.bought.end - timedelta(minutes=30)
+    assert use.unwanted_usd == placement.paid_unused_usd
+
+    def accepted(window_use: Any) -> bool:
+        changed = replace(made, placements=(replace(placement, window_use=window_use),))
+        return not market.planner().check(changed, request, [block])
+
+    assert accepted(use)
+    assert accepted(None)
+    assert not any(accepted(worse) for worse in damaged(use))
+    outside = [replace(block, tier=Tier.ON_DEMAND, window=None)]
+    assert any("window_use is given" in line for line in market.planner().check(made, request, outside))
 
 
 def test_a_segment_cannot_be_split_to_hide_a_gap(plan: Plan) -> None:

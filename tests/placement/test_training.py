@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, time
 from decimal import Decimal
 
@@ -10,8 +12,9 @@ import pytest
 from broker.domain.errors import InputError
 from broker.domain.offer import Tier, WindowKind
 from broker.domain.plan import Obstacle, PlanStatus
-from broker.domain.workload import Policy
-from tests.placement.market import at, offer, plan, request, serving, total, training, window
+from broker.domain.workload import Batch, Policy, Training
+from tests.fakes.examples import waiting_terms
+from tests.placement.market import at, batch, offer, plan, request, serving, total, training, window
 
 
 def test_the_cheapest_offer_wins_and_its_gap_is_proven() -> None:
@@ -83,6 +86,53 @@ def test_a_slot_is_cut_on_its_grid_after_its_lead() -> None:
     assert placed.segments[0].start == at(35.5)
     assert placed.segments[0].end == at(59.5)
     assert placed.cost_usd == Decimal("24.00")
+
+
+def test_a_count_off_the_menu_is_rounded_outward_and_the_rest_is_shown_as_unused() -> None:
+    terms = window(WindowKind.LISTED, (0, 24, 8), node_counts=(1, 2, 4, 8))
+    block = offer("block", "1.00", tier=Tier.WINDOW, window=terms, joined=8)
+    run = training(gpu_hours=60, gpus_min=3, gpus_max=3, deadline=at(24))
+    (placed,) = plan(request(run), [block]).placements
+    assert (placed.nodes, placed.gpus, placed.segments[0].nodes) == (3, 3, 4)
+    assert placed.cost_usd == Decimal("96.00")
+    assert placed.paid_unused_usd == Decimal("36.00")
+    assert "3 of 4 bought nodes work: this seller sells one of 1, 2, 4, 8" in placed.why.binding
+
+
+def test_a_seller_whose_largest_count_is_too_small_is_no_choice() -> None:
+    terms = window(WindowKind.LISTED, (0, 24, 8), node_counts=(1, 2))
+    block = offer("block", "0.10", tier=Tier.WINDOW, window=terms, joined=8)
+    run = training(gpu_hours=60, gpus_min=3, gpus_max=3, deadline=at(24))
+    assert plan(request(run), [block, offer("od", "9.00", joined=8)]).placements[0].offer_id == "od"
+
+
+@pytest.mark.parametrize("kind", [training, batch])
+def test_lots_are_bought_whole(kind: Callable[..., Training | Batch]) -> None:
+    terms = window(WindowKind.SLOTS, (0, 48, 40), lot_nodes=18)
+    (placed,) = plan(
+        request(kind()), [offer("lots", "1.00", tier=Tier.WINDOW, window=terms, joined=36)]
+    ).placements
+    assert placed.segments[0].nodes == 18
+
+
+def test_a_window_that_begins_when_capacity_appears_is_planned_at_its_latest_start() -> None:
+    flex = offer("flex", "1.00", tier=Tier.WINDOW, window=waiting_terms(2.0))
+    run = training(gpu_hours=10, earliest_start=at(1), deadline=at(13.5))
+    (placed,) = plan(request(run), [flex, offer("od", "3.00")]).placements
+    assert placed.offer_id == "flex"
+    assert (placed.segments[0].start, placed.segments[0].end) == (at(3), at(13))
+    assert any(
+        "ordered 2 h before its start, an assumed wait (a test)" in rule for rule in placed.why.binding
+    )
+    hasty = training(gpu_hours=10, earliest_start=at(1), deadline=at(12.5))
+    assert plan(request(hasty), [flex, offer("od", "3.00")]).placements[0].offer_id == "od"
+
+
+def test_a_run_too_long_for_the_seller_waits_for_nothing() -> None:
+    terms = replace(waiting_terms(2.0), durations_hours=(1.0, 2.0))
+    flex = offer("flex", "0.10", tier=Tier.WINDOW, window=terms)
+    found = plan(request(training(deadline=at(20))), [flex, offer("od", "3.00")])
+    assert found.placements[0].offer_id == "od"
 
 
 def test_nodes_need_a_fabric() -> None:

@@ -54,6 +54,16 @@ def parsed(*items: str) -> OfferBatch:
     return parse_blocks([answer(*items)], AT)
 
 
+@pytest.mark.parametrize(
+    ("count", "sold"),
+    [(1, (1,)), (16, (1, 2, 4, 8, 16)), (24, (1, 2, 4, 8, 16, 24)), (64, (1, 2, 4, 8, 16, 32, 64))],
+)
+def test_a_block_is_sold_by_the_counts_of_the_menu_and_by_its_own(count: int, sold: tuple[int, ...]) -> None:
+    (offer,) = parsed(item(instanceCount=str(count))).offers
+    assert offer.window is not None
+    assert offer.window.node_counts == sold
+
+
 def test_a_block_is_a_listed_window() -> None:
     (offer,) = parsed(item()).offers
     terms = offer.window

@@ -92,7 +92,7 @@ def market_now(url: str) -> datetime:
 
 async def window_offer(gcp: Gcp, url: str) -> tuple[Offer, Segment]:
     offers = (await gcp.list_offers(market_now(url))).offers
-    offer = next(offer for offer in offers if offer.tier is Tier.WINDOW)
+    offer = next(offer for offer in offers if offer.offer_id.startswith("gcp/calendar/"))
     assert offer.window is not None
     return offer, next(step for step in offer.window.segments if step.hours >= 24 and step.nodes >= 2)
 
@@ -316,3 +316,27 @@ async def test_a_price_set_in_the_market_is_the_price_of_the_node(gcp: Gcp, sand
     offers = {o.offer_id: o for o in (await gcp.list_offers(market_now(sandbox_url))).offers}
     assert offers["gcp/on_demand/us-east4-a/a3-highgpu-8g"].price_usd_per_node_hour == 80
     assert offers["gcp/on_demand/us-east4-a/a3-highgpu-1g"].price_usd_per_node_hour == 10
+
+
+async def test_a_flex_start_machine_waits_and_is_granted_what_begins(gcp: Gcp, sandbox_url: str) -> None:
+    offers = {offer.offer_id: offer for offer in (await gcp.list_offers(market_now(sandbox_url))).offers}
+    offer = offers["gcp/flex/us-east4-b/a4-highgpu-8g"]
+    terms = offer.window
+    assert terms is not None
+    assert (offer.tier, terms.waits, terms.longest_wait_hours) == (Tier.WINDOW, True, 2.0)
+    assert (terms.node_counts, gcp.nodes_per_order(offer)) == ((1,), 1)
+    assert "assumed" in terms.wait_source
+    start = market_now(sandbox_url) + timedelta(hours=2)
+    order = Order("broker-gcp-flex", offer, 1, Window(start, start + timedelta(hours=10)), wait_s=7200)
+    lease = await gcp.reserve(order)
+    assert (lease.state, lease.window) == (LeaseState.PROVISIONING, None)
+    assert (await gcp.reserve(order)).reference == lease.reference
+    assert (await gcp.find_lease(lease.reference, lease.region)).detail == "FLEX_START PENDING"
+    control(sandbox_url, "/_sandbox/clock", advance_s=7100)
+    begun = await gcp.find_lease(lease.reference, lease.region)
+    assert begun.state is LeaseState.ACTIVE
+    assert begun.window is not None
+    assert begun.window.duration == timedelta(hours=10)
+    assert begun.window.start < start
+    await gcp.release(begun)
+    assert float(ledger(sandbox_url, "broker-gcp-flex")["billed_usd"]) > 0

@@ -1,13 +1,16 @@
 import base64
 import json
 from collections import defaultdict
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from providers.sandbox.gcp_flex import MOST_WAIT_S
 from providers.sandbox.gcp_market import FAMILIES
-from tests.sandbox.conftest import Bench
+from providers.sandbox.market import draw
+from tests.sandbox.conftest import START, Bench
 
 ROOT = "/gcp/compute/v1/projects/research"
 SKUS = "/gcp/v1/services/6F81-5844-456A/skus"
@@ -308,3 +311,77 @@ async def test_faults_have_googles_forms(bench: Bench) -> None:
     assert broken.json()["error"]["errors"][0]["reason"] == "backendError"
     assert (await bench.call("GET", "/gcp/compute/v2/nothing")).status_code == 404
     assert (await bench.call("GET", f"{place}?filter=a~b")).status_code == 400
+
+
+FLEX_TYPE, FLEX_ZONE = "a4-highgpu-8g", "us-east4-b"
+
+
+def flex(name: str, run_s: int = 36_000, valid_s: int = 7_200) -> dict[str, Any]:
+    return {
+        **spot(name, FLEX_ZONE, FLEX_TYPE),
+        "scheduling": {"provisioningModel": "FLEX_START", "maxRunDuration": {"seconds": str(run_s)}},
+        "params": {"requestValidForDuration": {"seconds": str(valid_s)}},
+    }
+
+
+def named(least: float, most: float) -> tuple[str, float]:
+    """A name whose request finds capacity after ``least`` to ``most`` seconds."""
+    for number in range(1000):
+        wait = MOST_WAIT_S * draw(7, "flex-start", f"zones/{FLEX_ZONE}/instances/flex-{number}")
+        if least <= wait <= most:
+            return f"flex-{number}", int(wait)
+    raise AssertionError("no such wait")
+
+
+async def flex_status(bench: Bench, name: str) -> Any:
+    answer = await bench.call("GET", f"{ROOT}/zones/{FLEX_ZONE}/instances/{name}")
+    return answer.json()["status"] if answer.is_success else answer.status_code
+
+
+async def test_flex_start_begins_when_capacity_appears_and_runs_for_its_time(bench: Bench) -> None:
+    name, wait = named(1000, 6000)
+    path = f"{ROOT}/zones/{FLEX_ZONE}/instances"
+    operation = await bench.json("POST", path, flex(name))
+    assert (operation["status"], await flex_status(bench, name)) == ("RUNNING", "PENDING")
+    waiting = await bench.json("GET", f"{path}/{name}")
+    assert "lastStartTimestamp" not in waiting
+    await bench.advance(wait - 60)
+    assert await flex_status(bench, name) == "PENDING"
+    await bench.advance(60 + bench.app.world.durations.boot_s + 1)
+    row = await bench.json("GET", f"{path}/{name}")
+    assert row["status"] == "RUNNING"
+    begun = datetime.fromisoformat(row["lastStartTimestamp"])
+    assert abs((begun - START).total_seconds() - wait) < 30
+    await bench.advance(36_000)
+    assert await flex_status(bench, name) == 404
+    (entry,) = await bench.ledger(f"zones/{FLEX_ZONE}/instances/{name}")
+    assert Decimal(entry["billed_usd"]) == Decimal("644.40")
+
+
+async def test_flex_start_that_finds_no_capacity_in_time_lapses_and_costs_nothing(bench: Bench) -> None:
+    name, _ = named(7300, MOST_WAIT_S)
+    operation = await bench.json("POST", f"{ROOT}/zones/{FLEX_ZONE}/instances", flex(name))
+    await bench.advance(7201)
+    assert await flex_status(bench, name) == 404
+    look = await bench.json("GET", f"{ROOT}/zones/{FLEX_ZONE}/operations/{operation['name']}")
+    assert look["error"]["errors"][0]["code"] == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    (entry,) = await bench.ledger(f"zones/{FLEX_ZONE}/instances/{name}")
+    assert Decimal(entry["billed_usd"]) == 0
+
+
+async def test_a_flex_start_request_is_withdrawn_at_no_cost(bench: Bench) -> None:
+    name, wait = named(3000, 6000)
+    path = f"{ROOT}/zones/{FLEX_ZONE}/instances"
+    await bench.json("POST", path, flex(name))
+    await bench.json("DELETE", f"{path}/{name}")
+    await bench.advance(wait + 3600)
+    (entry,) = await bench.ledger(f"zones/{FLEX_ZONE}/instances/{name}")
+    assert Decimal(entry["billed_usd"]) == 0
+
+
+@pytest.mark.parametrize(("run_s", "valid_s", "field"), [(60, 90, "maxRunDuration"), (3600, 60, "Valid")])
+async def test_flex_start_durations_have_bounds(bench: Bench, run_s: int, valid_s: int, field: str) -> None:
+    body = flex("flex-x", run_s, valid_s)
+    answer = await bench.call("POST", f"{ROOT}/zones/{FLEX_ZONE}/instances", body)
+    assert answer.status_code == 400
+    assert field in answer.json()["error"]["message"]

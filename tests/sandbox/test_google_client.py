@@ -228,6 +228,33 @@ def test_a_reservation_is_made_seen_and_deleted(sandbox: SandboxHandle, compute:
     assert float(entry["billed_usd"]) == pytest.approx(2 * 12.71266, rel=0.02)
 
 
+def test_a_flex_start_instance_waits_runs_and_is_deleted(sandbox: SandboxHandle, compute: Any) -> None:
+    place = {"project": PROJECT, "zone": "us-east4-b"}
+    body = {
+        "name": "flex-client-0",
+        "description": "flex-client-0",
+        "machineType": "zones/us-east4-b/machineTypes/a4-highgpu-8g",
+        "scheduling": {
+            "provisioningModel": "FLEX_START",
+            "maxRunDuration": {"seconds": "7200"},
+            "instanceTerminationAction": "DELETE",
+        },
+        "params": {"requestValidForDuration": {"seconds": "7200"}},
+        "disks": [{"boot": True, "initializeParams": {"sourceImage": "debian-12"}}],
+        "networkInterfaces": [{"network": "global/networks/default"}],
+    }
+    inserted = compute.instances().insert(**place, body=body).execute()
+    assert inserted["operationType"] == "insert"
+    row = compute.instances().get(**place, instance="flex-client-0").execute()
+    assert (row["status"], row["scheduling"]["provisioningModel"]) == ("PENDING", "FLEX_START")
+    control(sandbox, "/_sandbox/clock", advance_s=7200)
+    assert "error" not in done(compute, inserted)
+    row = compute.instances().get(**place, instance="flex-client-0").execute()
+    assert row["status"] == "RUNNING"
+    assert datetime.fromisoformat(row["lastStartTimestamp"]).tzinfo is not None
+    done(compute, compute.instances().delete(**place, instance="flex-client-0").execute())
+
+
 def test_a_stockout_is_an_operation_that_failed(sandbox: SandboxHandle, compute: Any) -> None:
     control(sandbox, "/_sandbox/market", provider="gcp", sku="a3-highgpu-8g", region="us-east4-a", stock=0)
     place = {"project": PROJECT, "zone": "us-east4-a"}

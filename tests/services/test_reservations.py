@@ -1,4 +1,6 @@
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -16,6 +18,7 @@ from broker.domain.errors import (
 from broker.domain.offer import CancelRule
 from broker.domain.plan import Plan
 from broker.domain.reservation import Idempotency, ReservationState
+from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
 from broker.services.reservations import ReservationsService
 from tests.fakes.clock import NOON
@@ -273,6 +276,35 @@ async def test_windows_are_sold_as_they_are_listed(house: House) -> None:
     left = await house.reservations.release(ALICE, row.reservation_id)
     assert left.state is ReservationState.RELEASING
     assert "release" not in house.provider.calls
+
+
+async def test_asked_ordered_granted_and_usable_stand_apart(house: House) -> None:
+    terms = replace(slot_terms(NOON, 240), durations_hours=(24.0, 48.0), teardown_s=1800)
+    house.sell(an_offer("slots", price="10", window=terms, stock=None))
+    begin = NOON + timedelta(hours=2, minutes=10)
+    until = begin + timedelta(hours=12)
+    with pytest.raises(InputError, match=r"covers it"):
+        await house.reservations.reserve_offer(ALICE, "slots", 2, begin, until)
+    row = await house.reservations.reserve_offer(ALICE, "slots", 2, begin, until, outward=True)
+    ordered = Window(NOON + timedelta(hours=2), NOON + timedelta(hours=26))
+    assert Window(row.start, row.end or until) == ordered
+    assert (row.wish.start, row.wish.end) == (begin, until)
+    assert row.granted == ordered
+    assert row.usable == Window(ordered.start, ordered.end - timedelta(minutes=30))
+    assert row.use is not None
+    assert (row.use.unwanted_hours, row.use.unwanted_usd) == (12.0, Decimal("240.00"))
+
+
+async def test_what_a_seller_grants_later_is_stored_when_it_is_seen(house: House) -> None:
+    house.sell(an_offer("slots", window=slot_terms(NOON, 24, cancel=CancelRule.RESELL), stock=None))
+    begin = NOON + timedelta(hours=2)
+    row = await house.reservations.reserve_offer(ALICE, "slots", 1, begin, begin + timedelta(hours=4))
+    later = Window(begin, begin + timedelta(hours=3))
+    house.provider.ledger[0] = replace(house.provider.ledger[0], window=later)
+    assert (await house.reconcile.run_once()).actions == ((row.reservation_id, "Grant"),)
+    seen = await house.reservations.find_reservation(ALICE, row.reservation_id)
+    assert (seen.granted, seen.end) == (later, begin + timedelta(hours=4))
+    assert (await house.reconcile.run_once()).actions == ()
 
 
 async def test_slots_follow_the_sellers_grid(house: House) -> None:

@@ -19,13 +19,26 @@ LATE_LIMIT = timedelta(hours=24)
 def violations(case: Case) -> Iterator[str]:
     """Windows, time limits and stock."""
     for where, placement, workload, offer in case.known():
+        if offer.window is not None:
+            yield from _counts(where, placement, offer.window)
         if offer.window is None:
             yield from _inside_time(case, where, placement, workload, offer)
         elif is_listed(offer):
             yield from _listed(where, placement, offer.window)
         else:
             yield from _cut(case, where, placement, offer.window)
+            yield from _waits(case, where, placement, workload, offer.window)
     yield from _stock(case)
+
+
+def _counts(where: str, placement: Placement, terms: WindowTerms) -> Iterator[str]:
+    """Each purchase has a count that the seller sells."""
+    menu = terms.node_counts
+    for segment in placement.segments:
+        if segment.nodes % terms.lot_nodes:
+            yield f"{where}: {segment.nodes} nodes, sold by {terms.lot_nodes}"
+        elif menu is not None and segment.nodes not in menu:
+            yield f"{where}: {segment.nodes} nodes, sold are {', '.join(map(str, menu))}"
 
 
 def _inside_time(
@@ -72,6 +85,21 @@ def _cut(case: Case, where: str, placement: Placement, terms: WindowTerms) -> It
             yield f"{where}: {segment.hours:g} h is not a duration that is sold"
         if terms.kind is not WindowKind.REQUEST and not _inside_free(segment, terms.segments):
             yield f"{where}: {_span(segment)} with {segment.nodes} nodes is not free"
+
+
+def _waits(
+    case: Case, where: str, placement: Placement, workload: Workload, terms: WindowTerms
+) -> Iterator[str]:
+    """What begins when capacity appears is ordered so late that it cannot begin before the work may."""
+    if not terms.waits or isinstance(workload, Serving):
+        return
+    may_begin = max(workload.earliest_start, case.earliest)
+    for segment in placement.segments:
+        if segment.start - may_begin < timedelta(hours=terms.longest_wait_hours):
+            yield (
+                f"{where}: starts {segment.start.isoformat()}, but capacity may appear "
+                f"{terms.longest_wait_hours:g} h sooner, before the work may begin"
+            )
 
 
 def _on_grid(start: datetime, terms: WindowTerms) -> bool:

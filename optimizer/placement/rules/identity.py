@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from broker.domain.estimate import Parallelism
+from broker.domain.offer import Offer
 from broker.domain.plan import Placement
 from broker.domain.workload import Serving, Training, Workload
 from optimizer.placement.rules.case import Case
@@ -23,14 +24,30 @@ def violations(case: Case) -> Iterator[str]:
             "gpu": (placement.gpu, offer.sku.gpu),
             "tier": (placement.tier, offer.tier),
             "kind": (placement.kind, workload.kind),
-            "nodes": (placement.nodes, max(s.nodes for s in placement.segments)),
             "gpus": (placement.gpus, placement.nodes * offer.sku.gpus_per_node),
         }
         for name, (found, expected) in told.items():
             if found != expected:
                 yield f"{where}: {name} is {found}, expected {expected}"
+        yield from _nodes(where, placement, workload, offer)
         yield from _precision(where, placement, workload)
         yield from _layout(where, placement, workload)
+
+
+def _nodes(where: str, placement: Placement, workload: Workload, offer: Offer) -> Iterator[str]:
+    """All held nodes work, but those that a training run buys because fewer than it needs are not sold."""
+    held, terms = max(segment.nodes for segment in placement.segments), offer.window
+    if placement.nodes < held and isinstance(workload, Training) and terms is not None:
+        menu = terms.node_counts
+        smaller = [
+            n
+            for n in range(placement.nodes, held)
+            if n % terms.lot_nodes == 0 and (menu is None or n in menu)
+        ]
+        if placement.nodes >= 1 and not smaller:
+            return
+    if placement.nodes != held:
+        yield f"{where}: nodes is {placement.nodes}, expected {held}, as held"
 
 
 def _missing_or_double(case: Case) -> Iterator[str]:

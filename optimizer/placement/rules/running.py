@@ -27,7 +27,7 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _training(case: Case, where: str, placement: Placement, run: Training, offer: Offer) -> Iterator[str]:
-    if any(segment.nodes != placement.nodes for segment in placement.segments):
+    if len({segment.nodes for segment in placement.segments}) > 1:
         yield f"{where}: a run keeps its node count, segments hold different counts"
     if placement.nodes > offer.max_nodes_in_one_run:
         yield f"{where}: {placement.nodes} nodes, the fabric joins {offer.max_nodes_in_one_run}"
