@@ -126,6 +126,9 @@ def collect(
         except ValidationError as error:
             rejected.append(RejectedRow(_short(name), first_problem(error)))
             continue
+        except OverflowError:
+            rejected.append(RejectedRow(_short(name), "a time or a number beyond what can be counted with"))
+            continue
         for item in built:
             if isinstance(item, RejectedRow):
                 rejected.append(item)

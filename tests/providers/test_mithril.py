@@ -33,6 +33,17 @@ def test_overlapping_slots_become_steps_on_whole_hours() -> None:
     assert (terms.durations_hours[0], terms.durations_hours[-1], len(terms.durations_hours)) == (3, 336, 334)
 
 
+@pytest.mark.parametrize("beyond", ["9999-12-31T23:59:59-08:00", "9999-12-31T23:30:00Z"])
+def test_a_slot_beyond_every_calendar_rejects_its_row(beyond: str) -> None:
+    start = b'"start_time": "2026-11-22T12:00:00Z"'
+    recorded = payloads("mithril")
+    assert any(start in body for _, body in recorded)
+    late = [(name, body.replace(start, f'"start_time": "{beyond}"'.encode())) for name, body in recorded]
+    batch = SPEC.parse(late, OBSERVED_AT)
+    assert any("beyond what can be counted with" in row.reason for row in batch.rejected)
+    assert any(offer.window is None for offer in batch.offers)
+
+
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[str]:
     handle = start_in_background(0, 7)
