@@ -18,7 +18,6 @@ from optimizer.placement.fleet_pool import better_fleets, composed_fleets, first
 from optimizer.placement.greedy import place_greedily
 from optimizer.placement.improve import Improver
 from optimizer.placement.master import Choice, Limits, choice_of, solve_master
-from optimizer.placement.prices import priced_fleets
 from optimizer.placement.problem import Problem
 from optimizer.placement.run_pool import RunPool, build_run_pools
 from optimizer.placement.runner_up import settled
@@ -227,7 +226,7 @@ def make_way(search: Search, columns: list[Column]) -> list[Column]:
     """Fleets that leave scarce offers to whom they are worth most."""
     if search.done:
         return columns
-    fresh = priced_fleets(search.candidates, columns, search.watch.until(PRICE_SHARE))
+    fresh: list[Column] = []
     columns = list(dict.fromkeys([*columns, *fresh]))
     if fresh and not search.done:
         search.offer(choose(search, columns), "priced")
