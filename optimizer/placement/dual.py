@@ -90,7 +90,7 @@ class Dual:
 
     def service_usd(self, name: str, prices: StockPrices) -> float:
         """Least cost of a service at the prices, placed; asked once for equal prices."""
-        key = self._key(name, prices)
+        key = self.key(name, prices)
         if key not in self._known[name]:
             self.asked += 1
             self._known[name][key] = self._asked_usd(name, key)
@@ -98,14 +98,15 @@ class Dual:
 
     def known_usd(self, name: str, prices: StockPrices) -> float:
         """The most that is known without asking: at these prices or at lower ones."""
-        mine = dict(self._key(name, prices))
+        mine = dict(self.key(name, prices))
         return max(
             usd
             for key, usd in self._known[name].items()
             if all(price <= mine.get(offer, 0.0) for offer, price in key)
         )
 
-    def _key(self, name: str, prices: StockPrices) -> frozenset[tuple[int, float]]:
+    def key(self, name: str, prices: StockPrices) -> frozenset[tuple[int, float]]:
+        """What a service pays at the prices, by offer: equal for equal questions."""
         problem = self.candidates.problem
         case = self.candidates.fleets[name]
         late = time_of(problem, case, None).start_s >= middle_s(problem)

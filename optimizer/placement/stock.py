@@ -27,9 +27,15 @@ class StockRow:
 
 
 def contended_rows(
-    problem: Problem, columns: Sequence[Column], out_of_time: Callable[[], bool] = lambda: False
+    problem: Problem,
+    columns: Sequence[Column],
+    out_of_time: Callable[[], bool] = lambda: False,
+    beside: Ledger | None = None,
 ) -> list[StockRow] | None:
-    """Every row that the columns could break, each once; None when time was over before all were found."""
+    """Every row that the columns could break, each once, with what ``beside`` takes already.
+
+    None when time was over before all were found.
+    """
     users: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
     for index, column in enumerate(columns):
         for piece in column.pieces:
@@ -40,8 +46,9 @@ def contended_rows(
             return None
         names = {columns[index].workload for index, _ in pieces}
         doubled = len({index for index, _ in pieces}) < len(pieces)
-        if _is_limited(problem, offer) and (len(names) > 1 or doubled):
-            rows.extend(_rows_of(problem, offer, pieces, columns))
+        taken = beside.taken.get(offer, []) if beside is not None else []
+        if _is_limited(problem, offer) and (len(names) > 1 or doubled or taken):
+            rows.extend(_rows_of(problem, offer, pieces, columns, taken))
     return rows
 
 
@@ -50,18 +57,24 @@ def _is_limited(problem: Problem, offer: int) -> bool:
 
 
 def _rows_of(
-    problem: Problem, offer: int, pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]
+    problem: Problem,
+    offer: int,
+    pieces: Sequence[tuple[int, Piece]],
+    columns: Sequence[Column],
+    taken: Sequence[Span],
 ) -> Iterator[StockRow]:
     indices = sorted({index for index, _ in pieces})
     position = {index: at for at, index in enumerate(indices)}
     steps = free_nodes_steps(problem, offer)
     edges = {edge for _, piece in pieces for a, b, _ in piece.spans for edge in (a, b)}
-    edges |= {edge for a, b, _ in steps for edge in (a, b)}
+    edges |= {edge for a, b, _ in (*steps, *taken) for edge in (a, b)}
     times = np.array(sorted(edges), dtype=np.int64)
     held = np.zeros((len(times), len(indices)), dtype=np.int64)
     for index, piece in pieces:
         _add_spans(held[:, position[index]], times, piece.spans)
-    limits = limits_at(problem, offer, times)
+    others = np.zeros(len(times), dtype=np.int64)
+    _add_spans(others, times, taken)
+    limits = np.maximum(0, limits_at(problem, offer, times) - others)
     groups = np.array(_group_numbers([columns[index].workload for index in indices]))
     most = np.zeros(len(times), dtype=np.int64)
     for group in np.unique(groups):
@@ -102,7 +115,7 @@ def limits_at(problem: Problem, offer: int, times: Ints) -> Ints:
 
 @dataclass(slots=True)
 class Ledger:
-    """What a growing set of columns already takes."""
+    """What a changing set of columns already takes."""
 
     problem: Problem
     taken: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
@@ -112,17 +125,48 @@ class Ledger:
         for piece in column.pieces:
             self.taken[piece.offer].extend(piece.spans)
 
+    def remove(self, column: Column) -> None:
+        """Gives back what ``column`` holds; it must have been added."""
+        for piece in column.pieces:
+            spans = self.taken[piece.offer]
+            for span in piece.spans:
+                spans.remove(span)
+
     def fits(self, column: Column) -> bool:
         """Whether ``column`` still fits beside what is taken."""
+        if len(column.pieces) == 1:
+            (piece,) = column.pieces
+            return self._fits(piece.offer, piece.spans)
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
         for piece in column.pieces:
             wanted[piece.offer].extend(piece.spans)
         return all(self._fits(offer, spans) for offer, spans in wanted.items())
 
-    def _fits(self, offer: int, spans: list[Span]) -> bool:
+    def _fits(self, offer: int, spans: Sequence[Span]) -> bool:
         taken = self.taken.get(offer, [])
+        stock = int(self.problem.table.stock_nodes[offer])
+        if stock >= UNLIMITED_NODES and not self.problem.table.is_window[offer]:
+            return True
+        if len(spans) == 1 and not self.problem.table.is_window[offer]:
+            return self._single_fits(taken, spans[0], stock)
         if not _is_limited(self.problem, offer):
             return True
+        return self._all_fit(offer, taken, spans)
+
+    def _single_fits(self, taken: Sequence[Span], span: Span, stock: int) -> bool:
+        """One stretch beside what overlaps it: most of what is asked, so without arrays."""
+        start, end, nodes = span
+        beside = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
+        if nodes + sum(n for _, _, n in beside) <= stock:
+            return True
+        if nodes > stock:
+            return False
+        return all(
+            nodes + sum(n for a, b, n in beside if a <= instant < b) <= stock
+            for instant in {a for a, _, _ in beside}
+        )
+
+    def _all_fit(self, offer: int, taken: Sequence[Span], spans: Sequence[Span]) -> bool:
         times = np.array(sorted({edge for a, b, _ in (*taken, *spans) for edge in (a, b)}), dtype=np.int64)
         held, mine = np.zeros(len(times), dtype=np.int64), np.zeros(len(times), dtype=np.int64)
         _add_spans(held, times, taken)
