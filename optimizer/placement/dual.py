@@ -74,18 +74,25 @@ class Dual:
         most_usd: Mapping[str, float],
         worth_usd: float,
         out_of_time: Callable[[], bool],
+        beat_usd: float = -np.inf,
     ) -> DualPoint:
         """What the prices prove. ``most_usd``: what a known way of a service costs at them, so no bound
-        is higher; services that could gain at least ``worth_usd`` are asked, largest gain first."""
+        is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, while
+        all gains together could still prove more than ``beat_usd``."""
         least = {name: self._run_usd(name, prices) for name in self.pools}
-        known = {name: self.known_usd(name, prices) for name in self._known}
-        gains = {name: min(most_usd.get(name, np.inf), self._left_usd(name)) - known[name] for name in known}
-        for name in sorted(gains, key=lambda n: (-gains[n], n)):
-            if gains[name] < worth_usd or out_of_time():
-                break
-            known[name] = max(known[name], self.service_usd(name, prices))
-        least.update((name, min(known[name], self._left_usd(name))) for name in known)
+        least.update((name, min(self.known_usd(name, prices), self._left_usd(name))) for name in self._known)
         total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
+        gains = {
+            name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name] for name in self._known
+        }
+        hoped = total + sum(gain for gain in gains.values() if gain > 0)
+        for name in sorted(gains, key=lambda n: (-gains[n], n)):
+            if gains[name] < worth_usd or hoped <= beat_usd or out_of_time():
+                break
+            usd = min(max(least[name], self.service_usd(name, prices)), self._left_usd(name))
+            total += usd - least[name]
+            hoped += usd - least[name] - gains[name]
+            least[name] = usd
         return DualPoint(prices, least, total)
 
     def service_usd(self, name: str, prices: StockPrices) -> float:

@@ -62,9 +62,7 @@ class Room:
 
     def after(self, column: Column) -> Room:
         """What is left when a column is taken too."""
-        ledger = Ledger(self.ledger.problem)
-        for offer, spans in self.ledger.taken.items():
-            ledger.taken[offer].extend(spans)
+        ledger = self.ledger.copy()
         ledger.add(column)
         left = None if self.budget_cents is None else self.budget_cents - column.cost_cents
         return Room(ledger, left)
@@ -158,7 +156,7 @@ def with_followers(
 ) -> tuple[dict[str, Column], float] | None:
     """A run's column with the best fleets after it, and what all cost; None when that is not below."""
     way, total = {column.workload: column}, column.total_cents
-    room = room.after(column)
+    room = room.after(column) if party.followers else room
     for name in party.followers:
         unplaced = unplaced_cents(candidates.problem, name)
         most = below_cents - total if unplaced is None else min(below_cents - total, unplaced)

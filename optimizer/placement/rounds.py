@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
-from optimizer.placement.dual import Dual, DualPoint, priced_runs
+from optimizer.placement.dual import Dual, priced_runs
 from optimizer.placement.fleet_pool import fleets, free_beside
 from optimizer.placement.improve import Improver
 from optimizer.placement.ladders import free_nodes
@@ -37,9 +37,15 @@ RUIN_STEPS = 8
 GROUPS = 12
 GROUP_WORK = 2.0
 GROUP_SECONDS = 10.0
-SMOOTHING = 0.5
+FIRST_STEP = 1.0
+LEAST_STEP = 0.05
 RUNS_AT_PRICES = 3
 WORTH_SHARE = 0.1
+RELAX_SHARE = 0.2
+BOUND_SHARE = 0.25
+MAKE_SHARE = 0.3
+RUIN_SHARE = 0.15
+COMBINE_SHARE = 0.25
 
 
 class Rounds:
@@ -60,7 +66,8 @@ class Rounds:
         self.pool.add(columns)
         self.dual = Dual(search.candidates, runs)
         self.prices = prices or StockPrices()
-        self.best_point: DualPoint | None = None
+        self.centre = self.dual.evaluate(StockPrices(), {}, float("inf"), lambda: False)
+        self.step = FIRST_STEP
         self.relaxed: Relaxed | None = None
         self.rng = random.Random(search.seed)  # noqa: S311  draws, not secrets
         self.names = sorted(free_names(search.candidates))
@@ -97,24 +104,24 @@ class Rounds:
     def price(self) -> None:
         """New prices from the relaxation, drawn towards the best so far; what they prove."""
         rows = self.relaxed.rows if self.relaxed is not None else tuple(sorted(self.prices.usd))
-        out_of_time = self.search.watch.until(0.2)
+        out_of_time = self.search.watch.until(RELAX_SHARE)
         found = relax(self.pool, self._leave_usd(), rows, self.prices, out_of_time)
         if found is None:
             return
         self.relaxed = found
-        best = self.best_point
-        prices = found.prices if best is None else mixed(found.prices, best.prices, SMOOTHING)
-        self.prove(prices)
+        self.prove(mixed(found.prices, self.centre.prices, self.step))
 
     def prove(self, prices: StockPrices) -> None:
-        """The bound at prices; they become the prices of the search."""
+        """The bound at prices; they become the prices of the search, and the centre if they prove more."""
         self.prices = prices
         most = self.pool.least_usd(prices, self.candidates.fleets)
-        out_of_time = self.search.watch.until(0.25)
-        point = self.dual.evaluate(prices, most, self._worth_usd(), out_of_time)
-        if self.best_point is None or point.total_usd > self.best_point.total_usd:
-            self.best_point = point
-        self.search.prove(point.cents, "priced")
+        out_of_time, best = self.search.watch.until(BOUND_SHARE), self.centre.total_usd
+        point = self.dual.evaluate(prices, most, self._worth_usd(), out_of_time, best)
+        if point.total_usd > best:
+            self.centre, self.step = point, min(1.0, 2 * self.step)
+            self.search.prove(point.cents, "bounded")
+        else:
+            self.step = max(LEAST_STEP, self.step / 2)
 
     def make(self) -> None:
         """Columns at the prices: for each run, and for services whose known ones are above their bound."""
@@ -125,7 +132,7 @@ class Rounds:
             for name in self.candidates.fleets
             if name in self.names
         }
-        out_of_time = self.search.watch.until(0.3)
+        out_of_time = self.search.watch.until(MAKE_SHARE)
         for name in sorted(above, key=lambda n: (-above[n], n)):
             if above[name] < self._worth_usd() or out_of_time():
                 break
@@ -169,7 +176,7 @@ class Rounds:
         anew.insert(self.names, 1.0)
         self.search.offer_columns(anew.standing.chosen, "inserted")
         ruin = self._ruin(Standing(self.candidates, dict(self.search.best.columns)))
-        ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(0.15))
+        ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(RUIN_SHARE))
         self.search.offer_columns(ruin.standing.chosen, "recreated")
 
     def _ruin(self, standing: Standing) -> Ruin:
@@ -180,7 +187,7 @@ class Rounds:
         if self.search.best is None:
             return
         standing = Standing(self.candidates, dict(self.search.best.columns))
-        out_of_time = self.search.watch.until(0.25)
+        out_of_time = self.search.watch.until(COMBINE_SHARE)
         for number, group in enumerate(neighbourhoods(self.pool, standing, self.names, self.prices)):
             if number >= GROUPS or out_of_time():
                 break
@@ -212,7 +219,7 @@ class Rounds:
             for name in self.candidates.fleets
             if name in self.names
         }
-        out_of_time = self.search.watch.until(0.3)
+        out_of_time = self.search.watch.until(MAKE_SHARE)
         for name in sorted(above, key=lambda n: (-above[n], n)):
             if above[name] < self._worth_usd() or out_of_time():
                 break
@@ -244,7 +251,7 @@ class Rounds:
             self.runs,
             dict(self.search.best.columns),
             self.pool.all(),
-            self.search.watch.until(0.3),
+            self.search.watch.until(MAKE_SHARE),
             lambda chosen: self.search.offer_columns(chosen, "improved"),
             among,
         )

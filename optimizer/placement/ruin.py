@@ -103,7 +103,7 @@ class Ruin:
         now = self.standing.chosen.get(name)
         paid = left_cents(self.candidates.problem, name) if now is None else now.total_cents
         least = options[0].total_cents if options else paid
-        return min(float(paid - least), 1e9) + 1.0
+        return min(max(0.0, float(paid - least)), 1e9) + 1.0
 
     def insert(self, names: Sequence[str], price_share: float) -> None:
         """Places each of ``names`` where it is cheapest; first whom waiting would cost most."""

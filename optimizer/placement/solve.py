@@ -8,7 +8,7 @@ to make, ruin and recreate and the solver on groups of rivals place them. Few ge
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from optimizer.placement.bound import relaxed_bound_cents, separate_bound_cents
@@ -56,7 +56,8 @@ class Solution:
 def solve(search: Search) -> Solution:
     """The best plan found in time, and the bound that is proven of it."""
     candidates = search.candidates
-    search.watch.limit_s -= settling_seconds(search)
+    settling = settling_seconds(search)
+    search.watch.limit_s -= settling
     few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
     pools = build_run_pools(candidates, lean=not few)
     search.prove(separate_bound_cents(candidates, pools), "priced")
@@ -72,7 +73,8 @@ def solve(search: Search) -> Solution:
     if few:
         columns = rebuild(search, pools, columns)
 
-    best = settle(search, pools, columns)
+    hurry = None if few else search.watch.for_seconds(settling)
+    best = settle(search, pools, columns, hurry)
     bound = None if best.required_missing else min(search.bound_cents, best.objective_cents)
     return Solution(best, bound, tuple(columns), pools)
 
@@ -102,10 +104,15 @@ def first_plans(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     return improve(search, pools, columns)
 
 
-def settle(search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column]) -> Choice:
+def settle(
+    search: Search,
+    pools: Mapping[str, RunPool],
+    columns: Sequence[Column],
+    hurry: Callable[[], bool] | None = None,
+) -> Choice:
     """The best choice after the last look at every single change."""
     assert search.best is not None
-    search.offer_columns(settled(search.candidates, pools, columns, search.best.columns), "settled")
+    search.offer_columns(settled(search.candidates, pools, columns, search.best.columns, hurry), "settled")
     return search.best
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.fleet_pool import ledger_of
+from optimizer.placement.moves import Room
 from optimizer.placement.problem import Problem
 from optimizer.placement.stock import Ledger
 
@@ -46,6 +48,17 @@ class Standing:
             self.ledger.remove(column)
             self._count(column, -1)
         return column
+
+    @contextmanager
+    def without(self, names: Iterable[str]) -> Iterator[Room]:
+        """The room that all but ``names`` leave, while the block lasts; they stand again after it."""
+        lifted = [column for name in names if (column := self.lift(name)) is not None]
+        left = None if self.budget_cents is None else self.budget_cents - self.spent_cents
+        try:
+            yield Room(self.ledger, left)
+        finally:
+            for column in lifted:
+                self.place(column)
 
     def allows(self, column: Column) -> bool:
         """Whether stock and budget allow a column beside what stands."""

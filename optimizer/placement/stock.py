@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from optimizer.placement.columns import Column, Piece, Span
 from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem
 from optimizer.placement.windows import free_nodes_steps
+
+FEW_SPANS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,11 +122,15 @@ class Ledger:
 
     problem: Problem
     taken: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    _most: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _steps: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
 
     def add(self, column: Column) -> None:
         """Takes what ``column`` holds."""
         for piece in column.pieces:
             self.taken[piece.offer].extend(piece.spans)
+            self._most[piece.offer] += most_nodes(piece.spans)
+            self._steps.pop(piece.offer, None)
 
     def remove(self, column: Column) -> None:
         """Gives back what ``column`` holds; it must have been added."""
@@ -131,6 +138,13 @@ class Ledger:
             spans = self.taken[piece.offer]
             for span in piece.spans:
                 spans.remove(span)
+            self._most[piece.offer] -= most_nodes(piece.spans)
+            self._steps.pop(piece.offer, None)
+
+    def copy(self) -> Ledger:
+        """The same, to change apart."""
+        taken = defaultdict(list, {offer: list(spans) for offer, spans in self.taken.items()})
+        return Ledger(self.problem, taken, self._most.copy(), dict(self._steps))
 
     def fits(self, column: Column) -> bool:
         """Whether ``column`` still fits beside what is taken."""
@@ -145,26 +159,43 @@ class Ledger:
     def _fits(self, offer: int, spans: Sequence[Span]) -> bool:
         taken = self.taken.get(offer, [])
         stock = int(self.problem.table.stock_nodes[offer])
-        if stock >= UNLIMITED_NODES and not self.problem.table.is_window[offer]:
+        if self.problem.table.is_window[offer]:
+            return not _is_limited(self.problem, offer) or self._all_fit(offer, taken, spans)
+        if stock >= UNLIMITED_NODES:
             return True
-        if len(spans) == 1 and not self.problem.table.is_window[offer]:
-            return self._single_fits(taken, spans[0], stock)
-        if not _is_limited(self.problem, offer):
+        mine = spans[0][2] if len(spans) == 1 else _most_together(spans)
+        if self._most[offer] + mine <= stock:
             return True
-        return self._all_fit(offer, taken, spans)
+        if len(spans) == 1 and len(taken) <= FEW_SPANS:
+            return _single_fits(taken, spans[0], stock)
+        return self._stretches_fit(offer, spans, stock)
 
-    def _single_fits(self, taken: Sequence[Span], span: Span, stock: int) -> bool:
-        """One stretch beside what overlaps it: most of what is asked, so without arrays."""
-        start, end, nodes = span
-        beside = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
-        if nodes + sum(n for _, _, n in beside) <= stock:
-            return True
-        if nodes > stock:
-            return False
-        return all(
-            nodes + sum(n for a, b, n in beside if a <= instant < b) <= stock
-            for instant in {a for a, _, _ in beside}
-        )
+    def _stretches_fit(self, offer: int, spans: Sequence[Span], stock: int) -> bool:
+        """Each stretch beside the most that is taken during it; overlapping own ones the long way."""
+        asked = np.array(spans, dtype=np.int64)
+        if (asked[1:, 0] < asked[:-1, 1]).any():
+            return self._all_fit(offer, self.taken.get(offer, []), spans)
+        times, held = self._taken_steps(offer)
+        first = np.searchsorted(times, asked[:, 0], side="right") - 1
+        last = np.searchsorted(times, asked[:, 1], side="left")
+        edges = np.column_stack((first, last)).ravel()
+        most = np.maximum.reduceat(held, edges)[::2]
+        return bool((most + asked[:, 2] <= stock).all())
+
+    def _taken_steps(self, offer: int) -> tuple[Ints, Ints]:
+        """What is taken as a step function from before all time to after it."""
+        if offer not in self._steps:
+            taken = np.array(self.taken.get(offer, []), dtype=np.int64).reshape(-1, 3)
+            edges = np.concatenate((taken[:, 0], taken[:, 1]))
+            change = np.concatenate((taken[:, 2], -taken[:, 2]))
+            times, where = np.unique(edges, return_inverse=True)
+            each = np.bincount(where, weights=change, minlength=len(times)).astype(np.int64)
+            far = np.iinfo(np.int64).max
+            self._steps[offer] = (
+                np.concatenate(([-far], times, [far])),
+                np.concatenate(([0], np.cumsum(each), [0])),
+            )
+        return self._steps[offer]
 
     def _all_fit(self, offer: int, taken: Sequence[Span], spans: Sequence[Span]) -> bool:
         times = np.array(sorted({edge for a, b, _ in (*taken, *spans) for edge in (a, b)}), dtype=np.int64)
@@ -176,11 +207,33 @@ class Ledger:
 
     def free_nodes(self, offer: int, start_s: int) -> int:
         """Nodes free at every instant from ``start_s`` on."""
-        taken = [(max(a, start_s), b, n) for a, b, n in self.taken.get(offer, []) if b > start_s]
         limit = int(self.problem.table.stock_nodes[offer])
-        if not taken:
+        if not self.taken.get(offer):
             return limit
-        times = np.array(sorted({edge for a, b, _ in taken for edge in (a, b)}), dtype=np.int64)
-        held = np.zeros(len(times), dtype=np.int64)
-        _add_spans(held, times, taken)
-        return max(0, limit - int(held.max()))
+        times, held = self._taken_steps(offer)
+        first = int(np.searchsorted(times, start_s, side="right")) - 1
+        return max(0, limit - int(held[first:].max()))
+
+
+def most_nodes(spans: Iterable[Span]) -> int:
+    """The most nodes that the spans of one piece hold at once (they do not overlap)."""
+    return max((n for _, _, n in spans), default=0)
+
+
+def _most_together(spans: Sequence[Span]) -> int:
+    """The most nodes at once of spans in order, which may overlap where they are of several pieces."""
+    most = most_nodes(spans)
+    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
+    return most if apart else sum(n for _, _, n in spans)
+
+
+def _single_fits(taken: Sequence[Span], span: Span, stock: int) -> bool:
+    """One stretch beside what overlaps it: most of what is asked, so without arrays."""
+    start, end, nodes = span
+    beside = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
+    if nodes + sum(n for _, _, n in beside) <= stock:
+        return True
+    return all(
+        nodes + sum(n for a, b, n in beside if a <= instant < b) <= stock
+        for instant in {start, *(a for a, _, _ in beside)}
+    )
