@@ -125,7 +125,7 @@ class Dual:
         problem, case = self.candidates.problem, self.candidates.fleets[name]
         bound = bound_fleet(problem, surcharged(case, dict(key)))
         usd = bound.from_due(due_s(problem, time_of(problem, case, None), False, bound.longest_cold_s))
-        return usd - ROUNDING_USD * MOST_PLACEMENTS if np.isfinite(usd) else usd
+        return usd - ROUNDING_USD * min(MOST_PLACEMENTS, len(self._offers[name])) if np.isfinite(usd) else usd
 
     def _left_usd(self, name: str) -> float:
         cents = unplaced_cents(self.candidates.problem, name)

@@ -45,6 +45,11 @@ class Choice:
     proven: bool
 
     @property
+    def switching_cents(self) -> int:
+        """The part of the objective that is on no bill: what leaving costs."""
+        return sum(column.switching_cents for column in self.columns.values())
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Better is smaller: first what must be placed, then money."""
         return len(self.required_missing), self.objective_cents

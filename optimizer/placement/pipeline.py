@@ -66,7 +66,7 @@ def _make(
     candidates = build_candidates(problem, build_estimates(problem, estimator), watch.until(BOUND_SHARE))
     solution = solve(Search(candidates, watch, options.gap, options.seed, progress))
     for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)))
-    return _plan(candidates, solution, options, for_baselines, whole)
+    return build_plan(candidates, solution, options, for_baselines, whole)
 
 
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
@@ -75,13 +75,14 @@ def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
     return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
 
 
-def _plan(
+def build_plan(
     candidates: Candidates,
     solution: Solution,
     options: PlanOptions,
     for_baselines: Stopwatch,
     whole: Stopwatch,
 ) -> Plan:
+    """The solution in the plan's own words."""
     request = candidates.problem.request
     baselines = (
         build_baselines(candidates, solution, for_baselines, options.seed) if options.baselines else ()
@@ -89,7 +90,7 @@ def _plan(
     explainer = Explainer(candidates, solution)
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
-    penalty = in_usd(solution.choice.objective_cents) - cost
+    penalty = in_usd(solution.billed_cents) - cost
     return Plan(
         plan_id=_plan_id(candidates, options),
         status=status_of(solution, options.gap),

@@ -14,7 +14,7 @@ For any prices ≥ 0, least cost at the prices − price × limit bounds every p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +28,7 @@ THROUGHOUT = -1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Row:
-    """``second`` is ``THROUGHOUT``, or the instant of a run's row; rows of commitments have none either."""
+    """``second`` is the instant of a row of runs, else ``THROUGHOUT`` (commitments midway are so too)."""
 
     offer: int
     second: int = THROUGHOUT
@@ -103,18 +103,10 @@ def usage_of(problem: Problem, row: Row, column: Column) -> float:
         if is_owed_in_full(problem, row.offer):
             return nodes_at(spans, middle_s(problem)) * horizon_hours(problem)
         return sum((b - a) * n for a, b, n in spans) / 3600
-    return 0.0 if column.workload in _service_names(problem) else float(nodes_at(spans, row.second))
+    is_run = column.end_s != 0
+    return float(nodes_at(spans, row.second)) if is_run else 0.0
 
 
 def nodes_at(spans: Iterable[Span], second: int) -> int:
     """Nodes held at an instant."""
     return sum(n for a, b, n in spans if a <= second < b)
-
-
-def _service_names(problem: Problem) -> frozenset[str]:
-    return frozenset(s.name for s in problem.services())
-
-
-def usable_rows(problem: Problem, offers: Sequence[int]) -> list[Row]:
-    """The rows that services and runs share on some offers."""
-    return [Row(offer) for offer in offers if not problem.table.is_window[offer]]

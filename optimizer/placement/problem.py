@@ -65,6 +65,16 @@ class OfferTable:
         return cost
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a workload holds before it is planned again: (offer, choice) of each piece, and what leaving
+    any of them costs. ``start_s``: a run's start, which it leaves too when it begins at another time."""
+
+    pieces: frozenset[tuple[int, int]]
+    leaving_cents: int
+    start_s: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """A request over a market. Instants are seconds from ``origin`` (the horizon's start)."""
@@ -78,6 +88,7 @@ class Problem:
     table: OfferTable
     allowed: Bools = field(repr=False)
     index_of: Mapping[str, int] = field(repr=False)
+    held: Mapping[str, Held] = field(default_factory=dict, repr=False)
 
     def seconds(self, instant: datetime) -> float:
         """Seconds from the origin to ``instant``."""

@@ -112,25 +112,22 @@ def _broken(problem: Problem, found: Relaxed) -> list[Row]:
         for column, share in pairs:
             for offer in {piece.offer for piece in column.pieces}:
                 held[offer].append((column, share))
-    services = {s.name for s in problem.services()}
     rows = []
     for offer, pairs in sorted(held.items()):
         if problem.table.stock_nodes[offer] >= UNLIMITED_NODES and not problem.table.is_window[offer]:
             continue
-        rows.extend(_broken_on(problem, offer, pairs, services))
+        rows.extend(_broken_on(problem, offer, pairs))
     return rows
 
 
-def _broken_on(
-    problem: Problem, offer: int, pairs: list[tuple[Column, float]], services: set[str]
-) -> list[Row]:
+def _broken_on(problem: Problem, offer: int, pairs: list[tuple[Column, float]]) -> list[Row]:
     found = []
     whole = Row(offer)
     if not problem.table.is_window[offer]:
         used = sum(share * usage_of(problem, whole, column) for column, share in pairs)
         if used > limit_of(problem, whole) * (1 + 1e-6):
             found.append(whole)
-    runs = [(column, share) for column, share in pairs if column.workload not in services]
+    runs = [(column, share) for column, share in pairs if column.end_s != 0]
     second = _worst_instant(problem, offer, runs)
     if second is not None:
         found.append(Row(offer, second))

@@ -57,6 +57,7 @@ class Rounds:
         runs: Mapping[str, RunPool],
         columns: list[Column],
         prices: StockPrices | None = None,
+        frozen: frozenset[str] = frozenset(),
     ) -> None:
         self.search = search
         self.candidates = search.candidates
@@ -70,7 +71,8 @@ class Rounds:
         self.step = FIRST_STEP
         self.relaxed: Relaxed | None = None
         self.rng = random.Random(search.seed)  # noqa: S311  draws, not secrets
-        self.names = sorted(free_names(search.candidates))
+        self.names = sorted(free_names(search.candidates) - frozen)
+        self.frozen = frozen
         self._asked: set[tuple[str, frozenset[tuple[int, float]]]] = set()
         self._asked_beside: set[tuple[str, bytes]] = set()
 
@@ -243,7 +245,11 @@ class Rounds:
         """Runs that services wait for, with those services, each placed anew beside the others."""
         if self.search.best is None:
             return
-        among = [party for party in parties(self.candidates) if party.followers]
+        among = [
+            party
+            for party in parties(self.candidates)
+            if party.followers and not self.frozen & set(party.names)
+        ]
         if not among:
             return
         improver = Improver(

@@ -85,18 +85,18 @@ def keep(candidates: Candidates, pool: RunPool, index: int) -> None:
 
 def _chosen(found: RunCandidates, total: Floats, leads: bool, sizes: tuple[int, int, int]) -> list[int]:
     """The cheapest of all, the cheapest of each of the cheapest offers, and the fastest."""
-    cheap = _first_few(total, SORTED_AT_MOST)
+    cheap = first_few(total, SORTED_AT_MOST)
     order = cheap[np.lexsort((found.nodes[cheap], found.end_s[cheap], total[cheap]))]
     _, first = np.unique(found.offer[order], return_index=True)
     best_by_offer = order[np.sort(first)]
-    fast = _first_few(found.end_s, SORTED_AT_MOST)
+    fast = first_few(found.end_s, SORTED_AT_MOST)
     fastest = fast[np.lexsort((total[fast], found.end_s[fast]))]
     parts = (order[: sizes[0]], best_by_offer[: sizes[1]], fastest[: sizes[2]])
     chosen = list(dict.fromkeys(int(i) for part in parts for i in part))
     return chosen[:KEEP_LEADING] if leads else chosen
 
 
-def _first_few(values: Floats, count: int) -> Ints:
+def first_few(values: Floats, count: int) -> Ints:
     """Positions of the smallest values, ties at the edge broken by position, in order of position."""
     if len(values) <= count:
         return np.arange(len(values))

@@ -17,7 +17,7 @@ from optimizer.placement.columns import Column, Piece, in_usd
 from optimizer.placement.improve import blockers
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
 from optimizer.placement.moves import Party, Room, fitting_runs, party_cents, room_beside, with_followers
-from optimizer.placement.run_pool import RunPool
+from optimizer.placement.run_pool import RunPool, first_few
 from optimizer.placement.runs import build_run_column, deadline_s
 from optimizer.placement.standing import Standing
 
@@ -35,7 +35,8 @@ def next_best_run(candidates: Candidates, pool: RunPool, mine: Column) -> Column
     """The cheapest candidate on another offer, with the least of what follows it, whether it fits or not."""
     found = pool.found
     other = np.flatnonzero(found.offer != mine.pieces[0].offer)
-    for index in other[np.argsort(pool.total_usd[other], kind="stable")][:TRIED]:
+    few = other[first_few(pool.total_usd[other], TRIED)]
+    for index in few[np.argsort(pool.total_usd[few], kind="stable")]:
         second = build_run_column(candidates.problem, candidates.estimates, found, int(index))
         if second is not None:
             return second
@@ -124,8 +125,9 @@ def settled(
     known: Sequence[Column],
     chosen: Chosen,
     hurry: Callable[[], bool] | None = None,
+    frozen: frozenset[str] = frozenset(),
 ) -> dict[str, Column]:
-    """``chosen`` after every single change among all run candidates and known fleets.
+    """``chosen`` after every single change among all run candidates and known fleets, but of ``frozen``.
 
     It ends, since each change makes the plan cheaper; with ``hurry`` at the latest when that says so,
     and without fleets that are not known yet.
@@ -137,7 +139,7 @@ def settled(
         for name in sorted(standing.chosen):
             if hurry is not None and hurry():
                 return standing.chosen
-            if name in standing.chosen:
+            if name in standing.chosen and name not in frozen:
                 found = by_name.get(name, ())
                 helped |= _settle(candidates, pools, found, standing, name, build=hurry is None)
     return standing.chosen

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Batch, Training
-from optimizer.placement.columns import Column, Piece, Span, late_cents, price_cents
+from optimizer.placement.columns import Column, Piece, Span, late_cents, price_cents, with_switching
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.gates import GateLog, fit_gates, open_gates
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
@@ -265,7 +265,8 @@ def build_run_column(
         spans = tuple(listed) if _is_listed(problem, offer) else spans
     cost = price_cents(problem, offer, spans)
     piece = Piece(offer, int(found.choice[index]), spans, cost)
-    return Column(run.name, (piece,), cost, _penalty_cents(problem, run, end), end)
+    column = Column(run.name, (piece,), cost, _penalty_cents(problem, run, end), end)
+    return with_switching(problem, column)
 
 
 def _penalty_cents(problem: Problem, run: Run, end_s: float) -> int:
@@ -281,7 +282,8 @@ def begun_later(problem: Problem, run: Run, column: Column, start_s: int) -> Col
     if end > last_second(problem, run):
         return None
     moved = replace(piece, spans=((start_s, start_s + last - first, nodes),))
-    return replace(column, pieces=(moved,), end_s=end, penalty_cents=_penalty_cents(problem, run, end))
+    late = _penalty_cents(problem, run, end)
+    return with_switching(problem, replace(column, pieces=(moved,), end_s=end, penalty_cents=late))
 
 
 def _is_listed(problem: Problem, offer: int) -> bool:

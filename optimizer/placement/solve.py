@@ -39,7 +39,8 @@ MOST_SETTLE_SHARE = 0.1
 class Solution:
     """The best choice, what is proven of it, and the columns that it was chosen from.
 
-    ``bound_cents`` None: something that must be placed is not, so no amount bounds the plan.
+    ``bound_cents`` None: something that must be placed is not, so no amount bounds the plan. It bounds
+    cost and lateness, and knows nothing of what leaving costs; nor does the gap.
     """
 
     choice: Choice
@@ -50,7 +51,12 @@ class Solution:
     @property
     def gap(self) -> float | None:
         """Relative gap; None without a bound."""
-        return None if self.bound_cents is None else gap_of(self.choice.objective_cents, self.bound_cents)
+        return None if self.bound_cents is None else gap_of(self.billed_cents, self.bound_cents)
+
+    @property
+    def billed_cents(self) -> int:
+        """Cost, lateness and what leaving out costs."""
+        return self.choice.objective_cents - self.choice.switching_cents
 
 
 def solve(search: Search) -> Solution:
@@ -75,7 +81,15 @@ def solve(search: Search) -> Solution:
 
     hurry = None if few else search.watch.for_seconds(settling)
     best = settle(search, pools, columns, hurry)
-    bound = None if best.required_missing else min(search.bound_cents, best.objective_cents)
+    return solution_of(search, best, columns, pools)
+
+
+def solution_of(
+    search: Search, best: Choice, columns: Sequence[Column], pools: Mapping[str, RunPool]
+) -> Solution:
+    """The best choice with what is proven of it."""
+    billed = best.objective_cents - best.switching_cents
+    bound = None if best.required_missing else min(search.bound_cents, billed)
     return Solution(best, bound, tuple(columns), pools)
 
 
