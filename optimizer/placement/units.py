@@ -13,12 +13,14 @@ from datetime import timedelta
 import numpy as np
 
 from broker.domain.plan import Obstacle
-from broker.domain.workload import Serving
+from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.gates import GateLog, fit_gates, open_gates
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.shelves import runs_of
 
 HOUR_S = 3600
+HOURS_OF_DAY = 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,21 +73,24 @@ class FleetCase:
 
 def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -> FleetCase:
     """The gates of a service, and the units that they leave."""
-    log = open_gates(problem, service)
-    row, table = estimates.row_of[service.name], estimates.serving
-    fits = np.asarray(table.fits[row], dtype=np.bool_)
+    opened = open_gates(problem, service)
+    log, row, table = opened.log(), estimates.row_of[service.name], estimates.serving
     obstacles = [table.obstacle(row, kind) for kind in range(len(problem.table.skus))]
     log.evaluated = len(problem.table) * len(table.configs)
-    fits_kind: Bools = np.any(fits, axis=1)
-    fit_gates(problem, log, obstacles, fits_kind)
-    units = _units(problem, estimates, row, np.flatnonzero(log.passing))
-    holds = np.zeros(len(problem.table), dtype=np.bool_)
-    holds[units.offer] = True
-    log.apply(Obstacle.FABRIC, holds)
+    fits_kind: Bools = np.any(table.fits[row], axis=1)
+    fit_gates(log, opened, obstacles, fits_kind)
+    offers = np.flatnonzero(opened.passing & fits_kind[problem.table.sku_of])
+    units = _units(problem, estimates, row, offers)
+    log.keep(Obstacle.FABRIC, _count_offers(units))
     log.kept = len(units)
     case = FleetCase(service, units, _demand(problem, service), log)
     _redundancy_gates(case)
     return case
+
+
+def _count_offers(units: Units) -> int:
+    """Distinct offers; units come offer by offer."""
+    return int(np.count_nonzero(np.diff(units.offer))) + 1 if len(units) else 0
 
 
 def only_units(case: FleetCase, mask: Bools) -> FleetCase:
@@ -107,36 +112,63 @@ def hour_count(problem: Problem) -> int:
 
 
 def _demand(problem: Problem, service: Serving) -> Floats:
-    hours = range(hour_count(problem))
-    starts = [problem.origin + timedelta(hours=hour) for hour in hours]
-    rates = [service.traffic.requests_per_s_at(start, problem.origin) for start in starts]
-    return np.array(rates, dtype=np.float64)
+    """Requests/s [H]; what has a daily form is asked for one day."""
+    hours, traffic = hour_count(problem), service.traffic
+    asked = hours if traffic.shape is TrafficShape.HOURLY else min(hours, HOURS_OF_DAY)
+    starts = [problem.origin + timedelta(hours=hour) for hour in range(asked)]
+    rates = [traffic.requests_per_s_at(start, problem.origin) for start in starts]
+    return np.resize(np.array(rates, dtype=np.float64), hours)
+
+
+def _worth(nodes: Ints, fits: Bools, rates: tuple[Floats, Floats], cold_s: Floats) -> Bools:
+    """Configurations [K, C] that no other of the same kind of node makes needless.
+
+    Of two whose units take as many nodes, one is needless where it serves no more, its largest replica is
+    no smaller, and it starts no sooner. ``rates``: of a whole unit, and of one replica.
+    """
+    worth = fits.copy()
+    for kind in np.flatnonzero(fits.any(axis=1)):
+        mine = np.flatnonzero(fits[kind])
+        n, unit, one, cold = (a[kind, mine] for a in (nodes, *rates, cold_s))
+        at_least = (
+            (n[:, None] == n) & (unit[:, None] >= unit) & (one[:, None] <= one) & (cold[:, None] <= cold)
+        )
+        equal = at_least & at_least.T
+        better = at_least & (~equal | (mine[:, None] < mine))
+        worth[kind, mine[better.any(axis=0)]] = False
+    return worth
 
 
 def _units(problem: Problem, estimates: Estimates, row: int, offers: Ints) -> Units:
-    """Every (offer, configuration) that fits, with the nodes that one unit takes."""
+    """Every (offer, configuration) that is worth a look, offer by offer, with the nodes of one unit."""
     table, serving = problem.table, estimates.serving
     sizes = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
-    kinds, per_node = table.sku_of[offers], table.gpus_per_node[offers]
-    nodes = np.maximum(1, -(-sizes[None, :] // per_node[:, None]))
-    most = table.stock_nodes[offers][:, None] // nodes
-    usable = serving.fits[row][kinds] & (nodes <= table.joined_nodes[offers][:, None]) & (most > 0)
-    at, config = np.nonzero(usable)
+    per_node = np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)[:, None]
+    nodes = np.maximum(1, -(-sizes[None, :] // per_node))
+    replicas = np.maximum(1, per_node // sizes[None, :])
+    rate, cold_s = serving.requests_per_s[row], serving.cold_start_s[row]
+    worth = _worth(nodes, np.asarray(serving.fits[row], dtype=np.bool_), (replicas * rate, rate), cold_s)
+    kind_of, config_of = np.nonzero(worth)
+    first = np.searchsorted(kind_of, np.arange(len(worth) + 1))
+    kinds = table.sku_of[offers]
+    at, within = runs_of(np.diff(first)[kinds])
     offer, kind = offers[at], kinds[at]
-    replicas = np.maximum(1, per_node[at] // sizes[config])
-    rate = serving.requests_per_s[row, kind, config]
+    config = config_of[first[kind] + within]
+    most = table.stock_nodes[offer] // nodes[kind, config]
+    usable = (nodes[kind, config] <= table.joined_nodes[offer]) & (most > 0)
+    offer, kind, config, most = offer[usable], kind[usable], config[usable], most[usable]
     return Units(
         offer=offer,
         config=config,
         kind=kind * len(sizes) + config,
-        nodes=nodes[at, config],
-        replicas=replicas,
-        requests_per_s=replicas * rate,
-        largest=rate,
-        usd_per_hour=nodes[at, config] * table.price_usd[offer],
-        cold_s=serving.cold_start_s[row, kind, config],
+        nodes=nodes[kind, config],
+        replicas=replicas[kind, config],
+        requests_per_s=(replicas * rate)[kind, config],
+        largest=rate[kind, config],
+        usd_per_hour=nodes[kind, config] * table.price_usd[offer],
+        cold_s=cold_s[kind, config],
         zone=table.zone_of[offer],
-        most=most[at, config],
+        most=most,
         surcharge_usd_per_hour=np.zeros(len(offer)),
     )
 
@@ -149,9 +181,8 @@ def _redundancy_gates(case: FleetCase) -> None:
     if len(np.unique(units.zone)) < case.zones:
         log.obstacle = Obstacle.REDUNDANCY
         return
-    rate_by_offer: dict[int, float] = {}
-    for offer, rate, most in zip(units.offer, units.requests_per_s, units.most, strict=True):
-        rate_by_offer[int(offer)] = max(rate_by_offer.get(int(offer), 0.0), float(rate) * int(most))
+    first = np.flatnonzero(np.diff(units.offer, prepend=-1))
+    together = float(np.maximum.reduceat(units.requests_per_s * units.most, first).sum())
     spare = case.spare * float(units.largest.min())
-    if sum(rate_by_offer.values()) - spare < float(case.demand.max(initial=0.0)) * (1 - 1e-9):
+    if together - spare < float(case.demand.max(initial=0.0)) * (1 - 1e-9):
         log.obstacle = Obstacle.STOCK
