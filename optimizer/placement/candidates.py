@@ -12,13 +12,14 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns import in_cents
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_bound import FleetBound, bound_fleet
+from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.run_builder import build_run_candidates, most_each
 from optimizer.placement.runs import RunCandidates, last_second
-from optimizer.placement.units import FleetCase, build_fleet_case
+from optimizer.placement.units import FleetCase
 
 MOST_PLACEMENTS = 32
 

@@ -17,6 +17,7 @@ from broker.domain.plan import Obstacle, Unplaced
 from broker.domain.workload import Batch, Policy, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
+from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.improve import blockers
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Problem
@@ -24,7 +25,6 @@ from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.runner_up import main_piece, named
 from optimizer.placement.runs import last_second
 from optimizer.placement.solve import Solution
-from optimizer.placement.units import build_fleet_case
 
 FAR = timedelta(days=365)
 PolicyChange = Callable[[Policy], Policy]
