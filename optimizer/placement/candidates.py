@@ -12,13 +12,14 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns import in_cents
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_bound import FleetBound, bound_fleet
+from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Floats, Problem
-from optimizer.placement.runs import RunCandidates, build_run_candidates
-from optimizer.placement.units import FleetCase, build_fleet_case
-from optimizer.placement.windows import build_window_rows
+from optimizer.placement.run_builder import build_run_candidates, most_each
+from optimizer.placement.runs import RunCandidates, last_second
+from optimizer.placement.units import FleetCase
 
 MOST_PLACEMENTS = 32
 
@@ -69,6 +70,14 @@ class Candidates:
             found += np.where(np.isfinite(least), least, 0.0)[inverse]
         return found
 
+    def beyond_usd(self, found: RunCandidates) -> float:
+        """Least cost of a candidate of a run that is not among ``found``, with what follows it.
+
+        What follows costs least after the latest end that a run may have.
+        """
+        latest = np.array([last_second(self.problem, found.run)], dtype=np.float64)
+        return found.rest_usd + float(self.least_followers_usd(found.run.name, latest)[0])
+
 
 def build_candidates(
     problem: Problem, estimates: Estimates, out_of_time: Callable[[], bool] | None = None
@@ -78,10 +87,10 @@ def build_candidates(
     Bounds are made until ``out_of_time``; a service without one counts for nothing. Without
     ``out_of_time`` none is made.
     """
-    windows = build_window_rows(problem)
     runs, fleets = {}, {}
+    most = most_each(len(problem.runs()))
     for run in problem.runs():
-        runs[run.name] = build_run_candidates(problem, estimates, windows, run)
+        runs[run.name] = build_run_candidates(problem, estimates, run, most)
         if out_of_time is not None:
             out_of_time()
     for service in problem.services():

@@ -134,8 +134,8 @@ class Dual:
     def _run_usd(self, name: str, prices: StockPrices) -> float:
         followers = len(self.candidates.problem.followers(name))
         found = self.cheapest_run(name, prices)
-        placed = np.inf if found is None else found.usd - ROUNDING_USD * (1 + MOST_PLACEMENTS * followers)
-        least = min(placed, self._left_usd(name))
+        placed = self.pools[name].beyond_usd if found is None else min(found.usd, self.pools[name].beyond_usd)
+        least = min(placed - ROUNDING_USD * (1 + MOST_PLACEMENTS * followers), self._left_usd(name))
         return float(least) if np.isfinite(least) else 0.0
 
     def cheapest_run(self, name: str, prices: StockPrices) -> PricedRun | None:

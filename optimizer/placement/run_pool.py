@@ -31,10 +31,12 @@ GHOST_END_S = -1.0
 @dataclass(slots=True)
 class RunPool:
     """Columns of one run. ``kept`` are the candidates that have them; ``truncated`` offers have starts
-    that were left out, so their candidates stay in the certificate."""
+    that were left out, so their candidates stay in the certificate. ``beyond_usd``: the least that a
+    candidate costs which is not among ``found``, with what follows it."""
 
     found: RunCandidates
     total_usd: Floats
+    beyond_usd: float = float("inf")
     kept: dict[int, Column] = field(default_factory=dict)
     later: dict[tuple[int, int], Column] = field(default_factory=dict)
     truncated: set[int] = field(default_factory=set)
@@ -50,7 +52,8 @@ class RunPool:
         rest[list(self.kept)] = False
         if self.truncated:
             rest |= np.isin(self.found.offer, list(self.truncated))
-        return float(self.total_usd[rest].min()) if rest.any() else None
+        least = min(float(self.total_usd[rest].min(initial=np.inf)), self.beyond_usd)
+        return least if np.isfinite(least) else None
 
 
 def build_run_pools(candidates: Candidates, *, lean: bool = False) -> dict[str, RunPool]:
@@ -67,7 +70,7 @@ def build_run_pools(candidates: Candidates, *, lean: bool = False) -> dict[str, 
 
 def _first_columns(candidates: Candidates, found: RunCandidates, lean: bool) -> RunPool:
     total = found.total_usd + candidates.least_followers_usd(found.run.name, found.end_s)
-    pool = RunPool(found, total)
+    pool = RunPool(found, total, candidates.beyond_usd(found))
     leads = bool(candidates.problem.followers(found.run.name))
     sizes = (LEAN_CHEAPEST, LEAN_OFFERS, LEAN_FASTEST) if lean else (KEEP_CHEAPEST, KEEP_OFFERS, KEEP_FASTEST)
     for index in _chosen(found, total, leads, sizes):

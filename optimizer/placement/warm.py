@@ -30,9 +30,10 @@ from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Floats, Held, Ints, Problem
-from optimizer.placement.runs import BATCH_NODES, begun_later, build_run_column
+from optimizer.placement.run_sizes import BATCH_NODES
+from optimizer.placement.runs import begun_later, build_run_column
 from optimizer.placement.standing import Standing
-from optimizer.placement.units import HOUR_S, FleetCase
+from optimizer.placement.units import HOUR_S, FleetCase, beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,8 @@ def _fleet_of(
     candidates: Candidates, service: Serving, placements: Sequence[Placement], chosen: Mapping[str, Column]
 ) -> Column | None:
     """The same fleet at today's prices, if it still meets the traffic."""
-    problem, case = candidates.problem, candidates.fleets[service.name]
+    problem = candidates.problem
+    case = _over(problem, candidates.fleets[service.name], placements)
     after_s = None
     if service.starts_after is not None:
         if service.starts_after not in chosen:
@@ -177,6 +179,14 @@ def _fleet_of(
     pieces.sort(key=lambda piece: (piece.offer, piece.choice))
     column = Column(service.name, tuple(pieces), sum(p.cost_cents for p in pieces), after_s=after_s)
     return with_switching(problem, column) if pieces and serves(problem, case, column) else None
+
+
+def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) -> FleetCase:
+    """The case over the offers of some placements, wanted or not."""
+    free = np.zeros(len(problem.table), dtype=np.int64)
+    offers = [o for p in placements if (o := problem.index_of.get(p.offer_id)) is not None]
+    free[offers] = problem.table.stock_nodes[offers]
+    return beside(case, free)
 
 
 def _unit_of(case: FleetCase, offer: int, choice: int) -> int | None:
