@@ -37,7 +37,7 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     fits_kind: Bools = np.any(table.fits[row], axis=1)
     fit_gates(log, opened, obstacles, fits_kind)
     demand = _demand(problem, service)
-    replicas = _Replicas.of(problem, estimates, row)
+    replicas = Replicas.of(problem, estimates, row)
     _unit_gate(log, opened, replicas)
     supply = _Supply(problem, opened, replicas, service, float(demand.max(initial=0.0)))
     case = FleetCase(service, supply.units(None, {}), demand, log, again=supply.units)
@@ -45,7 +45,7 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     return case
 
 
-def _unit_gate(log: GateLog, opened: Opened, replicas: _Replicas) -> None:
+def _unit_gate(log: GateLog, opened: Opened, replicas: Replicas) -> None:
     """Offers that hold a unit of some configuration; counts the candidates."""
     shelves = opened.shelves
     nodes = np.where(replicas.fits, replicas.nodes, NEVER)[shelves.terms.kind]
@@ -79,7 +79,7 @@ def _demand(problem: Problem, service: Serving) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Replicas:
+class Replicas:
     """One unit [K, C] of each kind of node and configuration: nodes, replicas, rates in requests/s.
 
     ``fits``: it can serve; ``worth``: and no other of the same kind makes it needless.
@@ -94,7 +94,7 @@ class _Replicas:
     cold_s: Floats
 
     @classmethod
-    def of(cls, problem: Problem, estimates: Estimates, row: int) -> _Replicas:
+    def of(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
         """Of the workload in a row of the serving table."""
         serving, skus = estimates.serving, problem.table.skus
         sizes = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
@@ -131,7 +131,7 @@ class _Supply:
 
     problem: Problem
     opened: Opened
-    replicas: _Replicas
+    replicas: Replicas
     service: Serving
     peak_requests_per_s: float
 

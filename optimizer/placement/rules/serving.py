@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from broker.domain.billing import holdings
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
-from broker.domain.workload import Serving
+from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
@@ -157,6 +157,8 @@ def _first_short(
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:
     """Requests/s at each instant: that of its hour."""
     origin = case.request.horizon.start
-    hours, of_each = np.unique(when_us // (HOUR // timedelta(microseconds=1)), return_inverse=True)
-    rates = [service.traffic.requests_per_s_at(origin + int(hour) * HOUR, origin) for hour in hours]
+    hours = when_us // (HOUR // timedelta(microseconds=1))
+    daily = service.traffic.shape is not TrafficShape.HOURLY
+    asked, of_each = np.unique(hours % 24 if daily else hours, return_inverse=True)
+    rates = [service.traffic.requests_per_s_at(origin + int(hour) * HOUR, origin) for hour in asked]
     return np.array(rates, dtype=np.float64)[of_each.reshape(-1)]
