@@ -30,7 +30,6 @@ MOST_BASELINE_SECONDS = 8.0
 TELLING_SHARE = 0.02
 TELLING_SECONDS_EACH = 0.025
 MOST_TELLING_SHARE = 0.25
-BOUND_SHARE = 0.3
 
 
 def make_plan(
@@ -63,7 +62,7 @@ def _make(
     telling = telling_seconds(request, options)
     watch = Stopwatch(whole.limit_s - kept - telling, whole.started)
     problem = build_problem(request, offers, as_of)
-    candidates = build_candidates(problem, build_estimates(problem, estimator), watch.until(BOUND_SHARE))
+    candidates = build_candidates(problem, build_estimates(problem, estimator))
     solution = solve(Search(candidates, watch, options.gap, options.seed, progress))
     for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)))
     return build_plan(candidates, solution, options, for_baselines, whole)

@@ -20,14 +20,14 @@ from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
-from optimizer.placement.pipeline import BOUND_SHARE, build_plan, telling_seconds
+from optimizer.placement.pipeline import build_plan, telling_seconds
 from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.rounds import Rounds
 from optimizer.placement.run_pool import build_run_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search
-from optimizer.placement.solve import Solution, settling_seconds, solution_of
+from optimizer.placement.solve import SERVICES_SHARE, Solution, settling_seconds, solution_of
 from optimizer.placement.stopwatch import Stopwatch
 from optimizer.placement.warm import WarmStart, frozen_of, held_of, matched
 
@@ -91,7 +91,7 @@ def warm_candidates(
     problem = build_problem(request, offers, as_of)
     estimates = build_estimates(problem, estimator)
     problem = replace(problem, held=held_of(problem, estimates, warm))
-    return build_candidates(problem, estimates, watch.until(BOUND_SHARE))
+    return build_candidates(problem, estimates, watch.until(SERVICES_SHARE))
 
 
 def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Resolved:

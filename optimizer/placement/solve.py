@@ -28,6 +28,7 @@ MOST_AT_ONCE = 60
 MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
+SERVICES_SHARE = 0.3
 FIRST_SHARE = 0.4
 COMPOSE_SHARE = 0.5
 IMPROVE_SHARE = 0.5
@@ -65,10 +66,15 @@ def solve(search: Search) -> Solution:
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
     few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
+    out_of_time = search.watch.until(SERVICES_SHARE)
+    candidates.bound_services(out_of_time, waiting=not few)
     pools = build_run_pools(candidates, lean=not few)
     search.prove(separate_bound_cents(candidates, pools), "priced")
 
     columns = first_plans(search, pools) if few else first_plan(search, pools)
+    if not few:
+        candidates.bound_services(out_of_time)
+        search.prove(separate_bound_cents(candidates, pools), "bounded alone")
     if few and not search.done:
         limits = search.share(BOUND_SHARE)
         search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
