@@ -10,7 +10,7 @@ from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, ProgressSink
+from broker.ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines import build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
@@ -63,6 +63,8 @@ def _make(
     watch = Stopwatch(whole.limit_s - kept - telling, whole.started)
     problem = build_problem(request, offers, as_of)
     candidates = build_candidates(problem, build_estimates(problem, estimator))
+    if progress is not None:
+        progress(Progress(whole.seconds, None, None, None, "loaded"))
     solution = solve(Search(candidates, watch, options.gap, options.seed, progress))
     for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)))
     return build_plan(candidates, solution, options, for_baselines, whole)
