@@ -30,6 +30,7 @@ MOST_BASELINE_SECONDS = 8.0
 TELLING_SHARE = 0.02
 TELLING_SECONDS_EACH = 0.025
 MOST_TELLING_SHARE = 0.25
+EXPLAIN_SHARE = 0.5
 
 
 def make_plan(
@@ -88,7 +89,7 @@ def build_plan(
     baselines = (
         build_baselines(candidates, solution, for_baselines, options.seed) if options.baselines else ()
     )
-    explainer = Explainer(candidates, solution)
+    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE))
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     penalty = in_usd(solution.billed_cents) - cost
@@ -109,6 +110,7 @@ def build_plan(
         unplaced=explain_unplaced(candidates, solution),
         baselines=baselines,
         spend=build_spend(placements),
+        scarcity=explainer.scarcity(),
     )
 
 

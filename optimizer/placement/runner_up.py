@@ -101,13 +101,19 @@ def rival_in(
     build: bool = True,
 ) -> Rival | None:
     """The same beside what stands. ``build``: also fleets that are not known yet."""
-    mine, party = standing.chosen[name], Party(name, ())
+    mine = standing.chosen[name]
     if name in pools:
         second = next_best_run(candidates, pools[name], mine)
     else:
         second = next_best_fleet(candidates, known, mine, build=build)
     if second is None:
         return None
+    return rival_at(candidates, standing, name, second)
+
+
+def rival_at(candidates: Candidates, standing: Standing, name: str, second: Column) -> Rival:
+    """A given way of a workload, with fleets anew for the services that wait for it."""
+    mine, party = standing.chosen[name], Party(name, ())
     if second.end_s != mine.end_s:
         party = Party(name, tuple(s.name for s in candidates.problem.followers(name)))
     found = None
