@@ -298,7 +298,7 @@ def _scarce(plan: Plan) -> Iterator[RenderableType]:
     if plan.scarcity:
         yield Text("\nScarce", style="bold")
         for row in plan.scarcity[:MOST_SCARCE]:
-            yield Padding(Text(f"{row.text[0].upper()}{row.text[1:]}."), (0, 0, 0, 2))
+            yield Padding(Text(f"{row.text[:1].upper()}{row.text[1:]}."), (0, 0, 0, 2))
 
 
 def _run(placement: Placement) -> str:
