@@ -7,7 +7,7 @@ moving them frees is not counted, so they are never too high.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -78,8 +78,21 @@ def alternative_of(candidates: Candidates, standing: Standing, column: Column) -
         more_usd=in_usd(column.total_cents - mine.total_cents),
         later_hours=(column.end_s - mine.end_s) / 3600 if mine.end_s else None,
         rule=_against(candidates, standing, mine, rival),
-        because=because(candidates, standing.chosen, mine, rival),
+        because=reason(candidates, standing, mine, rival),
     )
+
+
+def reason(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> str:
+    """What stands against a rival, found among those who hold what it wants."""
+    if standing.budget_cents is not None:
+        return because(candidates, standing.chosen, mine, rival)
+    return because(candidates, near(standing, rival.column, (mine.workload, *rival.party.names)), mine, rival)
+
+
+def near(standing: Standing, wish: Column, names: Iterable[str] = ()) -> dict[str, Column]:
+    """Of what stands: ``names``, and whoever holds one of the wish's offers."""
+    holders = {name for piece in wish.pieces for name in standing.holders.get(piece.offer, ())}
+    return {name: standing.chosen[name] for name in sorted({*holders, *names}) if name in standing.chosen}
 
 
 def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> BindingRule:

@@ -10,12 +10,12 @@ import numpy as np
 
 from broker.domain.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
 from broker.domain.workload import Serving, Training
-from optimizer.placement.alternatives import alternative_of, binding_rule, next_ways, scarcities
+from optimizer.placement.alternatives import alternative_of, binding_rule, near, next_ways, reason, scarcities
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.improve import blockers
-from optimizer.placement.runner_up import because, main_piece, named, rival_in
+from optimizer.placement.runner_up import main_piece, named, rival_in
 from optimizer.placement.runs import RunCandidates, build_run_column
 from optimizer.placement.solve import Solution
 from optimizer.placement.standing import Standing
@@ -102,7 +102,7 @@ class Explainer:
         if rival is None:
             return None
         offer = self.candidates.problem.table.offers[main_piece(rival.column).offer]
-        text = because(self.candidates, self._standing.chosen, column, rival)
+        text = reason(self.candidates, self._standing, column, rival)
         return RunnerUp(offer.offer_id, in_usd(rival.column.cost_cents), text)
 
     def _bottleneck(self, name: str, piece: Piece) -> str:
@@ -141,12 +141,11 @@ class Explainer:
         return f"{_count(count, 'cheaper offer')} of {offers} {held}"
 
     def _holders(self, found: RunCandidates, order: np.ndarray) -> list[str]:
-        chosen = self.solution.choice.columns
         seen: dict[str, None] = {}
         for index in order[:CHEAPER_LOOKED_AT]:
             column = build_run_column(self.candidates.problem, self.candidates.estimates, found, int(index))
             if column is not None:
-                seen.update(dict.fromkeys(blockers(chosen, column)))
+                seen.update(dict.fromkeys(blockers(near(self._standing, column), column)))
         return list(seen)
 
     def _node_rule(self, found: RunCandidates, piece: Piece) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest, Policy, Serving, Training, Workload
+from broker.domain.workload import PlanRequest, Policy, Training, Workload
 from tests.placement.market import at, offer, plan, request, serving, total, training
 from tests.placement.monolith import Monolith
 
@@ -149,14 +149,12 @@ def test_all_prices_times_ten_is_a_plan_times_ten(problem: Problem, factor: int)
     assert least(before) * factor <= total(after)
 
 
-@settings(PROFILE, max_examples=10)
+@settings(PROFILE, max_examples=6)
 @given(problems(most_runs=5, rules=False))
 def test_a_model_of_everything_at_once_comes_to_the_same(problem: Problem) -> None:
     asked, offers = problem
-    best = Monolith(asked, offers).best_total()
+    below, best = Monolith(asked, offers).totals()
     found = planned(asked, offers)
-    assert best is not None
     assert least(found) <= best
+    assert total(found) >= below - Decimal("0.01")
     assert total(found) <= best * Decimal("1.03")
-    if not any(isinstance(w, Serving) for w in asked.workloads):
-        assert total(found) == best
