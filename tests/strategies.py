@@ -23,13 +23,16 @@ from broker.domain.offer import (
     WindowTerms,
 )
 from broker.domain.plan import (
+    Alternative,
     Baseline,
+    BindingRule,
     CandidateCounts,
     Obstacle,
     Placement,
     Plan,
     PlanStatus,
     RunnerUp,
+    Scarcity,
     SpendLine,
     Unplaced,
     Why,
@@ -149,7 +152,21 @@ parallelisms = st.builds(
 metrics = st.dictionaries(names, st.floats(allow_nan=False), max_size=4)
 estimates = st.builds(Estimate, metrics, metrics, metrics, st.sampled_from(Provenance))
 runners_up = st.builds(RunnerUp, names, cents, texts)
-whys = st.builds(Why, texts, st.lists(texts, max_size=2).map(tuple), st.none() | runners_up)
+rules = st.sampled_from(BindingRule)
+alternatives = st.builds(
+    Alternative, names, cents, cents.map(lambda usd: 40 - usd), st.none() | positives, rules, texts
+)
+gate_counts = st.dictionaries(st.sampled_from(Obstacle), counts, max_size=2)
+whys = st.builds(
+    Why,
+    texts,
+    st.lists(texts, max_size=2).map(tuple),
+    st.none() | runners_up,
+    st.none() | rules,
+    st.lists(alternatives, max_size=3).map(tuple),
+    gate_counts.map(lambda found: tuple(found.items())),
+)
+scarcities = st.builds(Scarcity, names, counts, cents, st.lists(names, max_size=2).map(tuple), texts)
 
 spans = st.builds(lambda segment: segment.window, segments())
 window_uses: SearchStrategy[WindowUse] = st.builds(
@@ -208,6 +225,7 @@ plans: SearchStrategy[Plan] = st.builds(
     unplaced=st.lists(st.builds(Unplaced, names, st.sampled_from(Obstacle), texts), max_size=2).map(tuple),
     baselines=st.lists(st.builds(Baseline, names, st.none() | cents, texts), max_size=2).map(tuple),
     spend=st.lists(spend_lines(), max_size=2).map(tuple),
+    scarcity=st.lists(scarcities, max_size=2).map(tuple),
 )
 
 plan_records: SearchStrategy[PlanRecord] = st.builds(

@@ -16,7 +16,7 @@ from api.cli.figures import day_and_time, hours, hours_between, percent, plural,
 from api.cli.timeline import axis, bar, span_of
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
-from broker.domain.plan import Baseline, Placement, Plan, PlanStatus
+from broker.domain.plan import Alternative, Baseline, BindingRule, Placement, Plan, PlanStatus
 from broker.domain.window import Window
 from broker.domain.window_use import WindowUse
 from broker.domain.workload import PlanRequest, WorkloadKind
@@ -25,6 +25,7 @@ WIDEST = 130
 ROOMY = 100
 NAME_WIDTH = 22
 MOST_WORKLOADS = 40
+MOST_SCARCE = 5
 STATUS_STYLE = {
     PlanStatus.OPTIMAL: "bold green",
     PlanStatus.FEASIBLE: "bold yellow",
@@ -56,6 +57,7 @@ def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[Rend
         yield _unplaced(plan)
     if plan.baselines:
         yield _baselines(plan, width)
+    yield from _scarce(plan)
     yield from _reasons(plan)
 
 
@@ -277,6 +279,9 @@ def _reason(workload: str, placements: Sequence[Placement]) -> Text:
         text.append(_window_use(use))
     for lost in dict.fromkeys(p.why.runner_up for p in placements if p.why.runner_up is not None):
         text.append(f" Next best: {lost.offer_id} at {usd(lost.cost_usd)}; {lost.because}.")
+    others = [way for way in placements[0].why.next_best if way.offer_id not in _runners_up(placements)]
+    if others:
+        text.append(f" Then {'; '.join(_other(way) for way in others)}.")
     return text
 
 
@@ -288,6 +293,27 @@ def _window_use(use: WindowUse) -> str:
         f"{day_and_time(use.bought.start)} to {day_and_time(use.bought.end)}{taken_back}: "
         f"{hours(use.unwanted_hours)} a node, {usd(use.unwanted_usd)}, are paid and not wanted."
     )
+
+
+def _runners_up(placements: Sequence[Placement]) -> frozenset[str]:
+    return frozenset(p.why.runner_up.offer_id for p in placements if p.why.runner_up is not None)
+
+
+def _other(way: Alternative) -> str:
+    """An alternative by what it costs more or less, and when it would end."""
+    more = f"{usd(abs(way.more_usd))} {'less' if way.more_usd < 0 else 'more'}"
+    hours = way.later_hours or 0.0
+    when = f", {abs(hours):.1f} h {'later' if hours > 0 else 'earlier'}" if abs(hours) >= 0.05 else ""
+    held = "" if way.rule is BindingRule.PRICE else f", against it: {way.rule}"
+    return f"{way.offer_id} ({more}{when}{held})"
+
+
+def _scarce(plan: Plan) -> Iterator[RenderableType]:
+    """What more stock would save."""
+    if plan.scarcity:
+        yield Text("\nScarce", style="bold")
+        for row in plan.scarcity[:MOST_SCARCE]:
+            yield Padding(Text(f"{row.text[:1].upper()}{row.text[1:]}."), (0, 0, 0, 2))
 
 
 def _run(placement: Placement) -> str:

@@ -16,13 +16,16 @@ from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.money import format_usd
 from broker.domain.offer import Tier
 from broker.domain.plan import (
+    Alternative,
     Baseline,
+    BindingRule,
     CandidateCounts,
     Obstacle,
     Placement,
     Plan,
     PlanStatus,
     RunnerUp,
+    Scarcity,
     SpendLine,
     Unplaced,
     Why,
@@ -86,18 +89,44 @@ class RunnerUpForm(JsonPart):
     because: str
 
 
+class AlternativeForm(JsonPart):
+    """One of the next best ways."""
+
+    offer_id: str
+    cost_usd: Money
+    more_usd: Money
+    later_hours: float | None = None
+    rule: BindingRule
+    because: str
+
+    def to_alternative(self) -> Alternative:
+        """The domain's alternative."""
+        later, rule = self.later_hours, self.rule
+        return Alternative(self.offer_id, self.cost_usd, self.more_usd, later, rule, self.because)
+
+
 class WhyForm(JsonPart):
-    """Why this placement."""
+    """Why this placement; what follows ``runner_up`` is ours."""
 
     bottleneck: str
     binding: tuple[str, ...] = ()
     runner_up: RunnerUpForm | None = None
+    rule: BindingRule | None = None
+    next_best: tuple[AlternativeForm, ...] = ()
+    filtered: Annotated[dict[Obstacle, int], Field(default_factory=dict)]
 
     def to_why(self) -> Why:
         """The domain's explanation."""
         lost = self.runner_up
         runner_up = RunnerUp(lost.offer_id, lost.cost_usd, lost.because) if lost is not None else None
-        return Why(self.bottleneck, self.binding, runner_up)
+        return Why(
+            self.bottleneck,
+            self.binding,
+            runner_up,
+            self.rule,
+            tuple(way.to_alternative() for way in self.next_best),
+            tuple(self.filtered.items()),
+        )
 
 
 class PlacementForm(JsonPart):
@@ -190,6 +219,16 @@ class SpendLineForm(JsonPart):
         )
 
 
+class ScarcityForm(JsonPart):
+    """What more of a contended offer would save (ours)."""
+
+    offer_id: str
+    nodes: int
+    saves_usd: Money
+    workloads: tuple[str, ...]
+    text: str
+
+
 class PlanForm(JsonPart):
     """A whole plan."""
 
@@ -209,6 +248,7 @@ class PlanForm(JsonPart):
     unplaced: list[UnplacedForm]
     baselines: list[BaselineForm]
     spend: list[SpendLineForm]
+    scarcity: tuple[ScarcityForm, ...] = ()
 
     def to_plan(self) -> Plan:
         """The domain's plan."""
@@ -229,6 +269,9 @@ class PlanForm(JsonPart):
             unplaced=tuple(Unplaced(u.workload, u.reason, u.nearest_fix) for u in self.unplaced),
             baselines=tuple(Baseline(b.name, b.cost_usd, b.why) for b in self.baselines),
             spend=tuple(line.to_line() for line in self.spend),
+            scarcity=tuple(
+                Scarcity(s.offer_id, s.nodes, s.saves_usd, s.workloads, s.text) for s in self.scarcity
+            ),
         )
 
 
@@ -267,6 +310,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         ],
         "baselines": [_baseline(baseline) for baseline in plan.baselines],
         "spend": [_spend_line(line) for line in plan.spend],
+        "scarcity": [_scarcity(scarcity) for scarcity in plan.scarcity],
     }
 
 
@@ -327,6 +371,30 @@ def _why(why: Why) -> dict[str, Any]:
             if lost is not None
             else None
         ),
+        "rule": str(why.rule) if why.rule is not None else None,
+        "next_best": [_alternative(way) for way in why.next_best],
+        "filtered": {str(gate): count for gate, count in why.filtered},
+    }
+
+
+def _alternative(way: Alternative) -> dict[str, Any]:
+    return {
+        "offer_id": way.offer_id,
+        "cost_usd": format_usd(way.cost_usd),
+        "more_usd": format_usd(way.more_usd),
+        "later_hours": way.later_hours,
+        "rule": str(way.rule),
+        "because": way.because,
+    }
+
+
+def _scarcity(scarcity: Scarcity) -> dict[str, Any]:
+    return {
+        "offer_id": scarcity.offer_id,
+        "nodes": scarcity.nodes,
+        "saves_usd": format_usd(scarcity.saves_usd),
+        "workloads": list(scarcity.workloads),
+        "text": scarcity.text,
     }
 
 

@@ -53,13 +53,46 @@ class RunnerUp:
     because: str
 
 
+class BindingRule(StrEnum):
+    """Without which a workload would cost less; ``price`` where no rule is: the plan has its cheapest way."""
+
+    PRICE = "price"
+    STOCK = "stock"
+    DEADLINE = "deadline"
+    SIZE = "size"
+    RESIDENCY = "residency"
+    BUDGET = "budget"
+    SWITCHING = "switching cost"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of the next best ways. ``more_usd``: cost and lateness beyond the chosen way's (negative: less);
+    ``later_hours``: how much later a run ends (negative: earlier), None for services; ``rule``: what stands
+    against it."""
+
+    offer_id: str
+    cost_usd: Decimal
+    more_usd: Decimal
+    later_hours: float | None
+    rule: BindingRule
+    because: str
+
+
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The explanation of one placement. ``binding`` names rules that decided, in plain words."""
+    """The explanation of one placement. ``binding`` names rules that decided, in plain words.
+
+    ``rule`` is the one without which the workload would cost less; ``next_best`` begins with the cheapest;
+    ``filtered`` counts the offers that each gate dropped.
+    """
 
     bottleneck: str
     binding: tuple[str, ...]
     runner_up: RunnerUp | None = None
+    rule: BindingRule | None = None
+    next_best: tuple[Alternative, ...] = ()
+    filtered: tuple[tuple[Obstacle, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +135,17 @@ class Unplaced:
     workload: str
     reason: Obstacle
     nearest_fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scarcity:
+    """What ``nodes`` more of a contended offer would save: ``workloads`` placed there, all else kept."""
+
+    offer_id: str
+    nodes: int
+    saves_usd: Decimal
+    workloads: tuple[str, ...]
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +202,7 @@ class Plan:
     unplaced: tuple[Unplaced, ...]
     baselines: tuple[Baseline, ...]
     spend: tuple[SpendLine, ...]
+    scarcity: tuple[Scarcity, ...] = ()
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""

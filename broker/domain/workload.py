@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -192,10 +193,23 @@ class PlanRequest:
     workloads: tuple[Workload, ...]
     budget_usd: Decimal | None = None
     policy: Policy = field(default_factory=Policy)
+    _by_name: Mapping[str, Workload] = field(init=False, repr=False, compare=False)
+    _waiting: Mapping[str, tuple[Serving, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_name: dict[str, Workload] = {}
+        waiting: dict[str, tuple[Serving, ...]] = {}
+        for workload in self.workloads:
+            by_name.setdefault(workload.name, workload)
+            if isinstance(workload, Serving) and workload.starts_after is not None:
+                waiting[workload.starts_after] = (*waiting.get(workload.starts_after, ()), workload)
+        object.__setattr__(self, "_by_name", by_name)
+        object.__setattr__(self, "_waiting", waiting)
 
     def workload(self, name: str) -> Workload:
         """The workload of that name; KeyError if there is none."""
-        for workload in self.workloads:
-            if workload.name == name:
-                return workload
-        raise KeyError(name)
+        return self._by_name[name]
+
+    def followers(self, run: str) -> tuple[Serving, ...]:
+        """Services that start when ``run`` ends."""
+        return self._waiting.get(run, ())

@@ -137,6 +137,18 @@ class TrainingTable:
         )
         return hours
 
+    def hours_at_each(self, w: int, s: Places, n: Places, interruptions_per_hour: Array) -> Array:
+        """Held hours [M] of pairs of SKU and node count, each at its own interruptions per node-hour."""
+        per_node = as_array([sku.gpus_per_node for sku in self._skus])
+        return held_hours(
+            self._workloads[w],
+            self._step_s[w, self._kind[s], n],
+            as_array(self.node_counts[n]),
+            per_node[s],
+            interruptions_per_hour,
+            self._core.calibration,
+        )
+
     def layout(self, w: int, s: int, n: int) -> Parallelism:
         """The layout of the least step time."""
         tp, pp, dp, cp, ep, micro, recompute = (int(d) for d in self._degrees[w, self._kind[s], n])

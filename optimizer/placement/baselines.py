@@ -17,12 +17,12 @@ from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.converged import converged_pool
+from optimizer.placement.group_costs import least_cents
 from optimizer.placement.habits import cheapest_gpu_hour_column
 from optimizer.placement.problem import Bools, OfferTable, Problem
 from optimizer.placement.solve import Search, Solution, search_only
 from optimizer.placement.stock import Ledger
 from optimizer.placement.stopwatch import Stopwatch
-from optimizer.placement.units import HOUR_S
 
 GROUP_SHARE = 0.25
 GROUP_GAP = 0.002
@@ -91,7 +91,12 @@ def _cheapest_group(
 
     Groups are tried by the least that they could cost; the search ends when the next could not be cheaper.
     """
-    least = {label: _least_cents(scene, mask) for label, mask in groups.items()}
+    out_of_time = scene.watch.until(share)
+    least: dict[str, float | str] = {}
+    for label, mask in groups.items():
+        if out_of_time():
+            return Baseline(name, None, NOT_IN_TIME)
+        least[label] = least_cents(scene.candidates, scene.placed, mask)
     able = sorted((cents, label) for label, cents in least.items() if isinstance(cents, float))
     lacking = Counter(name for name in least.values() if isinstance(name, str))
     if not able:
@@ -99,7 +104,7 @@ def _cheapest_group(
         text = f"none of {len(groups)} {noun} has the offers, stock and zones for all together"
         return Baseline(name, None, f"{text}: {count} cannot carry {worst}")
     best: tuple[int, str] | None = None
-    out_of_time, tried = scene.watch.until(share), 0
+    tried = 0
     longest = GROUP_SECONDS_EACH * len(scene.placed)
     for cents, label in able:
         if (best is not None and cents >= best[0]) or out_of_time() or scene.watch.left <= longest:
@@ -132,45 +137,6 @@ def _over_budget(scene: Scene, cents: int) -> str:
     budget = scene.candidates.problem.request.budget_usd
     over = 0 if budget is None else cents - in_cents(budget)
     return f"; {in_usd(over)} USD over the budget" if over > 0 else ""
-
-
-def _least_cents(scene: Scene, mask: Bools) -> float | str:
-    """The least that everything could cost on the offers of ``mask``; the name of a workload that cannot."""
-    total = 0.0
-    for name in scene.placed:
-        if name in scene.candidates.runs:
-            found = scene.candidates.runs[name]
-            least = float(found.total_usd[mask[found.offer]].min(initial=np.inf))
-        else:
-            least = _least_service_usd(scene, name, mask)
-        if not np.isfinite(least):
-            return name
-        total += least
-    return total * 100
-
-
-def _least_service_usd(scene: Scene, name: str, mask: Bools) -> float:
-    """Each hour at the lowest price per request; inf without the zones or the rate for the peak."""
-    case = scene.candidates.fleets[name]
-    units, inside = case.units, mask[case.units.offer]
-    if len(np.unique(units.zone[inside])) < case.zones:
-        return float("inf")
-    demand = case.demand[_first_hour(scene, name, mask) :] + case.spare * float(units.largest[inside].min())
-    if float(units.requests_per_s[inside] @ units.most[inside]) < float(demand.max(initial=0.0)) * (1 - 1e-9):
-        return float("inf")
-    per_request = float((units.usd_per_hour[inside] / units.requests_per_s[inside]).min())
-    return float(demand[:-1].sum()) * per_request
-
-
-def _first_hour(scene: Scene, name: str, mask: Bools) -> int:
-    """The latest hour in which the service may begin."""
-    workload = scene.candidates.problem.request.workload(name)
-    assert isinstance(workload, Serving)
-    if workload.starts_after is None:
-        start = scene.candidates.problem.seconds(workload.starts_at) if workload.starts_at else 0.0
-        return max(0, int(max(start, scene.candidates.problem.t0_s) // HOUR_S) + 1)
-    found = scene.candidates.runs[workload.starts_after]
-    return int(float(found.end_s[mask[found.offer]].max(initial=0.0)) // HOUR_S) + 1
 
 
 def _solved(scene: Scene, mask: Bools) -> int | None:

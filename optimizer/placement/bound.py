@@ -25,7 +25,7 @@ def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -
     total = 0
     for name, pool in pools.items():
         followers = len(candidates.problem.followers(name))
-        usd = float(pool.total_usd.min(initial=np.inf))
+        usd = float(pool.total_usd.min(initial=pool.beyond_usd))
         cents = floor_cents(usd, 1 + MOST_PLACEMENTS * followers) if np.isfinite(usd) else None
         total += _or_left_out(candidates, name, cents)
     for service in candidates.problem.services():

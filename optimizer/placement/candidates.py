@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,26 +12,43 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns import in_cents
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_bound import FleetBound, bound_fleet
+from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Floats, Problem
-from optimizer.placement.runs import RunCandidates, build_run_candidates
-from optimizer.placement.units import FleetCase, build_fleet_case
-from optimizer.placement.windows import build_window_rows
+from optimizer.placement.run_builder import build_run_candidates, most_each
+from optimizer.placement.runs import RunCandidates, last_second
+from optimizer.placement.units import FleetCase
 
 MOST_PLACEMENTS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Run candidates and fleet cases by workload name; ``bounds`` of each service."""
+    """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked."""
 
     problem: Problem
     estimates: Estimates
     runs: Mapping[str, RunCandidates]
-    fleets: Mapping[str, FleetCase]
-    bounds: Mapping[str, FleetBound]
+    fleets: dict[str, FleetCase]
+    bounds: dict[str, FleetBound]
+    bounded: set[str] = field(default_factory=set)
+
+    def bound_services(self, out_of_time: Callable[[], bool], *, waiting: bool = False) -> None:
+        """Bounds what is not bounded yet until ``out_of_time``; ``waiting``: only what waits for a run.
+
+        A service without a bound counts for nothing.
+        """
+        for service in self.problem.services():
+            if service.name in self.bounded or (waiting and service.starts_after is None):
+                continue
+            if out_of_time():
+                return
+            bound = bound_fleet(self.problem, self.fleets[service.name])
+            self.bounded.add(service.name)
+            self.bounds[service.name] = bound
+            self.fleets[service.name] = _judged(self.fleets[service.name], bound)
 
     def log(self, name: str) -> GateLog:
         """What the gates did for a workload."""
@@ -69,30 +86,30 @@ class Candidates:
             found += np.where(np.isfinite(least), least, 0.0)[inverse]
         return found
 
+    def beyond_usd(self, found: RunCandidates) -> float:
+        """Least cost of a candidate of a run that is not among ``found``, with what follows it.
+
+        What follows costs least after the latest end that a run may have.
+        """
+        latest = np.array([last_second(self.problem, found.run)], dtype=np.float64)
+        return found.rest_usd + float(self.least_followers_usd(found.run.name, latest)[0])
+
 
 def build_candidates(
     problem: Problem, estimates: Estimates, out_of_time: Callable[[], bool] | None = None
 ) -> Candidates:
-    """Gates, candidates and service bounds of every workload.
-
-    Bounds are made until ``out_of_time``; a service without one counts for nothing. Without
-    ``out_of_time`` none is made.
-    """
-    windows = build_window_rows(problem)
-    runs, fleets = {}, {}
+    """Gates and candidates of every workload; ``out_of_time``: service bounds, too, until it says so."""
+    runs = {}
+    most = most_each(len(problem.runs()))
     for run in problem.runs():
-        runs[run.name] = build_run_candidates(problem, estimates, windows, run)
+        runs[run.name] = build_run_candidates(problem, estimates, run, most)
         if out_of_time is not None:
             out_of_time()
-    for service in problem.services():
-        fleets[service.name] = build_fleet_case(problem, estimates, service)
-    bounds = dict.fromkeys(fleets, FleetBound.nothing())
-    for name in bounds:
-        if out_of_time is None or out_of_time():
-            break
-        bounds[name] = bound_fleet(problem, fleets[name])
-        fleets[name] = _judged(fleets[name], bounds[name])
-    return Candidates(problem, estimates, runs, fleets, bounds)
+    fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}
+    found = Candidates(problem, estimates, runs, fleets, dict.fromkeys(fleets, FleetBound.nothing()))
+    if out_of_time is not None:
+        found.bound_services(out_of_time)
+    return found
 
 
 def _judged(case: FleetCase, bound: FleetBound) -> FleetCase:

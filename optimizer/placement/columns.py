@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -33,6 +33,7 @@ class Column:
 
     ``after_s``: the column of a service that fits only when the run that it follows ends then.
     ``budget_cents``: what counts against the budget where that is not the cost (ghosts of a relaxation).
+    ``switching_cents``: what it costs to leave what is held (``problem.Held``); steers, and is on no bill.
     """
 
     workload: str
@@ -42,6 +43,7 @@ class Column:
     end_s: float = 0.0
     after_s: float | None = None
     budget_cents: int | None = None
+    switching_cents: int = 0
 
     @property
     def counted_cents(self) -> int:
@@ -50,8 +52,19 @@ class Column:
 
     @property
     def total_cents(self) -> int:
-        """Cost and lateness together."""
-        return self.cost_cents + self.penalty_cents
+        """Cost and lateness together, and what leaving costs."""
+        return self.cost_cents + self.penalty_cents + self.switching_cents
+
+
+def with_switching(problem: Problem, column: Column) -> Column:
+    """The column with what it costs to leave what its workload holds."""
+    held = problem.held.get(column.workload)
+    if held is None:
+        return column
+    kept = held.pieces <= {(piece.offer, piece.choice) for piece in column.pieces}
+    if held.start_s is not None:
+        kept = kept and all(piece.spans[0][0] == held.start_s for piece in column.pieces)
+    return replace(column, switching_cents=0 if kept else held.leaving_cents)
 
 
 def build_segments(problem: Problem, spans: tuple[Span, ...]) -> tuple[Segment, ...]:

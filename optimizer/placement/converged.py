@@ -9,10 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from broker.domain.offer import Tier
+from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import price_cents
-from optimizer.placement.problem import TIERS, Ints
-from optimizer.placement.units import FleetCase
+from optimizer.placement.fleet_cases import Replicas
+from optimizer.placement.gates import open_gates
+from optimizer.placement.problem import TIERS, Bools, Ints
+from optimizer.placement.run_sizes import build_sizes
+from optimizer.placement.runs import Run, first_second, held_s
+from optimizer.placement.shelves import NEVER, Limit, limit_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,22 @@ class ConvergedPool:
     why: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Needs:
+    """What all of ``placed`` needs of each kind of node [K] (NEVER where it cannot run), and of all kinds.
+
+    ``joined``: most nodes that runs hold at once; ``at_once``: the largest training, and the largest unit
+    of anything else, in nodes;
+    ``allowed`` [O]: offers that every workload may use.
+    """
+
+    serving: Ints
+    joined: Ints
+    at_once: tuple[Ints, Ints]
+    zones: int
+    allowed: Bools
+
+
 def converged_pool(
     candidates: Candidates, placed: Sequence[str], out_of_time: Callable[[], bool]
 ) -> ConvergedPool | None:
@@ -31,17 +52,84 @@ def converged_pool(
     Raises TimeoutError when the time is over before every kind was tried.
     """
     table = candidates.problem.table
+    needs = _needs(candidates, placed, out_of_time)
+    steady = ~table.is_window & (table.tier_of != TIERS.index(Tier.SPOT)) & candidates.problem.allowed
     best: ConvergedPool | None = None
-    for kind in range(len(table.skus)):
-        steady = (table.sku_of == kind) & ~table.is_window & (table.tier_of != TIERS.index(Tier.SPOT))
-        offers = np.flatnonzero(steady & candidates.problem.allowed)
+    for kind in np.flatnonzero((needs.serving < NEVER) & (needs.joined < NEVER)):
+        offers = np.flatnonzero(steady & (table.sku_of == kind))
         for offers_of_provider in _by_provider(candidates, offers):
             if out_of_time():
                 raise TimeoutError
-            pool = _pool(candidates, placed, kind, offers_of_provider)
+            pool = _pool(candidates, needs, int(kind), offers_of_provider)
             if pool is not None and (best is None or pool.cost_cents < best.cost_cents):
                 best = pool
     return best
+
+
+def _needs(candidates: Candidates, placed: Sequence[str], out_of_time: Callable[[], bool]) -> _Needs:
+    problem, kinds = candidates.problem, len(candidates.problem.table.skus)
+    serving = np.zeros(kinds, dtype=np.int64)
+    at_once = (np.zeros(kinds, dtype=np.int64), np.zeros(kinds, dtype=np.int64))
+    allowed, zones = np.ones(len(problem.table), dtype=np.bool_), 1
+    held: list[tuple[Ints, Ints, int]] = []
+    for name in placed:
+        if out_of_time():
+            raise TimeoutError
+        workload = problem.request.workload(name)
+        allowed &= open_gates(problem, workload).passing
+        if isinstance(workload, Serving):
+            nodes, unit = _peak_nodes(candidates, workload)
+            serving = np.minimum(serving + nodes, NEVER)
+            zones = max(zones, workload.redundancy.zones)
+        else:
+            unit, seconds = _smallest_run(candidates, workload)
+            held.append((unit, seconds, first_second(problem, workload)))
+        largest = at_once[0 if isinstance(workload, Training) else 1]
+        np.maximum(largest, unit, out=largest)
+    return _Needs(serving, _most_at_once(held, kinds), at_once, zones, allowed)
+
+
+def _peak_nodes(candidates: Candidates, service: Serving) -> tuple[Ints, Ints]:
+    """Nodes [K] for a service's peak with its spares and zones, and of one unit of that configuration."""
+    estimates, case = candidates.estimates, candidates.fleets[service.name]
+    each = Replicas.of(candidates.problem, estimates, estimates.row_of[service.name])
+    needed = float(case.demand.max(initial=0.0)) + case.spare * each.largest
+    units = np.full(each.worth.shape, np.inf)
+    np.divide(needed * (1 - 1e-9), each.rate, out=units, where=each.worth)
+    nodes = np.where(each.worth, np.maximum(np.ceil(units), case.zones) * each.nodes, NEVER)
+    best = nodes.argmin(axis=1)[:, None]
+    fewest = np.take_along_axis(nodes, best, axis=1)[:, 0].astype(np.int64)
+    return fewest, np.take_along_axis(each.nodes, best, axis=1)[:, 0]
+
+
+def _smallest_run(candidates: Candidates, run: Run) -> tuple[Ints, Ints]:
+    """The fewest nodes [K] with which a run meets its deadline, and for how many seconds it holds them."""
+    problem, opened = candidates.problem, open_gates(candidates.problem, run)
+    sizes = build_sizes(problem, candidates.estimates, run, opened, opened.log())
+    able = sizes.plain.any(axis=1)
+    first = sizes.plain.argmax(axis=1)
+    seconds, _ = held_s(sizes.needed_s[np.arange(len(first)), first][able])
+    held = np.zeros(len(first), dtype=np.int64)
+    held[able] = seconds
+    return np.where(able, sizes.counts[first], NEVER), held
+
+
+def _most_at_once(held: Sequence[tuple[Ints, Ints, int]], kinds: int) -> Ints:
+    """Most nodes [K] that runs hold at once, each begun at once."""
+    most = np.zeros(kinds, dtype=np.int64)
+    for kind in range(kinds):
+        change: defaultdict[int, int] = defaultdict(int)
+        for nodes, seconds, start in held:
+            change[start] += int(nodes[kind])
+            change[start + int(seconds[kind])] -= int(nodes[kind])
+            if nodes[kind] >= NEVER:
+                most[kind] = NEVER
+                break
+        level = 0
+        for at in sorted(change):
+            level += change[at]
+            most[kind] = max(most[kind], level)
+    return np.minimum(most, NEVER)
 
 
 def _by_provider(candidates: Candidates, offers: Ints) -> list[Ints]:
@@ -51,62 +139,20 @@ def _by_provider(candidates: Candidates, offers: Ints) -> list[Ints]:
     return [np.array(group, dtype=np.int64) for _, group in sorted(by_provider.items())]
 
 
-def _pool(candidates: Candidates, placed: Sequence[str], kind: int, offers: Ints) -> ConvergedPool | None:
+def _pool(candidates: Candidates, needs: _Needs, kind: int, offers: Ints) -> ConvergedPool | None:
     problem = candidates.problem
-    serving, zones = _serving_nodes(candidates, placed, offers)
-    training = _training_peak(candidates, placed, offers)
-    if serving is None or training is None:
+    limits = (limit_of(problem.table, limit)[offers] for limit in (Limit.BOTH, Limit.STOCK))
+    holds = all(least.min() >= unit[kind] for least, unit in zip(limits, needs.at_once, strict=True))
+    if not holds or not needs.allowed[offers].all():
         return None
-    cost = _bought_cents(candidates, offers, serving + training, training, zones)
+    nodes, joined = int(needs.serving[kind] + needs.joined[kind]), int(needs.joined[kind])
+    cost = _bought_cents(candidates, offers, nodes, joined, needs.zones)
     if cost is None:
         return None
     sku = problem.table.skus[kind]
     provider = problem.table.offers[int(offers[0])].provider
-    nodes = serving + training
     why = f"{nodes} nodes of {sku.gpu} x{sku.gpus_per_node} at {provider}, always on for the peak of all work"
     return ConvergedPool(cost, why)
-
-
-def _serving_nodes(candidates: Candidates, placed: Sequence[str], offers: Ints) -> tuple[int | None, int]:
-    """Nodes for the peaks of all services together, and the zones that they ask for."""
-    total, zones = 0, 1
-    for name in placed:
-        if name in candidates.fleets:
-            nodes = _peak_nodes(candidates.fleets[name], offers)
-            if nodes is None:
-                return None, zones
-            total += nodes
-            zones = max(zones, candidates.fleets[name].zones)
-    return total, zones
-
-
-def _peak_nodes(case: FleetCase, offers: Ints) -> int | None:
-    units = case.units
-    inside = np.flatnonzero(np.isin(units.offer, offers))
-    if len(np.unique(units.offer[inside])) < len(offers):
-        return None
-    need = float(case.demand.max()) + case.spare * units.largest[inside]
-    count = np.maximum(np.ceil(need / units.requests_per_s[inside] * (1 - 1e-9)), case.zones)
-    return int((count * units.nodes[inside]).min())
-
-
-def _training_peak(candidates: Candidates, placed: Sequence[str], offers: Ints) -> int | None:
-    """Most nodes that runs hold at once, each as small as its deadline allows and begun at once."""
-    change: defaultdict[float, int] = defaultdict(int)
-    for name in placed:
-        if name in candidates.runs:
-            found = candidates.runs[name]
-            inside = np.flatnonzero(np.isin(found.offer, offers))
-            if len(np.unique(found.offer[inside])) < len(offers):
-                return None
-            index = inside[int(np.lexsort((found.end_s[inside], found.nodes[inside]))[0])]
-            change[float(found.start_s[index])] += int(found.nodes[index])
-            change[float(found.until_s[index])] -= int(found.nodes[index])
-    level = most = 0
-    for at in sorted(change):
-        level += change[at]
-        most = max(most, level)
-    return most
 
 
 def _bought_cents(candidates: Candidates, offers: Ints, nodes: int, joined: int, zones: int) -> int | None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 import numpy as np
 
 from broker.domain.offer import WindowTerms
-from broker.domain.plan import Obstacle, RunnerUp, Why
+from broker.domain.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
 from broker.domain.workload import Serving, Training
+from optimizer.placement.alternatives import alternative_of, binding_rule, near, next_ways, reason, scarcities
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
 from optimizer.placement.extract import working_nodes
+from optimizer.placement.greedy import by_workload
 from optimizer.placement.improve import blockers
 from optimizer.placement.menus import menu_rule
-from optimizer.placement.runner_up import because, main_piece, named, rival_of
+from optimizer.placement.runner_up import main_piece, named, rival_in
 from optimizer.placement.runs import RunCandidates, build_run_column
 from optimizer.placement.solve import Solution
+from optimizer.placement.standing import Standing
 
 CHEAPER_LOOKED_AT = 5
 
@@ -38,12 +41,35 @@ DROPPED = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Told:
+    """What is the same for every placement of one workload."""
+
+    runner_up: RunnerUp | None
+    next_best: tuple[Alternative, ...]
+    rule: BindingRule
+
+
+@dataclass(slots=True)
 class Explainer:
-    """Answers for the placements of one solution; each workload's rules and runner-up are found once."""
+    """Answers for the placements of one solution; each workload's next best ways are found once.
+
+    ``hurry``: whether to leave out what must be computed anew.
+    """
 
     candidates: Candidates
     solution: Solution
-    _runner_ups: dict[str, RunnerUp | None] = field(default_factory=dict)
+    hurry: Callable[[], bool] = lambda: False
+    _told: dict[str, _Told] = field(default_factory=dict)
+    _standing: Standing = field(init=False)
+    _known: Mapping[str, Sequence[Column]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._standing = Standing(self.candidates, dict(self.solution.choice.columns))
+        self._known = by_workload(self.solution.columns)
+
+    def scarcity(self) -> tuple[Scarcity, ...]:
+        """What more of each contended offer would save."""
+        return scarcities(self.candidates, self._standing, self._known)
 
     def why(self, column: Column, piece: Piece) -> Why:
         """The explanation of one placement."""
@@ -52,19 +78,34 @@ class Explainer:
             rules = self._service_rules(workload, column, piece)
         else:
             rules = self._run_rules(self.candidates.runs[column.workload], column, piece)
-        if column.workload not in self._runner_ups:
-            self._runner_ups[column.workload] = self._runner_up(column)
-        told = (*rules, *self._launch_rule(piece))
-        return Why(self._bottleneck(workload.name, piece), told, self._runner_ups[column.workload])
+        if column.workload not in self._told:
+            self._told[column.workload] = self._tell(column)
+        told = self._told[column.workload]
+        return Why(
+            self._bottleneck(workload.name, piece),
+            (*rules, *self._launch_rule(piece)),
+            told.runner_up,
+            told.rule,
+            told.next_best,
+            tuple(sorted(self.candidates.log(workload.name).dropped.items())),
+        )
 
-    def _runner_up(self, column: Column) -> RunnerUp | None:
-        solution = self.solution
-        chosen = solution.choice.columns
-        rival = rival_of(self.candidates, solution.pools, solution.columns, chosen, column.workload)
+    def _tell(self, column: Column) -> _Told:
+        """The next best ways of a workload; in a hurry only among what is known."""
+        hurried, known = self.hurry(), self._known.get(column.workload, ())
+        ways = next_ways(self.candidates, self.solution.pools, known, column)
+        next_best = tuple(alternative_of(self.candidates, self._standing, way) for way in ways)
+        rule = binding_rule(self.candidates, column, next_best, tried=not hurried)
+        return _Told(self._runner_up(column, known, build=not hurried), next_best, rule)
+
+    def _runner_up(self, column: Column, known: Sequence[Column], *, build: bool) -> RunnerUp | None:
+        rival = rival_in(
+            self.candidates, self.solution.pools, known, self._standing, column.workload, build=build
+        )
         if rival is None:
             return None
         offer = self.candidates.problem.table.offers[main_piece(rival.column).offer]
-        text = because(self.candidates, chosen, column, rival)
+        text = reason(self.candidates, self._standing, column, rival)
         return RunnerUp(offer.offer_id, in_usd(rival.column.cost_cents), text)
 
     def _bottleneck(self, name: str, piece: Piece) -> str:
@@ -94,7 +135,7 @@ class Explainer:
     def _rank_rule(self, found: RunCandidates, column: Column) -> str:
         """How many offers would be cheaper, and who holds them."""
         total = self.solution.pools[found.run.name].total_usd
-        offers = len(np.unique(found.offer))
+        offers = found.log.left
         mine = float(total[np.isin(found.offer, [p.offer for p in column.pieces])].min())
         mine = max(mine, column.total_cents / 100)
         cheaper = np.flatnonzero(total < mine - 0.01)
@@ -102,17 +143,17 @@ class Explainer:
         if not len(cheaper):
             return f"cheapest of {_count(offers, 'offer')} that fit and meet the deadline"
         count = len(np.unique(found.offer[cheaper]))
-        holders = self._holders(found, cheaper[np.argsort(total[cheaper])])
+        holders = self._holders(found, cheaper[np.argsort(total[cheaper], kind="stable")])
         held = f"held by {named(holders)}" if holders else "of no use with what waits for it"
         return f"{_count(count, 'cheaper offer')} of {offers} {held}"
 
     def _holders(self, found: RunCandidates, order: np.ndarray) -> list[str]:
-        chosen = self.solution.choice.columns
         seen: dict[str, None] = {}
         for index in order[:CHEAPER_LOOKED_AT]:
             column = build_run_column(self.candidates.problem, self.candidates.estimates, found, int(index))
             if column is not None:
-                seen.update(dict.fromkeys(blockers(self.candidates.problem, chosen, column)))
+                beside = near(self._standing, column)
+                seen.update(dict.fromkeys(blockers(self.candidates.problem, beside, column)))
         return list(seen)
 
     def _node_rule(self, found: RunCandidates, piece: Piece) -> str:
@@ -152,7 +193,7 @@ class Explainer:
 
     def _service_rules(self, service: Serving, column: Column, piece: Piece) -> Iterator[str]:
         case, table = self.candidates.fleets[service.name], self.candidates.problem.table
-        offers = _count(len(np.unique(case.units.offer)), "offer")
+        offers = _count(case.log.left, "offer")
         yield f"cheapest fleet found over {offers} that meet the SLO"
         yield _held_rule(piece)
         yield from self._replica_rule(service, piece)

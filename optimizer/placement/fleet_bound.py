@@ -6,18 +6,19 @@ rise of its rate pays at least the cheapest start of units that bring that rise.
 the steps of g joins both. Commitments as long as the horizon are owed in full however they are used,
 so each amount of them is a layer of its own, with the path over what it leaves; shorter minimum terms
 are relaxed to nothing, and other workloads are left out. The bound is the least of the layers.
-J steps of g, H hours.
+With prices of scarcity (``prices``) it bounds cost + price × what is held. J steps of g, H hours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from optimizer.placement.cover import GRID, least_cover
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
+from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, Units, only_units
 
@@ -100,15 +101,52 @@ def bound_fleet(problem: Problem, case: FleetCase) -> FleetBound:
     if not len(units):
         return FleetBound((), None, hours)
     in_full = owed_in_full(problem, units)
-    relaxed, rates = _relaxed_sketch(case)
+    scarce = bool((units.surcharge_usd_per_hour > 0).any())
+    relaxed, rates = _relaxed_sketch(_by_the_hour(problem, case, in_full))
     layer = _path_layer(problem, relaxed, MAX_STEPS)
     layers: tuple[Layer, ...] = (layer,)
     if in_full.any():
         layers = _layers(problem, list(_sketches(problem, case, in_full)))
     in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
+    in_hours = in_hours and not scarce
     in_cents = in_hours and _whole_cents(problem, case)
     cold = (float(units.cold_s.min()), float(units.cold_s.max()))
     return FleetBound(layers, layer, hours, *cold, in_hours, in_cents, rates)
+
+
+def _by_the_hour(problem: Problem, case: FleetCase, in_full: Bools) -> FleetCase:
+    """The case with every scarce commitment as a unit by the hour, at the less of its two prices.
+
+    Held at the middle it pays its price of scarcity for all hours, and serves at most those. Else it
+    serves one half of the horizon at most, and is owed in full all the same.
+    """
+    units = case.units
+    scarce = in_full & (units.surcharge_usd_per_hour > 0)
+    if not scarce.any():
+        return case
+    through = units.usd_per_hour + units.surcharge_usd_per_hour
+    usd = np.where(scarce, np.minimum(through, _half_usd(problem, units)), units.usd_per_hour)
+    surcharge = np.where(scarce, 0.0, units.surcharge_usd_per_hour)
+    return replace(case, units=replace(units, usd_per_hour=usd, surcharge_usd_per_hour=surcharge))
+
+
+def _half_usd(problem: Problem, units: Units) -> Floats:
+    """USD per hour of a commitment owed in full that serves one half of the horizon at most.
+
+    Its start is billed in whole increments beside it, hence the hours on top.
+    """
+    increments = problem.table.increment_s[units.offer]
+    hours = horizon_hours(problem) / 2 + (units.cold_s + 2 * increments) / HOUR_S
+    usd: Floats = units.usd_per_hour * horizon_hours(problem) / (hours + 1)
+    return usd
+
+
+def _halves(problem: Problem, case: FleetCase) -> FleetCase:
+    """Scarce commitments that dodge their price by serving one half of the horizon, by the hour."""
+    units = only_units(case, case.units.surcharge_usd_per_hour > 0).units
+    free = np.zeros(len(units))
+    usd = _half_usd(problem, units)
+    return replace(case, units=replace(units, usd_per_hour=usd, surcharge_usd_per_hour=free))
 
 
 def owed_in_full(problem: Problem, units: Units) -> Bools:
@@ -138,18 +176,29 @@ def _relaxed_sketch(case: FleetCase) -> tuple[_Sketch, tuple[float, ...]]:
 
 def _sketches(problem: Problem, case: FleetCase, in_full: Bools) -> Iterator[_Sketch]:
     """No commitment in full, then each amount of them, by the zones that they stand in."""
-    flexible = only_units(case, ~in_full)
+    halves = _halves(problem, only_units(case, in_full))
+    flexible = _joined(only_units(case, ~in_full), halves)
     if len(flexible.units):
         yield _relaxed_sketch(flexible)[0]
     step = max(float(case.demand.max()) + case.spare * float(case.units.largest.max()), 1e-12) / GRID
     for low, high in _rate_groups(case.units.largest, MAX_BASE_RATES if case.spare else 1):
         small = case.units.largest <= high
-        committed, rest = only_units(case, in_full & small), only_units(case, ~in_full & small)
+        committed = only_units(case, in_full & small)
+        rest = only_units(flexible, flexible.units.largest <= high)
         needs = np.floor((case.demand + case.spare * low) / step * (1 - 1e-9)).astype(np.int64)
         for zones in range(1, case.zones + 1):
             cover = gross_cover(rest, step, zones=case.zones - zones)
             for owed, rate in _bases(problem, committed, step, zones):
                 yield _Sketch(owed, rest, cover, np.clip(needs - rate, 0, GRID), step)
+
+
+def _joined(first: FleetCase, second: FleetCase) -> FleetCase:
+    """The case over the units of both."""
+    if not len(second.units):
+        return first
+    names = first.units.__slots__
+    both = {n: np.concatenate((getattr(first.units, n), getattr(second.units, n))) for n in names}
+    return replace(first, units=Units(**both))
 
 
 def _layers(problem: Problem, sketches: list[_Sketch]) -> tuple[Layer, ...]:
@@ -186,6 +235,7 @@ def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterat
         return
     units, table = case.units, problem.table
     owed = units.nodes * table.node_cost_usd(units.offer, np.zeros(len(units), dtype=np.int64))
+    owed = owed + units.surcharge_usd_per_hour * horizon_hours(problem)
     cover = least_cover(in_steps(units.requests_per_s, step), owed, units.most, units.zone, zones)
     price, _, most = _steps_of(cover, MAX_BASES)
     yield from ((float(p), int(m)) for p, m in zip(price, most, strict=True))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from optimizer.placement.columns import Column, Piece, Span, price_cents
+from optimizer.placement.columns import Column, Piece, Span, price_cents, with_switching
 from optimizer.placement.holding import ServiceTime, held_stretches, ready_intervals, service_time
 from optimizer.placement.problem import Bools, Problem
 from optimizer.placement.units import FleetCase
@@ -34,7 +34,8 @@ def build_slots_column(
     if time.start_s >= time.end_s:
         return None
     pieces = tuple(_pieces(problem, case, slots, time))
-    return Column(case.service.name, pieces, sum(p.cost_cents for p in pieces), after_s=after_s)
+    column = Column(case.service.name, pieces, sum(p.cost_cents for p in pieces), after_s=after_s)
+    return with_switching(problem, column)
 
 
 def _pieces(problem: Problem, case: FleetCase, slots: Iterable[Slot], time: ServiceTime) -> Iterator[Piece]:

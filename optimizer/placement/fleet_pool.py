@@ -13,7 +13,7 @@ from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service
 from optimizer.placement.problem import Ints
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import FleetCase
+from optimizer.placement.units import FleetCase, beside
 
 LADDERS = 6
 LADDERS_AFTER = 2
@@ -29,9 +29,25 @@ def fleets(
 
     ``nominal``: the end for which ladders are chosen.
     """
+    case = beside(case, free)
     built = [b for b in best_ladders(candidates.problem, case, free, nominal, ladders) if b.rungs]
     columns = [*_ladder_columns(candidates, case, built, ends), *_paths(candidates, case, free, built, ends)]
     return list(dict.fromkeys(columns))
+
+
+def _ladders(
+    candidates: Candidates,
+    case: FleetCase,
+    free: Ints,
+    ends: Ends,
+    nominal: float | None,
+    count: int,
+    *,
+    mixed: bool,
+) -> list[Column]:
+    """Columns of the best ladders from ``free`` nodes."""
+    built = best_ladders(candidates.problem, case, free, nominal, count, mixed=mixed)
+    return list(_ladder_columns(candidates, case, [b for b in built if b.rungs], ends))
 
 
 def _ladder_columns(
@@ -73,12 +89,12 @@ def first_fleets(
             continue
         case, problem = candidates.fleets[service.name], candidates.problem
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
-        beside = free_beside(candidates, service, ledger, nominal)
-        simple = hurry()
-        built = best_ladders(problem, case, beside, nominal, 1, mixed=not simple)
+        free, simple = free_beside(candidates, service, ledger, nominal), hurry()
+        columns = _ladders(candidates, beside(case, free), free, ends, nominal, 1, mixed=not simple)
         if not simple:
-            built += best_ladders(problem, case, free_nodes(problem), nominal, count)
-        columns = list(dict.fromkeys(_ladder_columns(candidates, case, [b for b in built if b.rungs], ends)))
+            every = free_nodes(problem)
+            columns += _ladders(candidates, case, every, ends, nominal, count, mixed=True)
+        columns = list(dict.fromkeys(columns))
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
         fitting = next((c for c in now if ledger.fits(c)), None)
@@ -124,8 +140,8 @@ def composed_fleets(
         case = candidates.fleets[service.name]
         columns = fleets(candidates, case, free_nodes(candidates.problem), ends, nominal, 1)
         if not _any_fits(columns, ledger, nominal):
-            beside = free_beside(candidates, service, ledger, nominal)
-            columns += fleets(candidates, case, beside, ends, nominal, 1)
+            free = free_beside(candidates, service, ledger, nominal)
+            columns += fleets(candidates, case, free, ends, nominal, 1)
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
         fitting = next((c for c in now if ledger.fits(c)), None)

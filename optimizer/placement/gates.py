@@ -1,21 +1,24 @@
 """The gates: which offers a workload may use at all, and which rule dropped the others.
 
 The gates that prune are the gates that explain: each is applied in the order of ``Obstacle``, its
-losses are counted, and the first that lets no offer through is the workload's obstacle.
+losses are counted, and the first that lets no offer through is the workload's obstacle. Workloads under
+the same rules share what the first gates let through. O offers, K kinds of node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import numpy as np
 
-from broker.domain.offer import Tier
+from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Obstacle
-from broker.domain.workload import Policy, Training, Workload
-from optimizer.placement.problem import TIERS, Bools, OfferTable, Problem
+from broker.domain.workload import Policy, Serving, Training, Workload
+from optimizer.placement.problem import TIERS, Bools, Ints, OfferTable, Problem
+from optimizer.placement.shelves import Shelves, build_shelves
 
 FIT_GATES = (
     Obstacle.GPU_UNKNOWN,
@@ -25,105 +28,162 @@ FIT_GATES = (
     Obstacle.LATENCY,
 )
 
+Value = TypeVar("Value", bound=Hashable)
+
 
 @dataclass(slots=True)
 class GateLog:
-    """What passed so far, offers lost at each gate, and the gate that lost the last of them."""
+    """Offers that are left, those lost at each gate, and the gate that lost the last of them.
 
-    passing: Bools
+    ``kept``: candidates (offer × size or configuration × start) that passed every gate.
+    """
+
+    left: int
     dropped: dict[Obstacle, int] = field(default_factory=dict)
     obstacle: Obstacle | None = None
     evaluated: int = 0
     kept: int = 0
 
-    def apply(self, gate: Obstacle, allowed: Bools) -> bool:
-        """Drops what ``gate`` forbids; whether something is left."""
-        after = self.passing & allowed
-        lost = int(self.passing.sum()) - int(after.sum())
-        if lost:
-            self.dropped[gate] = self.dropped.get(gate, 0) + lost
-        if self.obstacle is None and not after.any():
+    def keep(self, gate: Obstacle, left: int) -> bool:
+        """What ``gate`` leaves; whether that is something."""
+        if left < self.left:
+            self.dropped[gate] = self.dropped.get(gate, 0) + self.left - left
+        if self.obstacle is None and not left:
             self.obstacle = gate
-        self.passing = after
-        return bool(after.any())
+        self.left = left
+        return left > 0
 
 
-def open_gates(problem: Problem, workload: Workload) -> GateLog:
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """What the gates that need no estimate let through: ``passing`` [O], on shelves, by kind [K]."""
+
+    passing: Bools
+    shelves: Shelves
+    by_kind: Ints
+    dropped: Mapping[Obstacle, int]
+    obstacle: Obstacle | None
+
+    def log(self) -> GateLog:
+        """A log that begins here."""
+        return GateLog(int(self.by_kind.sum()), dict(self.dropped), self.obstacle)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """Distinct values of what policies ask, and which of them each offer [O] has."""
+
+    regions: tuple[str, ...]
+    region_of: Ints
+    providers: tuple[str, ...]
+    provider_of: Ints
+    countries: tuple[str | None, ...]
+    country_of: Ints
+    tags: tuple[frozenset[str], ...]
+    tags_of: Ints
+
+
+def open_gates(problem: Problem, workload: Workload) -> Opened:
     """The gates that need no estimate: policy, tier, residency, compliance, stock."""
-    table = problem.table
-    log = GateLog(problem.allowed.copy())
     policies = (problem.request.policy, workload.policy)
-    log.apply(Obstacle.POLICY, _every(table, policies, _policy_mask))
-    log.apply(Obstacle.TIER, _every(table, policies, _tier_mask) & _tier_of_kind(table, workload))
-    log.apply(Obstacle.RESIDENCY, _every(table, policies, _residency_mask))
-    log.apply(Obstacle.COMPLIANCE, _every(table, policies, _compliance_mask))
-    log.apply(Obstacle.STOCK, table.stock_nodes > 0)
-    return log
+    on_spot = isinstance(workload, Training) and workload.interruptible
+    on_window = not isinstance(workload, Serving)
+    return problem.once(
+        ("opened", policies, on_spot, on_window), lambda: _opened(problem, policies, on_spot, on_window)
+    )
 
 
-def fit_gates(problem: Problem, log: GateLog, obstacles: Sequence[Obstacle | None], fits_kind: Bools) -> bool:
-    """The performance core's gates over kinds of node [K]; whether something is left."""
-    reasons = list(obstacles)
+def market_shelves(problem: Problem) -> Shelves:
+    """Every offer of the market on its shelf."""
+    return problem.once(("shelves",), lambda: build_shelves(problem.table))
+
+
+def fit_gates(log: GateLog, opened: Opened, obstacles: Sequence[Obstacle | None], fits_kind: Bools) -> None:
+    """The performance core's gates over kinds of node [K]."""
+    blocked = np.zeros(len(fits_kind), dtype=np.bool_)
     for gate in FIT_GATES:
-        blocked = np.array([r is gate for r in reasons], dtype=np.bool_) & ~fits_kind
-        log.apply(gate, ~blocked[problem.table.sku_of])
-    return log.apply(Obstacle.MEMORY, fits_kind[problem.table.sku_of])
+        if gate in obstacles:
+            blocked |= np.array([reason is gate for reason in obstacles], dtype=np.bool_) & ~fits_kind
+            log.keep(gate, int(opened.by_kind[~blocked].sum()))
+    log.keep(Obstacle.MEMORY, int(opened.by_kind[fits_kind].sum()))
 
 
-def _every(
-    table: OfferTable, policies: Sequence[Policy], mask: Callable[[OfferTable, Policy], Bools]
-) -> Bools:
-    found = np.ones(len(table), dtype=np.bool_)
+def _opened(problem: Problem, policies: Sequence[Policy], on_spot: bool, on_window: bool) -> Opened:
+    table = problem.table
+    places = problem.once(("places",), lambda: _places(table.offers))
+    passing = problem.allowed.copy()
+    log = GateLog(int(passing.sum()))
+    for gate, allowed in (
+        (Obstacle.POLICY, _every(policies, places, _policy_mask)),
+        (Obstacle.TIER, _tier_mask(table, policies) & _tier_of_kind(table, on_spot, on_window)),
+        (Obstacle.RESIDENCY, _every(policies, places, _residency_mask)),
+        (Obstacle.COMPLIANCE, _every(policies, places, _compliance_mask)),
+        (Obstacle.STOCK, table.stock_nodes > 0),
+    ):
+        passing &= allowed
+        log.keep(gate, int(passing.sum()))
+    by_kind = np.bincount(table.sku_of[passing], minlength=len(table.skus)).astype(np.int64)
+    return Opened(passing, market_shelves(problem).only(passing), by_kind, log.dropped, log.obstacle)
+
+
+def _places(offers: Sequence[Offer]) -> _Places:
+    regions, region_of = _numbered(offer.region for offer in offers)
+    providers, provider_of = _numbered(offer.provider for offer in offers)
+    countries, country_of = _numbered(offer.country for offer in offers)
+    tags, tags_of = _numbered(offer.compliance for offer in offers)
+    return _Places(regions, region_of, providers, provider_of, countries, country_of, tags, tags_of)
+
+
+def _numbered(values: Iterable[Value]) -> tuple[tuple[Value, ...], Ints]:
+    numbers: dict[Value, int] = {}
+    of_each = np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
+    return tuple(numbers), of_each
+
+
+def _every(policies: Sequence[Policy], places: _Places, mask: Callable[[_Places, Policy], Bools]) -> Bools:
+    found = np.ones(len(places.region_of), dtype=np.bool_)
     for policy in policies:
-        found &= mask(table, policy)
+        found &= mask(places, policy)
     return found
 
 
-def _mask(verdicts: Iterator[bool], size: int) -> Bools:
-    return np.fromiter(verdicts, dtype=np.bool_, count=size)
-
-
-def _policy_mask(table: OfferTable, policy: Policy) -> Bools:
-    if policy.regions is None and policy.providers_only is None and not policy.providers_exclude:
-        return np.ones(len(table), dtype=np.bool_)
-    regions = {
-        region: policy.regions is None or any(fnmatchcase(region, pattern) for pattern in policy.regions)
-        for region in {offer.region for offer in table.offers}
-    }
-    providers = {
-        provider: (policy.providers_only is None or provider in policy.providers_only)
-        and provider not in policy.providers_exclude
-        for provider in {offer.provider for offer in table.offers}
-    }
-    return _mask((regions[o.region] and providers[o.provider] for o in table.offers), len(table))
-
-
-def _tier_mask(table: OfferTable, policy: Policy) -> Bools:
-    if policy.tiers is None:
-        return np.ones(len(table), dtype=np.bool_)
-    mask: Bools = np.array([tier in policy.tiers for tier in TIERS], dtype=np.bool_)[table.tier_of]
+def _of_offers(verdicts: Iterable[bool], place_of: Ints) -> Bools:
+    mask: Bools = np.array([*verdicts, False], dtype=np.bool_)[place_of]
     return mask
 
 
-def _tier_of_kind(table: OfferTable, workload: Workload) -> Bools:
+def _policy_mask(places: _Places, policy: Policy) -> Bools:
+    patterns, only = policy.regions, policy.providers_only
+    regions = (
+        patterns is None or any(fnmatchcase(region, pattern) for pattern in patterns)
+        for region in places.regions
+    )
+    providers = (
+        (only is None or provider in only) and provider not in policy.providers_exclude
+        for provider in places.providers
+    )
+    return _of_offers(regions, places.region_of) & _of_offers(providers, places.provider_of)
+
+
+def _residency_mask(places: _Places, policy: Policy) -> Bools:
+    countries = policy.countries
+    return _of_offers((countries is None or c in countries for c in places.countries), places.country_of)
+
+
+def _compliance_mask(places: _Places, policy: Policy) -> Bools:
+    asked = frozenset(policy.compliance)
+    return _of_offers((asked <= tags for tags in places.tags), places.tags_of)
+
+
+def _tier_mask(table: OfferTable, policies: Sequence[Policy]) -> Bools:
+    allowed = [all(p.tiers is None or tier in p.tiers for p in policies) for tier in TIERS]
+    mask: Bools = np.array(allowed, dtype=np.bool_)[table.tier_of]
+    return mask
+
+
+def _tier_of_kind(table: OfferTable, on_spot: bool, on_window: bool) -> Bools:
     """Spot for interruptible training alone; windows for runs alone, and only with terms."""
-    on_spot = isinstance(workload, Training) and workload.interruptible
     spot = table.tier_of == TIERS.index(Tier.SPOT)
     window = (table.tier_of == TIERS.index(Tier.WINDOW)) | table.is_window
-    on_window = table.is_window & (workload.kind != "serving")
-    mask: Bools = (~spot | on_spot) & (~window | on_window)
+    mask: Bools = (~spot | on_spot) & (~window | (table.is_window & on_window))
     return mask
-
-
-def _residency_mask(table: OfferTable, policy: Policy) -> Bools:
-    if policy.countries is None:
-        return np.ones(len(table), dtype=np.bool_)
-    allowed = frozenset(policy.countries)
-    return _mask((o.country in allowed for o in table.offers), len(table))
-
-
-def _compliance_mask(table: OfferTable, policy: Policy) -> Bools:
-    if not policy.compliance:
-        return np.ones(len(table), dtype=np.bool_)
-    asked = frozenset(policy.compliance)
-    return _mask((asked <= o.compliance for o in table.offers), len(table))

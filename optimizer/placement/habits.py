@@ -12,7 +12,7 @@ from optimizer.placement.ladders import best_ladders, build_service_column, free
 from optimizer.placement.problem import Bools, Ints, OfferTable
 from optimizer.placement.runs import build_run_column
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import FleetCase, only_units
+from optimizer.placement.units import FleetCase, beside, only_units
 
 TRIED = 200
 
@@ -47,7 +47,11 @@ def _fleets(
     candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
 ) -> Iterator[Column]:
     """The smallest replicas on the cheapest GPU-hours; more offers are let in until the fleet stands."""
-    case, problem = candidates.fleets[name], candidates.problem
+    problem = candidates.problem
+    free = free_nodes(problem)
+    for taken in ledger.reached():
+        free[taken] = ledger.free_nodes(taken, problem.t0_s)
+    case = beside(candidates.fleets[name], free)
     after = case.service.starts_after
     after_s = chosen[after].end_s if after is not None else None
     offers = np.unique(case.units.offer)
@@ -57,9 +61,6 @@ def _fleets(
             return
         inside = np.isin(case.units.offer, order[:count])
         narrowed = only_units(case, inside & _smallest(case, inside))
-        free = free_nodes(problem)
-        for taken in ledger.reached():
-            free[taken] = ledger.free_nodes(taken, problem.t0_s)
         for built in best_ladders(problem, narrowed, free, after_s, 1, mixed=False):
             column = build_service_column(problem, narrowed, built, after_s)
             if column is not None:

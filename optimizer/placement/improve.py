@@ -29,7 +29,10 @@ WISHES = 6
 
 @dataclass(slots=True)
 class Improver:
-    """A plan that gets better: ``chosen`` is replaced as a whole by each change that helps."""
+    """A plan that gets better: ``chosen`` is replaced as a whole by each change that helps.
+
+    ``among``: only these parties are placed anew (all, when empty).
+    """
 
     candidates: Candidates
     pools: Mapping[str, RunPool]
@@ -37,6 +40,7 @@ class Improver:
     known: Sequence[Column]
     out_of_time: Callable[[], bool]
     changed: Callable[[Mapping[str, Column]], object]
+    among: Sequence[Party] = ()
 
     def run(self) -> None:
         """Until no change helps or the time is over."""
@@ -46,7 +50,7 @@ class Improver:
 
     def _singles(self) -> bool:
         helped = False
-        for party in parties(self.candidates):
+        for party in self.among or parties(self.candidates):
             if self.out_of_time():
                 break
             way = self._anew(self.chosen, party)

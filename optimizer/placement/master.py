@@ -12,20 +12,22 @@ from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
-from broker.domain.workload import Serving
+from broker.domain.workload import Serving, Workload
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.problem import Problem
-from optimizer.placement.stock import StockRow, contended_rows
+from optimizer.placement.stock import Ledger, StockRow, contended_rows
 from optimizer.placement.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: seconds, relative gap; ``seed`` makes one worker's search reproducible."""
+    """When to stop: seconds, relative gap, the solver's own measure of ``work`` (about seconds, but the
+    same on every machine); ``seed`` makes one worker's search reproducible."""
 
     seconds: float
     gap: float
     seed: int
+    work: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Choice:
     proven: bool
 
     @property
+    def switching_cents(self) -> int:
+        """The part of the objective that is on no bill: what leaving costs."""
+        return sum(column.switching_cents for column in self.columns.values())
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Better is smaller: first what must be placed, then money."""
         return len(self.required_missing), self.objective_cents
@@ -50,28 +57,45 @@ class Choice:
 
 @dataclass(slots=True)
 class MasterModel:
-    """The CP-SAT model with its variables."""
+    """The CP-SAT model with its variables; ``beside`` holds what is not chosen anew."""
 
     problem: Problem
     columns: Sequence[Column]
+    workloads: Sequence[Workload]
+    budget_cents: int | None
     model: cp_model.CpModel = field(default_factory=cp_model.CpModel)
     take: list[cp_model.IntVar] = field(default_factory=list)
     leave: dict[str, cp_model.IntVar] = field(default_factory=dict)
     by_workload: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The workloads that are chosen anew, beside what all others hold; budget None: none."""
+
+    names: frozenset[str]
+    beside: Ledger
+    budget_cents: int | None
+
+
 def build_master(
-    problem: Problem, columns: Sequence[Column], out_of_time: Callable[[], bool]
+    problem: Problem,
+    columns: Sequence[Column],
+    out_of_time: Callable[[], bool],
+    part: Part | None = None,
 ) -> MasterModel | None:
     """Variables, then one rule after the other, then the objective; None when the time is over before."""
-    rows = contended_rows(problem, columns, out_of_time)
+    rows = contended_rows(problem, columns, out_of_time, None if part is None else part.beside)
     if rows is None:
         return None
-    master = MasterModel(problem, columns)
+    budget = problem.request.budget_usd
+    whole = None if budget is None else in_cents(budget)
+    workloads = [w for w in problem.request.workloads if part is None or w.name in part.names]
+    master = MasterModel(problem, columns, workloads, whole if part is None else part.budget_cents)
     for index, column in enumerate(columns):
         master.take.append(master.model.new_bool_var(f"take{index}"))
         master.by_workload[column.workload].append(index)
-    for workload in problem.request.workloads:
+    for workload in master.workloads:
         master.leave[workload.name] = master.model.new_bool_var(f"leave[{workload.name}]")
     constrain_choice(master)
     constrain_order(master)
@@ -83,7 +107,7 @@ def build_master(
 
 def constrain_choice(master: MasterModel) -> None:
     """One column or left out; a service whose run is left out asks for nothing."""
-    for workload in master.problem.request.workloads:
+    for workload in master.workloads:
         taken = sum(master.take[i] for i in master.by_workload[workload.name])
         follows = workload.starts_after if isinstance(workload, Serving) else None
         asked = 1 if follows is None else 1 - master.leave[follows]
@@ -92,8 +116,8 @@ def constrain_choice(master: MasterModel) -> None:
 
 def constrain_order(master: MasterModel) -> None:
     """A service's column fits only the end of its run for which it was made."""
-    for workload in master.problem.services():
-        if workload.starts_after is None:
+    for workload in master.workloads:
+        if not isinstance(workload, Serving) or workload.starts_after is None:
             continue
         ends: defaultdict[float, list[int]] = defaultdict(list)
         for index in master.by_workload[workload.name]:
@@ -113,30 +137,27 @@ def constrain_stock(master: MasterModel, rows: Sequence[StockRow]) -> None:
 
 def constrain_budget(master: MasterModel) -> None:
     """The plan's cost stays within the budget."""
-    budget = master.problem.request.budget_usd
-    if budget is not None and master.take:
+    if master.budget_cents is not None and master.take:
         costs = [column.counted_cents for column in master.columns]
-        master.model.add(cp_model.LinearExpr.weighted_sum(master.take, costs) <= in_cents(budget))
+        master.model.add(cp_model.LinearExpr.weighted_sum(master.take, costs) <= master.budget_cents)
 
 
 def minimise_total(master: MasterModel) -> None:
     """Cost, lateness and what leaving out costs."""
-    leave = leave_cents(master.problem, master.columns)
+    leave = leave_cents(master.workloads, master.columns)
     variables = [*master.take, *(master.leave[name] for name in leave)]
     costs = [*(column.total_cents for column in master.columns), *leave.values()]
     master.model.minimize(cp_model.LinearExpr.weighted_sum(variables, costs))
 
 
-def leave_cents(problem: Problem, columns: Sequence[Column]) -> dict[str, int]:
+def leave_cents(workloads: Sequence[Workload], columns: Sequence[Column]) -> dict[str, int]:
     """What leaving out each workload costs; for what must be placed, more than everything else."""
     dearest: defaultdict[str, int] = defaultdict(int)
     for column in columns:
         dearest[column.workload] = max(dearest[column.workload], column.total_cents)
-    priced = {
-        w.name: in_cents(w.unplaced_usd) for w in problem.request.workloads if w.unplaced_usd is not None
-    }
+    priced = {w.name: in_cents(w.unplaced_usd) for w in workloads if w.unplaced_usd is not None}
     everything = sum(dearest.values()) + sum(priced.values()) + 1
-    return {w.name: priced.get(w.name, everything) for w in problem.request.workloads}
+    return {w.name: priced.get(w.name, everything) for w in workloads}
 
 
 def solve_master(
@@ -144,10 +165,12 @@ def solve_master(
     columns: Sequence[Column],
     limits: Limits,
     hint: Mapping[str, Column] | None = None,
+    part: Part | None = None,
 ) -> Choice | None:
-    """The best choice found in time; None when the time ended before any."""
+    """The best choice found in time, of a part of the workloads where one is given; None when the time
+    ended before any."""
     building = Stopwatch(limits.seconds)
-    master = build_master(problem, columns, building.over)
+    master = build_master(problem, columns, building.over, part)
     if master is None:
         return None
     _hint(master, hint)
@@ -156,6 +179,8 @@ def solve_master(
     solver.parameters.random_seed = limits.seed
     solver.parameters.max_time_in_seconds = max(0.05, building.left)
     solver.parameters.relative_gap_limit = limits.gap
+    if limits.work is not None:
+        solver.parameters.max_deterministic_time = limits.work
     status = solver.solve(master.model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None

@@ -62,9 +62,7 @@ class Room:
 
     def after(self, column: Column) -> Room:
         """What is left when a column is taken too."""
-        ledger = Ledger(self.ledger.problem)
-        for offer, spans in self.ledger.taken.items():
-            ledger.taken[offer].extend(spans)
+        ledger = self.ledger.copy()
         ledger.add(column)
         left = None if self.budget_cents is None else self.budget_cents - column.cost_cents
         return Room(ledger, left)
@@ -134,23 +132,23 @@ def fitting_runs(
         if room.allows(column):
             yield column
         elif not led:
-            waiting.extend(_later(candidates, pool, column, room))
+            moved = begun_beside(candidates, pool, column, room.ledger)
+            if moved is not None and room.allows(moved):
+                waiting.append(moved)
     yield from sorted((c for c in waiting if c.total_cents < below_cents), key=lambda c: c.total_cents)
 
 
-def _later(candidates: Candidates, pool: RunPool, column: Column, room: Room) -> list[Column]:
-    """The same begun at the first end of another's holding from which it fits."""
+def begun_beside(candidates: Candidates, pool: RunPool, column: Column, ledger: Ledger) -> Column | None:
+    """The same begun at the first end of another's holding from which it fits the stock."""
     problem, offer = candidates.problem, column.pieces[0].offer
-    if problem.table.is_window[offer]:
-        return []
+    if problem.table.is_window[offer] or problem.followers(column.workload):
+        return None
     own = column.pieces[0].spans[0][0]
-    for start in sorted({end for _, end, _ in room.ledger.taken_near(offer) if end > own}):
+    for start in sorted({end for _, end, _ in ledger.taken_near(offer) if end > own}):
         moved = begun_later(problem, pool.found.run, column, start)
-        if moved is None:
-            return []
-        if room.allows(moved):
-            return [moved]
-    return []
+        if moved is None or ledger.fits(moved):
+            return moved
+    return None
 
 
 def with_followers(
@@ -158,7 +156,7 @@ def with_followers(
 ) -> tuple[dict[str, Column], float] | None:
     """A run's column with the best fleets after it, and what all cost; None when that is not below."""
     way, total = {column.workload: column}, column.total_cents
-    room = room.after(column)
+    room = room.after(column) if party.followers else room
     for name in party.followers:
         unplaced = unplaced_cents(candidates.problem, name)
         most = below_cents - total if unplaced is None else min(below_cents - total, unplaced)

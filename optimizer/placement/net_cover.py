@@ -69,9 +69,11 @@ def gross_cover(case: FleetCase, step: float, zones: int) -> Floats:
     """Least price of each rate, spares not counted."""
     units = case.units
     best = _best_of_offers(units)
-    keep = best[_useful(units, best, units.usd_per_hour, step, zones)]
-    rates, hourly = in_steps(units.requests_per_s[keep], step), units.usd_per_hour[keep]
-    return least_cover(rates, hourly, units.most[keep], units.zone[keep], zones)
+    usd = units.usd_per_hour + units.surcharge_usd_per_hour
+    keep = best[_useful(units, best, usd, step, zones)]
+    return least_cover(
+        in_steps(units.requests_per_s[keep], step), usd[keep], units.most[keep], units.zone[keep], zones
+    )
 
 
 def _best_of_offers(units: Units) -> Ints:

@@ -10,7 +10,7 @@ from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, ProgressSink
+from broker.ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines import build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
@@ -30,7 +30,7 @@ MOST_BASELINE_SECONDS = 8.0
 TELLING_SHARE = 0.02
 TELLING_SECONDS_EACH = 0.025
 MOST_TELLING_SHARE = 0.25
-BOUND_SHARE = 0.3
+EXPLAIN_SHARE = 0.5
 
 
 def make_plan(
@@ -63,10 +63,12 @@ def _make(
     telling = telling_seconds(request, options)
     watch = Stopwatch(whole.limit_s - kept - telling, whole.started)
     problem = build_problem(request, offers, as_of)
-    candidates = build_candidates(problem, build_estimates(problem, estimator), watch.until(BOUND_SHARE))
+    candidates = build_candidates(problem, build_estimates(problem, estimator))
+    if progress is not None:
+        progress(Progress(whole.seconds, None, None, None, "loaded"))
     solution = solve(Search(candidates, watch, options.gap, options.seed, progress))
     for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)))
-    return _plan(candidates, solution, options, for_baselines, whole)
+    return build_plan(candidates, solution, options, for_baselines, whole)
 
 
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
@@ -75,21 +77,22 @@ def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
     return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
 
 
-def _plan(
+def build_plan(
     candidates: Candidates,
     solution: Solution,
     options: PlanOptions,
     for_baselines: Stopwatch,
     whole: Stopwatch,
 ) -> Plan:
+    """The solution in the plan's own words."""
     request = candidates.problem.request
     baselines = (
         build_baselines(candidates, solution, for_baselines, options.seed) if options.baselines else ()
     )
-    explainer = Explainer(candidates, solution)
+    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE))
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
-    penalty = in_usd(solution.choice.objective_cents) - cost
+    penalty = in_usd(solution.billed_cents) - cost
     return Plan(
         plan_id=_plan_id(candidates, options),
         status=status_of(solution, options.gap),
@@ -107,6 +110,7 @@ def _plan(
         unplaced=explain_unplaced(candidates, solution),
         baselines=baselines,
         spend=build_spend(placements),
+        scarcity=explainer.scarcity(),
     )
 
 

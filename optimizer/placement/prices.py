@@ -1,87 +1,112 @@
-"""Prices of scarcity: fleets that make way for each other where their best ladders together pass the stock.
+"""Prices of scarcity: what a node of a contended offer is charged beyond its price, and to whom.
 
-In each round every service that is touched takes its best ladder at the prices so far; the price of an
-offer rises with what is wanted beyond its stock and falls again when it is not. The prices only steer
-which fleets become columns; the master and the bound know nothing of them.
+A price stands on a *row*: a measure of what is held, which no plan can pass. Three kinds:
+
+- *throughout* (most offers): node-hours over the whole horizon, at most stock × hours;
+- *midway*, for commitments that are owed in full: nodes held at the middle of the horizon, counted with
+  all its hours. A commitment is one stretch, since a second would be owed in full again; so a node that
+  serves both halves is held at the middle, however demand swings;
+- *at an instant*: nodes held just then, by runs alone (services are not charged, which only relaxes).
+
+For any prices ≥ 0, least cost at the prices − price × limit bounds every plan from below.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from optimizer.placement.candidates import Candidates
-from optimizer.placement.columns import Column
-from optimizer.placement.fleet_pool import fleets
-from optimizer.placement.ladders import free_nodes
-from optimizer.placement.units import surcharged
+import numpy as np
 
-ROUNDS = 8
-STEP = 0.25
-DECAY = 0.8
+from optimizer.placement.columns import Column, Span
+from optimizer.placement.problem import Problem
+from optimizer.placement.stock import limits_at
 
-
-def priced_fleets(
-    candidates: Candidates, columns: list[Column], out_of_time: Callable[[], bool]
-) -> list[Column]:
-    """New columns of the services that do not follow a run."""
-    wanted = _favourites(columns)
-    services = [s.name for s in candidates.problem.services() if s.starts_after is None and s.name in wanted]
-    prices: dict[int, float] = {}
-    found: list[Column] = []
-    for _ in range(ROUNDS):
-        prices = _moved(candidates, prices, wanted)
-        if not prices:
-            break
-        for name in services:
-            if out_of_time():
-                return found
-            if any(piece.offer in prices for piece in wanted[name].pieces) or name in _touched(found):
-                columns = _best_at(candidates, name, prices)
-                found.extend(columns)
-                if columns:
-                    wanted[name] = min(columns, key=lambda c: _priced_cents(candidates, c, prices))
-    return found
+THROUGHOUT = -1
 
 
-def _favourites(columns: list[Column]) -> dict[str, Column]:
-    """The cheapest column of each workload."""
-    cheapest: dict[str, Column] = {}
-    for column in columns:
-        known = cheapest.get(column.workload)
-        if known is None or column.total_cents < known.total_cents:
-            cheapest[column.workload] = column
-    return cheapest
+@dataclass(frozen=True, slots=True, order=True)
+class Row:
+    """``second`` is the instant of a row of runs, else ``THROUGHOUT`` (commitments midway are so too)."""
+
+    offer: int
+    second: int = THROUGHOUT
 
 
-def _touched(found: list[Column]) -> set[str]:
-    return {column.workload for column in found}
+@dataclass(frozen=True, slots=True, eq=False)
+class StockPrices:
+    """USD per unit of each row: per node-hour throughout and midway, per node at an instant."""
+
+    usd: Mapping[Row, float] = field(default_factory=dict)
+
+    def throughout(self) -> dict[int, float]:
+        """USD per node-hour by offer, of what services pay too."""
+        return {row.offer: usd for row, usd in self.usd.items() if row.second == THROUGHOUT and usd > 0}
+
+    def at_instants(self) -> Mapping[int, list[tuple[int, float]]]:
+        """(second, USD per node) by offer, of what only runs pay."""
+        found: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+        for row, usd in sorted(self.usd.items()):
+            if row.second != THROUGHOUT and usd > 0:
+                found[row.offer].append((row.second, usd))
+        return found
+
+    def on(self, offers: frozenset[int]) -> frozenset[tuple[int, float]]:
+        """What services pay on some offers: equal for equal prices."""
+        return frozenset((o, usd) for o, usd in self.throughout().items() if o in offers)
+
+    def stock_usd(self, problem: Problem) -> float:
+        """Σ price × limit."""
+        return sum(usd * limit_of(problem, row) for row, usd in self.usd.items())
+
+    def charge_usd(self, problem: Problem, column: Column) -> float:
+        """What a column pays beyond its cost."""
+        by_offer = {piece.offer for piece in column.pieces}
+        rows = ((row, usd) for row, usd in self.usd.items() if usd > 0 and row.offer in by_offer)
+        return sum(usd * usage_of(problem, row, column) for row, usd in rows)
 
 
-def _moved(
-    candidates: Candidates, prices: Mapping[int, float], wanted: Mapping[str, Column]
-) -> dict[int, float]:
-    """Prices after a round: up where more is wanted than there is, down elsewhere."""
-    table = candidates.problem.table
-    nodes: defaultdict[int, int] = defaultdict(int)
-    for column in wanted.values():
-        for piece in column.pieces:
-            nodes[piece.offer] += max(count for _, _, count in piece.spans)
-    moved = {offer: usd * DECAY for offer, usd in prices.items() if usd > 1e-4}
-    for offer, count in nodes.items():
-        over = count - int(table.stock_nodes[offer])
-        if over > 0:
-            step = STEP * float(table.price_usd[offer]) * min(1.0, over / int(table.stock_nodes[offer]))
-            moved[offer] = prices.get(offer, 0.0) + step
-    return moved
+def mixed(first: StockPrices, second: StockPrices, share: float) -> StockPrices:
+    """``share`` of the first prices and the rest of the second; tiny ones vanish."""
+    rows = sorted({*first.usd, *second.usd})
+    found = {r: share * first.usd.get(r, 0.0) + (1 - share) * second.usd.get(r, 0.0) for r in rows}
+    return StockPrices({row: usd for row, usd in found.items() if usd > 1e-6})
 
 
-def _best_at(candidates: Candidates, name: str, prices: Mapping[int, float]) -> list[Column]:
-    problem, case = candidates.problem, surcharged(candidates.fleets[name], prices)
-    return fleets(candidates, case, free_nodes(problem), [None], None, 1)
+def horizon_hours(problem: Problem) -> float:
+    """Hours in which anything can be held."""
+    return (problem.end_s - problem.t0_s) / 3600
 
 
-def _priced_cents(candidates: Candidates, column: Column, prices: Mapping[int, float]) -> float:
-    """Cost of a column with the prices of scarcity on what it holds."""
-    held = ((p.offer, (b - a) / 3600 * n) for p in column.pieces for a, b, n in p.spans)
-    return column.total_cents + 100 * sum(prices.get(offer, 0.0) * hours for offer, hours in held)
+def middle_s(problem: Problem) -> int:
+    """The instant at which commitments owed in full are counted."""
+    return (problem.t0_s + problem.end_s) // 2
+
+
+def is_owed_in_full(problem: Problem, offer: int) -> bool:
+    """Whether the minimum term of an offer is at least all the time that is left."""
+    return int(problem.table.min_s[offer]) >= problem.end_s - problem.t0_s
+
+
+def limit_of(problem: Problem, row: Row) -> float:
+    """What no plan can pass on a row."""
+    if row.second != THROUGHOUT:
+        return float(limits_at(problem, row.offer, np.array([row.second]))[0])
+    return float(problem.table.stock_nodes[row.offer]) * horizon_hours(problem)
+
+
+def usage_of(problem: Problem, row: Row, column: Column) -> float:
+    """How much of a row a column takes; 0 for services on rows of runs."""
+    spans = [span for piece in column.pieces if piece.offer == row.offer for span in piece.spans]
+    if row.second == THROUGHOUT:
+        if is_owed_in_full(problem, row.offer):
+            return nodes_at(spans, middle_s(problem)) * horizon_hours(problem)
+        return sum((b - a) * n for a, b, n in spans) / 3600
+    is_run = column.end_s != 0
+    return float(nodes_at(spans, row.second)) if is_run else 0.0
+
+
+def nodes_at(spans: Iterable[Span], second: int) -> int:
+    """Nodes held at an instant."""
+    return sum(n for a, b, n in spans if a <= second < b)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +33,16 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+Made = TypeVar("Made")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfferTable:
     """Offers as arrays [O]; ``sku_of`` points into ``skus`` (one for each kind of node, whoever sells it).
 
     ``menu_of`` points into ``menus`` (one seller's terms for each distinct menu of counts), or is NO_MENU.
+    ``shelf_of`` numbers groups of equal terms: kind of node, minimum and increment of billing, window or
+    not, interrupted or not. Within one shelf only price, stock and place differ.
     """
 
     offers: tuple[Offer, ...]
@@ -57,6 +62,7 @@ class OfferTable:
     pools: GpuPools
     menu_of: Ints
     menus: tuple[WindowTerms, ...]
+    shelf_of: Ints
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -74,9 +80,22 @@ class OfferTable:
         return cost
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a workload holds before it is planned again: (offer, choice) of each piece, and what leaving
+    any of them costs. ``start_s``: a run's start, which it leaves too when it begins at another time."""
+
+    pieces: frozenset[tuple[int, int]]
+    leaving_cents: int
+    start_s: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """A request over a market. Instants are seconds from ``origin`` (the horizon's start)."""
+    """A request over a market. Instants are seconds from ``origin`` (the horizon's start).
+
+    ``kept`` holds what was derived from offers, their ``allowed`` mask and the times; see ``once``.
+    """
 
     request: PlanRequest
     as_of: datetime
@@ -87,6 +106,14 @@ class Problem:
     table: OfferTable
     allowed: Bools = field(repr=False)
     index_of: Mapping[str, int] = field(repr=False)
+    held: Mapping[str, Held] = field(default_factory=dict, repr=False)
+    kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make`` gives, made once; it may depend on the key and on offers, mask and times alone."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        return cast("Made", self.kept[key])
 
     def seconds(self, instant: datetime) -> float:
         """Seconds from the origin to ``instant``."""
@@ -106,11 +133,11 @@ class Problem:
 
     def followers(self, run: str) -> tuple[Serving, ...]:
         """Services that start when ``run`` ends."""
-        return tuple(s for s in self.services() if s.starts_after == run)
+        return self.request.followers(run)
 
     def restricted(self, allowed: Bools) -> Problem:
         """The same problem over fewer offers."""
-        return replace(self, allowed=self.allowed & allowed)
+        return replace(self, allowed=self.allowed & allowed, kept={})
 
     def unpooled(self) -> Problem:
         """The same problem with each offer's own stock alone: more is possible in it."""
@@ -169,27 +196,40 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
         return np.fromiter(values, dtype=np.int64, count=len(offers))
 
     menus, menu_of = _menus(offers)
+    kind_of = np.asarray(sku_of, dtype=np.int64)
+    min_s = ints(math.ceil(round(o.min_hours * 3_600_000_000) / 1_000_000) for o in offers)
+    increment_s = ints(max(1, o.billing_increment_s) for o in offers)
+    rates = floats((o.interruptions_per_hour or 0.0) if o.tier is Tier.SPOT else 0.0 for o in offers)
+    is_window = np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers))
     return OfferTable(
         offers=offers,
         skus=tuple(skus),
-        sku_of=np.asarray(sku_of, dtype=np.int64),
+        sku_of=kind_of,
         price_usd=floats(float(o.price_usd_per_node_hour) for o in offers),
         upfront_usd=floats(float(o.upfront_usd or 0) for o in offers),
-        min_s=ints(math.ceil(round(o.min_hours * 3_600_000_000) / 1_000_000) for o in offers),
-        increment_s=ints(max(1, o.billing_increment_s) for o in offers),
+        min_s=min_s,
+        increment_s=increment_s,
         stock_nodes=ints(_stock_nodes(o) for o in offers),
         joined_nodes=ints(o.max_nodes_in_one_run for o in offers),
         gpus_per_node=ints(o.sku.gpus_per_node for o in offers),
         tier_of=ints(TIERS.index(o.tier) for o in offers),
         zone_of=ints(zones[(o.provider, o.zone)] for o in offers),
-        interruptions_per_hour=floats(
-            (o.interruptions_per_hour or 0.0) if o.tier is Tier.SPOT else 0.0 for o in offers
-        ),
-        is_window=np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers)),
+        interruptions_per_hour=rates,
+        is_window=is_window,
         pools=build_pools(offers),
         menu_of=np.asarray(menu_of, dtype=np.int64),
         menus=menus,
+        shelf_of=_shelves((kind_of, is_window, rates > 0, min_s, increment_s)),
     )
+
+
+def _shelves(terms: tuple[Ints | Bools, ...]) -> Ints:
+    """A number [O] for each distinct row of ``terms``, ascending with them."""
+    if not len(terms[0]):
+        return np.zeros(0, dtype=np.int64)
+    rows = np.column_stack([np.asarray(column, dtype=np.int64) for column in terms])
+    _, shelf = np.unique(rows, axis=0, return_inverse=True)
+    return shelf.reshape(-1).astype(np.int64)
 
 
 def _menus(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]:

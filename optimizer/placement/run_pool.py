@@ -10,7 +10,7 @@ import numpy as np
 
 from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, floor_cents
 from optimizer.placement.columns import Column
-from optimizer.placement.problem import UNLIMITED_NODES, Floats
+from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints
 from optimizer.placement.runs import RunCandidates, begun_later, build_run_column
 from optimizer.placement.stock import contended_rows
 
@@ -19,6 +19,10 @@ KEEP_CHEAPEST = 16
 KEEP_FASTEST = 4
 KEEP_LEADING = 20
 KEEP_AT_WINDOW = 40
+LEAN_OFFERS = 8
+LEAN_CHEAPEST = 4
+LEAN_FASTEST = 2
+SORTED_AT_MOST = 4096
 MAX_STARTS = 24
 START_ROUNDS = 3
 GHOST_END_S = -1.0
@@ -27,10 +31,12 @@ GHOST_END_S = -1.0
 @dataclass(slots=True)
 class RunPool:
     """Columns of one run. ``kept`` are the candidates that have them; ``truncated`` offers have starts
-    that were left out, so their candidates stay in the certificate."""
+    that were left out, so their candidates stay in the certificate. ``beyond_usd``: the least that a
+    candidate costs which is not among ``found``, with what follows it."""
 
     found: RunCandidates
     total_usd: Floats
+    beyond_usd: float = float("inf")
     kept: dict[int, Column] = field(default_factory=dict)
     later: dict[tuple[int, int], Column] = field(default_factory=dict)
     truncated: set[int] = field(default_factory=set)
@@ -46,42 +52,61 @@ class RunPool:
         rest[list(self.kept)] = False
         if self.truncated:
             rest |= np.isin(self.found.offer, list(self.truncated))
-        return float(self.total_usd[rest].min()) if rest.any() else None
+        least = min(float(self.total_usd[rest].min(initial=np.inf)), self.beyond_usd)
+        return least if np.isfinite(least) else None
 
 
-def build_run_pools(candidates: Candidates) -> dict[str, RunPool]:
-    """Columns of every run at its first starts, then later ones where stock is contended."""
-    pools = {name: _first_columns(candidates, found) for name, found in candidates.runs.items()}
-    _add_window_rows(candidates, pools)
-    _add_later_starts(candidates, pools)
+def build_run_pools(candidates: Candidates, *, lean: bool = False) -> dict[str, RunPool]:
+    """Columns of every run at its first starts, then later ones where stock is contended.
+
+    ``lean``: only a few of the first; more are made where prices of scarcity ask for them.
+    """
+    pools = {name: _first_columns(candidates, found, lean) for name, found in candidates.runs.items()}
+    if not lean:
+        _add_window_rows(candidates, pools)
+        _add_later_starts(candidates, pools)
     return pools
 
 
-def _first_columns(candidates: Candidates, found: RunCandidates) -> RunPool:
+def _first_columns(candidates: Candidates, found: RunCandidates, lean: bool) -> RunPool:
     total = found.total_usd + candidates.least_followers_usd(found.run.name, found.end_s)
-    pool = RunPool(found, total)
+    pool = RunPool(found, total, candidates.beyond_usd(found))
     leads = bool(candidates.problem.followers(found.run.name))
-    for index in _chosen(found, total, leads):
-        _keep(candidates, pool, index)
+    sizes = (LEAN_CHEAPEST, LEAN_OFFERS, LEAN_FASTEST) if lean else (KEEP_CHEAPEST, KEEP_OFFERS, KEEP_FASTEST)
+    for index in _chosen(found, total, leads, sizes):
+        keep(candidates, pool, index)
     return pool
 
 
-def _keep(candidates: Candidates, pool: RunPool, index: int) -> None:
+def keep(candidates: Candidates, pool: RunPool, index: int) -> None:
+    """Gives a candidate its column, if its exact length allows one."""
     if index not in pool.kept:
         column = build_run_column(candidates.problem, candidates.estimates, pool.found, index)
         if column is not None:
             pool.kept[index] = column
 
 
-def _chosen(found: RunCandidates, total: Floats, leads: bool) -> list[int]:
-    """The cheapest of each of the cheapest offers, the cheapest of all, and the fastest."""
-    order = np.lexsort((found.nodes, found.end_s, total))
+def _chosen(found: RunCandidates, total: Floats, leads: bool, sizes: tuple[int, int, int]) -> list[int]:
+    """The cheapest of all, the cheapest of each of the cheapest offers, and the fastest."""
+    cheap = first_few(total, SORTED_AT_MOST)
+    order = cheap[np.lexsort((found.nodes[cheap], found.end_s[cheap], total[cheap]))]
     _, first = np.unique(found.offer[order], return_index=True)
     best_by_offer = order[np.sort(first)]
-    fastest = np.lexsort((total, found.end_s))[:KEEP_FASTEST]
-    parts = (order[:KEEP_CHEAPEST], best_by_offer[:KEEP_OFFERS], fastest)
+    fast = first_few(found.end_s, SORTED_AT_MOST)
+    fastest = fast[np.lexsort((total[fast], found.end_s[fast]))]
+    parts = (order[: sizes[0]], best_by_offer[: sizes[1]], fastest[: sizes[2]])
     chosen = list(dict.fromkeys(int(i) for part in parts for i in part))
     return chosen[:KEEP_LEADING] if leads else chosen
+
+
+def first_few(values: Floats, count: int) -> Ints:
+    """Positions of the smallest values, ties at the edge broken by position, in order of position."""
+    if len(values) <= count:
+        return np.arange(len(values))
+    edge = np.partition(values, count)[count]
+    below, equal = np.flatnonzero(values < edge), np.flatnonzero(values == edge)
+    few: Ints = np.sort(np.concatenate((below, equal[: count - len(below)])))
+    return few
 
 
 def _contended(candidates: Candidates, pools: Mapping[str, RunPool]) -> set[int]:
@@ -98,7 +123,7 @@ def _add_window_rows(candidates: Candidates, pools: Mapping[str, RunPool]) -> No
                 inside = np.flatnonzero(pool.found.offer == offer)
                 order = inside[np.lexsort((pool.found.start_s[inside], pool.total_usd[inside]))]
                 for index in order[:KEEP_AT_WINDOW]:
-                    _keep(candidates, pool, int(index))
+                    keep(candidates, pool, int(index))
 
 
 def _add_later_starts(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:

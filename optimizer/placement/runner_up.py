@@ -6,7 +6,8 @@ been first; ``because`` then says what truly stands against it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,9 @@ from optimizer.placement.columns import Column, Piece, in_usd
 from optimizer.placement.improve import blockers
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
 from optimizer.placement.moves import Party, Room, fitting_runs, party_cents, room_beside, with_followers
-from optimizer.placement.run_pool import RunPool
+from optimizer.placement.run_pool import RunPool, first_few
 from optimizer.placement.runs import build_run_column, deadline_s
+from optimizer.placement.standing import Standing
 
 TRIED = 8
 
@@ -33,15 +35,21 @@ def next_best_run(candidates: Candidates, pool: RunPool, mine: Column) -> Column
     """The cheapest candidate on another offer, with the least of what follows it, whether it fits or not."""
     found = pool.found
     other = np.flatnonzero(found.offer != mine.pieces[0].offer)
-    for index in other[np.argsort(pool.total_usd[other], kind="stable")][:TRIED]:
+    few = other[first_few(pool.total_usd[other], TRIED)]
+    for index in few[np.argsort(pool.total_usd[few], kind="stable")]:
         second = build_run_column(candidates.problem, candidates.estimates, found, int(index))
         if second is not None:
             return second
     return None
 
 
-def next_best_fleet(candidates: Candidates, known: Sequence[Column], mine: Column) -> Column | None:
-    """The cheapest known fleet that is mainly on an offer that ``mine`` does not use."""
+def next_best_fleet(
+    candidates: Candidates, known: Sequence[Column], mine: Column, *, build: bool = True
+) -> Column | None:
+    """The cheapest known fleet that is mainly on an offer that ``mine`` does not use.
+
+    Where none is known one is built, if asked.
+    """
     used = {piece.offer for piece in mine.pieces}
     rivals = (
         column
@@ -52,7 +60,7 @@ def next_best_fleet(candidates: Candidates, known: Sequence[Column], mine: Colum
         and main_piece(column).offer not in used
     )
     second = min(rivals, key=lambda column: column.total_cents, default=None)
-    if second is not None:
+    if second is not None or not build:
         return second
     problem, rest = candidates.problem, without_offers(candidates.fleets[mine.workload], frozenset(used))
     built = best_ladders(problem, rest, free_nodes(problem), mine.after_s, 1)
@@ -80,65 +88,108 @@ def rival_of(
     name: str,
 ) -> Rival | None:
     """The next best way of a workload, with fleets anew for the services that wait for it."""
-    mine, party = chosen[name], Party(name, ())
+    return rival_in(candidates, pools, known, Standing(candidates, dict(chosen)), name)
+
+
+def rival_in(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    known: Sequence[Column],
+    standing: Standing,
+    name: str,
+    *,
+    build: bool = True,
+) -> Rival | None:
+    """The same beside what stands. ``build``: also fleets that are not known yet."""
+    mine = standing.chosen[name]
     if name in pools:
         second = next_best_run(candidates, pools[name], mine)
     else:
-        second = next_best_fleet(candidates, known, mine)
+        second = next_best_fleet(candidates, known, mine, build=build)
     if second is None:
         return None
+    return rival_at(candidates, standing, name, second)
+
+
+def rival_at(candidates: Candidates, standing: Standing, name: str, second: Column) -> Rival:
+    """A given way of a workload, with fleets anew for the services that wait for it."""
+    mine, party = standing.chosen[name], Party(name, ())
     if second.end_s != mine.end_s:
         party = Party(name, tuple(s.name for s in candidates.problem.followers(name)))
-    room = room_beside(candidates, chosen, party.names)
     found = None
-    if room.allows(second):
-        found = with_followers(candidates, party, second, room, float("inf"))
+    with standing.without(party.names) as room:
+        if room.allows(second):
+            found = with_followers(candidates, party, second, room, float("inf"))
     if found is None:
         return Rival(second, party, None, second.total_cents)
     return Rival(second, party, found[0], int(found[1]))
 
 
 def settled(
-    candidates: Candidates, pools: Mapping[str, RunPool], known: Sequence[Column], chosen: Chosen
-) -> dict[str, Column]:
-    """``chosen`` after every single change among all run candidates and known fleets.
-
-    It ends, since each change makes the plan cheaper.
-    """
-    now, helped = dict(chosen), True
-    while helped:
-        helped = False
-        for name in sorted(now):
-            if name not in now:
-                continue
-            better = _cheaper(candidates, pools, known, now, name)
-            if better is not None:
-                now, helped = better, True
-    return now
-
-
-def _cheaper(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
     known: Sequence[Column],
     chosen: Chosen,
+    hurry: Callable[[], bool] | None = None,
+    frozen: frozenset[str] = frozenset(),
+) -> dict[str, Column]:
+    """``chosen`` after every single change among all run candidates and known fleets, but of ``frozen``.
+
+    It ends, since each change makes the plan cheaper; with ``hurry`` at the latest when that says so,
+    and without fleets that are not known yet.
+    """
+    standing, helped = Standing(candidates, dict(chosen)), True
+    by_name = _by_name(known)
+    while helped:
+        helped = False
+        for name in sorted(standing.chosen):
+            if hurry is not None and hurry():
+                return standing.chosen
+            if name in standing.chosen and name not in frozen:
+                found = by_name.get(name, ())
+                helped |= _settle(candidates, pools, found, standing, name, build=hurry is None)
+    return standing.chosen
+
+
+def _by_name(columns: Sequence[Column]) -> Mapping[str, list[Column]]:
+    found: defaultdict[str, list[Column]] = defaultdict(list)
+    for column in columns:
+        found[column.workload].append(column)
+    return found
+
+
+def _settle(
+    candidates: Candidates,
+    pools: Mapping[str, RunPool],
+    known: Sequence[Column],
+    standing: Standing,
     name: str,
-) -> dict[str, Column] | None:
-    room, mine = room_beside(candidates, chosen, (name,)), chosen[name]
-    column = (
-        _cheaper_run(candidates, pools[name], room, mine)
-        if name in pools
-        else _cheaper_fleet(known, room, mine)
-    )
+    *,
+    build: bool,
+) -> bool:
+    """Takes a cheaper way of a workload, with what waits for it; whether there is one."""
+    mine = standing.chosen[name]
+    with standing.without((name,)) as room:
+        column = (
+            _cheaper_run(candidates, pools[name], room, mine)
+            if name in pools
+            else _cheaper_fleet(known, room, mine)
+        )
     if column is not None:
-        return {**chosen, name: column}
-    rival = rival_of(candidates, pools, known, chosen, name)
+        standing.lift(name)
+        standing.place(column)
+        return True
+    rival = rival_in(candidates, pools, known, standing, name, build=build)
     if rival is None or rival.way is None:
-        return None
-    now = party_cents(candidates, chosen, rival.party)
+        return False
+    now = party_cents(candidates, standing.chosen, rival.party)
     if now is None or rival.cents >= now:
-        return None
-    return {**{n: c for n, c in chosen.items() if n not in rival.party.names}, **rival.way}
+        return False
+    for other in rival.party.names:
+        standing.lift(other)
+    for column in rival.way.values():
+        standing.place(column)
+    return True
 
 
 def _cheaper_run(candidates: Candidates, pool: RunPool, room: Room, mine: Column) -> Column | None:

@@ -10,28 +10,25 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from broker.domain.plan import Obstacle
 from broker.domain.workload import Batch, Training
-from optimizer.placement.columns import Column, Piece, Span, late_cents, price_cents
+from optimizer.placement.columns import Column, Piece, Span, late_cents, price_cents, with_switching
 from optimizer.placement.estimates import Estimates
-from optimizer.placement.gates import GateLog, fit_gates, open_gates
-from optimizer.placement.menus import bought_nodes, menu_counts, whole_only
-from optimizer.placement.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.windows import WindowRows, cut_duration_s, listed_spans, waiting_start_s
+from optimizer.placement.gates import GateLog
+from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.windows import listed_spans
 
 LATE_LIMIT_S = 24 * 3600
-BATCH_NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 Run = Training | Batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunCandidates:
-    """All allowed ways of one run [X], first possible start of each; ``end_s`` is the run's end.
+    """Allowed ways of one run [X], first possible start of each; ``end_s`` is the run's end.
 
-    ``nodes`` are those to buy; ``choice`` says how many of them work.
+    ``nodes`` are those to buy; ``choice`` says how many of them work. All ways, or the cheapest: every way
+    that is not among them costs at least ``rest_usd`` (inf: all are).
     """
 
     run: Run
@@ -45,6 +42,7 @@ class RunCandidates:
     cost_usd: Floats
     late_usd: Floats
     needed_s: Floats
+    rest_usd: float
 
     def __len__(self) -> int:
         return len(self.offer)
@@ -53,19 +51,6 @@ class RunCandidates:
     def total_usd(self) -> Floats:
         """Cost and lateness."""
         return self.cost_usd + self.late_usd
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pairs:
-    """Flat (offer, node count) pairs [P] that fit, with held seconds; ``nodes`` are those to buy."""
-
-    offer: Ints
-    choice: Ints
-    nodes: Ints
-    needed_s: Floats
-
-    def where(self, mask: Bools) -> _Pairs:
-        return _Pairs(self.offer[mask], self.choice[mask], self.nodes[mask], self.needed_s[mask])
 
 
 def first_second(problem: Problem, run: Run) -> int:
@@ -89,200 +74,10 @@ def last_second(problem: Problem, run: Run) -> float:
     return deadline_s(problem, run) + (LATE_LIMIT_S if late else 0)
 
 
-def build_run_candidates(
-    problem: Problem, estimates: Estimates, windows: WindowRows, run: Run
-) -> RunCandidates:
-    """Everything that the gates let through, at its first possible start."""
-    log = open_gates(problem, run)
-    pairs = _fitting_pairs(problem, estimates, log, run)
-    log.evaluated = len(problem.table) * len(_counts(problem, estimates, run))
-    span_s = last_second(problem, run) - first_second(problem, run)
-    pairs = pairs.where(pairs.needed_s <= span_s)
-    log.apply(Obstacle.DEADLINE, _offers_of(problem, pairs.offer))
-    parts = (_free_starts(problem, run, pairs), *_window_starts(problem, windows, run, pairs))
-    offer, choice, nodes, start, until, end, cost, needed = (
-        np.concatenate(c) for c in zip(*parts, strict=True)
-    )
-    log.apply(Obstacle.WINDOW, _offers_of(problem, offer))
-    log.kept = len(offer)
-    late = np.zeros(len(offer))
-    if isinstance(run, Training) and run.late_usd_per_hour is not None:
-        late = np.maximum(0.0, end - deadline_s(problem, run)) / 3600 * float(run.late_usd_per_hour)
-    return RunCandidates(run, log, offer, choice, nodes, start, until, end, cost, late, needed)
-
-
-def _offers_of(problem: Problem, offers: Ints) -> Bools:
-    mask = np.zeros(len(problem.table), dtype=np.bool_)
-    mask[offers] = True
-    return mask
-
-
-def _counts(problem: Problem, estimates: Estimates, run: Run) -> tuple[int, ...]:
-    if isinstance(run, Training):
-        return estimates.node_counts
-    return tuple(sorted({*BATCH_NODES, *menu_counts(problem.table)}))
-
-
-def _fitting_pairs(problem: Problem, estimates: Estimates, log: GateLog, run: Run) -> _Pairs:
-    row, kinds = estimates.row_of[run.name], range(len(problem.table.skus))
-    if isinstance(run, Training):
-        hours = estimates.training.hours[row]
-        obstacles = [estimates.training.obstacle(row, kind) for kind in kinds]
-        choice = np.broadcast_to(np.arange(hours.shape[1]), hours.shape)
-    else:
-        hours, choice = _batch_hours(problem, estimates, run)
-        obstacles = [estimates.serving.obstacle(row, kind) for kind in kinds]
-    fit_gates(problem, log, obstacles, np.isfinite(hours).any(axis=1))
-    offers = np.flatnonzero(log.passing)
-    counts = np.asarray(_counts(problem, estimates, run), dtype=np.int64)
-    table = problem.table
-    bought = bought_nodes(table, offers, counts)
-    usable = np.isfinite(hours)[table.sku_of[offers]]
-    if isinstance(run, Training):
-        usable = usable & _joined_and_sized(problem, run, offers, counts)
-        log.apply(Obstacle.FABRIC, _offers_of(problem, offers[usable.any(axis=1)]))
-    else:
-        usable = usable & whole_only(bought, counts)
-    usable = usable & (bought <= table.stock_nodes[offers][:, None])
-    log.apply(Obstacle.STOCK, _offers_of(problem, offers[usable.any(axis=1)]))
-    at, count = np.nonzero(usable)
-    flat = offers[at]
-    kind = table.sku_of[flat]
-    chosen = choice[kind, count].astype(np.int64)
-    pairs = _Pairs(flat, chosen, bought[at, count], hours[kind, count] * 3600)
-    return _with_interruptions(problem, estimates, run, pairs)
-
-
-def _joined_and_sized(problem: Problem, run: Training, offers: Ints, counts: Ints) -> Bools:
-    gpus = problem.table.gpus_per_node[offers][:, None] * counts[None, :]
-    most = run.gpus_max if run.gpus_max is not None else np.iinfo(np.int64).max
-    sized = (gpus >= run.gpus_min) & (gpus <= most)
-    joined: Bools = sized & (counts[None, :] <= problem.table.joined_nodes[offers][:, None])
-    return joined
-
-
-def _with_interruptions(problem: Problem, estimates: Estimates, run: Run, pairs: _Pairs) -> _Pairs:
-    rates = problem.table.interruptions_per_hour[pairs.offer]
-    if not isinstance(run, Training) or not rates.any():
-        return pairs
-    needed, row = pairs.needed_s.copy(), estimates.row_of[run.name]
-    kinds = problem.table.sku_of[pairs.offer]
-    touched = rates > 0
-    for kind, choice in sorted(
-        {(int(k), int(c)) for k, c in zip(kinds[touched], pairs.choice[touched], strict=True)}
-    ):
-        mask = touched & (kinds == kind) & (pairs.choice == choice)
-        needed[mask] = estimates.training.hours_at(row, kind, choice, rates[mask]) * 3600
-    return _Pairs(pairs.offer, pairs.choice, pairs.nodes, needed)
-
-
-def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:
-    """Hours [K, N] of the fastest configuration, and its index."""
-    row, table = estimates.row_of[run.name], estimates.serving
-    counts = np.asarray(_counts(problem, estimates, run), dtype=np.int64)
-    best = np.full((len(problem.table.skus), len(counts)), np.inf)
-    chosen = np.zeros(best.shape, dtype=np.int64)
-    for c, config in enumerate(table.configs):
-        for k, sku in enumerate(problem.table.skus):
-            if not table.fits[row, k, c] or config.gpus_per_replica > sku.gpus_per_node:
-                continue
-            replicas = counts * (sku.gpus_per_node // config.gpus_per_replica)
-            rate = replicas * table.requests_per_s[row, k, c]
-            hours = (table.cold_start_s[row, k, c] + run.requests / rate) / 3600
-            better = hours < best[k]
-            best[k, better], chosen[k, better] = hours[better], c
-    return best, chosen
-
-
-def _held(needed_s: Floats) -> tuple[Ints, Floats]:
+def held_s(needed_s: Floats) -> tuple[Ints, Floats]:
     """Whole seconds to hold, and the run's length to the microsecond."""
     micro = np.rint(needed_s * 1e6)
     return np.ceil(micro / 1e6).astype(np.int64), micro / 1e6
-
-
-_Part = tuple[Ints, Ints, Ints, Ints, Ints, Floats, Floats, Floats]
-
-
-def _free_starts(problem: Problem, run: Run, pairs: _Pairs) -> _Part:
-    pairs = pairs.where(~problem.table.is_window[pairs.offer])
-    start = first_second(problem, run)
-    held, length = _held(pairs.needed_s)
-    cost = pairs.nodes * problem.table.node_cost_usd(pairs.offer, held)
-    starts = np.full(len(held), start, dtype=np.int64)
-    return (
-        pairs.offer,
-        pairs.choice,
-        pairs.nodes,
-        starts,
-        starts + held,
-        start + length,
-        cost,
-        pairs.needed_s,
-    )
-
-
-def _window_starts(problem: Problem, windows: WindowRows, run: Run, pairs: _Pairs) -> list[_Part]:
-    parts = []
-    pairs = pairs.where(problem.table.is_window[pairs.offer])
-    for offer in np.unique(pairs.offer):
-        rows = np.flatnonzero(windows.offer == offer)
-        waiting = waiting_start_s(problem, int(offer), first_second(problem, run))
-        if waiting is not None:
-            parts.append(_waiting_part(problem, run, pairs.where(pairs.offer == offer), waiting))
-        elif len(rows):
-            parts.append(_window_part(problem, windows, run, pairs.where(pairs.offer == offer), rows))
-    return parts
-
-
-def _window_part(
-    problem: Problem, windows: WindowRows, run: Run, pairs: _Pairs, rows: NDArray[np.intp]
-) -> _Part:
-    """Node counts × starts of one window offer."""
-    offer = int(windows.offer[rows[0]])
-    p, r = (flat.ravel() for flat in np.meshgrid(np.arange(len(pairs.offer)), rows, indexing="ij"))
-    _, length = _held(pairs.needed_s[p])
-    begin = np.maximum(windows.start_s[r], first_instant_s(problem, run))
-    least = begin + length + windows.teardown_s[r] - windows.start_s[r]
-    wanted = windows.start_s[r] + cut_duration_s(problem, offer, least)
-    wanted = np.where(windows.whole[r], windows.free_until_s[r], wanted)
-    fits = begin + length <= np.minimum(wanted - windows.teardown_s[r], last_second(problem, run))
-    fits &= (wanted <= windows.free_until_s[r]) & (pairs.nodes[p] <= windows.nodes[r])
-    p, r = p[fits], r[fits]
-    until: Ints = wanted[fits].astype(np.int64)
-    length_s: Ints = until - windows.start_s[r]
-    cut = problem.table.node_cost_usd(windows.offer[r], length_s)
-    nodes = pairs.nodes[p]
-    price: Floats = np.where(windows.whole[r], windows.node_cost_usd[r], cut)
-    cost: Floats = price * nodes
-    end = begin[fits] + length[fits]
-    return windows.offer[r], pairs.choice[p], nodes, windows.start_s[r], until, end, cost, pairs.needed_s[p]
-
-
-def _waiting_part(problem: Problem, run: Run, pairs: _Pairs, start_s: int) -> _Part:
-    """Node counts of one offer that begins when capacity appears, at its first start: no other costs less."""
-    _, length = _held(pairs.needed_s)
-    offer = int(pairs.offer[0])
-    wanted = cut_duration_s(problem, offer, length + _teardown_s(problem, offer))
-    fits = (start_s + length <= last_second(problem, run)) & np.isfinite(wanted)
-    pairs, length = pairs.where(fits), length[fits]
-    held: Ints = wanted[fits].astype(np.int64)
-    starts = np.full(len(held), start_s, dtype=np.int64)
-    cost = pairs.nodes * problem.table.node_cost_usd(pairs.offer, held)
-    return (
-        pairs.offer,
-        pairs.choice,
-        pairs.nodes,
-        starts,
-        starts + held,
-        start_s + length,
-        cost,
-        pairs.needed_s,
-    )
-
-
-def _teardown_s(problem: Problem, offer: int) -> int:
-    terms = problem.table.offers[offer].window
-    return terms.teardown_s if terms is not None else 0
 
 
 def build_run_column(
@@ -292,7 +87,7 @@ def build_run_column(
     run, offer, nodes = found.run, int(found.offer[index]), int(found.nodes[index])
     needed = _needed_s(problem, estimates, found, index)
     own_start, until = int(found.start_s[index]), int(found.until_s[index])
-    held, length = (float(a[0]) for a in _held(np.array([needed])))
+    held, length = (float(a[0]) for a in held_s(np.array([needed])))
     is_window = problem.table.is_window[offer]
     begin = max(float(own_start), first_instant_s(problem, run)) if is_window else float(own_start)
     if not is_window:
@@ -305,7 +100,8 @@ def build_run_column(
         spans = tuple(listed) if _is_listed(problem, offer) else spans
     cost = price_cents(problem, offer, spans)
     piece = Piece(offer, int(found.choice[index]), spans, cost)
-    return Column(run.name, (piece,), cost, _penalty_cents(problem, run, end), end)
+    column = Column(run.name, (piece,), cost, _penalty_cents(problem, run, end), end)
+    return with_switching(problem, column)
 
 
 def _penalty_cents(problem: Problem, run: Run, end_s: float) -> int:
@@ -321,7 +117,8 @@ def begun_later(problem: Problem, run: Run, column: Column, start_s: int) -> Col
     if end > last_second(problem, run):
         return None
     moved = replace(piece, spans=((start_s, start_s + last - first, nodes),))
-    return replace(column, pieces=(moved,), end_s=end, penalty_cents=_penalty_cents(problem, run, end))
+    late = _penalty_cents(problem, run, end)
+    return with_switching(problem, replace(column, pieces=(moved,), end_s=end, penalty_cents=late))
 
 
 def _is_listed(problem: Problem, offer: int) -> bool:

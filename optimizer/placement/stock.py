@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
 from optimizer.placement.columns import Column, Piece, Span
 from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem
 from optimizer.placement.windows import free_nodes_steps
+
+FEW_SPANS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,9 +30,15 @@ class StockRow:
 
 
 def contended_rows(
-    problem: Problem, columns: Sequence[Column], out_of_time: Callable[[], bool] = lambda: False
+    problem: Problem,
+    columns: Sequence[Column],
+    out_of_time: Callable[[], bool] = lambda: False,
+    beside: Ledger | None = None,
 ) -> list[StockRow] | None:
-    """Every row that the columns could break, each once; None when time was over before all were found."""
+    """Every row that the columns could break, each once, with what ``beside`` takes already.
+
+    None when time was over before all were found.
+    """
     users: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
     for index, column in enumerate(columns):
         for piece in column.pieces:
@@ -38,14 +47,16 @@ def contended_rows(
     for offer, pieces in sorted(users.items()):
         if out_of_time():
             return None
-        if _is_limited(problem, offer) and _could_meet(pieces, columns):
-            rows.extend(_rows_of(problem, offer, pieces, columns))
+        taken = beside.taken.get(offer, []) if beside is not None else []
+        if _is_limited(problem, offer) and (taken or _could_meet(pieces, columns)):
+            rows.extend(_rows_of(problem, offer, pieces, columns, taken))
     for pool, members in enumerate(problem.table.pools.members):
         in_gpus = [
             (index, _in_gpus(problem, piece)) for o in members for index, piece in users.get(int(o), ())
         ]
-        if _could_meet(in_gpus, columns):
-            rows.extend(_pool_rows(problem, pool, in_gpus, columns))
+        taken = beside.gpus_taken(pool) if beside is not None else []
+        if in_gpus and (taken or _could_meet(in_gpus, columns)):
+            rows.extend(_pool_rows(problem, pool, in_gpus, columns, taken))
     return rows
 
 
@@ -70,20 +81,38 @@ def _is_limited(problem: Problem, offer: int) -> bool:
 
 
 def _rows_of(
-    problem: Problem, offer: int, pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]
+    problem: Problem,
+    offer: int,
+    pieces: Sequence[tuple[int, Piece]],
+    columns: Sequence[Column],
+    taken: Sequence[Span],
 ) -> Iterator[StockRow]:
-    edges = {edge for a, b, _ in free_nodes_steps(problem, offer) for edge in (a, b)}
+    edges = {edge for a, b, _ in (*free_nodes_steps(problem, offer), *taken) for edge in (a, b)}
     times = _times(pieces, edges)
-    return _rows_over(offer, pieces, columns, times, limits_at(problem, offer, times))
+    limits = _left(limits_at(problem, offer, times), times, taken)
+    return _rows_over(offer, pieces, columns, times, limits)
 
 
 def _pool_rows(
-    problem: Problem, pool: int, pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]
+    problem: Problem,
+    pool: int,
+    pieces: Sequence[tuple[int, Piece]],
+    columns: Sequence[Column],
+    taken: Sequence[Span],
 ) -> Iterator[StockRow]:
     """Rows of the GPUs of a pool, under the name of its first offer; their nodes are GPUs."""
-    times, pools = _times(pieces, set()), problem.table.pools
-    limits = np.full(len(times), pools.gpus[pool], dtype=np.int64)
+    pools = problem.table.pools
+    times = _times(pieces, {edge for a, b, _ in taken for edge in (a, b)})
+    limits = _left(np.full(len(times), pools.gpus[pool], dtype=np.int64), times, taken)
     return _rows_over(int(pools.members[pool][0]), pieces, columns, times, limits)
+
+
+def _left(limits: Ints, times: Ints, taken: Iterable[Span]) -> Ints:
+    """What ``taken`` leaves of limits."""
+    others = np.zeros(len(times), dtype=np.int64)
+    _add_spans(others, times, taken)
+    left: Ints = np.maximum(0, limits - others)
+    return left
 
 
 def _times(pieces: Sequence[tuple[int, Piece]], edges: set[int]) -> Ints:
@@ -140,15 +169,33 @@ def limits_at(problem: Problem, offer: int, times: Ints) -> Ints:
 
 @dataclass(slots=True)
 class Ledger:
-    """What a growing set of columns already takes."""
+    """What a changing set of columns already takes."""
 
     problem: Problem
     taken: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    _most: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _steps: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
 
     def add(self, column: Column) -> None:
         """Takes what ``column`` holds."""
         for piece in column.pieces:
             self.taken[piece.offer].extend(piece.spans)
+            self._most[piece.offer] += most_nodes(piece.spans)
+            self._steps.pop(piece.offer, None)
+
+    def remove(self, column: Column) -> None:
+        """Gives back what ``column`` holds; it must have been added."""
+        for piece in column.pieces:
+            spans = self.taken[piece.offer]
+            for span in piece.spans:
+                spans.remove(span)
+            self._most[piece.offer] -= most_nodes(piece.spans)
+            self._steps.pop(piece.offer, None)
+
+    def copy(self) -> Ledger:
+        """The same, to change apart."""
+        taken = defaultdict(list, {offer: list(spans) for offer, spans in self.taken.items()})
+        return Ledger(self.problem, taken, self._most.copy(), dict(self._steps))
 
     def reached(self) -> set[int]:
         """Offers of which fewer nodes are free: those taken from, and the other sizes of their GPUs."""
@@ -160,6 +207,9 @@ class Ledger:
 
     def fits(self, column: Column) -> bool:
         """Whether ``column`` still fits beside what is taken."""
+        if len(column.pieces) == 1 and self.problem.table.pools.of[column.pieces[0].offer] < 0:
+            (piece,) = column.pieces
+            return self._fits(piece.offer, piece.spans)
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
         for piece in column.pieces:
             wanted[piece.offer].extend(piece.spans)
@@ -168,18 +218,60 @@ class Ledger:
             self._pool_fits(pool, wanted) for pool in pools
         )
 
-    def _fits(self, offer: int, spans: list[Span]) -> bool:
+    def _fits(self, offer: int, spans: Sequence[Span]) -> bool:
         taken = self.taken.get(offer, [])
-        if not _is_limited(self.problem, offer):
+        stock = int(self.problem.table.stock_nodes[offer])
+        if self.problem.table.is_window[offer]:
+            return not _is_limited(self.problem, offer) or self._all_fit(offer, taken, spans)
+        if stock >= UNLIMITED_NODES:
             return True
+        mine = spans[0][2] if len(spans) == 1 else _most_together(spans)
+        if self._most[offer] + mine <= stock:
+            return True
+        if len(spans) == 1 and len(taken) <= FEW_SPANS:
+            return _single_fits(taken, spans[0], stock)
+        return self._stretches_fit(offer, spans, stock)
+
+    def _stretches_fit(self, offer: int, spans: Sequence[Span], stock: int) -> bool:
+        """Each stretch beside the most that is taken during it; overlapping own ones the long way."""
+        asked = np.array(spans, dtype=np.int64)
+        if (asked[1:, 0] < asked[:-1, 1]).any():
+            return self._all_fit(offer, self.taken.get(offer, []), spans)
+        times, held = self._taken_steps(offer)
+        first = np.searchsorted(times, asked[:, 0], side="right") - 1
+        last = np.searchsorted(times, asked[:, 1], side="left")
+        edges = np.column_stack((first, last)).ravel()
+        most = np.maximum.reduceat(held, edges)[::2]
+        return bool((most + asked[:, 2] <= stock).all())
+
+    def _taken_steps(self, offer: int) -> tuple[Ints, Ints]:
+        """What is taken as a step function from before all time to after it."""
+        if offer not in self._steps:
+            taken = np.array(self.taken.get(offer, []), dtype=np.int64).reshape(-1, 3)
+            edges = np.concatenate((taken[:, 0], taken[:, 1]))
+            change = np.concatenate((taken[:, 2], -taken[:, 2]))
+            times, where = np.unique(edges, return_inverse=True)
+            each = np.bincount(where, weights=change, minlength=len(times)).astype(np.int64)
+            far = np.iinfo(np.int64).max
+            self._steps[offer] = (
+                np.concatenate(([-far], times, [far])),
+                np.concatenate(([0], np.cumsum(each), [0])),
+            )
+        return self._steps[offer]
+
+    def _all_fit(self, offer: int, taken: Sequence[Span], spans: Sequence[Span]) -> bool:
         times = _edges(taken, spans)
         return _is_within(taken, spans, times, limits_at(self.problem, offer, times))
 
     def _pool_fits(self, pool: int, wanted: Mapping[int, list[Span]]) -> bool:
-        taken, spans = self._pool_gpus(pool, self.taken), self._pool_gpus(pool, wanted)
+        taken, spans = self.gpus_taken(pool), self._pool_gpus(pool, wanted)
         times = _edges(taken, spans)
         limits = np.full(len(times), self.problem.table.pools.gpus[pool], dtype=np.int64)
         return _is_within(taken, spans, times, limits)
+
+    def gpus_taken(self, pool: int) -> list[Span]:
+        """What is taken of a pool, in GPUs."""
+        return self._pool_gpus(pool, self.taken)
 
     def _pool_gpus(self, pool: int, held: Mapping[int, list[Span]]) -> list[Span]:
         members = (int(offer) for offer in self.problem.table.pools.members[pool])
@@ -188,10 +280,14 @@ class Ledger:
     def free_nodes(self, offer: int, start_s: int) -> int:
         """Nodes free at every instant from ``start_s`` on."""
         table = self.problem.table
-        free = int(table.stock_nodes[offer]) - _most_held(self.taken.get(offer, []), start_s)
+        free = int(table.stock_nodes[offer])
+        if self.taken.get(offer):
+            times, held = self._taken_steps(offer)
+            first = int(np.searchsorted(times, start_s, side="right")) - 1
+            free -= int(held[first:].max())
         pool = int(table.pools.of[offer])
         if pool >= 0:
-            gpus = int(table.pools.gpus[pool]) - _most_held(self._pool_gpus(pool, self.taken), start_s)
+            gpus = int(table.pools.gpus[pool]) - _most_held(self.gpus_taken(pool), start_s)
             free = min(free, gpus // int(table.gpus_per_node[offer]))
         return max(0, free)
 
@@ -218,3 +314,27 @@ def _most_held(spans: Iterable[Span], start_s: int) -> int:
     held = np.zeros(len(times), dtype=np.int64)
     _add_spans(held, times, late)
     return int(held.max())
+
+
+def most_nodes(spans: Iterable[Span]) -> int:
+    """The most nodes that the spans of one piece hold at once (they do not overlap)."""
+    return max((n for _, _, n in spans), default=0)
+
+
+def _most_together(spans: Sequence[Span]) -> int:
+    """The most nodes at once of spans in order, which may overlap where they are of several pieces."""
+    most = most_nodes(spans)
+    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
+    return most if apart else sum(n for _, _, n in spans)
+
+
+def _single_fits(taken: Sequence[Span], span: Span, stock: int) -> bool:
+    """One stretch beside what overlaps it: most of what is asked, so without arrays."""
+    start, end, nodes = span
+    beside = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
+    if nodes + sum(n for _, _, n in beside) <= stock:
+        return True
+    return all(
+        nodes + sum(n for a, b, n in beside if a <= instant < b) <= stock
+        for instant in {start, *(a for a, _, _ in beside)}
+    )

@@ -32,3 +32,8 @@ class Stopwatch:
         """Whether a share of the time that is left now is over."""
         end = self.seconds + share * self.left
         return lambda: self.seconds >= min(end, self.limit_s)
+
+    def for_seconds(self, seconds: float) -> Callable[[], bool]:
+        """Whether so many seconds from now are over, whatever the limit."""
+        end = self.seconds + seconds
+        return lambda: self.seconds >= end

@@ -17,14 +17,14 @@ from broker.domain.plan import Obstacle, Unplaced
 from broker.domain.workload import Batch, Policy, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
+from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.improve import blockers
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Problem
+from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.runner_up import main_piece, named
-from optimizer.placement.runs import build_run_candidates, last_second
+from optimizer.placement.runs import last_second
 from optimizer.placement.solve import Solution
-from optimizer.placement.units import build_fleet_case
-from optimizer.placement.windows import build_window_rows
 
 FAR = timedelta(days=365)
 PolicyChange = Callable[[Policy], Policy]
@@ -172,7 +172,7 @@ def _own_fixes(candidates: Candidates, workload: Workload) -> Iterator[str]:
 def _later_deadline(candidates: Candidates, run: Training | Batch) -> str:
     problem = candidates.problem
     late = replace(run, deadline=run.deadline + FAR)
-    found = build_run_candidates(problem, candidates.estimates, build_window_rows(problem), late)
+    found = build_run_candidates(problem, candidates.estimates, late)
     if not len(found):
         return ""
     hours = math.ceil((float(found.end_s.min()) - last_second(problem, run)) / 3600)
@@ -187,7 +187,7 @@ def _cheapest_passing(candidates: Candidates, problem: Problem, workload: Worklo
         if case.log.obstacle is not None:
             return None
         return problem.table.offers[int(case.units.offer[int(np.argmin(case.units.usd_per_hour))])]
-    found = build_run_candidates(problem, estimates, build_window_rows(problem), workload)
+    found = build_run_candidates(problem, estimates, workload)
     if not len(found):
         return None
     return problem.table.offers[int(found.offer[int(np.argmin(found.total_usd))])]

@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
-from numpy.typing import NDArray
 
 from broker.domain.offer import Offer, WindowKind, WindowTerms
 from broker.domain.window import Segment
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 
 Row = tuple[int, int, int, int, bool, float]
+Menu = tuple[tuple[float, ...] | None, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowRows:
-    """Rows [W]: ``node_cost_usd`` is the price of one node of the whole stretch of a listing, else 0."""
+    """Rows [W]: ``node_cost_usd`` is the price of one node of the whole stretch of a listing, else 0.
+
+    ``menu_of`` points into ``menus``: the durations on sale in hours, or None and the step.
+    """
 
     offer: Ints
     start_s: Ints
@@ -32,23 +35,31 @@ class WindowRows:
     whole: Bools
     node_cost_usd: Floats
     teardown_s: Ints
+    menu_of: Ints
+    menus: tuple[Menu, ...]
 
     def __len__(self) -> int:
         return len(self.offer)
 
 
-def build_window_rows(problem: Problem) -> WindowRows:
+def window_rows(problem: Problem) -> WindowRows:
     """Every start that some window of the market allows, but of those that begin when capacity appears."""
+    return problem.once(("windows",), lambda: _window_rows(problem))
+
+
+def _window_rows(problem: Problem) -> WindowRows:
     rows: list[Row] = []
     for index in np.flatnonzero(problem.table.is_window & problem.allowed):
         offer = problem.table.offers[index]
-        assert offer.window is not None
-        if offer.window.waits:
+        terms = _terms(problem, int(index))
+        if terms.waits:
             continue
-        listed = offer.window.kind is WindowKind.LISTED
-        made = _listed_rows if listed else _cut_rows
-        rows.extend((int(index), *row) for row in made(problem, offer, offer.window))
+        made = _listed_rows if terms.kind is WindowKind.LISTED else _cut_rows
+        rows.extend((int(index), *row) for row in made(problem, offer, terms))
     offers = np.array([row[0] for row in rows], dtype=np.int64)
+    each = [_terms(problem, int(index)) for index in offers]
+    menus: dict[Menu, int] = {}
+    menu_of = [menus.setdefault((t.durations_hours, t.step_hours), len(menus)) for t in each]
     return WindowRows(
         offer=offers,
         start_s=np.array([row[1] for row in rows], dtype=np.int64),
@@ -56,19 +67,45 @@ def build_window_rows(problem: Problem) -> WindowRows:
         nodes=np.array([row[3] for row in rows], dtype=np.int64),
         whole=np.array([row[4] for row in rows], dtype=np.bool_),
         node_cost_usd=np.array([row[5] for row in rows], dtype=np.float64),
-        teardown_s=np.array([_terms(problem, i).teardown_s for i in offers], dtype=np.int64),
+        teardown_s=np.array([terms.teardown_s for terms in each], dtype=np.int64),
+        menu_of=np.array(menu_of, dtype=np.int64),
+        menus=tuple(menus),
     )
 
 
-def cut_duration_s(problem: Problem, offer: int, least_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shortest duration on sale that holds ``least_s`` seconds; inf where none is long enough."""
+def cut_duration_s(windows: WindowRows, rows: Ints, least_s: Floats) -> Floats:
+    """Shortest duration on sale in each of ``rows`` that holds ``least_s``; inf where none is long enough."""
+    found = np.empty(len(rows))
+    for number in np.unique(windows.menu_of[rows]):
+        here = windows.menu_of[rows] == number
+        found[here] = _shortest(windows.menus[number], least_s[here])
+    return found
+
+
+def waiting_offers(problem: Problem) -> Ints:
+    """Allowed offers whose windows begin when capacity appears."""
+
+    def found() -> Ints:
+        offers = np.flatnonzero(problem.table.is_window & problem.allowed)
+        return np.array([o for o in offers if _terms(problem, int(o)).waits], dtype=np.int64)
+
+    return problem.once(("waiting",), found)
+
+
+def waiting_duration_s(problem: Problem, offer: int, length_s: Floats) -> Floats:
+    """Shortest duration on sale of one offer that holds ``length_s`` before it is taken back; inf: none."""
     terms = _terms(problem, offer)
-    if terms.durations_hours is None:
-        step = terms.step_hours * 3600
-        stepped: NDArray[np.float64] = np.maximum(np.ceil(np.round(least_s / step, 9)), 1) * step
+    return _shortest((terms.durations_hours, terms.step_hours), length_s + terms.teardown_s)
+
+
+def _shortest(menu: Menu, least_s: Floats) -> Floats:
+    durations, step_hours = menu
+    if durations is None:
+        step = step_hours * 3600
+        stepped: Floats = np.maximum(np.ceil(np.round(least_s / step, 9)), 1) * step
         return stepped
-    menu = np.append(np.sort(np.array(terms.durations_hours, dtype=np.float64)) * 3600, np.inf)
-    chosen: NDArray[np.float64] = menu[np.minimum(np.searchsorted(menu, least_s), len(menu) - 1)]
+    lengths = np.append(np.sort(np.array(durations, dtype=np.float64)) * 3600, np.inf)
+    chosen: Floats = lengths[np.minimum(np.searchsorted(lengths, least_s), len(lengths) - 1)]
     return chosen
 
 

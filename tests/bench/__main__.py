@@ -1,44 +1,122 @@
-"""Benchmarks: ``python -m tests.bench [--size XS|S|M] [--seeds N] [--time-limit S]``.
+"""Benchmarks of the planner: ``python -m tests.bench [--size XS|S|M|L …] [--seeds N] [--instance DIR …]``.
 
-Figures of one run on one machine, for reading beside each other; nothing here passes or fails.
+A row an instance: cost, bound, gap on the total and on controllable spend (without what leaving out costs),
+seconds until loaded, to the first plan and to 5, 2 and 1 %, memory, and the error of the grid. Instances are
+drawn by seed (``instances.py``) or read from folders with market.json and workloads.json, each in a process
+of its own, ``--jobs`` of them at a time. Figures of one machine, beside each other; nothing passes or fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
-import resource
+import statistics
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from broker.catalogue import load_gpus
-from broker.domain.plan import Plan
-from broker.ports import PlanOptions, Progress
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.planner import JointPlanner
-from tests.bench.instances import SIZES, START, make_offers, make_request
+from tests.bench.instances import SIZES, make_offers, make_request
+from tests.bench.planning import Case, Result, measure
 
 NODE_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+LIMITS_S = {"XS": 30.0, "S": 60.0, "M": 180.0, "L": 600.0}
+"""What the aims allow each size."""
 
 
 def main() -> int:
     """Prints every table."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--size", choices=sorted(SIZES), default="XS")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--time-limit", type=float, default=30.0)
+    parser.add_argument("--size", nargs="*", choices=list(SIZES), help="drawn instances (default: XS)")
+    parser.add_argument("--seeds", type=int, default=3, help="how many of each size")
+    parser.add_argument("--instance", nargs="*", type=Path, default=[], help="folders to read instead")
+    parser.add_argument("--time-limit", type=float, help="seconds (default: 30, 60, 180, 600 by size)")
+    parser.add_argument("--gap", type=float, default=0.01, help="relative gap at which to stop")
+    parser.add_argument("--jobs", type=int, default=1, help="instances at a time")
     wish = parser.parse_args()
     console = Console()
-    estimator = Estimator(load_gpus(), load_calibration())
-    console.print(estimate_table(estimator))
-    console.print(plan_table(JointPlanner(estimator), wish.size, wish.seeds, wish.time_limit))
-    peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    console.print(f"peak memory of this process: {peak_gb:.2f} GB")
+    if not wish.instance:
+        console.print(estimate_table(Estimator(load_gpus(), load_calibration())))
+    table = plan_table()
+    results = []
+    for result in run(list(cases(wish)), wish.jobs):
+        results.append(result)
+        table.add_row(*cells(result))
+        console.print(" ".join(cells(result)), style="dim")
+    console.print(table)
+    console.print(summary(results))
     return 0
+
+
+def cases(wish: argparse.Namespace) -> Iterator[Case]:
+    """What was asked for."""
+    for folder in wish.instance:
+        limit = wish.time_limit or LIMITS_S.get(folder.name.rstrip("0123456789"), LIMITS_S["S"])
+        yield Case(folder.name, 0, limit, wish.gap, folder)
+    for size in wish.size or ([] if wish.instance else ["XS"]):
+        for seed in range(1, wish.seeds + 1):
+            yield Case(size, seed, wish.time_limit or LIMITS_S[size], wish.gap)
+
+
+def run(asked: Sequence[Case], jobs: int) -> Iterator[Result]:
+    """Results in the order asked; a fresh process for each, so that memory is its own."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max(1, jobs), mp_context=fresh, max_tasks_per_child=1) as pool:
+        yield from pool.map(measure, asked)
+
+
+def plan_table() -> Table:
+    """The empty table."""
+    return Table(
+        "instance", "seed", "offers", "work", "cost + penalty", "bound", "gap", "controllable", "left out",
+        "read s", "loaded s", "first s", "5 % s", "2 % s", "1 % s", "whole s", "CPU s", "GB", "grid error",
+    )  # fmt: skip
+
+
+def cells(result: Result) -> tuple[str, ...]:
+    """One row."""
+    return (
+        result.case.size,
+        str(result.case.seed or "–"),
+        f"{result.offers:,}",
+        str(result.workloads),
+        f"${result.total_usd:,.0f}",
+        "–" if result.bound_usd is None else f"${result.bound_usd:,.0f}",
+        _percent(result.gap),
+        _percent(result.controllable_gap),
+        str(result.left_out),
+        f"{result.read_s:.1f}",
+        *(_seconds(at) for at in (result.loaded_s, result.first_s, *result.within_s)),
+        f"{result.whole_s:.1f}",
+        f"{result.cpu_s:.1f}",
+        f"{result.peak_gb:.2f}",
+        f"{100 * result.grid_error:.4f} %",
+    )
+
+
+def summary(results: Sequence[Result]) -> str:
+    """The median gap of all."""
+    gaps = [result.gap for result in results if result.gap is not None]
+    if not gaps:
+        return "no gap is known"
+    within = sum(gap <= 0.01 for gap in gaps)
+    return f"median gap {_percent(statistics.median(gaps))}; {within} of {len(results)} within 1 %"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.2f} %"
+
+
+def _seconds(at: float | None) -> str:
+    return "–" if at is None else f"{at:.1f}"
 
 
 def estimate_table(estimator: Estimator) -> Table:
@@ -63,35 +141,6 @@ def estimate_table(estimator: Estimator) -> Table:
             name, str(count), f"{len(offers):,}", f"{cells:,}", f"{seconds:.2f}", f"{effective:,.0f}"
         )
     return table
-
-
-def plan_table(planner: JointPlanner, size: str, seeds: int, time_limit_s: float) -> Table:
-    """Cost, bound and gap of each seed, and when the first plan stood."""
-    table = Table(
-        "size", "seed", "cost + penalty", "bound", "gap", "first plan s", "solve s", "whole s", "left out"
-    )
-    for seed in range(1, seeds + 1):
-        rng = random.Random(f"{size}-{seed}")
-        offers, request = make_offers(rng, SIZES[size].offers), make_request(rng, SIZES[size])
-        seen: list[Progress] = []
-        began = time.perf_counter()
-        options = PlanOptions(time_limit_s=time_limit_s, baselines=False)
-        plan = planner.plan(request, offers, START, options, seen.append)
-        table.add_row(size, str(seed), *_plan_cells(plan, seen, time.perf_counter() - began))
-    return table
-
-
-def _plan_cells(plan: Plan, seen: list[Progress], seconds: float) -> tuple[str, ...]:
-    first = next((p.seconds for p in seen if p.incumbent_usd is not None), None)
-    return (
-        f"${plan.cost_usd + plan.penalty_usd:,.0f}",
-        "–" if plan.bound_usd is None else f"${plan.bound_usd:,.0f}",
-        "–" if plan.gap is None else f"{100 * plan.gap:.2f} %",
-        "–" if first is None else f"{first:.1f}",
-        f"{plan.solve_seconds:.1f}",
-        f"{seconds:.1f}",
-        str(len(plan.unplaced)),
-    )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,12 @@ class Size:
     offers: int
 
 
-SIZES = {"XS": Size(20, 20, 5_000), "S": Size(100, 100, 5_000), "M": Size(500, 500, 20_000)}
+SIZES = {
+    "XS": Size(20, 20, 5_000),
+    "S": Size(100, 100, 5_000),
+    "M": Size(500, 500, 20_000),
+    "L": Size(1_000, 1_000, 50_000),
+}
 
 
 @dataclass(frozen=True, slots=True)

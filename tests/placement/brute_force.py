@@ -24,7 +24,7 @@ Way = tuple[Decimal, dict[int, Spans]]
 
 def best_total(asked: PlanRequest, offers: Sequence[Offer]) -> Decimal | None:
     """Least cost + penalty; None when something that must be placed cannot be."""
-    ways = [sorted(_ways(asked, offers, w), key=lambda way: way[0]) for w in asked.workloads]
+    ways = [sorted(ways_of(asked, offers, w), key=lambda way: way[0]) for w in asked.workloads]
     best: Decimal | None = None
     if not all(ways):
         return None
@@ -45,7 +45,8 @@ def best_total(asked: PlanRequest, offers: Sequence[Offer]) -> Decimal | None:
     return best
 
 
-def _ways(asked: PlanRequest, offers: Sequence[Offer], workload: object) -> Iterator[Way]:
+def ways_of(asked: PlanRequest, offers: Sequence[Offer], workload: object) -> Iterator[Way]:
+    """Every way of one workload: cost and what is held of each offer, in hours."""
     if isinstance(workload, Training):
         yield from _runs(offers, workload)
     elif isinstance(workload, Serving):

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from optimizer.placement.compositions import STEPS, CoverTable
 from optimizer.placement.cover import GRID, least_cover
 from optimizer.placement.estimates import build_estimates
+from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.net_cover import net_cover
 from optimizer.placement.problem import build_problem
-from optimizer.placement.units import FleetCase, build_fleet_case
+from optimizer.placement.units import FleetCase
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, request, serving
 

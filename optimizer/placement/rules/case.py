@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,10 +12,15 @@ from broker.domain.plan import Placement, Plan
 from broker.domain.workload import PlanRequest, Serving, Training, Workload
 from optimizer.performance.estimator import Estimator
 
+Known = tuple[str, Placement, Workload, Offer]
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything that a rule may look at; ``earliest`` is the first instant at which anything is held."""
+    """Everything that a rule may look at; ``earliest`` is the first instant at which anything is held.
+
+    ``placed``: the placements of each workload whose workload and offer exist, as ``known`` gives them.
+    """
 
     plan: Plan
     request: PlanRequest
@@ -22,26 +28,32 @@ class Case:
     workloads: Mapping[str, Workload]
     estimator: Estimator
     earliest: datetime
+    placed: Mapping[str, Sequence[Known]]
 
     @classmethod
     def of(cls, plan: Plan, request: PlanRequest, offers: Sequence[Offer], estimator: Estimator) -> Case:
         """The case of a plan over a market."""
+        by_id = {offer.offer_id: offer for offer in offers}
+        workloads = {workload.name: workload for workload in request.workloads}
+        placed: defaultdict[str, list[Known]] = defaultdict(list)
+        for index, placement in enumerate(plan.placements):
+            workload, offer = workloads.get(placement.workload), by_id.get(placement.offer_id)
+            if workload is not None and offer is not None and placement.segments:
+                placed[workload.name].append((label(index, placement), placement, workload, offer))
         return cls(
             plan=plan,
             request=request,
-            offers={offer.offer_id: offer for offer in offers},
-            workloads={workload.name: workload for workload in request.workloads},
+            offers=by_id,
+            workloads=workloads,
             estimator=estimator,
             earliest=max(request.horizon.start, plan.as_of),
+            placed=placed,
         )
 
-    def known(self) -> Iterator[tuple[str, Placement, Workload, Offer]]:
+    def known(self) -> Iterator[Known]:
         """Placements whose workload and offer exist, with a label for messages."""
-        for index, placement in enumerate(self.plan.placements):
-            workload = self.workloads.get(placement.workload)
-            offer = self.offers.get(placement.offer_id)
-            if workload is not None and offer is not None and placement.segments:
-                yield label(index, placement), placement, workload, offer
+        for rows in self.placed.values():
+            yield from rows
 
     def training(self) -> Iterator[tuple[str, Placement, Training, Offer]]:
         """Placements of training runs."""
@@ -51,8 +63,8 @@ class Case:
 
     def run_end(self, name: str) -> datetime | None:
         """When the run of that name ends; None when it is not placed."""
-        for _, placement, workload, offer in self.training():
-            if workload.name == name:
+        for _, placement, workload, offer in self.placed.get(name, ()):
+            if isinstance(workload, Training):
                 return run_end(placement, offer, max(workload.earliest_start, self.earliest))
         return None
 

@@ -158,8 +158,13 @@ def _pools(case: Case, held: Mapping[str, Sequence[Segment]]) -> Iterator[str]:
 def _over(
     offer_id: str, segments: Sequence[Segment], limit: int, what: str, unit: str = "nodes"
 ) -> Iterator[str]:
-    for instant in sorted({segment.start for segment in segments}):
-        nodes = sum(s.nodes for s in segments if s.start <= instant < s.end)
+    change: defaultdict[datetime, int] = defaultdict(int)
+    for segment in segments:
+        change[segment.start] += segment.nodes
+        change[segment.end] -= segment.nodes
+    nodes = 0
+    for instant in sorted(change):
+        nodes += change[instant]
         if nodes > limit:
             yield f"offer {offer_id}: {nodes} {unit} held at {instant.isoformat()}, {limit} {what}"
             return

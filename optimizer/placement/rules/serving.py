@@ -7,18 +7,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
+from numpy.typing import NDArray
+
 from broker.domain.billing import holdings
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
-from broker.domain.workload import Serving
+from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
 
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadyFleet:
-    """One placement's replicas over time."""
+    """One placement's nodes over time: ready from cold start to the end of each holding."""
 
     placement: Placement
     offer: Offer
@@ -34,17 +41,32 @@ class ReadyFleet:
         """Rate of one replica under the objective."""
         return self.placement.estimate["requests_per_s_per_replica"]
 
-    def replicas_at(self, instant: datetime) -> int:
-        """Replicas that are ready at ``instant``."""
-        nodes = sum(n for start, end, n in self.ready if start <= instant < end)
-        return replicas_on(nodes, self.placement, self.offer)
+    def replicas_at(self, instants_us: Ints, origin: datetime) -> Ints:
+        """Replicas that are ready at each instant, in microseconds from ``origin``."""
+        begun = sorted((_us(start, origin), nodes) for start, _, nodes in self.ready)
+        ended = sorted((_us(end, origin), nodes) for _, end, nodes in self.ready)
+        return replicas_on(
+            _until(instants_us, begun) - _until(instants_us, ended), self.placement, self.offer
+        )
 
 
-def replicas_on(nodes: int, placement: Placement, offer: Offer) -> int:
+def _us(instant: datetime, origin: datetime) -> int:
+    return (instant - origin) // timedelta(microseconds=1)
+
+
+def _until(instants_us: Ints, changes: Sequence[tuple[int, int]]) -> Ints:
+    """Nodes of the changes that lie at or before each instant."""
+    when = np.array([at for at, _ in changes], dtype=np.int64)
+    nodes = np.concatenate(([0], np.cumsum([nodes for _, nodes in changes], dtype=np.int64)))
+    found: Ints = nodes[np.searchsorted(when, instants_us, side="right")]
+    return found
+
+
+def replicas_on(nodes: Ints, placement: Placement, offer: Offer) -> Ints:
     """Replicas on ``nodes``; a replica spans nodes only when larger than one."""
     per_node, size = offer.sku.gpus_per_node, placement.gpus_per_replica
     fit = nodes * (per_node // size) if size <= per_node else nodes // math.ceil(size / per_node)
-    return min(placement.replicas, fit)
+    return np.minimum(placement.replicas, fit)
 
 
 def violations(case: Case) -> Iterator[str]:
@@ -57,9 +79,7 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _fleets(case: Case, service: Serving) -> Iterator[ReadyFleet]:
-    for _, placement, workload, offer in case.known():
-        if workload.name != service.name:
-            continue
+    for _, placement, _, offer in case.placed.get(service.name, ()):
         cold = timedelta(seconds=placement.estimate["cold_start_s"])
         ready = tuple(
             (holding.window.start + cold, holding.window.end, holding.nodes)
@@ -80,11 +100,11 @@ def _service(case: Case, service: Serving, fleets: Sequence[ReadyFleet]) -> Iter
         yield f"{service.name}: is placed, but the run {service.starts_after!r} that it follows is not"
         return
     due = _first_due(case, service, fleets, begin)
-    for instant in _instants(case, fleets, due):
-        found = _short_at(case, service, fleets, instant)
-        if found:
-            yield f"{service.name}: at {instant.isoformat()} {found}"
-            return
+    instants = _instants(case, fleets, due)
+    found = _first_short(case, service, fleets, instants)
+    if found is not None:
+        at, what = found
+        yield f"{service.name}: at {instants[at].isoformat()} {what}"
 
 
 def _first_due(case: Case, service: Serving, fleets: Sequence[ReadyFleet], begin: datetime) -> datetime:
@@ -108,17 +128,37 @@ def _instants(case: Case, fleets: Sequence[ReadyFleet], due: datetime) -> list[d
     return sorted(t for t in instants if due <= t < end)
 
 
-def _short_at(case: Case, service: Serving, fleets: Sequence[ReadyFleet], instant: datetime) -> str | None:
+def _first_short(
+    case: Case, service: Serving, fleets: Sequence[ReadyFleet], instants: Sequence[datetime]
+) -> tuple[int, str] | None:
+    """The first instant at which zones, or requests/s after spares, do not suffice, and what is short."""
     origin = case.request.horizon.start
-    hour = origin + ((instant - origin) // HOUR) * HOUR
-    demand = service.traffic.requests_per_s_at(hour, origin)
-    counts = [(fleet, fleet.replicas_at(instant)) for fleet in fleets]
-    zones = {fleet.zone for fleet, replicas in counts if replicas}
-    if len(zones) < service.redundancy.zones:
-        return f"replicas stand in {len(zones)} zones, {service.redundancy.zones} are asked"
-    capacity = sum(replicas * fleet.requests_per_s for fleet, replicas in counts)
-    largest = max((fleet.requests_per_s for fleet, replicas in counts if replicas), default=0.0)
+    when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
+    demand = _demand(case, service, when)
+    capacity, largest = np.zeros(len(when)), np.zeros(len(when))
+    stands: dict[tuple[str, str | None], NDArray[np.bool_]] = {}
+    for fleet in fleets:
+        replicas = fleet.replicas_at(when, origin)
+        capacity += replicas * fleet.requests_per_s
+        largest = np.where(replicas > 0, np.maximum(largest, fleet.requests_per_s), largest)
+        stands[fleet.zone] = stands.get(fleet.zone, np.zeros(len(when), dtype=np.bool_)) | (replicas > 0)
+    zones = np.sum(list(stands.values()), axis=0)
     left = capacity - service.redundancy.spare_replicas * largest
-    if left < demand * (1 - 1e-9):
-        return f"{left:.4f} requests/s are left after spares, {demand:.4f} are asked"
-    return None
+    spread = zones >= service.redundancy.zones
+    short = np.flatnonzero(~spread | (left < demand * (1 - 1e-9)))
+    if not len(short):
+        return None
+    at = int(short[0])
+    if not spread[at]:
+        return at, f"replicas stand in {zones[at]} zones, {service.redundancy.zones} are asked"
+    return at, f"{left[at]:.4f} requests/s are left after spares, {demand[at]:.4f} are asked"
+
+
+def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:
+    """Requests/s at each instant: that of its hour."""
+    origin = case.request.horizon.start
+    hours = when_us // (HOUR // timedelta(microseconds=1))
+    daily = service.traffic.shape is not TrafficShape.HOURLY
+    asked, of_each = np.unique(hours % 24 if daily else hours, return_inverse=True)
+    rates = [service.traffic.requests_per_s_at(origin + int(hour) * HOUR, origin) for hour in asked]
+    return np.array(rates, dtype=np.float64)[of_each.reshape(-1)]

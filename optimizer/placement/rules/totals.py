@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from broker.domain.billing import billed_seconds, holding_cost_usd, holdings, node_hours
 from broker.domain.money import CENT, ZERO, to_cents
 from broker.domain.offer import Offer
-from broker.domain.plan import Placement, PlanStatus
-from broker.domain.window import Window
+from broker.domain.plan import Placement, PlanStatus, SpendLine
+from broker.domain.window import Segment
 from broker.domain.workload import Batch, Training
 from optimizer.placement.rules.case import Case, is_listed, run_end
 
@@ -91,28 +94,45 @@ def _spend_lines(case: Case) -> Iterator[str]:
     by_key: defaultdict[tuple[str, str, str], list[Placement]] = defaultdict(list)
     for placement in case.plan.placements:
         by_key[placement.workload, placement.provider, placement.tier].append(placement)
+    lines: defaultdict[tuple[str, str, str], list[SpendLine]] = defaultdict(list)
     for line in case.plan.spend:
+        lines[line.workload, line.provider, line.tier].append(line)
+    for key, mine in lines.items():
+        yield from _lines_of(by_key[key], mine)
+
+
+def _lines_of(paid_for: Sequence[Placement], lines: Sequence[SpendLine]) -> Iterator[str]:
+    """Lines of one workload, provider and tier against what is held there."""
+    held = [segment for p in paid_for for segment in p.segments]
+    shares = [_cost_within(p, lines) for p in paid_for]
+    for index, line in enumerate(lines):
         where = f"spend line of {line.workload} from {line.start.isoformat()}"
         if line.usd != to_cents(line.usd) or line.end <= line.start:
             yield f"{where} is not whole"
             continue
-        paid_for = by_key[line.workload, line.provider, line.tier]
-        held = [segment for p in paid_for for segment in p.segments]
         if held and (line.start < min(s.start for s in held) or line.end > max(s.end for s in held)):
             yield f"{where} reaches beyond what is held"
-        share = sum((_cost_within(p, Window(line.start, line.end)) for p in paid_for), ZERO)
+        share = sum((each[index] for each in shares), ZERO)
         if abs(line.usd - share) > CENT * (len(paid_for) + 1):
             yield f"{where}: usd is {line.usd}, {to_cents(share)} is held in its time"
 
 
-def _cost_within(placement: Placement, window: Window) -> Decimal:
-    held = ZERO
-    for segment in placement.segments:
-        part = segment.window.intersection(window)
-        if part is not None:
-            held += segment.nodes * Decimal(part.duration // timedelta(microseconds=1))
-    whole = Decimal(node_hours(placement.segments)) * 3_600_000_000
-    return placement.cost_usd * held / whole if whole else ZERO
+def _cost_within(placement: Placement, lines: Sequence[SpendLine]) -> list[Decimal]:
+    """The share of a placement's cost that is held within each line, by node-time."""
+    first = placement.segments[0].start
+    held, asked = _hours(first, placement.segments), _hours(first, lines)
+    nodes = np.array([segment.nodes for segment in placement.segments], dtype=np.float64)
+    common = np.minimum(asked[:, 1, None], held[:, 1]) - np.maximum(asked[:, 0, None], held[:, 0])
+    within = np.maximum(common, 0.0) @ nodes
+    whole = float((held[:, 1] - held[:, 0]) @ nodes)
+    return [placement.cost_usd * Decimal(part / whole) if whole else ZERO for part in within.tolist()]
+
+
+def _hours(first: datetime, stretches: Sequence[Segment | SpendLine]) -> NDArray[np.float64]:
+    """Start and end [N, 2] of each stretch, in hours from ``first``."""
+    hour = timedelta(hours=1)
+    rows = [((x.start - first) / hour, (x.end - first) / hour) for x in stretches]
+    return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 
 def expected_penalty_usd(case: Case) -> Decimal:

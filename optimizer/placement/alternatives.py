@@ -1,0 +1,206 @@
+"""The next best ways of a workload beside all others, the rule that binds it, and what more stock would save.
+
+Savings are found by placing the affected workloads anew with more of one offer, all else as it is: what
+moving them frees is not counted, so they are never too high.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+
+from broker.domain.plan import Alternative, BindingRule, Scarcity
+from broker.domain.workload import Policy, Serving, Training
+from optimizer.placement.candidates import Candidates, unplaced_cents
+from optimizer.placement.columns import Column, in_usd
+from optimizer.placement.problem import Problem
+from optimizer.placement.run_builder import build_run_candidates
+from optimizer.placement.run_pool import RunPool, first_few
+from optimizer.placement.runner_up import Rival, because, main_piece, named, rival_at
+from optimizer.placement.runs import Run, build_run_column
+from optimizer.placement.standing import Standing
+from optimizer.placement.stock import limits_at
+
+NEXT_BEST = 3
+LOOKED_AT = 48
+WISHES = 5
+MOST_SCARCE = 20
+MOST_MOVED = 4
+FEW_CANDIDATES = 64
+FAR = timedelta(days=365)
+
+
+def next_ways(
+    candidates: Candidates, pools: Mapping[str, RunPool], known: Sequence[Column], mine: Column
+) -> list[Column]:
+    """Up to three cheapest ways that are each mainly on another offer; whether they fit or not."""
+    used = {piece.offer for piece in mine.pieces}
+    ways: list[Column] = []
+    made = _runs(candidates, pools[mine.workload]) if mine.workload in pools else _fleets(known, mine)
+    for column in made:
+        offer = main_piece(column).offer
+        if offer not in used:
+            used.add(offer)
+            ways.append(column)
+            if len(ways) == NEXT_BEST:
+                break
+    return ways
+
+
+def _runs(candidates: Candidates, pool: RunPool) -> Iterator[Column]:
+    few = first_few(pool.total_usd, LOOKED_AT)
+    seen: set[int] = set()
+    for index in few[np.argsort(pool.total_usd[few], kind="stable")]:
+        offer = int(pool.found.offer[index])
+        if offer not in seen:
+            seen.add(offer)
+            column = build_run_column(candidates.problem, candidates.estimates, pool.found, int(index))
+            if column is not None:
+                yield column
+
+
+def _fleets(known: Sequence[Column], mine: Column) -> Iterator[Column]:
+    same = (c for c in known if c.workload == mine.workload and c.after_s == mine.after_s and c.pieces)
+    yield from sorted(same, key=lambda column: column.total_cents)
+
+
+def alternative_of(candidates: Candidates, standing: Standing, column: Column) -> Alternative:
+    """A way as the plan tells it."""
+    mine = standing.chosen[column.workload]
+    rival = rival_at(candidates, standing, column.workload, column)
+    return Alternative(
+        offer_id=candidates.problem.table.offers[main_piece(column).offer].offer_id,
+        cost_usd=in_usd(column.cost_cents),
+        more_usd=in_usd(column.total_cents - mine.total_cents),
+        later_hours=(column.end_s - mine.end_s) / 3600 if mine.end_s else None,
+        rule=_against(candidates, standing, mine, rival),
+        because=reason(candidates, standing, mine, rival),
+    )
+
+
+def reason(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> str:
+    """What stands against a rival, found among those who hold what it wants."""
+    if standing.budget_cents is not None:
+        return because(candidates, standing.chosen, mine, rival)
+    return because(candidates, near(standing, rival.column, (mine.workload, *rival.party.names)), mine, rival)
+
+
+def near(standing: Standing, wish: Column, names: Iterable[str] = ()) -> dict[str, Column]:
+    """Of what stands: ``names``, and whoever holds one of the wish's offers."""
+    reach = standing.candidates.problem.table.pools.reach
+    offers = {offer for piece in wish.pieces for offer in reach(piece.offer)}
+    holders = {name for offer in offers for name in standing.holders.get(offer, ())}
+    return {name: standing.chosen[name] for name in sorted({*holders, *names}) if name in standing.chosen}
+
+
+def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Rival) -> BindingRule:
+    """What stands against a way."""
+    second = rival.column
+    if rival.way is None:
+        with standing.without(rival.party.names) as room:
+            over = room.budget_cents is not None and second.cost_cents > room.budget_cents
+            return BindingRule.BUDGET if over and room.ledger.fits(second) else BindingRule.STOCK
+    billed = second.total_cents - second.switching_cents - (mine.total_cents - mine.switching_cents)
+    if second.switching_cents > mine.switching_cents and billed < 0:
+        return BindingRule.SWITCHING
+    late = second.penalty_cents > mine.penalty_cents and second.cost_cents < mine.cost_cents
+    return BindingRule.DEADLINE if late else BindingRule.PRICE
+
+
+def binding_rule(
+    candidates: Candidates, mine: Column, ways: Sequence[Alternative], *, tried: bool
+) -> BindingRule:
+    """The rule without which the workload would cost less.
+
+    What stands against a cheaper way; else, where ``tried``, the first of a run's own rules that made it
+    cheaper when it was dropped; the price where there is none.
+    """
+    held = next((way.rule for way in ways if way.more_usd < 0), None)
+    if held is not None:
+        return held
+    run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
+    if not tried or isinstance(run, Serving):
+        return BindingRule.PRICE
+    free = replace(problem, request=replace(problem.request, policy=Policy()))
+    options: list[tuple[BindingRule, Problem, Run]] = [
+        (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
+        (BindingRule.DEADLINE, problem, replace(run, deadline=run.deadline + FAR)),
+    ]
+    if isinstance(run, Training) and run.gpus_min > 1:
+        options.append((BindingRule.SIZE, problem, replace(run, gpus_min=1)))
+    for rule, changed, relaxed in options:
+        found = build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES)
+        if float(found.total_usd.min(initial=np.inf)) * 100 < mine.total_cents - 1:
+            return rule
+    return BindingRule.PRICE
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Wish:
+    """A cheaper way that only more nodes of one offer would allow."""
+
+    saves_cents: int
+    workload: str
+    offer: int
+    nodes: int
+
+
+def scarcities(
+    candidates: Candidates, standing: Standing, ways: Mapping[str, Sequence[Column]]
+) -> tuple[Scarcity, ...]:
+    """What more of each contended offer would save, most first. ``ways``: cheaper ones of each workload."""
+    by_offer: defaultdict[int, dict[str, _Wish]] = defaultdict(dict)
+    for name in sorted(ways):
+        for wish in _wishes(candidates, standing, name, ways[name]):
+            best = by_offer[wish.offer].get(name)
+            if best is None or wish > best:
+                by_offer[wish.offer][name] = wish
+    found = [_scarcity(candidates, offer, list(wishes.values())) for offer, wishes in by_offer.items()]
+    found.sort(key=lambda row: (-row.saves_usd, row.offer_id))
+    return tuple(found[:MOST_SCARCE])
+
+
+def _wishes(candidates: Candidates, standing: Standing, name: str, ways: Sequence[Column]) -> Iterator[_Wish]:
+    placed = standing.chosen.get(name)
+    now = placed.total_cents if placed is not None else unplaced_cents(candidates.problem, name)
+    if now is None:
+        return
+    cheaper = sorted((way for way in ways if way.total_cents < now), key=lambda way: way.total_cents)
+    with standing.without((name,)) as room:
+        for way in cheaper[:WISHES]:
+            affordable = room.budget_cents is None or way.cost_cents <= room.budget_cents
+            short = {o: n for o in {p.offer for p in way.pieces} if (n := short_nodes(standing, way, o))}
+            if affordable and len(short) == 1:
+                ((offer, nodes),) = short.items()
+                yield _Wish(now - way.total_cents, name, offer, nodes)
+
+
+def short_nodes(standing: Standing, way: Column, offer: int) -> int:
+    """Nodes of an offer that a way lacks beside what is taken."""
+    mine = [span for piece in way.pieces if piece.offer == offer for span in piece.spans]
+    taken = standing.ledger.taken.get(offer, [])
+    times = np.array(sorted({edge for a, b, _ in (*mine, *taken) for edge in (a, b)}), dtype=np.int64)
+    held, asked = (_level(times, spans) for spans in (taken, mine))
+    over = held + asked - limits_at(standing.candidates.problem, offer, times)
+    return int(np.where(asked > 0, over, 0).max(initial=0))
+
+
+def _level(times: np.ndarray, spans: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    level = np.zeros(len(times), dtype=np.int64)
+    for start, end, nodes in spans:
+        level[(times >= start) & (times < end)] += nodes
+    return level
+
+
+def _scarcity(candidates: Candidates, offer: int, wishes: Sequence[_Wish]) -> Scarcity:
+    best = sorted(wishes, key=lambda wish: (-wish.saves_cents, wish.workload))[:MOST_MOVED]
+    nodes, saves = sum(wish.nodes for wish in best), in_usd(sum(wish.saves_cents for wish in best))
+    names = tuple(wish.workload for wish in best)
+    offer_id = candidates.problem.table.offers[offer].offer_id
+    more = f"{nodes} {'node' if nodes == 1 else 'nodes'}"
+    text = f"another {more} of {offer_id} would save ${saves:,}: {named(names)} would move there"
+    return Scarcity(offer_id, nodes, saves, names, text)

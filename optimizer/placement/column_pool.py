@@ -1,0 +1,77 @@
+"""Known columns by workload, cheapest first and each once; what the relaxation and the search choose from."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from optimizer.placement.columns import Column
+from optimizer.placement.prices import Row, StockPrices, usage_of
+from optimizer.placement.problem import Problem
+
+
+@dataclass(slots=True)
+class ColumnPool:
+    """Grows only. ``usage`` of rows is counted once for each column."""
+
+    problem: Problem
+    by_workload: dict[str, list[Column]] = field(default_factory=dict)
+    _seen: set[Column] = field(default_factory=set)
+    _usage: defaultdict[int, dict[Row, float]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, columns: Iterable[Column]) -> list[Column]:
+        """Takes columns; those that are new."""
+        fresh = []
+        for column in columns:
+            if column not in self._seen:
+                self._seen.add(column)
+                insort(self.by_workload.setdefault(column.workload, []), column, key=lambda c: c.total_cents)
+                fresh.append(column)
+        return fresh
+
+    def of(self, name: str) -> Sequence[Column]:
+        """Columns of a workload, cheapest first."""
+        return self.by_workload.get(name, ())
+
+    def all(self) -> list[Column]:
+        """Every column."""
+        return [column for columns in self.by_workload.values() for column in columns]
+
+    def usage(self, row: Row, column: Column) -> float:
+        """How much of a row a column takes. Only for columns of the pool, which live as long as it."""
+        known = self._usage[id(column)]
+        if row not in known:
+            known[row] = usage_of(self.problem, row, column)
+        return known[row]
+
+    def priced_usd(self, prices: StockPrices, column: Column) -> float:
+        """Cost and lateness of a column with what it pays for scarcity."""
+        offers = {piece.offer for piece in column.pieces}
+        rows = ((row, usd) for row, usd in prices.usd.items() if row.offer in offers)
+        return column.total_cents / 100 + sum(usd * self.usage(row, column) for row, usd in rows)
+
+    def least_usd(self, prices: StockPrices, names: Iterable[str]) -> dict[str, float]:
+        """The least that a known column of each workload costs at the prices; none, no entry."""
+        by_offer = rows_by_offer(prices)
+        found = {}
+        for name in names:
+            if self.of(name):
+                found[name] = min(self._charged_usd(by_offer, column) for column in self.of(name))
+        return found
+
+    def _charged_usd(self, by_offer: Mapping[int, list[tuple[Row, float]]], column: Column) -> float:
+        usd = column.total_cents / 100
+        for offer in {piece.offer for piece in column.pieces}:
+            for row, price in by_offer.get(offer, ()):
+                usd += price * self.usage(row, column)
+        return usd
+
+
+def rows_by_offer(prices: StockPrices) -> Mapping[int, list[tuple[Row, float]]]:
+    """Rows with their prices, by offer."""
+    found: defaultdict[int, list[tuple[Row, float]]] = defaultdict(list)
+    for row, usd in prices.usd.items():
+        found[row.offer].append((row, usd))
+    return found

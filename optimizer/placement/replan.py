@@ -1,0 +1,140 @@
+"""Planning again from a plan that stands: re-cost it, prove what it is worth, repair what pays.
+
+The first answer is the old plan at today's prices with the bound at the old prices of scarcity; then the
+rounds of the search go on from it. Costs of leaving are in what the search minimises, on no bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+from broker.ports import PlanOptions, ProgressSink
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.bound import separate_bound_cents
+from optimizer.placement.candidates import Candidates, build_candidates
+from optimizer.placement.columns import Column
+from optimizer.placement.estimates import build_estimates
+from optimizer.placement.heartbeat import with_heartbeat
+from optimizer.placement.pipeline import build_plan, telling_seconds
+from optimizer.placement.prices import Row, StockPrices
+from optimizer.placement.problem import Problem, build_problem
+from optimizer.placement.rounds import Rounds
+from optimizer.placement.run_pool import build_run_pools
+from optimizer.placement.runner_up import settled
+from optimizer.placement.search import Search
+from optimizer.placement.solve import SERVICES_SHARE, Solution, settling_seconds, solution_of
+from optimizer.placement.stopwatch import Stopwatch
+from optimizer.placement.warm import WarmStart, frozen_of, held_of, matched
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """The plan; ``kept`` workloads stand as before; ``moved`` are those that stood and stand otherwise.
+
+    ``scarcity_usd`` by offer_id: what to start the next one from.
+    """
+
+    plan: Plan
+    kept: frozenset[str]
+    moved: frozenset[str]
+    scarcity_usd: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resolved:
+    """The solution of a warm search, and the prices of scarcity that it ended with."""
+
+    solution: Solution
+    prices: StockPrices
+
+
+def replan(
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    options: PlanOptions,
+    estimator: Estimator,
+    warm: WarmStart,
+    progress: ProgressSink | None = None,
+) -> Replanned:
+    """A plan from ``warm``; raises InputError for a request that cannot mean anything."""
+    whole = Stopwatch(options.time_limit_s)
+
+    def work(told: ProgressSink | None) -> Replanned:
+        watch = Stopwatch(whole.limit_s - telling_seconds(request, options), whole.started)
+        candidates = warm_candidates(request, offers, as_of, estimator, warm, watch)
+        start = matched(candidates, warm)
+        search = Search(candidates, watch, options.gap, options.seed, told)
+        found = resolve(search, start, warm)
+        plan = build_plan(
+            candidates, found.solution, replace(options, baselines=False), Stopwatch(0.0), whole
+        )
+        return _replanned(candidates.problem, plan, found, start)
+
+    return with_heartbeat(work, whole, progress)
+
+
+def warm_candidates(
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    estimator: Estimator,
+    warm: WarmStart,
+    watch: Stopwatch,
+) -> Candidates:
+    """Candidates whose columns know what leaving costs."""
+    problem = build_problem(request, offers, as_of)
+    estimates = build_estimates(problem, estimator)
+    problem = replace(problem, held=held_of(problem, estimates, warm))
+    return build_candidates(problem, estimates, watch.until(SERVICES_SHARE))
+
+
+def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Resolved:
+    """The search from columns that stand; tells of them at once."""
+    candidates = search.candidates
+    settling = settling_seconds(search)
+    search.watch.limit_s -= settling
+    search.offer_columns(start, "re-costed")
+    pools = build_run_pools(candidates, lean=True)
+    search.prove(separate_bound_cents(candidates, pools), "re-costed")
+    frozen = frozen_of(candidates.problem, warm, start)
+    columns = [column for pool in pools.values() for column in pool.columns if column.workload not in frozen]
+    prices = _prices_of(candidates.problem, warm)
+    rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
+    if not search.done:
+        rounds.prove(prices)
+        rounds.run()
+    assert search.best is not None
+    free = {name: pool for name, pool in pools.items() if name not in frozen}
+    last = settled(
+        candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
+    )
+    search.offer_columns(last, "settled")
+    return Resolved(solution_of(search, search.best, rounds.pool.all(), pools), rounds.centre.prices)
+
+
+def _prices_of(problem: Problem, warm: WarmStart) -> StockPrices:
+    known = ((problem.index_of.get(offer_id), usd) for offer_id, usd in warm.scarcity_usd.items())
+    return StockPrices({Row(offer): usd for offer, usd in known if offer is not None and usd > 0})
+
+
+def _replanned(problem: Problem, plan: Plan, found: Resolved, start: Mapping[str, Column]) -> Replanned:
+    chosen = found.solution.choice.columns
+    kept = frozenset(name for name, column in start.items() if same_place(chosen.get(name), column))
+    ids = problem.table.offers
+    scarcity = {ids[offer].offer_id: usd for offer, usd in found.prices.throughout().items()}
+    return Replanned(plan, kept, frozenset(start) - kept, scarcity)
+
+
+def same_place(first: Column | None, second: Column) -> bool:
+    """Whether two columns hold the same over time."""
+    if first is None:
+        return False
+    return {(p.offer, p.choice, p.spans) for p in first.pieces} == {
+        (p.offer, p.choice, p.spans) for p in second.pieces
+    }

@@ -1,0 +1,265 @@
+"""Rounds of the search over shared stock: price what is scarce, prove, make columns at the prices, place.
+
+The oracles (bound and fleets of one service) are dear, so each is asked only where its answer could
+count: the bound of a service whose known columns leave the most unproven, fleets of one whose known
+columns are furthest above its bound or that stands furthest above its best.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from optimizer.placement.column_pool import ColumnPool
+from optimizer.placement.columns import Column
+from optimizer.placement.dual import Dual, priced_runs
+from optimizer.placement.fleet_pool import fleets, free_beside
+from optimizer.placement.improve import Improver
+from optimizer.placement.ladders import free_nodes
+from optimizer.placement.master import Limits
+from optimizer.placement.moves import parties
+from optimizer.placement.neighbours import chosen_anew, neighbourhoods
+from optimizer.placement.prices import StockPrices, mixed
+from optimizer.placement.relaxation import Relaxed, relax
+from optimizer.placement.ruin import Ruin
+from optimizer.placement.run_pool import RunPool, keep
+from optimizer.placement.runs import begun_later
+from optimizer.placement.standing import NEVER_CENTS, Standing, free_names, left_cents
+from optimizer.placement.units import surcharged
+
+if TYPE_CHECKING:
+    from optimizer.placement.search import Search
+
+MAX_ROUNDS = 40
+STALE_ROUNDS = 3
+RUIN_STEPS = 8
+GROUPS = 12
+GROUP_WORK = 2.0
+GROUP_SECONDS = 10.0
+FIRST_STEP = 1.0
+LEAST_STEP = 0.05
+RUNS_AT_PRICES = 3
+WORTH_SHARE = 0.1
+RELAX_SHARE = 0.2
+BOUND_SHARE = 0.25
+MAKE_SHARE = 0.3
+RUIN_SHARE = 0.15
+COMBINE_SHARE = 0.25
+
+
+class Rounds:
+    """The state of the search: columns, prices and the best choice (in ``search``)."""
+
+    def __init__(
+        self,
+        search: Search,
+        runs: Mapping[str, RunPool],
+        columns: list[Column],
+        prices: StockPrices | None = None,
+        frozen: frozenset[str] = frozenset(),
+    ) -> None:
+        self.search = search
+        self.candidates = search.candidates
+        self.problem = search.candidates.problem
+        self.runs = runs
+        self.pool = ColumnPool(self.problem)
+        self.pool.add(columns)
+        self.dual = Dual(search.candidates, runs)
+        self.prices = prices or StockPrices()
+        self.centre = self.dual.evaluate(StockPrices(), {}, float("inf"), lambda: False)
+        self.step = FIRST_STEP
+        self.relaxed: Relaxed | None = None
+        self.rng = random.Random(search.seed)  # noqa: S311  draws, not secrets
+        self.names = sorted(free_names(search.candidates) - frozen)
+        self.frozen = frozen
+        self._asked: set[tuple[str, frozenset[tuple[int, float]]]] = set()
+        self._asked_beside: set[tuple[str, bytes]] = set()
+
+    def run(self) -> None:
+        """Until the gap is reached, the time is over, or nothing has changed for some rounds."""
+        stale = 0
+        for _ in range(MAX_ROUNDS):
+            before = self._state()
+            for step in (self.make, self.price, self.place, self.combine, self.beside, self.tied):
+                if self.search.done:
+                    return
+                step()
+            stale = stale + 1 if self._state() == before else 0
+            if stale >= STALE_ROUNDS:
+                return
+
+    def _state(self) -> tuple[int, int, int]:
+        best = self.search.best
+        objective = NEVER_CENTS if best is None else best.objective_cents
+        return objective, self.search.bound_cents, sum(len(c) for c in self.pool.by_workload.values())
+
+    def _leave_usd(self) -> dict[str, float]:
+        return {name: left_cents(self.problem, name) / 100 for name in self.pool.by_workload}
+
+    def _worth_usd(self) -> float:
+        """What one workload's answer must change to be worth asking for: its part of the asked gap."""
+        best = self.search.best
+        total = self.search.bound_cents if best is None else best.objective_cents
+        return WORTH_SHARE * self.search.asked_gap * total / 100 / max(1, len(self.names))
+
+    def price(self) -> None:
+        """New prices from the relaxation, drawn towards the best so far; what they prove."""
+        rows = self.relaxed.rows if self.relaxed is not None else tuple(sorted(self.prices.usd))
+        out_of_time = self.search.watch.until(RELAX_SHARE)
+        found = relax(self.pool, self._leave_usd(), rows, self.prices, out_of_time)
+        if found is None:
+            return
+        self.relaxed = found
+        self.prove(mixed(found.prices, self.centre.prices, self.step))
+
+    def prove(self, prices: StockPrices) -> None:
+        """The bound at prices; they become the prices of the search, and the centre if they prove more."""
+        self.prices = prices
+        most = self.pool.least_usd(prices, self.candidates.fleets)
+        out_of_time, best = self.search.watch.until(BOUND_SHARE), self.centre.total_usd
+        point = self.dual.evaluate(prices, most, self._worth_usd(), out_of_time, best)
+        if point.total_usd > best:
+            self.centre, self.step = point, min(1.0, 2 * self.step)
+            self.search.prove(point.cents, "bounded")
+        else:
+            self.step = max(LEAST_STEP, self.step / 2)
+
+    def make(self) -> None:
+        """Columns at the prices: for each run, and for services whose known ones are above their bound."""
+        self.pool.add(column for name in self.runs for column in self._runs_at_prices(name))
+        least = self.pool.least_usd(self.prices, self.candidates.fleets)
+        above = {
+            name: least.get(name, float("inf")) - self.dual.known_usd(name, self.prices)
+            for name in self.candidates.fleets
+            if name in self.names
+        }
+        out_of_time = self.search.watch.until(MAKE_SHARE)
+        for name in sorted(above, key=lambda n: (-above[n], n)):
+            if above[name] < self._worth_usd() or out_of_time():
+                break
+            self._make_fleets(name)
+        self.search.tell()
+
+    def _make_fleets(self, name: str) -> None:
+        key = (name, self.dual.key(name, self.prices))
+        if key in self._asked:
+            return
+        self._asked.add(key)
+        case = surcharged(self.candidates.fleets[name], dict(key[1]))
+        self.pool.add(fleets(self.candidates, case, free_nodes(self.problem), [None], None, 1))
+
+    def _runs_at_prices(self, name: str) -> list[Column]:
+        """The cheapest few offers' columns of a run at the prices, begun when they are cheapest."""
+        pool, made = self.runs[name], []
+        if not len(pool.found) or not self.prices.usd:
+            return []
+        usd, start = priced_runs(self.candidates, pool, self.prices)
+        seen: set[int] = set()
+        for index in usd.argsort(kind="stable")[: 8 * RUNS_AT_PRICES]:
+            offer = int(pool.found.offer[index])
+            if offer in seen or len(seen) >= RUNS_AT_PRICES:
+                continue
+            seen.add(offer)
+            keep(self.candidates, pool, int(index))
+            column: Column | None = pool.kept.get(int(index))
+            if column is not None and start[index] > pool.found.start_s[index]:
+                column = begun_later(self.problem, pool.found.run, column, int(start[index]))
+            if column is not None:
+                made.append(column)
+        return made
+
+    def place(self) -> None:
+        """Insertion of everything by regret at the prices, then ruin and recreate from the best."""
+        if self.search.best is None or not self.names:
+            return
+        fixed = {n: c for n, c in self.search.best.columns.items() if n not in self.names}
+        anew = self._ruin(Standing(self.candidates, dict(fixed)))
+        anew.insert(self.names, 1.0)
+        self.search.offer_columns(anew.standing.chosen, "inserted")
+        ruin = self._ruin(Standing(self.candidates, dict(self.search.best.columns)))
+        ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(RUIN_SHARE))
+        self.search.offer_columns(ruin.standing.chosen, "recreated")
+
+    def _ruin(self, standing: Standing) -> Ruin:
+        return Ruin(self.candidates, self.runs, self.pool, standing, self.names, self.prices, self.rng)
+
+    def combine(self) -> None:
+        """The solver on each group around a scarce offer, with everything else as it stands."""
+        if self.search.best is None:
+            return
+        standing = Standing(self.candidates, dict(self.search.best.columns))
+        out_of_time = self.search.watch.until(COMBINE_SHARE)
+        for number, group in enumerate(neighbourhoods(self.pool, standing, self.names, self.prices)):
+            if number >= GROUPS or out_of_time():
+                break
+            seconds = min(GROUP_SECONDS, self.search.watch.left)
+            limits = Limits(seconds, self.search.asked_gap / 10, self.search.seed, GROUP_WORK)
+            found = chosen_anew(self.problem, standing, group, limits)
+            if found is not None and self._gains(standing, group.names, found):
+                for name in group.names:
+                    standing.lift(name)
+                for column in found.values():
+                    standing.place(column)
+                self.search.offer_columns(standing.chosen, "combined")
+
+    def _gains(self, standing: Standing, names: frozenset[str], found: Mapping[str, Column]) -> bool:
+        after = sum(
+            found[name].total_cents if name in found else left_cents(self.problem, name) for name in names
+        )
+        return after < standing.cents(names)
+
+    def beside(self) -> None:
+        """Fleets from what all others leave, for services that stand furthest above their best."""
+        if self.search.best is None:
+            return
+        standing = Standing(self.candidates, dict(self.search.best.columns))
+        least = self.pool.least_usd(StockPrices(), self.candidates.fleets)
+        above = {
+            name: standing.cents([name]) / 100
+            - min(least.get(name, 0.0), self.dual.known_usd(name, StockPrices()))
+            for name in self.candidates.fleets
+            if name in self.names
+        }
+        out_of_time = self.search.watch.until(MAKE_SHARE)
+        for name in sorted(above, key=lambda n: (-above[n], n)):
+            if above[name] < self._worth_usd() or out_of_time():
+                break
+            self._place_beside(standing, name)
+        self.search.offer_columns(standing.chosen, "beside")
+
+    def _place_beside(self, standing: Standing, name: str) -> None:
+        case, now = self.candidates.fleets[name], standing.lift(name)
+        free = free_beside(self.candidates, case.service, standing.ledger, None)
+        key = (name, free[case.units.offer].tobytes())
+        if key not in self._asked_beside:
+            self._asked_beside.add(key)
+            self.pool.add(fleets(self.candidates, case, free, [None], None, 1))
+        most = left_cents(self.problem, name) if now is None else now.total_cents
+        better = (c for c in self.pool.of(name) if c.total_cents < most and standing.allows(c))
+        column = next(better, now)
+        if column is not None:
+            standing.place(column)
+
+    def tied(self) -> None:
+        """Runs that services wait for, with those services, each placed anew beside the others."""
+        if self.search.best is None:
+            return
+        among = [
+            party
+            for party in parties(self.candidates)
+            if party.followers and not self.frozen & set(party.names)
+        ]
+        if not among:
+            return
+        improver = Improver(
+            self.candidates,
+            self.runs,
+            dict(self.search.best.columns),
+            self.pool.all(),
+            self.search.watch.until(MAKE_SHARE),
+            lambda chosen: self.search.offer_columns(chosen, "improved"),
+            among,
+        )
+        improver.run()
+        self.pool.add(improver.chosen.values())

@@ -1,0 +1,89 @@
+"""What a search knows so far: the best choice, the bound, the time; and whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.ports import Progress, ProgressSink
+from optimizer.placement.candidates import Candidates
+from optimizer.placement.columns import Column
+from optimizer.placement.master import Choice, Limits, choice_of
+from optimizer.placement.problem import Problem
+from optimizer.placement.stopwatch import Stopwatch
+
+
+def gap_of(objective_cents: int, bound_cents: int) -> float:
+    """(objective − bound) / objective, 0 for a plan that costs nothing."""
+    return (objective_cents - bound_cents) / objective_cents if objective_cents else 0.0
+
+
+class Search:
+    """What is known so far; tells ``progress`` of each step."""
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        watch: Stopwatch,
+        gap: float,
+        seed: int,
+        progress: ProgressSink | None = None,
+    ) -> None:
+        self.candidates = candidates
+        self.watch = watch
+        self.asked_gap = gap
+        self.seed = seed
+        self.best: Choice | None = None
+        self.bound_cents = 0
+        self._progress = progress
+        self._stage = "priced"
+
+    def offer(self, choice: Choice | None, stage: str) -> bool:
+        """Takes a choice if it is better than the best; whether it is."""
+        better = choice is not None and (self.best is None or choice.rank < self.best.rank)
+        if better:
+            self.best = choice
+        self._stage = stage
+        self.tell()
+        return better
+
+    def offer_columns(self, chosen: Mapping[str, Column], stage: str) -> bool:
+        """The same for a column of each placed workload."""
+        return self.offer(choice_from(self.candidates.problem, chosen), stage)
+
+    def prove(self, bound_cents: int | None, stage: str) -> None:
+        """Takes a bound if it is higher than the best."""
+        if bound_cents is not None:
+            self.bound_cents = max(self.bound_cents, bound_cents)
+        self._stage = stage
+        self.tell()
+
+    def tell(self) -> None:
+        """Reports incumbent, bound and gap."""
+        if self._progress is None:
+            return
+        known = self.best is not None and not self.best.required_missing
+        incumbent = self.best.objective_cents if known and self.best is not None else None
+        bound = self.bound_cents if incumbent is None else min(self.bound_cents, incumbent)
+        gap = None if incumbent is None else gap_of(incumbent, bound)
+        usd = None if incumbent is None else incumbent / 100
+        self._progress(Progress(self.watch.seconds, usd, bound / 100, gap, self._stage))
+
+    @property
+    def done(self) -> bool:
+        """Whether the asked gap is proven or the time is over."""
+        if self.watch.over():
+            return True
+        if self.best is None or self.best.required_missing:
+            return False
+        return gap_of(self.best.objective_cents, self.bound_cents) <= self.asked_gap
+
+    def share(self, part: float) -> Limits:
+        """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once."""
+        return Limits(self.watch.left * part, self.asked_gap / 10, self.seed)
+
+
+def choice_from(problem: Problem, chosen: Mapping[str, Column]) -> Choice:
+    """The columns as a choice, with what they leave out."""
+    waiting = {s.name for s in problem.services() if s.starts_after and s.starts_after not in chosen}
+    left = frozenset(w.name for w in problem.request.workloads if w.name not in chosen) - waiting
+    return choice_of(problem, dict(chosen), left, 0.0, proven=False)
