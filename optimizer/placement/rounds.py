@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
@@ -25,11 +24,9 @@ from optimizer.placement.relaxation import Relaxed, relax
 from optimizer.placement.ruin import Ruin
 from optimizer.placement.run_pool import RunPool, keep
 from optimizer.placement.runs import begun_later
+from optimizer.placement.search import Search
 from optimizer.placement.standing import NEVER_CENTS, Standing, free_names, left_cents
 from optimizer.placement.units import surcharged
-
-if TYPE_CHECKING:
-    from optimizer.placement.solve import Search
 
 MAX_ROUNDS = 40
 STALE_ROUNDS = 3
