@@ -52,10 +52,6 @@ class StockPrices:
                 found[row.offer].append((row.second, usd))
         return found
 
-    def on(self, offers: frozenset[int]) -> frozenset[tuple[int, float]]:
-        """What services pay on some offers: equal for equal prices."""
-        return frozenset((o, usd) for o, usd in self.throughout().items() if o in offers)
-
     def stock_usd(self, problem: Problem) -> float:
         """Σ price × limit."""
         return sum(usd * limit_of(problem, row) for row, usd in self.usd.items())
