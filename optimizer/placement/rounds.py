@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
@@ -25,11 +24,9 @@ from optimizer.placement.relaxation import Relaxed, relax
 from optimizer.placement.ruin import Ruin
 from optimizer.placement.run_pool import RunPool, keep
 from optimizer.placement.runs import begun_later
+from optimizer.placement.search import Search
 from optimizer.placement.standing import NEVER_CENTS, Standing, free_names, left_cents
 from optimizer.placement.units import surcharged
-
-if TYPE_CHECKING:
-    from optimizer.placement.solve import Search
 
 MAX_ROUNDS = 40
 STALE_ROUNDS = 3
@@ -196,7 +193,7 @@ class Rounds:
             return
         fixed = {n: c for n, c in self.search.best.columns.items() if n not in self.names}
         anew = self._ruin(Standing(self.candidates, dict(fixed)))
-        anew.insert(self.names, 1.0)
+        anew.insert(self.names, 1.0, self.search.watch.over)
         self.search.offer_columns(anew.standing.chosen, "inserted")
         ruin = self._ruin(Standing(self.candidates, dict(self.search.best.columns)))
         ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(RUIN_SHARE))

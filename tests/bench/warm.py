@@ -32,7 +32,7 @@ from broker.ports import PlanOptions, Progress
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.carried import Past
-from optimizer.placement.replan import Replanned, replan
+from optimizer.placement.replan import Replanned
 from optimizer.placement.warm import WarmStart
 from optimizer.planner import JointPlanner
 from tests.bench.instances import SIZES, make_offers, make_request
@@ -127,12 +127,11 @@ def _cells(scene: Scene, offers: Sequence[Offer], old: Plan, leaving: float) -> 
     each = {name: cost * Decimal(str(leaving)) for name, cost in costs.items()} if leaving else {}
     seen: list[Progress] = []
     began = time.perf_counter()
-    found = replan(
+    found = JointPlanner(scene.estimator).replan(
         scene.request,
         offers,
         scene.request.horizon.start,
         scene.options,
-        scene.estimator,
         WarmStart(old, leaving_usd=each, past=Past(scene.request, scene.offers)),
         seen.append,
     )

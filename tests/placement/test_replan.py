@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,13 +14,10 @@ from broker.domain.offer import Offer, Stock, Tier
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.ports import PlanOptions, Progress
-from optimizer.performance.estimator import Estimator
 from optimizer.placement.carried import Past, carried_bound_usd, recosted_usd
-from optimizer.placement.check import check_plan
-from optimizer.placement.replan import Replanned, replan
+from optimizer.placement.replan import Replanned
 from optimizer.placement.warm import WarmStart
-from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import T0, at, offer, plan, request, serving, total, training
+from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
 
 PROFILE = settings(max_examples=25, derandomize=True, deadline=None)
 
@@ -28,12 +25,9 @@ PROFILE = settings(max_examples=25, derandomize=True, deadline=None)
 def again(
     asked: PlanRequest, offers: Sequence[Offer], old: Plan, seen: list[Progress] | None = None, **warm: Any
 ) -> Replanned:
-    estimator = cast("Estimator", FakeEstimator())
     options = PlanOptions(time_limit_s=20.0, gap=0.0, baselines=False)
     told = None if seen is None else seen.append
-    found = replan(asked, offers, T0, options, estimator, WarmStart(old, **warm), told)
-    assert check_plan(found.plan, asked, offers, estimator) == ()
-    return found
+    return planner().replan(asked, offers, T0, options, WarmStart(old, **warm), told)
 
 
 def dearer(offers: Sequence[Offer], offer_id: str, usd: str) -> list[Offer]:
