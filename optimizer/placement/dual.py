@@ -18,7 +18,7 @@ from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, unplaced
 from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.holding import due_s
-from optimizer.placement.prices import StockPrices, is_owed_in_full, middle_s
+from optimizer.placement.prices import StockPrices, counted_midway, middle_s
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.runs import RunCandidates, deadline_s, last_second
@@ -124,7 +124,7 @@ class Dual:
         usd = prices.throughout()
         if time_of(problem, case, None).start_s >= middle_s(problem):
             # A service that begins after the middle holds nothing then.
-            usd = {offer: price for offer, price in usd.items() if not is_owed_in_full(problem, offer)}
+            usd = {offer: price for offer, price in usd.items() if not counted_midway(problem, offer)}
         wanted = np.unique(surcharged(case, usd).units.offer) if usd else ()
         return frozenset((int(offer), usd[int(offer)]) for offer in wanted if int(offer) in usd)
 
@@ -196,8 +196,7 @@ def _counted_hours(problem: Problem, found: RunCandidates) -> Floats:
     only where it is held however late it begins: never.
     """
     hours = (found.until_s - found.start_s) / 3600
-    in_full = problem.table.min_s[found.offer] >= problem.end_s - problem.t0_s
-    counted: Floats = np.where(in_full, 0.0, hours)
+    counted: Floats = np.where(counted_midway(problem, found.offer), 0.0, hours)
     return counted
 
 
