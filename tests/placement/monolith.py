@@ -19,7 +19,7 @@ from tests.placement.fake_estimator import GPUS
 from tests.placement.market import at
 
 SCALE = 100
-MOST_WORK = 1.0
+MOST_WORK = 0.3
 
 
 class Monolith:

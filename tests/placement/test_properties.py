@@ -149,7 +149,7 @@ def test_all_prices_times_ten_is_a_plan_times_ten(problem: Problem, factor: int)
     assert least(before) * factor <= total(after)
 
 
-@settings(PROFILE, max_examples=6)
+@settings(PROFILE, max_examples=4)
 @given(problems(most_runs=5, rules=False))
 def test_a_model_of_everything_at_once_comes_to_the_same(problem: Problem) -> None:
     asked, offers = problem
