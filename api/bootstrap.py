@@ -23,8 +23,11 @@ from broker.catalogue import load_gate_rules
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
+from broker.leasing import Leasing
 from broker.ports import Clock
 from broker.services.accounts import AccountsService
+from broker.services.drafting import Drafting
+from broker.services.next_best import NextBest, NextBestRules
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.reconcile import ReconcileService
@@ -137,6 +140,18 @@ def build_product(
     def read_request(document: str) -> PlanRequest:
         return read_workloads(document, source="stored plan", base=None, now=clock.now())
 
+    leasing = Leasing(units, selling, clock)
+    drafting = Drafting(leasing, clock)
+    next_best = NextBest(
+        units,
+        plan_call,
+        executor,
+        clock,
+        read_request=read_request,
+        rules=NextBestRules(
+            price_tolerance=settings.price_tolerance, max_offer_age=stale_after, price_lists=price_lists
+        ),
+    )
     limit = settings.approval_limit_usd
     rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after, price_lists)
     return Product(
@@ -166,8 +181,10 @@ def build_product(
             notifier,
             rules=ReservingRules(price_tolerance=settings.price_tolerance),
             read_request=read_request,
+            drafting=drafting,
+            next_best=next_best,
         ),
-        reconcile=ReconcileService(units, selling, clock, notifier),
+        reconcile=ReconcileService(units, selling, clock, notifier, drafting=drafting, next_best=next_best),
         reoptimize=ReoptimizeService(
             units,
             plan_call,

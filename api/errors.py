@@ -99,7 +99,7 @@ async def on_broker_error(request: Request, error: Exception) -> Response:
     """Answers an error that was raised on purpose."""
     assert isinstance(error, errors.BrokerError)
     kind = kind_of(error)
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = dict(error.facts)
     if isinstance(error, errors.InputError):
         extra["errors"] = [
             {

@@ -7,7 +7,7 @@ while a unit of work is open. A step that dies in between is finished by the rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -25,10 +25,11 @@ from broker.domain.errors import (
 )
 from broker.domain.holding_orders import ends_by_itself
 from broker.domain.launches import LaunchAttempt, attempts_between
+from broker.domain.leaving import leaving_bill
 from broker.domain.reconciling import DEAD, granted_window, let_go, replanned, settled_state, without
 from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
-from broker.ports import Clock, Idempotency, Reserver, UnitOfWorkFactory
+from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory
 
 REFUSALS = (InsufficientCapacity, QuotaExceeded, OrderRejected, CredentialsRejected, RateLimited)
 HOPELESS = (OrderRejected, CredentialsRejected)
@@ -195,7 +196,25 @@ class Leasing:
             except ConcurrentChange:
                 if attempt == TRIES - 1:
                     raise
-        return tuple([await self.release_held(row, actor) for row in rows])
+        left = tuple([await self.release_held(row, actor) for row in rows])
+        if whole_plan and left[0].plan_id is not None:
+            await self._tell_cost(left[0].plan_id, left, actor)
+        return left
+
+    async def _tell_cost(self, plan_id: str, left: Sequence[Reservation], actor: str) -> None:
+        """Says in the plan's own trail what giving it back cost."""
+        entry = AuditEntry(
+            at=self._clock.now(),
+            actor=actor,
+            action="plan.given_back",
+            object_kind="plan",
+            object_id=plan_id,
+            team=left[0].team,
+            detail=str(leaving_bill(left, self._clock.now())),
+        )
+        async with self._uow_factory() as uow:
+            await uow.accounts.add_audit(entry)
+            await uow.commit()
 
     async def _give_up(
         self, reservation_id: str, reason: str, actor: str, *, whole_plan: bool
@@ -209,15 +228,22 @@ class Leasing:
                     for other in await uow.reservations.find_open()
                     if other.plan_id == first.plan_id and other.reservation_id != reservation_id
                 )
-            left = []
-            for row in rows:
-                if row.is_open and row.state is not ReservationState.RELEASING:
-                    gone = let_go(row, reason, self._clock.now(), wanted=False)
-                    left.append(await uow.reservations.update(gone))
-                    await uow.accounts.add_audit(self._entry(gone, "reservation.abandon", actor, reason))
-                else:
-                    left.append(row)
+            left = await self.give_up_rows(uow, rows, reason, actor)
             await uow.commit()
+        return left
+
+    async def give_up_rows(
+        self, uow: UnitOfWork, rows: Iterable[Reservation], reason: str, actor: str
+    ) -> tuple[Reservation, ...]:
+        """``rows`` on their way out, stored in ``uow``, which is left to commit; release them after it."""
+        left = []
+        for row in rows:
+            if row.is_open and row.state is not ReservationState.RELEASING:
+                gone = let_go(row, reason, self._clock.now(), wanted=False)
+                left.append(await uow.reservations.update(gone))
+                await uow.accounts.add_audit(self._entry(gone, "reservation.abandon", actor, reason))
+            else:
+                left.append(row)
         return tuple(left)
 
     async def begin_release(self, reservation: Reservation, reason: str, actor: str) -> Reservation:

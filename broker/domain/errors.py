@@ -30,12 +30,19 @@ BrokerError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 
 class BrokerError(Exception):
-    """Root of every error that the product raises on purpose."""
+    """Root of every error that the product raises on purpose.
+
+    ``facts``: what else its problem document says, by member name.
+    """
+
+    facts: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

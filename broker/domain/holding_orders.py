@@ -55,28 +55,36 @@ def bought_later(offer: Offer, start: datetime, created_at: datetime) -> bool:
     return not sold_ahead and order_at(offer, start) > created_at
 
 
-def buying_rank(offer: Offer) -> int:
+def buying_rank(offer: Offer, *, begins_at_once: bool = False) -> int:
     """Place in the order of buying: 0 first.
 
     Windows that can be given back come first, as they are scarce; then what costs at most a minimum
-    term to leave; windows that only a buyer takes back, and at last those that nobody does.
+    term to leave; windows that only a buyer takes back, and at last those that nobody does. What may be
+    cancelled until its start belongs to the last when it ``begins_at_once``.
     """
     if offer.window is None:
         return 1 if offer.min_hours <= 1 else 2
-    if offer.window.cancel in (CancelRule.ANY_TIME, CancelRule.UNTIL):
+    cancel = offer.window.cancel
+    if cancel is CancelRule.ANY_TIME or (cancel is CancelRule.UNTIL and not begins_at_once):
         return 0
-    return 3 if offer.window.cancel is CancelRule.RESELL else 4
+    return 3 if cancel is CancelRule.RESELL else 4
 
 
-def buying_order(intents: Iterable[Intent]) -> tuple[Intent, ...]:
+def buying_order(intents: Iterable[Intent], now: datetime | None = None) -> tuple[Intent, ...]:
     """Intents by rank, then scarcest stock, then time: what fails, fails while leaving is cheap."""
 
-    def scarcity(intent: Intent) -> int:
-        return intent.offer.stock.nodes if intent.offer.stock.nodes is not None else 1 << 30
+    def key(intent: Intent) -> tuple[int, int, datetime, str]:
+        nodes = intent.offer.stock.nodes
+        rank = buying_rank(intent.offer, begins_at_once=now is not None and intent.start <= now)
+        return rank, nodes if nodes is not None else 1 << 30, intent.start, intent.offer.offer_id
 
-    return tuple(
-        sorted(intents, key=lambda i: (buying_rank(i.offer), scarcity(i), i.start, i.offer.offer_id))
-    )
+    return tuple(sorted(intents, key=key))
+
+
+def rank_of(reservation: Reservation) -> int:
+    """The place of ``reservation`` in the order of buying."""
+    at_once = reservation.start <= reservation.created_at
+    return buying_rank(reservation.offer, begins_at_once=at_once)
 
 
 def intents_of(
@@ -95,7 +103,7 @@ def intents_of(
             if begun is not None:
                 wish = _wish(placement, begun)
                 found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, wish))
-    return buying_order(found)
+    return buying_order(found, now)
 
 
 def _wish(placement: Placement, window: Window) -> Wish | None:

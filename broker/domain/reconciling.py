@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from broker.domain.holding_orders import bought_later, buying_rank, ends_by_itself, order_at
+from broker.domain.holding_orders import bought_later, ends_by_itself, order_at, rank_of
 from broker.domain.identity import is_ours, next_tag
 from broker.domain.reservation import (
     Idempotency,
@@ -283,10 +283,9 @@ def quiet_since(reservation: Reservation, siblings: Iterable[Reservation]) -> da
 
 def is_behind(reservation: Reservation, siblings: Iterable[Reservation]) -> bool:
     """Whether a sibling that must be bought first has not been bought yet."""
-    rank = buying_rank(reservation.offer)
+    rank = rank_of(reservation)
     return any(
-        other.state in UNBOUGHT and is_first_purchase(other) and buying_rank(other.offer) < rank
-        for other in siblings
+        other.state in UNBOUGHT and is_first_purchase(other) and rank_of(other) < rank for other in siblings
     )
 
 

@@ -34,6 +34,8 @@ from broker.domain.reconciling import (
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
 from broker.leasing import HOPELESS, Leasing, Outcome
 from broker.ports import Clock, Notifier, Reserver, UnitOfWorkFactory
+from broker.services.drafting import Drafting
+from broker.services.next_best import NextBest
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +85,8 @@ class ReconcileService:
         notifier: Notifier,
         *,
         rules: ReconcileRules | None = None,
+        drafting: Drafting | None = None,
+        next_best: NextBest | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._reservers = reservers
@@ -90,6 +94,8 @@ class ReconcileService:
         self._notifier = notifier
         self._rules = rules or ReconcileRules()
         self._leasing = Leasing(uow_factory, reservers, clock)
+        self._drafting = drafting or Drafting(self._leasing, clock)
+        self._next_best = next_best
         self._stray_since: dict[tuple[str, str], datetime] = {}
         self._passing = asyncio.Lock()
 
@@ -222,11 +228,19 @@ class ReconcileService:
         if outcome.refused and row.is_open and row.state is not ReservationState.RELEASING:
             if bought_later(row.offer, row.start, row.created_at):
                 await self._refused_later(outcome)
-            elif not isinstance(outcome.error, RateLimited):
+            elif not isinstance(outcome.error, RateLimited) and not await self._take_next_best(outcome):
                 for left in await self._leasing.abandon(row, str(outcome.error), ACTOR, whole_plan=True):
                     await self._tell(left)
             return
         await self._tell(row)
+
+    async def _take_next_best(self, outcome: Outcome) -> bool:
+        """Whether other intents took the place of what was refused; later passes buy them."""
+        if self._next_best is None or outcome.error is None:
+            return False
+        refused = outcome.reservation
+        taken = await self._next_best.take(refused, outcome.error, ACTOR, self._leasing, self._drafting)
+        return bool(taken)
 
     async def _refused_later(self, outcome: Outcome) -> None:
         row, reason = outcome.reservation, str(outcome.error)

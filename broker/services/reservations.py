@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.domain.access import require_scope, require_sight, team_filter
-from broker.domain.account import AuditEntry, Caller, Scope
-from broker.domain.charging import owed_usd
+from broker.domain.account import Caller, Scope
 from broker.domain.errors import (
     ApprovalRequired,
     Conflict,
@@ -24,14 +22,12 @@ from broker.domain.holding_orders import (
     Intent,
     ends_by_itself,
     find_drifts,
-    free_nodes,
     intents_of,
-    opening_state,
     placement_cost_usd,
-    units_of,
+    rank_of,
 )
-from broker.domain.identity import ENTROPY_BYTES, make_id
-from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.leaving import leaving_bill
+from broker.domain.money import ZERO, format_usd
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
@@ -49,8 +45,12 @@ from broker.ports import (
     UnitOfWork,
     UnitOfWorkFactory,
 )
+from broker.services.drafting import Drafting
+from broker.services.next_best import NextBest
 
 RECENT = 200
+_PENDING = ReservationState.PENDING
+_GIVEN_UP = frozenset({ReservationState.FAILED, ReservationState.RELEASED, ReservationState.RELEASING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class ReservationsService:
     """Use cases of reservations. ``reservers`` by provider key.
 
     ``read_request`` reads a plan's stored document, for its budget; None leaves the budget to the planner.
+    ``next_best`` finds other offers where a provider refuses; None: a refusal is the end of the plan.
     """
 
     def __init__(
@@ -80,6 +81,8 @@ class ReservationsService:
         rules: ReservingRules | None = None,
         read_request: Callable[[str], PlanRequest] | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        drafting: Drafting | None = None,
+        next_best: NextBest | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._reservers = reservers
@@ -87,32 +90,51 @@ class ReservationsService:
         self._notifier = notifier
         self._rules = rules or ReservingRules()
         self._read_request = read_request
-        self._random_bytes = random_bytes
         self._leasing = Leasing(uow_factory, reservers, clock)
-        self._intending = asyncio.Lock()
+        self._drafting = drafting or Drafting(self._leasing, clock, random_bytes)
+        self._next_best = next_best
 
     async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """All of a plan, or nothing left held.
 
         What starts later and is not a window is stored as ``scheduled``. An order whose answer is lost
-        stops the buying; the reconciler finishes it, in the same order. Raises StalePlan,
+        stops the buying; the reconciler finishes it, in the same order. Where a provider refuses, the next
+        best way of that workload is taken, if it costs no more than the tolerance. Raises StalePlan,
         ApprovalRequired, OverBudget, Conflict before anything is bought, and the provider's error
         after everything was given back, with what that cost.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        async with self._intending:
+        async with self._drafting.turn:
             reservations = await self._intend_plan(caller, plan_id)
-        for reservation in reservations:
-            if reservation.state is not ReservationState.PENDING:
-                continue
-            outcome = await self._leasing.buy(reservation, caller.key_id)
-            if outcome.refused:
-                await self._compensate(outcome, caller.key_id)
-            if outcome.error is not None or not outcome.reservation.is_open:
-                break
-        held = await self._reload(reservations)
+        held = await self._buy_in_order(reservations, caller.key_id)
         await self._tell("plan.reserved", held)
         return held
+
+    async def _buy_in_order(self, reservations: Sequence[Reservation], actor: str) -> tuple[Reservation, ...]:
+        """Buys what is pending, first things first, and takes the next best where a provider refuses.
+
+        Stops where an answer is lost. Raises the provider's error after everything was given back.
+        """
+        wanted = {row.reservation_id: row for row in reservations}
+        while queue := sorted((r for r in wanted.values() if r.state is _PENDING), key=rank_of):
+            outcome = await self._leasing.buy(queue[0], actor)
+            wanted[outcome.reservation.reservation_id] = outcome.reservation
+            if outcome.refused:
+                others = await self._take_next_best(outcome, actor)
+                if not others:
+                    await self._compensate(outcome, actor)
+                stay = await self._reload(tuple(wanted.values()))
+                gone = _GIVEN_UP
+                wanted = {row.reservation_id: row for row in (*stay, *others) if row.state not in gone}
+            elif outcome.error is not None or not outcome.reservation.is_open:
+                break
+        return await self._reload(tuple(wanted.values()))
+
+    async def _take_next_best(self, outcome: Outcome, actor: str) -> tuple[Reservation, ...]:
+        if self._next_best is None or outcome.error is None:
+            return ()
+        refused = outcome.reservation
+        return await self._next_best.take(refused, outcome.error, actor, self._leasing, self._drafting)
 
     async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """Checks everything and stores every intent, in one transaction."""
@@ -125,7 +147,7 @@ class ReservationsService:
             self._check_budget(record, plan, offers)
             now = self._clock.now()
             intents = intents_of(plan, offers, now, self._rules.start_patience)
-            drafts = await self._draft(uow, intents, record.team, caller, plan_id)
+            drafts = await self._drafting.draft(uow, intents, record.team, caller.key_id, plan_id)
             await uow.plans.update(await _taken_up(uow, record))
             await uow.commit()
         return drafts
@@ -171,75 +193,15 @@ class ReservationsService:
                 f"the budget is {format_usd(budget)} USD"
             )
 
-    async def _draft(
-        self,
-        uow: UnitOfWork,
-        intents: Iterable[Intent],
-        team: str,
-        caller: Caller,
-        plan_id: str | None,
-    ) -> tuple[Reservation, ...]:
-        """Stores an intent with its tags for each wish, if stock is left for it."""
-        install_id = await uow.accounts.install_id()
-        known = list(await uow.reservations.find_open())
-        drafts = []
-        for intent in intents:
-            _require_stock(intent, known)
-            draft = self._reservation(intent, install_id, team, caller, plan_id)
-            await uow.reservations.add(draft)
-            await uow.accounts.add_audit(self._entry(draft, caller))
-            known.append(draft)
-            drafts.append(draft)
-        return tuple(drafts)
-
-    def _reservation(
-        self, intent: Intent, install_id: str, team: str, caller: Caller, plan_id: str | None
-    ) -> Reservation:
-        now = self._clock.now()
-        reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
-        reserver = self._leasing.reserver(intent.offer.provider)
-        per_order = reserver.nodes_per_order(intent.offer)
-        return Reservation(
-            reservation_id=reservation_id,
-            team=team,
-            state=opening_state(intent, now),
-            offer=intent.offer,
-            nodes=intent.nodes,
-            start=intent.start,
-            end=intent.end,
-            units=units_of(install_id, reservation_id, intent.nodes, per_order),
-            created_at=now,
-            workload=intent.workload,
-            plan_id=plan_id,
-            requested_by=caller.key_id,
-            requested=intent.requested or Wish(intent.start, intent.end),
-        )
-
-    def _entry(self, reservation: Reservation, caller: Caller) -> AuditEntry:
-        tags = ", ".join(unit.tag for unit in reservation.units)
-        return AuditEntry(
-            at=self._clock.now(),
-            actor=caller.key_id,
-            action="reservation.intend",
-            object_kind="reservation",
-            object_id=reservation.reservation_id,
-            team=reservation.team,
-            detail=f"{reservation.state}: {reservation.nodes} × {reservation.offer.offer_id}, tags {tags}",
-        )
-
     async def _compensate(self, outcome: Outcome, actor: str) -> None:
         """Gives everything back, and raises the provider's error with what it cost."""
         error = outcome.error
         assert error is not None
         left = await self._leasing.abandon(outcome.reservation, str(error), actor, whole_plan=True)
-        cost = format_usd(to_cents(owed_usd(left, self._clock.now())))
-        open_ = [row.reservation_id for row in left if row.is_open]
+        bill = leaving_bill(left, self._clock.now())
         said = str(error).removeprefix(f"{error.provider}: ")
-        words = f"{said}; everything is given back, it cost {cost} USD"
-        if open_:
-            words += f" (still being released: {', '.join(open_)})"
         await self._tell("reservation.failed", left)
-        raise _same_kind(error, words) from error
+        raise _same_kind(error, f"{said}; {bill}", bill.facts()) from error
 
     async def reserve_offer(
         self,
@@ -259,7 +221,7 @@ class ReservationsService:
         the provider's error; then nothing is held.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        async with self._intending, self._uow_factory() as uow:
+        async with self._drafting.turn, self._uow_factory() as uow:
             offer = await uow.offers.find_offer(offer_id)
             now = self._clock.now()
             begin, until = default_window(offer, start, end, now)
@@ -270,7 +232,7 @@ class ReservationsService:
             if problems:
                 raise InputError("reservation", problems)
             wish = replace(intent, start=max(begin, now)) if offer.window is None else intent
-            (reservation,) = await self._draft(uow, (wish,), caller.team, caller, None)
+            (reservation,) = await self._drafting.draft(uow, (wish,), caller.team, caller.key_id, None)
             await uow.commit()
         if reservation.state is ReservationState.SCHEDULED:
             return reservation
@@ -342,18 +304,9 @@ async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:
     return replace(record, state=PlanState.DONE, supersedes=old)
 
 
-def _require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
-    free = free_nodes(intent, known)
-    if free is not None and intent.nodes > free:
-        stock = intent.offer.stock
-        has = "" if stock.nodes is None else f" of the {stock.nodes} that the provider has"
-        shared = "" if stock.pool is None else f", cut from {stock.pool.gpus} GPUs with other sizes"
-        left = f"{max(0, free)} left{has}{shared}"
-        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}")
-
-
-def _same_kind(error: ProviderError, words: str) -> ProviderError:
+def _same_kind(error: ProviderError, words: str, facts: Mapping[str, object]) -> ProviderError:
     """An error of the same meaning with other words."""
     same = type(error)(error.provider, words)
     same.request_id = error.request_id
+    same.facts = facts
     return same
