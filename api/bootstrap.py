@@ -23,11 +23,11 @@ from broker.catalogue import load_gate_rules
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
+from broker.drafting import Drafting
 from broker.leasing import Leasing
+from broker.next_best import NextBest, NextBestRules
 from broker.ports import Clock
 from broker.services.accounts import AccountsService
-from broker.services.drafting import Drafting
-from broker.services.next_best import NextBest, NextBestRules
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.reconcile import ReconcileService

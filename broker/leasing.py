@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 
 from broker.domain.account import AuditEntry
 from broker.domain.errors import (
@@ -25,9 +24,10 @@ from broker.domain.errors import (
 )
 from broker.domain.holding_orders import ends_by_itself
 from broker.domain.launches import LaunchAttempt, attempts_between
+from broker.domain.lease_steps import in_state, lease_for, order_of, progressed
 from broker.domain.leaving import leaving_bill
-from broker.domain.reconciling import DEAD, granted_window, let_go, replanned, settled_state, without
-from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
+from broker.domain.reconciling import DEAD, granted_window, let_go, replanned, without
+from broker.domain.reservation import Lease, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory
 
@@ -100,7 +100,7 @@ class Leasing:
         unit = reservation.units[ordinal]
         try:
             lease = await self.reserver(reservation.offer.provider).reserve(
-                _order(reservation, unit, self._clock.now())
+                order_of(reservation, unit, self._clock.now())
             )
             if lease.state in DEAD:
                 raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")
@@ -144,7 +144,7 @@ class Leasing:
         def change(row: Reservation) -> Reservation:
             taken = row.with_unit(replace(unit, state=UnitState.HELD, reference=lease.reference))
             granted = granted_window(taken, leases) or taken.granted
-            return _progressed(replace(taken, granted=granted), leases, self._clock)
+            return progressed(replace(taken, granted=granted), leases, self._clock.now())
 
         row = await self._answer(
             reservation, unit, change, "reservation.held", actor, detail=f"lease {lease.reference}"
@@ -170,7 +170,7 @@ class Leasing:
 
     async def move(self, reservation: Reservation, state: ReservationState, actor: str) -> Reservation:
         """Stores a state that the provider shows."""
-        row = _in_state(reservation, state, self._clock)
+        row = in_state(reservation, state, self._clock.now())
         attempts = attempts_between(reservation, row)
         return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
 
@@ -357,42 +357,3 @@ class Leasing:
             detail=f"{row.state}: {detail}" if detail else str(row.state),
             provider_request_id=request_id,
         )
-
-
-def _order(reservation: Reservation, unit: Unit, now: datetime) -> Order:
-    window, wait = None, timedelta(0)
-    if reservation.offer.window is not None and reservation.end is not None:
-        window = Window(reservation.start, reservation.end)
-        wait = max(wait, min(reservation.offer.window.longest_wait, reservation.start - now))
-    return Order(
-        unit.tag, reservation.offer.at_list_price(), unit.nodes, window, wait // timedelta(seconds=1)
-    )
-
-
-def lease_for(reservation: Reservation, unit: Unit) -> Lease:
-    """What our own row knows of a held unit, enough to end it."""
-    assert unit.reference is not None
-    return Lease(
-        provider=reservation.offer.provider,
-        reference=unit.reference,
-        state=LeaseState.UNKNOWN,
-        tag=unit.tag,
-        nodes=unit.nodes,
-        sku=reservation.offer.sku.name,
-        region=reservation.offer.region,
-    )
-
-
-def _progressed(row: Reservation, leases: Sequence[Lease], clock: Clock) -> Reservation:
-    """``row`` in the state that its units now allow; a row that is being released stays so."""
-    if row.state is ReservationState.RELEASING:
-        return row
-    if any(unit.state is not UnitState.HELD for unit in row.units):
-        in_doubt = any(unit.state is UnitState.ORDERING for unit in row.units)
-        return row if in_doubt else row.moved_to(ReservationState.PENDING)
-    return _in_state(row, settled_state(row, leases, clock.now()), clock)
-
-
-def _in_state(row: Reservation, state: ReservationState, clock: Clock) -> Reservation:
-    active_at = row.active_at or (clock.now() if state is ReservationState.ACTIVE else None)
-    return replace(row.moved_to(state), active_at=active_at, reason="")

@@ -32,10 +32,10 @@ from broker.domain.reconciling import (
     quiet_since,
 )
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
+from broker.drafting import Drafting
 from broker.leasing import HOPELESS, Leasing, Outcome
+from broker.next_best import NextBest
 from broker.ports import Clock, Notifier, Reserver, UnitOfWorkFactory
-from broker.services.drafting import Drafting
-from broker.services.next_best import NextBest
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,9 @@ from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Wish
 from broker.domain.window_orders import default_window, find_order_problems, snapped_outward
 from broker.domain.workload import PlanRequest
+from broker.drafting import Drafting
 from broker.leasing import Leasing, Outcome
+from broker.next_best import NextBest
 from broker.ports import (
     Clock,
     Notifier,
@@ -45,8 +47,6 @@ from broker.ports import (
     UnitOfWork,
     UnitOfWorkFactory,
 )
-from broker.services.drafting import Drafting
-from broker.services.next_best import NextBest
 
 RECENT = 200
 _PENDING = ReservationState.PENDING

@@ -9,10 +9,10 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
 from broker.domain.workload import PlanRequest
+from broker.drafting import Drafting
 from broker.leasing import Leasing
+from broker.next_best import NextBest
 from broker.ports import PlanCall, PlanRecord
-from broker.services.drafting import Drafting
-from broker.services.next_best import NextBest
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.reservations import ReservationsService, ReservingRules
 from tests.fakes.clock import FakeClock

@@ -16,6 +16,7 @@ from broker.domain.money import format_usd, to_cents
 from broker.domain.next_best import Exchange, find_exchange, less_held, request_of_one
 from broker.domain.offer import Offer
 from broker.domain.reservation import Reservation, ReservationState
+from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.ports import (
     Clock,
@@ -26,7 +27,6 @@ from broker.ports import (
     UnitOfWork,
     UnitOfWorkFactory,
 )
-from broker.services.drafting import Drafting
 
 log = logging.getLogger(__name__)
 
