@@ -35,16 +35,20 @@ class Drafting:
         actor: str,
         plan_id: str | None,
         why: str = "",
+        *,
+        though_none_left: bool = False,
     ) -> tuple[Reservation, ...]:
         """Stores an intent with its tags for each wish; Conflict when no stock is left for one.
 
-        Nothing is committed. ``why`` goes into the audit trail.
+        Nothing is committed. ``why`` goes into the audit trail. ``though_none_left``: what is asked for
+        until there is some is stored all the same.
         """
         install_id = await uow.accounts.install_id()
         known = list(await uow.reservations.find_open())
         drafts = []
         for intent in intents:
-            require_stock(intent, known)
+            if not though_none_left:
+                require_stock(intent, known)
             draft = self._reservation(intent, install_id, team, actor, plan_id)
             await uow.reservations.add(draft)
             await uow.accounts.add_audit(self._entry(draft, actor, why))

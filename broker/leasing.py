@@ -7,8 +7,9 @@ while a unit of work is open. A step that dies in between is finished by the rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from broker.domain.account import AuditEntry
 from broker.domain.errors import (
@@ -24,9 +25,9 @@ from broker.domain.errors import (
 )
 from broker.domain.holding_orders import ends_by_itself
 from broker.domain.launches import LaunchAttempt, attempts_between
-from broker.domain.lease_steps import in_state, lease_for, order_of, progressed
+from broker.domain.lease_steps import in_state, lease_for, order_of, progressed, without
 from broker.domain.leaving import leaving_bill
-from broker.domain.reconciling import DEAD, granted_window, let_go, replanned, without
+from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
 from broker.domain.reservation import Lease, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory
@@ -50,6 +51,7 @@ class Outcome:
 
 
 Change = Callable[[Reservation], Reservation]
+Beside = Callable[[UnitOfWork], Awaitable[object]]
 
 
 class Leasing:
@@ -61,6 +63,7 @@ class Leasing:
         self._uow_factory = uow_factory
         self._reservers = reservers
         self._clock = clock
+        self._not_before_end: set[tuple[str, str]] = set()
 
     def reserver(self, provider: str) -> Reserver:
         """The reserver of ``provider``; OrderRejected when nothing can be bought there."""
@@ -161,12 +164,22 @@ class Leasing:
         return await self._write(row, "reservation.retry", actor, f"tag {unit.tag}", attempts=ended)
 
     async def lose(
-        self, reservation: Reservation, ordinals: Sequence[int], reason: str, actor: str
+        self,
+        reservation: Reservation,
+        ordinals: Sequence[int],
+        reason: str,
+        actor: str,
+        *,
+        at: datetime | None = None,
+        beside: Beside | None = None,
     ) -> Reservation:
-        """Stores that the provider no longer holds units."""
-        row = without(reservation, ordinals, reason, self._clock.now())
+        """Stores that the provider no longer holds units; ``at``: since when (None: now).
+
+        ``beside`` writes more into the same transaction: what takes their place.
+        """
+        row = without(reservation, ordinals, reason, at or self._clock.now())
         detail, attempts = f"units {list(ordinals)}: {reason}", attempts_between(reservation, row)
-        return await self._write(row, "reservation.gone", actor, detail, attempts=attempts)
+        return await self._write(row, "reservation.gone", actor, detail, attempts=attempts, beside=beside)
 
     async def move(self, reservation: Reservation, state: ReservationState, actor: str) -> Reservation:
         """Stores a state that the provider shows."""
@@ -268,29 +281,44 @@ class Leasing:
             return await self.reload(reservation)
 
     async def end_lease(self, lease: Lease) -> bool:
-        """Asks for the end of ``lease``; True when the provider shows it gone.
+        """Asks for the end of ``lease``; True when two looks, by its id and in the list, show it gone.
 
         A provider that refuses or fails changes nothing: the reconciler asks again.
         """
         try:
             reserver = self.reserver(lease.provider)
             await reserver.release(lease)
-            seen = await reserver.find_lease(lease.reference, lease.region)
-        except LeaseNotFound:
-            return True
+            seen = await self._look_for(lease)
+            if seen is not None and seen.state not in DEAD:
+                return False
+            listed = await reserver.list_leases()
         except ProviderError:
             return False
-        return seen.state in DEAD
+        return all(other.reference != lease.reference or other.state in DEAD for other in listed)
+
+    async def _look_for(self, lease: Lease) -> Lease | None:
+        try:
+            return await self.reserver(lease.provider).find_lease(lease.reference, lease.region)
+        except LeaseNotFound:
+            return None
 
     async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
-        """Asks for the end of ``leases``; a refusal is noted once, in the provider's words."""
+        """Asks for the end of ``leases``; a refusal is noted once, in the provider's words.
+
+        What it refuses for good is not asked again before its end.
+        """
         reserver = self.reserver(reservation.offer.provider)
+        over = reservation.ends_at is not None and reservation.ends_at <= self._clock.now()
         for lease in leases:
+            if not over and (lease.provider, lease.reference) in self._not_before_end:
+                continue
             try:
                 await reserver.release(lease)
             except LeaseNotFound:
                 continue
             except ReleaseRefused as error:
+                if error.forever:
+                    self._not_before_end.add((lease.provider, lease.reference))
                 if str(error) != reservation.reason:
                     noted = replace(reservation, reason=str(error))
                     reservation = await self._write(
@@ -335,10 +363,13 @@ class Leasing:
         detail: str,
         request_id: str | None = None,
         attempts: Sequence[LaunchAttempt] = (),
+        beside: Beside | None = None,
     ) -> Reservation:
-        """Stores a step, and the launches that it ends."""
+        """Stores a step, the launches that it ends, and what goes ``beside`` it."""
         async with self._uow_factory() as uow:
             written = await uow.reservations.update(row)
+            if beside is not None:
+                await beside(uow)
             await uow.launches.add(attempts)
             await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
             await uow.commit()

@@ -13,9 +13,10 @@ from broker.domain.freshness import fresh_offers
 from broker.domain.holding_orders import Intent, intents_of
 from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.money import format_usd, to_cents
-from broker.domain.next_best import Exchange, find_exchange, less_held, request_of_one
+from broker.domain.next_best import Exchange, find_exchange, less_held, request_of_one, while_in_use
 from broker.domain.offer import Offer
 from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.workload import WorkloadKind
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.ports import (
@@ -71,15 +72,25 @@ class NextBest:
         self._rules = rules or NextBestRules()
 
     async def take(
-        self, refused: Reservation, error: ProviderError, actor: str, leasing: Leasing, drafting: Drafting
+        self,
+        refused: Reservation,
+        error: ProviderError,
+        actor: str,
+        leasing: Leasing,
+        drafting: Drafting,
+        *,
+        later: bool = False,
     ) -> tuple[Reservation, ...]:
         """Gives ``refused`` up and stores other intents in its place; none when there is no way in tolerance.
 
-        Both happen in one transaction; the intents are still to be bought.
+        Both happen in one transaction; the intents are still to be bought. ``later``: while the rest of the
+        plan is in use, so that nothing that is bought is given up, and a run stays where its work is.
         """
         if refused.plan_id is None or refused.workload is None:
             return ()
-        exchange = await self._find(refused, refused.plan_id, refused.workload, error)
+        exchange = await self._find(refused, refused.plan_id, refused.workload, error, later=later)
+        if exchange is not None and later:
+            exchange = while_in_use(exchange, self._clock.now())
         if exchange is None:
             return ()
         before, after = (format_usd(to_cents(usd)) for usd in (exchange.before_usd, exchange.after_usd))
@@ -97,10 +108,12 @@ class NextBest:
         return drafts
 
     async def _find(
-        self, refused: Reservation, plan_id: str, workload: str, error: ProviderError
+        self, refused: Reservation, plan_id: str, workload: str, error: ProviderError, *, later: bool
     ) -> Exchange | None:
         async with self._uow_factory() as uow:
             record = await uow.plans.find(plan_id)
+            if later and _is_run(record, workload):
+                return None
             rows = [row for row in await _rows_of(uow, plan_id) if row.workload == workload]
             offers = await self._offers(uow)
         out = {row.offer.offer_id for row in rows if row.state is ReservationState.FAILED}
@@ -146,6 +159,11 @@ class NextBest:
         except Exception:  # the planner's own fault: the refusal stands as it was
             log.exception("planning %s of %s again failed unexpectedly", workload, record.plan_id)
         return None
+
+
+def _is_run(record: PlanRecord, workload: str) -> bool:
+    placed = () if record.plan is None else record.plan.placements_of(workload)
+    return any(placement.kind is WorkloadKind.TRAINING for placement in placed)
 
 
 async def _rows_of(uow: UnitOfWork, plan_id: str) -> Sequence[Reservation]:

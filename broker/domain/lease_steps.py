@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from broker.domain.reconciling import settled_state
+from broker.domain.reconciling import ended, settled_state
 from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 
@@ -50,3 +50,15 @@ def in_state(row: Reservation, state: ReservationState, now: datetime) -> Reserv
     """``row`` in ``state``; the first time that it is active is kept."""
     active_at = row.active_at or (now if state is ReservationState.ACTIVE else None)
     return replace(row.moved_to(state), active_at=active_at, reason="")
+
+
+def without(reservation: Reservation, ordinals: Sequence[int], reason: str, now: datetime) -> Reservation:
+    """``reservation`` after the provider showed units gone; ended when nothing of it is left."""
+    for unit in reservation.units:
+        if unit.ordinal in ordinals:
+            reservation = reservation.with_unit(replace(unit, state=UnitState.GONE, gone_at=now))
+    if any(unit.state is not UnitState.GONE for unit in reservation.units):
+        return replace(reservation, reason=reason or reservation.reason)
+    if reservation.state in (ReservationState.ACTIVE, ReservationState.RELEASING):
+        return ended(reservation, now, reason)
+    return replace(reservation, reason=reason or reservation.reason)

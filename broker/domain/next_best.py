@@ -12,6 +12,7 @@ from broker.domain.holding_orders import Intent, free_nodes, rank_of
 from broker.domain.money import ZERO
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
+from broker.domain.replacing import as_later
 from broker.domain.reservation import Reservation
 from broker.domain.window import Segment, Window
 from broker.domain.workload import PlanRequest, Serving, Workload
@@ -86,6 +87,14 @@ def find_exchange(
     if after_usd > before_usd * (1 + Decimal(str(tolerance))):
         return None
     return Exchange(tuple(wanted), tuple(leaving), before_usd, after_usd)
+
+
+def while_in_use(exchange: Exchange, now: datetime) -> Exchange | None:
+    """``exchange`` as later purchases; None when something bought would have to go, or a window come."""
+    wanted = tuple(as_later(intent, now) for intent in exchange.wanted)
+    held = any(row.provider_references for row in exchange.leaving)
+    found = tuple(intent for intent in wanted if intent is not None)
+    return None if held or len(found) < len(wanted) else replace(exchange, wanted=found)
 
 
 def _is_same(intent: Intent, row: Reservation) -> bool:

@@ -29,13 +29,15 @@ from broker.domain.reconciling import (
     decide,
     find_strays,
     is_behind,
+    missing_units,
     quiet_since,
 )
+from broker.domain.replacing import replacement_of
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
 from broker.drafting import Drafting
 from broker.leasing import HOPELESS, Leasing, Outcome
 from broker.next_best import NextBest
-from broker.ports import Clock, Notifier, Reserver, UnitOfWorkFactory
+from broker.ports import Clock, Notifier, Reserver, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +49,15 @@ class ReconcileRules:
     """``settle``: how long an unanswered order may be in flight or not yet listed; longer than any call.
 
     ``stray_grace``: how long a lease that nobody asked for is watched before it is released, at most
-    ``max_strays`` a pass; ``report_only`` releases none.
+    ``max_strays`` a pass; ``report_only`` releases none. ``second_look``: what is not shown any more is
+    gone when it is not shown this much later either.
     """
 
     settle: timedelta = timedelta(minutes=2)
     stray_grace: timedelta = timedelta(minutes=15)
     max_strays: int = 3
     report_only: bool = False
+    second_look: timedelta = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class ReconcileService:
         self._leasing = Leasing(uow_factory, reservers, clock)
         self._drafting = drafting or Drafting(self._leasing, clock)
         self._next_best = next_best
+        self._missed: dict[str, dict[int, datetime]] = {}
         self._stray_since: dict[tuple[str, str], datetime] = {}
         self._passing = asyncio.Lock()
 
@@ -160,17 +165,28 @@ class ReconcileService:
         siblings = tuple(
             r for r in siblings if r.plan_id == row.plan_id and r.reservation_id != row.reservation_id
         )
+        shown = [*leases, *await self._second_look(row, leases)]
         sight = Sight(
             now=self._clock.now(),
-            leases=[*leases, *await self._second_look(row, leases)],
+            leases=shown,
             idempotency=self._reservers[row.offer.provider].idempotency,
             settle=self._rules.settle,
             quiet_since=quiet_since(row, siblings),
             behind=is_behind(row, siblings),
+            missed=self._missed_since(row, shown),
+            second_look=self._rules.second_look,
         )
         action = decide(row, sight)
         await self._act(row, action, sight)
         return type(action).__name__
+
+    def _missed_since(self, row: Reservation, leases: Sequence[Lease]) -> dict[int, datetime]:
+        """Since when each held unit is not shown; what shows again starts anew."""
+        now, before = self._clock.now(), self._missed.pop(row.reservation_id, {})
+        missed = {u.ordinal: before.get(u.ordinal, now) for u in missing_units(row, leases)}
+        if missed:
+            self._missed[row.reservation_id] = missed
+        return missed
 
     async def _second_look(self, row: Reservation, leases: Sequence[Lease]) -> list[Lease]:
         """Held leases that the list does not show, asked for one by one; what is gone stays out."""
@@ -191,9 +207,10 @@ class ReconcileService:
             case Wait():
                 return
             case Buy():
-                await self._follow_up(await leasing.buy(row, ACTOR))
+                await self._follow_up(await leasing.buy(row, ACTOR), first_try=not row.reason)
             case Resend(ordinal):
-                await self._follow_up(await leasing.ask(row, ordinal, ACTOR, list(sight.leases)))
+                outcome = await leasing.ask(row, ordinal, ACTOR, list(sight.leases))
+                await self._follow_up(outcome, first_try=False)
             case Adopt(ordinal, lease, extras):
                 adopted = await leasing.adopt(row, ordinal, lease, sight.leases, ACTOR)
                 for extra in extras:
@@ -212,8 +229,8 @@ class ReconcileService:
             case Abandon(reason, whole_plan):
                 for left in await self._leasing.abandon(row, reason, ACTOR, whole_plan=whole_plan):
                     await self._tell(left)
-            case Lost(ordinals, reason):
-                await self._tell(await self._leasing.lose(row, ordinals, reason, ACTOR))
+            case Lost(ordinals, reason, at):
+                await self._lose(row, ordinals, reason, at)
             case MoveTo(state):
                 await self._tell(await self._leasing.move(row, state, ACTOR))
             case Grant(window):
@@ -222,24 +239,47 @@ class ReconcileService:
                 leaving = await self._leasing.begin_release(row, reason, ACTOR)
                 await self._tell(await self._leasing.release_held(leaving, ACTOR))
 
-    async def _follow_up(self, outcome: Outcome) -> None:
-        """After an order: a refusal ends a first purchase with its plan, and delays a later one."""
-        row = outcome.reservation
-        if outcome.refused and row.is_open and row.state is not ReservationState.RELEASING:
-            if bought_later(row.offer, row.start, row.created_at):
-                await self._refused_later(outcome)
-            elif not isinstance(outcome.error, RateLimited) and not await self._take_next_best(outcome):
-                for left in await self._leasing.abandon(row, str(outcome.error), ACTOR, whole_plan=True):
-                    await self._tell(left)
+    async def _lose(
+        self, row: Reservation, ordinals: Sequence[int], reason: str, at: datetime | None
+    ) -> None:
+        """Stores a loss; in one transaction with what takes its place, where something has to."""
+        wanted = replacement_of(row, ordinals, self._clock.now())
+        if wanted is None:
+            await self._tell(await self._leasing.lose(row, ordinals, reason, ACTOR, at=at))
             return
-        await self._tell(row)
+        why = f"in place of {wanted.nodes} nodes of {row.reservation_id}, {reason}"
 
-    async def _take_next_best(self, outcome: Outcome) -> bool:
+        async def replace_them(uow: UnitOfWork) -> None:
+            await self._drafting.draft(
+                uow, (wanted,), row.team, ACTOR, row.plan_id, why, though_none_left=True
+            )
+
+        async with self._drafting.turn:
+            left = await self._leasing.lose(row, ordinals, reason, ACTOR, at=at, beside=replace_them)
+        await self._tell(left, "reservation.lost")
+
+    async def _follow_up(self, outcome: Outcome, *, first_try: bool) -> None:
+        """After an order: a refusal ends a first purchase with its plan, and delays a later one.
+
+        Either may find another way; a later one is looked for after its first refusal only.
+        """
+        row = outcome.reservation
+        if not outcome.refused or not row.is_open or row.state is ReservationState.RELEASING:
+            await self._tell(row)
+        elif bought_later(row.offer, row.start, row.created_at):
+            if not (first_try and await self._take_next_best(outcome, later=True)):
+                await self._refused_later(outcome)
+        elif not isinstance(outcome.error, RateLimited) and not await self._take_next_best(outcome):
+            for left in await self._leasing.abandon(row, str(outcome.error), ACTOR, whole_plan=True):
+                await self._tell(left)
+
+    async def _take_next_best(self, outcome: Outcome, *, later: bool = False) -> bool:
         """Whether other intents took the place of what was refused; later passes buy them."""
         if self._next_best is None or outcome.error is None:
             return False
-        refused = outcome.reservation
-        taken = await self._next_best.take(refused, outcome.error, ACTOR, self._leasing, self._drafting)
+        taken = await self._next_best.take(
+            outcome.reservation, outcome.error, ACTOR, self._leasing, self._drafting, later=later
+        )
         return bool(taken)
 
     async def _refused_later(self, outcome: Outcome) -> None:
@@ -305,11 +345,11 @@ class ReconcileService:
             await uow.accounts.add_audit(entry)
             await uow.commit()
 
-    async def _tell(self, row: Reservation) -> None:
+    async def _tell(self, row: Reservation, event: str = "reservation.changed") -> None:
         body: dict[str, object] = {
             "reservation_id": row.reservation_id,
             "state": row.state.value,
             "plan_id": row.plan_id,
             "reason": row.reason,
         }
-        await self._notifier.notify("reservation.changed", row.team, body)
+        await self._notifier.notify(event, row.team, body)
