@@ -25,10 +25,11 @@ from broker.domain.errors import (
 )
 from broker.domain.holding_orders import ends_by_itself
 from broker.domain.launches import LaunchAttempt, attempts_between
+from broker.domain.lease_money import with_money
 from broker.domain.lease_steps import in_state, lease_for, order_of, progressed, without
 from broker.domain.leaving import leaving_bill
 from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
-from broker.domain.reservation import Lease, Reservation, ReservationState, Unit, UnitState
+from broker.domain.reservation import Lease, LeaseState, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory
 
@@ -146,6 +147,7 @@ class Leasing:
 
         def change(row: Reservation) -> Reservation:
             taken = row.with_unit(replace(unit, state=UnitState.HELD, reference=lease.reference))
+            taken = with_money(taken, (lease,))
             granted = granted_window(taken, leases) or taken.granted
             return progressed(replace(taken, granted=granted), leases, self._clock.now())
 
@@ -171,13 +173,15 @@ class Leasing:
         actor: str,
         *,
         at: datetime | None = None,
+        leases: Iterable[Lease] = (),
         beside: Beside | None = None,
     ) -> Reservation:
         """Stores that the provider no longer holds units; ``at``: since when (None: now).
 
-        ``beside`` writes more into the same transaction: what takes their place.
+        ``leases``: as they were last shown, with what leaving them gave back. ``beside`` writes more into the
+        same transaction: what takes their place.
         """
-        row = without(reservation, ordinals, reason, at or self._clock.now())
+        row = without(with_money(reservation, leases), ordinals, reason, at or self._clock.now())
         detail, attempts = f"units {list(ordinals)}: {reason}", attempts_between(reservation, row)
         return await self._write(row, "reservation.gone", actor, detail, attempts=attempts, beside=beside)
 
@@ -186,6 +190,12 @@ class Leasing:
         row = in_state(reservation, state, self._clock.now())
         attempts = attempts_between(reservation, row)
         return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
+
+    async def book(self, reservation: Reservation, leases: Iterable[Lease], actor: str) -> Reservation:
+        """Stores what the provider shows that it billed."""
+        row = with_money(reservation, leases)
+        paid = ", ".join(f"unit {u.ordinal}: {u.paid_usd} USD" for u in row.units if u.paid_usd is not None)
+        return await self._write(row, "reservation.billed", actor, paid)
 
     async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
         """Stores the window that the provider shows."""
@@ -216,15 +226,9 @@ class Leasing:
 
     async def _tell_cost(self, plan_id: str, left: Sequence[Reservation], actor: str) -> None:
         """Says in the plan's own trail what giving it back cost."""
-        entry = AuditEntry(
-            at=self._clock.now(),
-            actor=actor,
-            action="plan.given_back",
-            object_kind="plan",
-            object_id=plan_id,
-            team=left[0].team,
-            detail=str(leaving_bill(left, self._clock.now())),
-        )
+        now, team = self._clock.now(), left[0].team
+        bill = str(leaving_bill(left, now))
+        entry = AuditEntry(now, actor, "plan.given_back", "plan", plan_id, team, bill)
         async with self._uow_factory() as uow:
             await uow.accounts.add_audit(entry)
             await uow.commit()
@@ -271,17 +275,22 @@ class Leasing:
         early = reservation.ends_at is not None and self._clock.now() < reservation.ends_at
         if early and ends_by_itself(reservation.offer):
             return reservation
-        held = [unit for unit in reservation.units if unit.state is UnitState.HELD]
-        gone = [unit.ordinal for unit in held if await self.end_lease(lease_for(reservation, unit))]
+        gone, shown = [], []
+        for unit in reservation.units:
+            if unit.state is UnitState.HELD:
+                last = await self.end_lease(lease_for(reservation, unit))
+                if last is not None:
+                    gone.append(unit.ordinal)
+                    shown.append(last)
         if not gone:
             return reservation
         try:
-            return await self.lose(reservation, gone, "", actor)
+            return await self.lose(reservation, gone, "", actor, leases=shown)
         except ConcurrentChange:
             return await self.reload(reservation)
 
-    async def end_lease(self, lease: Lease) -> bool:
-        """Asks for the end of ``lease``; True when two looks, by its id and in the list, show it gone.
+    async def end_lease(self, lease: Lease) -> Lease | None:
+        """Asks for the end of ``lease``; as last shown once two looks, by id and in the list, find it gone.
 
         A provider that refuses or fails changes nothing: the reconciler asks again.
         """
@@ -290,11 +299,13 @@ class Leasing:
             await reserver.release(lease)
             seen = await self._look_for(lease)
             if seen is not None and seen.state not in DEAD:
-                return False
+                return None
             listed = await reserver.list_leases()
         except ProviderError:
-            return False
-        return all(other.reference != lease.reference or other.state in DEAD for other in listed)
+            return None
+        if any(other.reference == lease.reference and other.state not in DEAD for other in listed):
+            return None
+        return seen or replace(lease, state=LeaseState.ENDED)
 
     async def _look_for(self, lease: Lease) -> Lease | None:
         try:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from broker.domain.holding_orders import bought_later, ends_by_itself, order_at, rank_of
 from broker.domain.identity import is_ours, next_tag
+from broker.domain.lease_money import has_news_of_money
 from broker.domain.reservation import (
     Idempotency,
     Lease,
@@ -119,6 +120,11 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Book:
+    """The seller of a window shows what it billed."""
+
+
+@dataclass(frozen=True, slots=True)
 class BeginRelease:
     """Its time is over."""
 
@@ -132,7 +138,7 @@ class Release:
     leases: tuple[Lease, ...]
 
 
-Action = Wait | Buy | Resend | Adopt | Retry | Abandon | Lost | MoveTo | Grant | BeginRelease | Release
+Action = Wait | Buy | Resend | Adopt | Retry | Abandon | Lost | MoveTo | Grant | Book | BeginRelease | Release
 
 
 def decide(reservation: Reservation, sight: Sight) -> Action:
@@ -261,6 +267,8 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
     granted = granted_window(reservation, sight.leases)
     if granted is not None and granted != reservation.granted:
         return Grant(granted)
+    if has_news_of_money(reservation, sight.leases):
+        return Book()
     target = settled_state(reservation, sight.leases, sight.now)
     if target is reservation.state or reservation.state is ReservationState.ACTIVE:
         return Wait()

@@ -17,6 +17,7 @@ from broker.domain.reconciling import (
     Action,
     Adopt,
     BeginRelease,
+    Book,
     Buy,
     Grant,
     Lost,
@@ -221,33 +222,34 @@ class ReconcileService:
             case Release(leases):
                 await leasing.ask_release(row, leases, ACTOR)
             case _:
-                await self._conclude(row, action)
+                await self._conclude(row, action, sight.leases)
 
-    async def _conclude(self, row: Reservation, action: Action) -> None:
+    async def _conclude(self, row: Reservation, action: Action, leases: Sequence[Lease]) -> None:
         """Actions on our own rows, which others are told of."""
         match action:
             case Abandon(reason, whole_plan):
                 for left in await self._leasing.abandon(row, reason, ACTOR, whole_plan=whole_plan):
                     await self._tell(left)
-            case Lost(ordinals, reason, at):
-                await self._lose(row, ordinals, reason, at)
+            case Lost():
+                await self._lose(row, action, leases)
             case MoveTo(state):
                 await self._tell(await self._leasing.move(row, state, ACTOR))
             case Grant(window):
                 await self._tell(await self._leasing.grant(row, window, ACTOR))
+            case Book():
+                await self._leasing.book(row, leases, ACTOR)
             case BeginRelease(reason):
                 leaving = await self._leasing.begin_release(row, reason, ACTOR)
                 await self._tell(await self._leasing.release_held(leaving, ACTOR))
 
-    async def _lose(
-        self, row: Reservation, ordinals: Sequence[int], reason: str, at: datetime | None
-    ) -> None:
+    async def _lose(self, row: Reservation, lost: Lost, leases: Sequence[Lease]) -> None:
         """Stores a loss; in one transaction with what takes its place, where something has to."""
-        wanted = replacement_of(row, ordinals, self._clock.now())
+        leasing, wanted = self._leasing, replacement_of(row, lost.ordinals, self._clock.now())
         if wanted is None:
-            await self._tell(await self._leasing.lose(row, ordinals, reason, ACTOR, at=at))
+            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=lost.at, leases=leases)
+            await self._tell(left)
             return
-        why = f"in place of {wanted.nodes} nodes of {row.reservation_id}, {reason}"
+        why = f"in place of {wanted.nodes} nodes of {row.reservation_id}, {lost.reason}"
 
         async def replace_them(uow: UnitOfWork) -> None:
             await self._drafting.draft(
@@ -255,7 +257,7 @@ class ReconcileService:
             )
 
         async with self._drafting.turn:
-            left = await self._leasing.lose(row, ordinals, reason, ACTOR, at=at, beside=replace_them)
+            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=lost.at, beside=replace_them)
         await self._tell(left, "reservation.lost")
 
     async def _follow_up(self, outcome: Outcome, *, first_try: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from sqlalchemy import Select, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,6 +12,7 @@ from sqlalchemy.orm import joinedload
 
 from broker.domain.billing import billed_seconds
 from broker.domain.errors import NotFound
+from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer, WindowKind
 from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window, Wish
@@ -152,6 +154,7 @@ def _values(reservation: Reservation) -> Values:
         "ever_held": was_ever_held(reservation),
         "owed_from": owed_from,
         "owed_until": owed_until,
+        "replaces": list(reservation.replaces) or None,
         "version": reservation.version,
     }
 
@@ -167,6 +170,8 @@ def _unit_values(reservation: Reservation) -> list[Values]:
             "reference": unit.reference,
             "ordered_at": unit.ordered_at,
             "gone_at": unit.gone_at,
+            "paid_micro_usd": _micro(unit.paid_usd),
+            "credit_micro_usd": _micro(unit.credit_usd),
         }
         for unit in reservation.units
     ]
@@ -191,6 +196,7 @@ def _reservation(row: ReservationRow) -> Reservation:
         released_at=row.released_at,
         requested=Wish(row.requested_start, row.requested_end) if row.requested_start is not None else None,
         granted=_granted(row),
+        replaces=tuple(row.replaces or ()),
         version=row.version,
     )
 
@@ -210,4 +216,14 @@ def _unit(row: UnitRow) -> Unit:
         reference=row.reference,
         ordered_at=row.ordered_at,
         gone_at=row.gone_at,
+        paid_usd=_usd(row.paid_micro_usd),
+        credit_usd=_usd(row.credit_micro_usd),
     )
+
+
+def _micro(usd: Decimal | None) -> int | None:
+    return None if usd is None else to_micro_usd(usd)
+
+
+def _usd(micro_usd: int | None) -> Decimal | None:
+    return None if micro_usd is None else from_micro_usd(micro_usd)

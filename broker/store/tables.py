@@ -207,6 +207,7 @@ class ReservationRow(Row):
     ever_held: Mapped[bool]
     owed_from: Mapped[datetime]
     owed_until: Mapped[datetime | None]
+    replaces: Mapped[list[Any] | None]
     version: Mapped[int]
     units: Mapped[list[UnitRow]] = relationship(lazy="raise", viewonly=True, order_by="UnitRow.ordinal")
 
@@ -226,6 +227,8 @@ class UnitRow(Row):
     reference: Mapped[str | None] = mapped_column(Identifier, index=True)
     ordered_at: Mapped[datetime | None]
     gone_at: Mapped[datetime | None]
+    paid_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    credit_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class LaunchRow(Row):
