@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from broker.domain.account import AuditEntry
 from broker.domain.errors import Conflict
@@ -36,12 +37,13 @@ class Drafting:
         plan_id: str | None,
         why: str = "",
         *,
+        replaces: tuple[str, ...] = (),
         though_none_left: bool = False,
     ) -> tuple[Reservation, ...]:
         """Stores an intent with its tags for each wish; Conflict when no stock is left for one.
 
         Nothing is committed. ``why`` goes into the audit trail. ``though_none_left``: what is asked for
-        until there is some is stored all the same.
+        until there is some is stored all the same. ``replaces``: whose place they take.
         """
         install_id = await uow.accounts.install_id()
         known = list(await uow.reservations.find_open())
@@ -50,6 +52,7 @@ class Drafting:
             if not though_none_left:
                 require_stock(intent, known)
             draft = self._reservation(intent, install_id, team, actor, plan_id)
+            draft = replace(draft, replaces=replaces)
             await uow.reservations.add(draft)
             await uow.accounts.add_audit(self._entry(draft, actor, why))
             known.append(draft)

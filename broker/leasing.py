@@ -8,19 +8,16 @@ while a unit of work is open. A step that dies in between is finished by the rec
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from broker.domain.account import AuditEntry
 from broker.domain.errors import (
     ConcurrentChange,
-    CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
     ProviderError,
-    QuotaExceeded,
-    RateLimited,
     ReleaseRefused,
 )
 from broker.domain.holding_orders import ends_by_itself
@@ -28,27 +25,14 @@ from broker.domain.launches import LaunchAttempt, attempts_between
 from broker.domain.lease_money import with_money
 from broker.domain.lease_steps import in_state, lease_for, order_of, progressed, without
 from broker.domain.leaving import leaving_bill
+from broker.domain.moving import is_beside
+from broker.domain.outcome import REFUSALS, Outcome
 from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
 from broker.domain.reservation import Lease, LeaseState, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory
 
-REFUSALS = (InsufficientCapacity, QuotaExceeded, OrderRejected, CredentialsRejected, RateLimited)
-HOPELESS = (OrderRejected, CredentialsRejected)
 TRIES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A reservation after a step, and what the provider said when it did not go well."""
-
-    reservation: Reservation
-    error: ProviderError | None = None
-
-    @property
-    def refused(self) -> bool:
-        """Whether surely nothing was bought by the last call."""
-        return isinstance(self.error, REFUSALS)
 
 
 Change = Callable[[Reservation], Reservation]
@@ -209,9 +193,19 @@ class Leasing:
         return await self._write(row, "reservation.parked", actor, reason)
 
     async def abandon(
-        self, reservation: Reservation, reason: str, actor: str, *, whole_plan: bool
+        self,
+        reservation: Reservation,
+        reason: str,
+        actor: str,
+        *,
+        whole_plan: bool,
+        besides: Sequence[Reservation] = (),
     ) -> tuple[Reservation, ...]:
-        """Gives a reservation up, with all of its plan if so wished, in one transaction; then releases."""
+        """Gives a reservation up in one transaction, then releases it.
+
+        ``whole_plan``: with all that was bought for the same purpose, its plan or its move; ``besides`` was
+        given up on the way there, and counts in what the plan's trail says it cost.
+        """
         for attempt in range(TRIES):
             try:
                 rows = await self._give_up(reservation.reservation_id, reason, actor, whole_plan=whole_plan)
@@ -221,7 +215,7 @@ class Leasing:
                     raise
         left = tuple([await self.release_held(row, actor) for row in rows])
         if whole_plan and left[0].plan_id is not None:
-            await self._tell_cost(left[0].plan_id, left, actor)
+            await self._tell_cost(left[0].plan_id, (*left, *besides), actor)
         return left
 
     async def _tell_cost(self, plan_id: str, left: Sequence[Reservation], actor: str) -> None:
@@ -240,11 +234,7 @@ class Leasing:
             first = await uow.reservations.find(reservation_id)
             rows = [first]
             if whole_plan and first.plan_id is not None:
-                rows.extend(
-                    other
-                    for other in await uow.reservations.find_open()
-                    if other.plan_id == first.plan_id and other.reservation_id != reservation_id
-                )
+                rows.extend(other for other in await uow.reservations.find_open() if is_beside(other, first))
             left = await self.give_up_rows(uow, rows, reason, actor)
             await uow.commit()
         return left

@@ -98,7 +98,15 @@ class NextBest:
         try:
             async with drafting.turn, self._uow_factory() as uow:
                 left = await leasing.give_up_rows(uow, exchange.leaving, str(error), actor)
-                drafts = await drafting.draft(uow, exchange.wanted, refused.team, actor, refused.plan_id, why)
+                drafts = await drafting.draft(
+                    uow,
+                    exchange.wanted,
+                    refused.team,
+                    actor,
+                    refused.plan_id,
+                    why,
+                    replaces=refused.replaces,
+                )
                 await uow.commit()
         except Conflict as conflict:
             log.info("no exchange for %s: %s", refused.reservation_id, conflict)
@@ -114,7 +122,8 @@ class NextBest:
             record = await uow.plans.find(plan_id)
             if later and _is_run(record, workload):
                 return None
-            rows = [row for row in await _rows_of(uow, plan_id) if row.workload == workload]
+            found = await _rows_of(uow, plan_id)
+            rows = [row for row in found if (row.workload, row.replaces) == (workload, refused.replaces)]
             offers = await self._offers(uow)
         out = {row.offer.offer_id for row in rows if row.state is ReservationState.FAILED}
         out.add(refused.offer.offer_id)

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from broker.domain.account import AuditEntry
 from broker.domain.errors import BrokerError, ConcurrentChange, LeaseNotFound, ProviderError, RateLimited
 from broker.domain.holding_orders import bought_later
+from broker.domain.moving import handover, is_beside, successors_of
+from broker.domain.outcome import HOPELESS, Outcome
 from broker.domain.reconciling import (
     Abandon,
     Action,
@@ -36,7 +38,7 @@ from broker.domain.reconciling import (
 from broker.domain.replacing import replacement_of
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
 from broker.drafting import Drafting
-from broker.leasing import HOPELESS, Leasing, Outcome
+from broker.leasing import Leasing
 from broker.next_best import NextBest
 from broker.ports import Clock, Notifier, Reserver, UnitOfWork, UnitOfWorkFactory
 
@@ -119,7 +121,7 @@ class ReconcileService:
             actions = []
             for row in rows:
                 if row.offer.provider in clouds:
-                    name, error = await self._try_to_advance(row, clouds[row.offer.provider])
+                    name, error = await self._try_to_advance(row, clouds)
                     if error is not None:
                         errors.append(f"{row.reservation_id}: {error}")
                     if name != Wait.__name__:
@@ -146,10 +148,12 @@ class ReconcileService:
                 clouds[name] = answer
         return clouds, errors
 
-    async def _try_to_advance(self, row: Reservation, leases: Sequence[Lease]) -> tuple[str, str | None]:
+    async def _try_to_advance(
+        self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]
+    ) -> tuple[str, str | None]:
         """The action's name, and what failed: one reservation must not stop the others."""
         try:
-            return await self._advance(row, leases), None
+            return await self._advance(row, clouds), None
         except ConcurrentChange:
             return "overtaken", None
         except BrokerError as error:
@@ -158,14 +162,13 @@ class ReconcileService:
             log.exception("reconciling %s failed unexpectedly", row.reservation_id)
             return "failed", f"unexpected {type(error).__name__}: {error}"
 
-    async def _advance(self, row: Reservation, leases: Sequence[Lease]) -> str:
+    async def _advance(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> str:
         """Decides on one reservation as it stands now, and acts; the action's name."""
+        leases = clouds[row.offer.provider]
         async with self._uow_factory() as uow:
             row = await uow.reservations.find(row.reservation_id)
-            siblings = () if row.plan_id is None else await uow.reservations.find_open()
-        siblings = tuple(
-            r for r in siblings if r.plan_id == row.plan_id and r.reservation_id != row.reservation_id
-        )
+            known = await uow.reservations.find_open()
+        siblings = tuple(other for other in known if row.plan_id is not None and is_beside(other, row))
         shown = [*leases, *await self._second_look(row, leases)]
         sight = Sight(
             now=self._clock.now(),
@@ -177,9 +180,17 @@ class ReconcileService:
             missed=self._missed_since(row, shown),
             second_look=self._rules.second_look,
         )
-        action = decide(row, sight)
+        seen = [other for other in successors_of(row, known) if await self._is_seen(other, clouds)]
+        action = handover(row, successors_of(row, known), seen, sight.now) or decide(row, sight)
         await self._act(row, action, sight)
         return type(action).__name__
+
+    async def _is_seen(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> bool:
+        """Whether its provider shows all that is held of ``row`` in this pass."""
+        leases = clouds.get(row.offer.provider)
+        if leases is None:
+            return False
+        return not missing_units(row, [*leases, *await self._second_look(row, leases)])
 
     def _missed_since(self, row: Reservation, leases: Sequence[Lease]) -> dict[int, datetime]:
         """Since when each held unit is not shown; what shows again starts anew."""
@@ -253,7 +264,14 @@ class ReconcileService:
 
         async def replace_them(uow: UnitOfWork) -> None:
             await self._drafting.draft(
-                uow, (wanted,), row.team, ACTOR, row.plan_id, why, though_none_left=True
+                uow,
+                (wanted,),
+                row.team,
+                ACTOR,
+                row.plan_id,
+                why,
+                replaces=row.replaces,
+                though_none_left=True,
             )
 
         async with self._drafting.turn:

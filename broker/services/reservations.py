@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from broker.buying import Buying
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import (
@@ -24,9 +25,7 @@ from broker.domain.holding_orders import (
     find_drifts,
     intents_of,
     placement_cost_usd,
-    rank_of,
 )
-from broker.domain.leaving import leaving_bill
 from broker.domain.money import ZERO, format_usd
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
@@ -35,7 +34,7 @@ from broker.domain.window import Wish
 from broker.domain.window_orders import default_window, find_order_problems, snapped_outward
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
-from broker.leasing import Leasing, Outcome
+from broker.leasing import Leasing
 from broker.next_best import NextBest
 from broker.ports import (
     Clock,
@@ -49,8 +48,6 @@ from broker.ports import (
 )
 
 RECENT = 200
-_PENDING = ReservationState.PENDING
-_GIVEN_UP = frozenset({ReservationState.FAILED, ReservationState.RELEASED, ReservationState.RELEASING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,7 @@ class ReservationsService:
         self._read_request = read_request
         self._leasing = Leasing(uow_factory, reservers, clock)
         self._drafting = drafting or Drafting(self._leasing, clock, random_bytes)
-        self._next_best = next_best
+        self._buying = Buying(uow_factory, self._leasing, self._drafting, clock, next_best)
 
     async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """All of a plan, or nothing left held.
@@ -106,35 +103,13 @@ class ReservationsService:
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         async with self._drafting.turn:
             reservations = await self._intend_plan(caller, plan_id)
-        held = await self._buy_in_order(reservations, caller.key_id)
+        try:
+            held = await self._buying.buy_in_order(reservations, caller.key_id)
+        except ProviderError:
+            await self._tell("reservation.failed", await self._reload(reservations))
+            raise
         await self._tell("plan.reserved", held)
         return held
-
-    async def _buy_in_order(self, reservations: Sequence[Reservation], actor: str) -> tuple[Reservation, ...]:
-        """Buys what is pending, first things first, and takes the next best where a provider refuses.
-
-        Stops where an answer is lost. Raises the provider's error after everything was given back.
-        """
-        wanted = {row.reservation_id: row for row in reservations}
-        while queue := sorted((r for r in wanted.values() if r.state is _PENDING), key=rank_of):
-            outcome = await self._leasing.buy(queue[0], actor)
-            wanted[outcome.reservation.reservation_id] = outcome.reservation
-            if outcome.refused:
-                others = await self._take_next_best(outcome, actor)
-                if not others:
-                    await self._compensate(outcome, actor)
-                stay = await self._reload(tuple(wanted.values()))
-                gone = _GIVEN_UP
-                wanted = {row.reservation_id: row for row in (*stay, *others) if row.state not in gone}
-            elif outcome.error is not None or not outcome.reservation.is_open:
-                break
-        return await self._reload(tuple(wanted.values()))
-
-    async def _take_next_best(self, outcome: Outcome, actor: str) -> tuple[Reservation, ...]:
-        if self._next_best is None or outcome.error is None:
-            return ()
-        refused = outcome.reservation
-        return await self._next_best.take(refused, outcome.error, actor, self._leasing, self._drafting)
 
     async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """Checks everything and stores every intent, in one transaction."""
@@ -193,16 +168,6 @@ class ReservationsService:
                 f"the budget is {format_usd(budget)} USD"
             )
 
-    async def _compensate(self, outcome: Outcome, actor: str) -> None:
-        """Gives everything back, and raises the provider's error with what it cost."""
-        error = outcome.error
-        assert error is not None
-        left = await self._leasing.abandon(outcome.reservation, str(error), actor, whole_plan=True)
-        bill = leaving_bill(left, self._clock.now())
-        said = str(error).removeprefix(f"{error.provider}: ")
-        await self._tell("reservation.failed", left)
-        raise _same_kind(error, f"{said}; {bill}", bill.facts()) from error
-
     async def reserve_offer(
         self,
         caller: Caller,
@@ -236,11 +201,13 @@ class ReservationsService:
             await uow.commit()
         if reservation.state is ReservationState.SCHEDULED:
             return reservation
-        outcome = await self._leasing.buy(reservation, caller.key_id)
-        if outcome.refused:
-            await self._compensate(outcome, caller.key_id)
-        await self._tell("reservation.changed", (outcome.reservation,))
-        return outcome.reservation
+        try:
+            bought = await self._buying.buy_one(reservation, caller.key_id)
+        except ProviderError:
+            await self._tell("reservation.failed", await self._reload((reservation,)))
+            raise
+        await self._tell("reservation.changed", (bought,))
+        return bought
 
     async def release(self, caller: Caller, reservation_id: str) -> Reservation:
         """Ends a reservation; a second time is no error. What was never bought ends at once."""
@@ -302,11 +269,3 @@ async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:
             f"plan {old}, whose place {record.plan_id} takes, still holds reservations: release them"
         )
     return replace(record, state=PlanState.DONE, supersedes=old)
-
-
-def _same_kind(error: ProviderError, words: str, facts: Mapping[str, object]) -> ProviderError:
-    """An error of the same meaning with other words."""
-    same = type(error)(error.provider, words)
-    same.request_id = error.request_id
-    same.facts = facts
-    return same

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from broker.buying import Buying
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
@@ -13,6 +14,7 @@ from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
 from broker.ports import PlanCall, PlanRecord
+from broker.services.moves import MovesService
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.reservations import ReservationsService, ReservingRules
 from tests.fakes.clock import FakeClock
@@ -44,8 +46,11 @@ class House:
         """New services over the same store and cloud, as after a crash."""
         reservers = {"fake": self.provider}
         parts = (self.tables.unit_of_work, reservers, self.clock, self.notifier)
-        drafting = Drafting(Leasing(self.tables.unit_of_work, reservers, self.clock), self.clock)
+        leasing = Leasing(self.tables.unit_of_work, reservers, self.clock)
+        drafting = Drafting(leasing, self.clock)
         next_best = self._next_best()
+        buying = Buying(self.tables.unit_of_work, leasing, drafting, self.clock, next_best)
+        self.moves = MovesService(self.tables.unit_of_work, buying, drafting, self.clock, self.notifier)
         self.reservations = ReservationsService(
             *parts, rules=ReservingRules(), drafting=drafting, next_best=next_best
         )
