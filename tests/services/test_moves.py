@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.errors import Conflict, InsufficientCapacity, StalePlan
+from broker.domain.errors import Conflict, InsufficientCapacity, ProviderError, StalePlan
 from broker.domain.plan import Plan
 from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
 from broker.domain.workload import WorkloadKind
