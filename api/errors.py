@@ -100,7 +100,7 @@ async def on_broker_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.BrokerError)
     kind = kind_of(error)
     extra: dict[str, Any] = dict(error.facts)
-    if isinstance(error, errors.InputError):
+    if error.problems:
         extra["errors"] = [
             {
                 "pointer": p.pointer,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from broker.domain.account import AuditEntry
-from broker.domain.errors import Conflict
+from broker.domain.errors import Conflict, FieldProblem
 from broker.domain.holding_orders import Intent, free_nodes, opening_state, units_of
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.reservation import Reservation
@@ -103,4 +103,6 @@ def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
         has = "" if stock.nodes is None else f" of the {stock.nodes} that the provider has"
         shared = "" if stock.pool is None else f", cut from {stock.pool.gpus} GPUs with other sizes"
         left = f"{max(0, free)} left{has}{shared}"
-        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}")
+        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}").naming(
+            FieldProblem("/nodes", str(intent.nodes), f"at most {max(0, free)}, or nodes of another offer")
+        )

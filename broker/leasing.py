@@ -187,6 +187,11 @@ class Leasing:
         span = f"{window.start.isoformat()} to {window.end.isoformat()}"
         return await self._write(row, "reservation.granted", actor, span)
 
+    async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
+        """Stores a later end."""
+        row = replace(reservation, end=end)
+        return await self._write(row, "reservation.extend", actor, f"until {end.isoformat()}")
+
     async def park(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
         """Puts what could not be bought in its time back to ``scheduled``, to be tried again."""
         row = reservation.moved_to(ReservationState.SCHEDULED, reason)

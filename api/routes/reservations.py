@@ -17,7 +17,13 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.reservation import Fit, ReservationForm, ReservationRequest, reservation_to_document
+from api.schemas.reservation import (
+    ExtensionRequest,
+    Fit,
+    ReservationForm,
+    ReservationRequest,
+    reservation_to_document,
+)
 from broker.domain.errors import FieldProblem, InputError
 from broker.services.accounts import Answer
 
@@ -79,6 +85,22 @@ async def show_reservation(request: Request, caller: PlanReader, reservation_id:
     """One reservation."""
     reservation = await product_of(request).reservations.find_reservation(caller, reservation_id)
     return JSONResponse(reservation_to_document(reservation))
+
+
+@router.post("/{reservation_id}/extend", responses={200: {"model": ReservationForm}})
+async def extend_reservation(
+    request: Request, caller: ReservationWriter, reservation_id: str, wish: ExtensionRequest
+) -> Response:
+    """Holds on until a later end; twice is no error."""
+
+    async def act() -> Answer:
+        product = product_of(request)
+        end = _near(wish.end, "/end", product.clock.now())
+        assert end is not None
+        extended = await product.reservations.extend(caller, reservation_id, end)
+        return json_answer(200, reservation_to_document(extended))
+
+    return await answer_once(request, caller, act)
 
 
 @router.delete("/{reservation_id}", status_code=202, responses={202: {"model": ReservationForm}})

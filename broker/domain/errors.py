@@ -34,15 +34,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+from typing import Self
 
 
 class BrokerError(Exception):
     """Root of every error that the product raises on purpose.
 
-    ``facts``: what else its problem document says, by member name.
+    ``facts``: what else its problem document says, by member name. ``problems``: the fields at fault.
     """
 
     facts: Mapping[str, object] = MappingProxyType({})
+    problems: tuple[FieldProblem, ...] = ()
+
+    def naming(self, *problems: FieldProblem) -> Self:
+        """The same error, which names fields."""
+        self.problems = problems
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import (
     ApprovalRequired,
+    ConcurrentChange,
     Conflict,
+    FieldProblem,
     InputError,
     NotFound,
     OverBudget,
@@ -31,10 +33,15 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Wish
-from broker.domain.window_orders import default_window, find_order_problems, snapped_outward
+from broker.domain.window_orders import (
+    default_window,
+    find_order_problems,
+    require_extensible,
+    snapped_outward,
+)
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
-from broker.leasing import Leasing
+from broker.leasing import TRIES, Leasing
 from broker.next_best import NextBest
 from broker.ports import (
     Clock,
@@ -133,10 +140,10 @@ class ReservationsService:
         if not record.plan.placements:
             raise Conflict(f"plan {record.plan_id} places nothing: there is nothing to reserve")
         if record.needs_approval and record.approved_by is None:
+            way = f"POST /v1/plans/{record.plan_id}/approve with a key that has {Scope.SPEND_APPROVE}"
             raise ApprovalRequired(
-                f"plan {record.plan_id} costs {format_usd(record.plan.cost_usd)} USD, over the limit: "
-                f"POST /v1/plans/{record.plan_id}/approve with a key that has {Scope.SPEND_APPROVE}"
-            )
+                f"plan {record.plan_id} costs {format_usd(record.plan.cost_usd)} USD, over the limit: {way}"
+            ).naming(FieldProblem("/approved_by", "nobody", way))
         if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
             raise Conflict(f"plan {record.plan_id} is reserved already")
         return record.plan
@@ -155,7 +162,10 @@ class ReservationsService:
         if drifts:
             tolerance = f"more than {self._rules.price_tolerance:.1%}"
             words = "; ".join(str(drift) for drift in drifts)
-            raise StalePlan(f"plan {plan.plan_id}: {words} ({tolerance} dearer is too much); plan again")
+            problems = (drift.as_problem() for drift in drifts)
+            raise StalePlan(
+                f"plan {plan.plan_id}: {words} ({tolerance} dearer is too much); plan again: POST /v1/plans"
+            ).naming(*problems)
 
     def _check_budget(self, record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
         if self._read_request is None:
@@ -187,7 +197,7 @@ class ReservationsService:
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         async with self._drafting.turn, self._uow_factory() as uow:
-            offer = await uow.offers.find_offer(offer_id)
+            offer = await _on_sale(uow, offer_id)
             now = self._clock.now()
             begin, until = default_window(offer, start, end, now)
             intent = Intent(offer, nodes, begin, until, workload, Wish(begin, until))
@@ -223,6 +233,33 @@ class ReservationsService:
         await self._tell("reservation.changed", (left,))
         return left
 
+    async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
+        """Holds on until ``end``, at the price of the order; twice is no error.
+
+        Raises InputError for an end that is not later, and Conflict for what is over, what has no end, and
+        windows: no seller of them lengthens what is bought through its adapter. Nobody else was promised the
+        nodes for the time after it, as the provider's count lacks them while they are held.
+        """
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        reservation = await self.find_reservation(caller, reservation_id)
+        if reservation.is_open and reservation.end == end:
+            return reservation
+        require_extensible(reservation)
+        if reservation.end is not None and end <= reservation.end:
+            expected = f"later than {reservation.end.isoformat()}; to end it sooner, release it"
+            raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        for attempt in range(TRIES):
+            require_extensible(reservation)
+            try:
+                extended = await self._leasing.extend(reservation, end, caller.key_id)
+                break
+            except ConcurrentChange:
+                if attempt == TRIES - 1:
+                    raise
+                reservation = await self._leasing.reload(reservation)
+        await self._tell("reservation.changed", (extended,))
+        return extended
+
     async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
         """One reservation; NotFound for another team's."""
         async with self._uow_factory() as uow:
@@ -256,6 +293,17 @@ class ReservationsService:
                 "reason": row.reason,
             }
             await self._notifier.notify(event, row.team, body)
+
+
+async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:
+    """A current offer; NotFound that names the field."""
+    try:
+        return await uow.offers.find_offer(offer_id)
+    except NotFound as error:
+        expected = "an offer that is on sale now: GET /v1/offers"
+        raise NotFound("offer", offer_id, expected).naming(
+            FieldProblem("/offer_id", repr(offer_id), expected)
+        ) from error
 
 
 async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:
