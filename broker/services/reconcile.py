@@ -103,6 +103,7 @@ class ReconcileService:
         self._leasing = Leasing(uow_factory, reservers, clock)
         self._drafting = drafting or Drafting(self._leasing, clock)
         self._next_best = next_best
+        self._replaced: frozenset[str] = frozenset()
         self._missed: dict[str, dict[int, datetime]] = {}
         self._stray_since: dict[tuple[str, str], datetime] = {}
         self._passing = asyncio.Lock()
@@ -118,6 +119,7 @@ class ReconcileService:
             async with self._uow_factory() as uow:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
+            self._replaced = frozenset(key for row in rows for key in row.replaces)
             actions = []
             for row in rows:
                 if row.offer.provider in clouds:
@@ -167,7 +169,8 @@ class ReconcileService:
         leases = clouds[row.offer.provider]
         async with self._uow_factory() as uow:
             row = await uow.reservations.find(row.reservation_id)
-            known = await uow.reservations.find_open()
+            alone = row.plan_id is None and row.reservation_id not in self._replaced
+            known = () if alone else await uow.reservations.find_open()
         siblings = tuple(other for other in known if row.plan_id is not None and is_beside(other, row))
         shown = [*leases, *await self._second_look(row, leases)]
         sight = Sight(

@@ -212,3 +212,13 @@ async def test_a_release_is_over_when_neither_look_shows_the_lease(house: House)
     house.provider.list_leases = real  # type: ignore[method-assign]
     await house.settle(2)
     assert house.states() == [S.RELEASED]
+
+
+@pytest.mark.parametrize(("min_hours", "replaced"), [(1.0, True), (4.0, True), (24.0, False)])
+async def test_no_minimum_term_is_bought_for_a_shorter_rest(min_hours: float, replaced: bool) -> None:
+    house = House()
+    house.sell(an_offer(min_hours=min_hours))
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON, NOON + timedelta(hours=6))
+    house.provider.preempt(row.provider_references[0])
+    await house.settle(3)
+    assert len(house.provider.open_instances()) == replaced
