@@ -163,8 +163,17 @@ class ReconcileService:
             behind=is_behind(row, siblings),
         )
         action = decide(row, sight)
+        if not isinstance(action, Wait) and not await self._claim(row):
+            return Wait.__name__
         await self._act(row, action, sight)
         return type(action).__name__
+
+    async def _claim(self, row: Reservation) -> bool:
+        """Whether no other process acts on ``row``."""
+        async with self._uow_factory() as uow:
+            claimed = await uow.reservations.claim(row.reservation_id)
+            await uow.commit()
+        return claimed
 
     async def _second_look(self, row: Reservation, leases: Sequence[Lease]) -> list[Lease]:
         """Held leases that the list does not show, asked for one by one; what is gone stays out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +88,6 @@ class ReservationsService:
         self._read_request = read_request
         self._random_bytes = random_bytes
         self._leasing = Leasing(uow_factory, reservers, clock)
-        self._intending = asyncio.Lock()
 
     async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """All of a plan, or nothing left held.
@@ -100,8 +98,7 @@ class ReservationsService:
         after everything was given back, with what that cost.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        async with self._intending:
-            reservations = await self._intend_plan(caller, plan_id)
+        reservations = await self._intend_plan(caller, plan_id)
         for reservation in reservations:
             if reservation.state is not ReservationState.PENDING:
                 continue
@@ -181,15 +178,17 @@ class ReservationsService:
     ) -> tuple[Reservation, ...]:
         """Stores an intent with its tags for each wish, if stock is left for it."""
         install_id = await uow.accounts.install_id()
-        known = list(await uow.reservations.find_open())
+        wanted = tuple(intents)
+        known = list(await uow.reservations.find_competing(intent.offer for intent in wanted))
         drafts = []
-        for intent in intents:
+        for intent in wanted:
             _require_stock(intent, known)
             draft = self._reservation(intent, install_id, team, caller, plan_id)
             await uow.reservations.add(draft)
             await uow.accounts.add_audit(self._entry(draft, caller))
             known.append(draft)
             drafts.append(draft)
+        await uow.accounts.bind(caller.claim, [draft.reservation_id for draft in drafts])
         return tuple(drafts)
 
     def _reservation(
@@ -259,7 +258,7 @@ class ReservationsService:
         the provider's error; then nothing is held.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        async with self._intending, self._uow_factory() as uow:
+        async with self._uow_factory() as uow:
             offer = await uow.offers.find_offer(offer_id)
             now = self._clock.now()
             begin, until = default_window(offer, start, end, now)
