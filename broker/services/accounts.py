@@ -7,12 +7,14 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import ApiKey, AuditEntry, Caller, RememberedAnswer, RequestClaim, Scope
 from broker.domain.errors import (
     BrokerError,
+    Conflict,
     IdempotencyMismatch,
     NotAuthenticated,
     ProviderError,
@@ -77,7 +79,8 @@ class AccountsService:
             key = ApiKey(
                 f"env-{digest[:12]}", "admin", ADMIN_TEAM, frozenset(Scope), digest, self._clock.now()
             )
-            await self._store(key, "installation")
+            with suppress(Conflict):  # another process of this installation has just made it
+                await self._store(key, "installation")
         return given
 
     async def _store(self, key: ApiKey, actor: str) -> None:

@@ -8,6 +8,8 @@ holder may wake up late: every commit of the leader's work compares its epoch (`
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from sqlalchemy import select, text, update
@@ -34,10 +36,10 @@ async def find_epoch(session: AsyncSession) -> int | None:
 
 
 class Seat(Protocol):
-    """One process has it at a time."""
+    """One process has it at a time. Every method raises StoreUnavailable when the database fails."""
 
     async def take(self) -> int | None:
-        """The epoch that begins with us; None while another leads. StoreUnavailable."""
+        """The epoch that begins with us; None while another leads."""
         ...
 
     async def keep(self) -> None:
@@ -66,7 +68,7 @@ class SoleSeat:
 
     async def take(self) -> int | None:
         """The epoch that begins with us."""
-        async with self._engine.begin() as connection:
+        async with _failures_named(), self._engine.begin() as connection:
             return await _next_epoch(connection, self._worker_id)
 
     async def keep(self) -> None:
@@ -74,12 +76,12 @@ class SoleSeat:
 
     async def tell_passed(self) -> None:
         """Says that our first pass has ended."""
-        async with self._engine.begin() as connection:
+        async with _failures_named(), self._engine.begin() as connection:
             await _say_passed(connection)
 
     async def has_passed(self) -> bool:
         """Whether the leader's first pass has ended."""
-        async with self._engine.connect() as connection:
+        async with _failures_named(), self._engine.connect() as connection:
             return await _read_passed(connection)
 
     async def leave(self) -> None:
@@ -96,45 +98,31 @@ class LockedSeat:
         self._epoch: int | None = None
 
     async def take(self) -> int | None:
-        """The epoch that begins with us; None while another leads. StoreUnavailable."""
-        try:
-            async with asyncio.timeout(ANSWER_LIMIT_S):
-                connection = await self._open()
-                lock = text("SELECT pg_try_advisory_lock(:key)")
-                if not await connection.scalar(lock, {"key": SEAT_LOCK}):
-                    return None
-                self._epoch = await _next_epoch(connection, self._worker_id)
-                return self._epoch
-        except (DBAPIError, TimeoutError) as error:
-            await self.leave()
-            raise StoreUnavailable(f"the leader's seat cannot be asked for: {error}") from error
-
-    async def _open(self) -> AsyncConnection:
-        if self._connection is None:
-            self._connection = await self._engine.connect()
-            await self._connection.execute(text(f"SET idle_session_timeout = '{SILENCE_S}s'"))
-        return self._connection
+        """The epoch that begins with us; None while another leads."""
+        async with self._connected() as connection:
+            lock = text("SELECT pg_try_advisory_lock(:key)")
+            if not await connection.scalar(lock, {"key": SEAT_LOCK}):
+                return None
+            self._epoch = await _next_epoch(connection, self._worker_id)
+        return self._epoch
 
     async def keep(self) -> None:
-        """Tells the server that we live; LeadershipLost when the seat or its connection is gone."""
-        try:
-            async with asyncio.timeout(ANSWER_LIMIT_S):
-                connection = await self._open()
-                epoch = await connection.scalar(select(LeaderRow.epoch).where(LeaderRow.work == TIMETABLE))
-        except (DBAPIError, TimeoutError) as error:
-            await self.leave()
-            raise LeadershipLost(f"the leader's connection is gone: {error}") from error
+        """Tells the server that we live; LeadershipLost when another epoch has begun."""
+        async with self._connected() as connection:
+            epoch = await connection.scalar(select(LeaderRow.epoch).where(LeaderRow.work == TIMETABLE))
         if self._epoch is None or epoch != self._epoch:
             await self.leave()
             raise LeadershipLost(f"epoch {epoch} has begun")
 
     async def tell_passed(self) -> None:
         """Says that our first pass has ended."""
-        await _say_passed(await self._open())
+        async with self._connected() as connection:
+            await _say_passed(connection)
 
     async def has_passed(self) -> bool:
         """Whether the leader's first pass has ended."""
-        return await _read_passed(await self._open())
+        async with self._connected() as connection:
+            return await _read_passed(connection)
 
     async def leave(self) -> None:
         """Ends the connection, and the lock with it."""
@@ -142,6 +130,27 @@ class LockedSeat:
         if connection is not None:
             await connection.invalidate()
             await connection.close()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AsyncConnection]:
+        """The seat's connection; whatever fails on it ends it, and the lock with it."""
+        try:
+            async with _failures_named(), asyncio.timeout(ANSWER_LIMIT_S):
+                if self._connection is None:
+                    self._connection = await self._engine.connect()
+                    await self._connection.execute(text(f"SET idle_session_timeout = '{SILENCE_S}s'"))
+                yield self._connection
+        except BaseException:
+            await self.leave()
+            raise
+
+
+@asynccontextmanager
+async def _failures_named() -> AsyncIterator[None]:
+    try:
+        yield
+    except (DBAPIError, TimeoutError) as error:
+        raise StoreUnavailable(f"the leader's seat cannot be had: {error}") from error
 
 
 async def _next_epoch(connection: AsyncConnection, worker_id: str) -> int:
