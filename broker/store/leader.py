@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+import psycopg
 from sqlalchemy import select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
@@ -95,6 +96,7 @@ class LockedSeat:
         self._engine = engine
         self._worker_id = worker_id
         self._connection: AsyncConnection | None = None
+        self._driver: psycopg.AsyncConnection | None = None
         self._epoch: int | None = None
 
     async def take(self) -> int | None:
@@ -127,9 +129,10 @@ class LockedSeat:
     async def leave(self) -> None:
         """Ends the connection, and the lock with it."""
         connection, self._connection, self._epoch = self._connection, None, None
-        if connection is not None:
-            await connection.invalidate()
+        if connection is not None and self._driver is not None:
+            await connection.invalidate()  # so that nothing is sent over what may be dead
             await connection.close()
+            await self._driver.close()
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AsyncConnection]:
@@ -138,6 +141,7 @@ class LockedSeat:
             async with _failures_named(), asyncio.timeout(ANSWER_LIMIT_S):
                 if self._connection is None:
                     self._connection = await self._engine.connect()
+                    self._driver = (await self._connection.get_raw_connection()).driver_connection
                     await self._connection.execute(text(f"SET idle_session_timeout = '{SILENCE_S}s'"))
                 yield self._connection
         except BaseException:

@@ -63,6 +63,6 @@ async def test_two_processes_sell_a_stock_of_fifty_exactly_once(pair: Pair) -> N
     time.sleep(5)  # five passes of the reconciler
     assert pair.writes() == before
     print(
-        f"{REQUESTS} requests of 2 processes in {seconds:.1f} s: {statuses[202]} held, {statuses[409]} refused "
+        f"{REQUESTS} requests, 2 processes, {seconds:.1f} s: {statuses[202]} held, {statuses[409]} refused "
         f"({dict(codes)}), {len(open_) - STOCK} leaked; at rest {pair.writes() - before} provider writes"
     )

@@ -49,7 +49,7 @@ def one_answer(answers: list[httpx.Response]) -> httpx.Response:
 
 def recorded(client: httpx.Client, action: str, object_id: str | None = None) -> list[dict[str, Any]]:
     """Lines of the audit trail with ``action``."""
-    params = {"limit": 200, **({"object_id": object_id} if object_id else {})}
+    params: dict[str, str | int] = {"limit": 200, **({"object_id": object_id} if object_id else {})}
     items = client.get("/v1/audit", params=params).json()["items"]
     return [line for line in items if line["action"] == action]
 

@@ -37,9 +37,7 @@ def test_a_stopped_leader_loses_its_seat_and_wakes_up_a_follower(pair: Pair) -> 
         wait_for("it follows", 30, lambda: "broker_leading 0.0" in client.get("/metrics").text or None)
     time.sleep(1)
     assert pair.leader() == (epoch + 1, new)
-    print(
-        f"a stopped leader was followed after {seconds:.1f} s, epoch {epoch} -> {epoch + 1}; it woke to follow"
-    )
+    print(f"a stopped leader was followed after {seconds:.1f} s, epoch {epoch} -> {epoch + 1}; it woke up")
 
 
 def test_what_a_dead_process_had_begun_under_a_key_is_taken_over_not_repeated(pair: Pair) -> None:
