@@ -33,9 +33,11 @@ class Membership:
     def __init__(self, product: Product) -> None:
         self._product = product
         self._seat: Seat = product.store.seat()
+        self._takes_part = False
 
     def start(self) -> None:
         """Takes part from now on."""
+        self._takes_part = True
         for name, work, seconds in (
             ("alive", self._product.store.say_alive, ALIVE_EVERY_S),
             ("heir", self._inherit, HEIR_EVERY_S),
@@ -46,6 +48,8 @@ class Membership:
     async def stop(self) -> None:
         """Lets others lead, and have what this process had claimed; its tasks have ended before."""
         await self._seat.leave()
+        if not self._takes_part:
+            return
         try:
             await self._product.store.say_gone()
         except BrokerError as error:
