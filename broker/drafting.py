@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from broker.domain.account import AuditEntry
+from broker.domain.account import AuditEntry, RequestClaim
 from broker.domain.errors import Conflict, FieldProblem
 from broker.domain.holding_orders import Intent, free_nodes, opening_state, units_of
 from broker.domain.identity import ENTROPY_BYTES, make_id
@@ -39,16 +39,19 @@ class Drafting:
         *,
         replaces: tuple[str, ...] = (),
         though_none_left: bool = False,
+        claim: RequestClaim | None = None,
     ) -> tuple[Reservation, ...]:
         """Stores an intent with its tags for each wish; Conflict when no stock is left for one.
 
         Nothing is committed. ``why`` goes into the audit trail. ``though_none_left``: what is asked for
         until there is some is stored all the same. ``replaces``: whose place they take.
+        ``claim``: the request under an idempotency key that this is stored for.
         """
         install_id = await uow.accounts.install_id()
-        known = list(await uow.reservations.find_open())
+        wanted = tuple(intents)
+        known = list(await uow.reservations.find_competing(intent.offer for intent in wanted))
         drafts = []
-        for intent in intents:
+        for intent in wanted:
             if not though_none_left:
                 require_stock(intent, known)
             draft = self._reservation(intent, install_id, team, actor, plan_id)
@@ -57,6 +60,7 @@ class Drafting:
             await uow.accounts.add_audit(self._entry(draft, actor, why))
             known.append(draft)
             drafts.append(draft)
+        await uow.accounts.bind(claim, [draft.reservation_id for draft in drafts])
         return tuple(drafts)
 
     def _reservation(

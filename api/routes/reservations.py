@@ -25,6 +25,7 @@ from api.schemas.reservation import (
     reservation_to_document,
 )
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.reservation import Reservation
 from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
@@ -48,10 +49,17 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
             wish.workload,
             outward=wish.fit is Fit.OUTWARD,
         )
-        location = f"/v1/reservations/{reservation.reservation_id}"
-        return json_answer(202, reservation_to_document(reservation), {"Location": location})
+        return _accepted(reservation)
 
-    return await answer_once(request, caller, act)
+    async def again(stored: tuple[str, ...]) -> Answer:
+        return _accepted(await product_of(request).reservations.find_reservation(caller, stored[0]))
+
+    return await answer_once(request, caller, act, again)
+
+
+def _accepted(reservation: Reservation) -> Answer:
+    location = f"/v1/reservations/{reservation.reservation_id}"
+    return json_answer(202, reservation_to_document(reservation), {"Location": location})
 
 
 def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | None:

@@ -101,6 +101,10 @@ class ConcurrentChange(Conflict):
     """The row's version is not the one that was read."""
 
 
+class LeadershipLost(BrokerError):
+    """Another process leads now: what this one was about to write as the leader is not written."""
+
+
 class IdempotencyMismatch(Conflict):
     """An idempotency key came again with another body."""
 

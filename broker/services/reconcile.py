@@ -185,6 +185,8 @@ class ReconcileService:
         )
         seen = [other for other in successors_of(row, known) if await self._is_seen(other, clouds)]
         action = handover(row, successors_of(row, known), seen, sight.now) or decide(row, sight)
+        if not isinstance(action, Wait) and not await self._claim(row):
+            return Wait.__name__
         await self._act(row, action, sight)
         return type(action).__name__
 
@@ -202,6 +204,13 @@ class ReconcileService:
         if missed:
             self._missed[row.reservation_id] = missed
         return missed
+
+    async def _claim(self, row: Reservation) -> bool:
+        """Whether no other process acts on ``row``."""
+        async with self._uow_factory() as uow:
+            claimed = await uow.reservations.claim(row.reservation_id)
+            await uow.commit()
+        return claimed
 
     async def _second_look(self, row: Reservation, leases: Sequence[Lease]) -> list[Lease]:
         """Held leases that the list does not show, asked for one by one; what is gone stays out."""

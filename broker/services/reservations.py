@@ -129,7 +129,9 @@ class ReservationsService:
             self._check_budget(record, plan, offers)
             now = self._clock.now()
             intents = intents_of(plan, offers, now, self._rules.start_patience)
-            drafts = await self._drafting.draft(uow, intents, record.team, caller.key_id, plan_id)
+            drafts = await self._drafting.draft(
+                uow, intents, record.team, caller.key_id, plan_id, claim=caller.claim
+            )
             await uow.plans.update(await _taken_up(uow, record))
             await uow.commit()
         return drafts
@@ -207,7 +209,9 @@ class ReservationsService:
             if problems:
                 raise InputError("reservation", problems)
             wish = replace(intent, start=max(begin, now)) if offer.window is None else intent
-            (reservation,) = await self._drafting.draft(uow, (wish,), caller.team, caller.key_id, None)
+            (reservation,) = await self._drafting.draft(
+                uow, (wish,), caller.team, caller.key_id, None, claim=caller.claim
+            )
             await uow.commit()
         if reservation.state is ReservationState.SCHEDULED:
             return reservation
