@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
+from api.schemas.times import format_time
 from tests.e2e.processes import wait_for
 from tests.e2e.test_journeys import document
 from tests.faults.conftest import HEADERS, Pair
@@ -20,6 +22,7 @@ RECORDED = {
     "/v1/plans/{plan_id}/approve": "plan.approve",
     "/v1/plans/{plan_id}/reserve": "reservation.intend",
     "/v1/reservations": "reservation.intend",
+    "/v1/reservations/{reservation_id}/extend": "reservation.extend",
     "/v1/quarantine/{offer_id}/release": "offer.believe",
 }
 """The line of the audit trail that each effect leaves; a re-optimization leaves a record of its own."""
@@ -96,10 +99,17 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
             if (o["stock"]["nodes"] or 0) >= 2 and o["tier"] == "on_demand"
         )
         open_before = len(pair.ledger(offer["provider"]))
-        wish = {"offer_id": offer["offer_id"], "nodes": 1}
+        seen = datetime.fromisoformat(offer["observed_at"])
+        end, later = (format_time(seen + timedelta(days=days)) for days in (1, 2))
+        wish = {"offer_id": offer["offer_id"], "nodes": 1, "end": end}
         row = one_answer(await twins(pair, "/v1/reservations", "k-one", wish)).json()
         effects["/v1/reservations"] = len(pair.ledger(offer["provider"])) - open_before
         assert len(recorded(client, "reservation.intend", row["reservation_id"])) == 1
+
+        path = f"/v1/reservations/{row['reservation_id']}/extend"
+        one_answer(await twins(pair, path, "k-longer", {"end": later}))
+        extended = recorded(client, "reservation.extend", row["reservation_id"])
+        effects["/v1/reservations/{reservation_id}/extend"] = len(extended)
 
         doubted = client.get("/v1/quarantine").json()["items"][0]["offer_id"]
         one_answer(await twins(pair, f"/v1/quarantine/{doubted}/release", "k-believe", {}))
