@@ -12,7 +12,7 @@ import pytest
 from api.schemas.times import format_time
 from tests.e2e.processes import wait_for
 from tests.e2e.test_journeys import document
-from tests.faults.conftest import HEADERS, Pair
+from tests.faults.workers.conftest import HEADERS, Pair
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
 

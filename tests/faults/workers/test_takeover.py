@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.e2e.processes import wait_for
-from tests.faults.conftest import HEADERS, Pair
+from tests.faults.workers.conftest import HEADERS, Pair
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
 

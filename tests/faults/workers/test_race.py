@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.e2e.processes import wait_for
-from tests.faults.conftest import HEADERS, RACED, STOCK, Pair
+from tests.faults.workers.conftest import HEADERS, RACED, STOCK, Pair
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
 
