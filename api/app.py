@@ -12,10 +12,10 @@ from fastapi.staticfiles import StaticFiles
 from api import errors, openapi
 from api.bootstrap import Product
 from api.boundary import Boundary
+from api.membership import Membership
 from api.pages import STATIC, session
 from api.pages import routes as pages
 from api.routes import market, operations, plans, reoptimizations, reservations, spend
-from api.schedule import Timetable
 
 DISTRIBUTION = "gpu-capacity-broker"
 
@@ -25,14 +25,15 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        timetable = Timetable(product)
+        membership = Membership(product)
         try:
             await _prepare(product)
             if scheduled:
-                timetable.start()
+                membership.start()
             yield
         finally:
-            timetable.stop()
+            await product.background.stop()
+            await membership.stop()
             await product.close()
 
     app = FastAPI(
@@ -55,6 +56,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
 
 async def _prepare(product: Product) -> None:
     await product.store.migrate()
+    await product.store.say_alive()
     product.readiness.schema_current = True
     secret = product.settings.admin_key
     if secret is not None:

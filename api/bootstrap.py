@@ -19,12 +19,17 @@ from api.planning_call import build_estimator, build_planner, plan_call
 from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
 from api.workers import PlannerProcess
+from broker.buying import Buying
 from broker.catalogue import load_gate_rules
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
+from broker.drafting import Drafting
+from broker.leasing import Leasing
+from broker.next_best import NextBest, NextBestRules
 from broker.ports import Clock
 from broker.services.accounts import AccountsService
+from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.reconcile import ReconcileService
@@ -69,6 +74,7 @@ class Product:
     planning: PlanningService
     reservations: ReservationsService
     reconcile: ReconcileService
+    moves: MovesService
     reoptimize: ReoptimizeService
     spend: SpendService
     background: Background = field(default_factory=Background)
@@ -137,6 +143,19 @@ def build_product(
     def read_request(document: str) -> PlanRequest:
         return read_workloads(document, source="stored plan", base=None, now=clock.now())
 
+    leasing = Leasing(units, selling, clock)
+    drafting = Drafting(leasing, clock)
+    next_best = NextBest(
+        units,
+        plan_call,
+        executor,
+        clock,
+        read_request=read_request,
+        rules=NextBestRules(
+            price_tolerance=settings.price_tolerance, max_offer_age=stale_after, price_lists=price_lists
+        ),
+    )
+    buying = Buying(units, leasing, drafting, clock, next_best)
     limit = settings.approval_limit_usd
     rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after, price_lists)
     return Product(
@@ -166,8 +185,18 @@ def build_product(
             notifier,
             rules=ReservingRules(price_tolerance=settings.price_tolerance),
             read_request=read_request,
+            drafting=drafting,
+            next_best=next_best,
         ),
-        reconcile=ReconcileService(units, selling, clock, notifier),
+        reconcile=ReconcileService(units, selling, clock, notifier, drafting=drafting, next_best=next_best),
+        moves=MovesService(
+            units,
+            buying,
+            drafting,
+            clock,
+            notifier,
+            rules=MoveRules(price_tolerance=settings.price_tolerance),
+        ),
         reoptimize=ReoptimizeService(
             units,
             plan_call,

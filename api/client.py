@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
+from api.schemas.audit import AuditForm, AuditPage
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
 from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm
@@ -80,6 +81,22 @@ class BrokerClient:
         """Asks for the end of a reservation; a second time is no error."""
         return self._read(ReservationForm, self._call("DELETE", f"/v1/reservations/{_part(reservation_id)}"))
 
+    def extend(self, reservation_id: str, end: str) -> ReservationForm:
+        """Holds on until ``end`` (a time with its zone); a second time is no error."""
+        path = f"/v1/reservations/{_part(reservation_id)}/extend"
+        return self._read(ReservationForm, self._call("POST", path, body={"end": end}))
+
+    def list_audit(self, object_id: str) -> Iterator[AuditForm]:
+        """Every step of one object, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            wanted = {"limit": str(PAGE), "object_id": object_id, "cursor": cursor}
+            page = self._read(AuditPage, self._call("GET", "/v1/audit", params=wanted))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
     def list_quarantine(self) -> Iterator[QuarantinedForm]:
         """Every offer whose price is not believed, oldest doubt first."""
         cursor: str | None = None
@@ -109,10 +126,11 @@ class BrokerClient:
         *,
         params: Mapping[str, str | None] | None = None,
         headers: Mapping[str, str] | None = None,
+        body: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         given = {name: value for name, value in (params or {}).items() if value is not None}
         try:
-            answer = self._http.request(method, path, params=given, headers=headers)
+            answer = self._http.request(method, path, params=given, headers=headers, json=body)
         except httpx.ReadTimeout as error:
             raise ServerTimedOut(f"{method} {path}: no answer in time; the server may still do it") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:

@@ -1,8 +1,16 @@
-"""The clock of an installation that has no sandbox market."""
+"""The clock of an installation that has no sandbox market, and how a sandbox market's is followed."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
+import structlog
+
+from broker.domain.errors import BrokerError
+from broker.ports import Clock
+from providers.market_clock import MarketClock
+
+log = structlog.get_logger()
 
 
 class SystemClock:
@@ -11,3 +19,13 @@ class SystemClock:
     def now(self) -> datetime:
         """Now, aware."""
         return datetime.now(UTC)
+
+
+async def follow_market(clock: Clock) -> None:
+    """Sets a sandbox market's clock by the market; a failure is logged, and the time goes on as it was."""
+    if not isinstance(clock, MarketClock):
+        return
+    try:
+        await clock.refresh()
+    except BrokerError as error:
+        log.warning("the market's clock was not read", error=str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -13,10 +14,10 @@ from pydantic import BeforeValidator
 
 from api.schemas.times import parse_time
 from broker.domain.access import require_scope
-from broker.domain.account import Caller, Scope
+from broker.domain.account import Caller, RequestClaim, Scope
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.window import Window
-from broker.services.accounts import Answer
+from broker.services.accounts import Answer, Retell
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
@@ -39,7 +40,15 @@ async def caller_of(request: Request) -> Caller:
     secret = key.strip() if scheme.lower() == "bearer" else None
     if secret is None and request.method in SAFE_METHODS:
         secret = request.cookies.get(SESSION_COOKIE)
-    return await product_of(request).accounts.verify(secret)
+    caller = await product_of(request).accounts.verify(secret)
+    idempotency_key = request.headers.get(IDEMPOTENCY_HEADER)
+    if request.method != "POST" or idempotency_key is None:
+        return caller
+    return replace(caller, claim=RequestClaim(caller.team, idempotency_key, _route(request)))
+
+
+def _route(request: Request) -> str:
+    return f"{request.method} {request.url.path}"
 
 
 def needs(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
@@ -72,15 +81,19 @@ def json_answer(status: int, document: Any, headers: Mapping[str, str] | None = 
     return Answer(status, json.dumps(document), json.dumps(dict(headers or {})))
 
 
-async def answer_once(request: Request, caller: Caller, act: Callable[[], Awaitable[Answer]]) -> Response:
-    """``act``'s answer; under an ``Idempotency-Key`` that came before, the first answer again."""
+async def answer_once(
+    request: Request, caller: Caller, act: Callable[[], Awaitable[Answer]], again: Retell | None = None
+) -> Response:
+    """``act``'s answer; under an ``Idempotency-Key`` that came before, the first answer again.
+
+    ``again`` answers from the ids of what a first request stored that could not answer any more.
+    """
     key = request.headers.get(IDEMPOTENCY_HEADER)
     if key is not None and not 0 < len(key) <= LONGEST_KEY:
         problem = FieldProblem(f"/headers/{IDEMPOTENCY_HEADER}", f"{len(key)} characters", "1 to 255")
         raise InputError("request", (problem,))
-    route = f"{request.method} {request.url.path}"
     asked = request.url.query.encode() + b"\n" + await request.body()
-    answer = await product_of(request).accounts.once(caller, key, route, asked, act)
+    answer = await product_of(request).accounts.once(caller, key, _route(request), asked, act, again)
     headers = json.loads(answer.headers)
     if answer.replayed:
         headers["Idempotency-Replayed"] = "true"

@@ -99,8 +99,8 @@ async def on_broker_error(request: Request, error: Exception) -> Response:
     """Answers an error that was raised on purpose."""
     assert isinstance(error, errors.BrokerError)
     kind = kind_of(error)
-    extra: dict[str, Any] = {}
-    if isinstance(error, errors.InputError):
+    extra: dict[str, Any] = dict(error.facts)
+    if error.problems:
         extra["errors"] = [
             {
                 "pointer": p.pointer,

@@ -1,7 +1,7 @@
-"""The timetable: poll, reconcile, look again as prices change. APScheduler is only the clock.
+"""The leader's timetable: poll, reconcile, look again as prices change. APScheduler is only the clock.
 
 What is due lives in the database; losing this process loses nothing. Each pass is a boundary: it logs
-what failed and comes again.
+what failed and comes again. It runs in one process at a time (``api.membership``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from prometheus_client import Counter, Gauge
 
 from api.bootstrap import Product
+from api.clocks import follow_market
 from broker.domain.errors import BrokerError
 from broker.domain.market import OfferChange, PollRound
-from providers.market_clock import MarketClock
+from broker.store.unit_of_work import written_in
 
 log = structlog.get_logger()
 # A pass that is skipped because the one before still runs is what the timetable is told to do.
@@ -39,10 +40,17 @@ Work = Callable[[], Awaitable[object]]
 
 
 class Timetable:
-    """The jobs of one broker process. Every pass is a background task of the product, which ends them."""
+    """The jobs of the leader of ``epoch`` (None: of a process that has no others beside it).
 
-    def __init__(self, product: Product) -> None:
+    Every pass is a background task of the product, which ends them. What a pass writes is written only while
+    the epoch lasts.
+    """
+
+    def __init__(self, product: Product, epoch: int | None = None) -> None:
         self._product = product
+        self._epoch = epoch
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._done: set[str] = set()
         self._scheduler = AsyncIOScheduler(timezone="UTC")
         self._at_work: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changes: list[OfferChange] = []
@@ -51,7 +59,7 @@ class Timetable:
     def start(self) -> None:
         """One pass of each job now, then by the timetable."""
         settings = self._product.settings
-        self._product.background.start(self._first_pass())
+        self._start(self._first_pass())
         jobs: tuple[tuple[Job, float], ...] = (
             (self.poll, settings.poll_seconds),
             (self.reconcile, settings.reconcile_seconds),
@@ -75,13 +83,31 @@ class Timetable:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
+    async def end(self) -> None:
+        """No pass begins after this, and those under way are cut off."""
+        self.stop()
+        ending = tuple(self._tasks)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether market and reservations have been gone through once."""
+        return {"poll", "reconcile"} <= self._done
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[Any]:
+        task = self._product.background.start(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     async def _in_background(self, job: Job) -> None:
-        await self._product.background.start(job())
+        await self._start(job())
 
     async def _first_pass(self) -> None:
         await self.poll()
         await self.reconcile()
-        await self._pass("recover", self._product.planning.recover)
 
     async def poll(self) -> None:
         """Asks every provider; what changed makes touched plans be looked at again."""
@@ -102,7 +128,9 @@ class Timetable:
             return
         async with lock:
             try:
-                await work()
+                with written_in(self._epoch):
+                    await work()
+                self._done.add(job)
             except BrokerError as error:
                 JOB_FAILURES.labels(job).inc()
                 log.warning("job failed", job=job, error=str(error))
@@ -112,20 +140,11 @@ class Timetable:
 
     async def _poll(self) -> None:
         product = self._product
-        await self._set_clock()
+        await follow_market(product.clock)
         rounds = await product.offers.refresh()
         product.readiness.polled = True
         self._count(rounds)
         self._react_to(change for round_ in rounds for change in round_.changes)
-
-    async def _set_clock(self) -> None:
-        clock = self._product.clock
-        if not isinstance(clock, MarketClock):
-            return
-        try:
-            await clock.refresh()
-        except BrokerError as error:
-            log.warning("the market's clock was not read", error=str(error))
 
     def _count(self, rounds: tuple[PollRound, ...]) -> None:
         for round_ in rounds:
@@ -141,7 +160,7 @@ class Timetable:
         self._changes.extend(changes)
         if self._changes and not self._reacting:
             self._reacting = True
-            self._product.background.start(self._react())
+            self._start(self._react())
 
     async def _react(self) -> None:
         try:

@@ -7,48 +7,36 @@ while a unit of work is open. A step that dies in between is finished by the rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 
 from broker.domain.account import AuditEntry
 from broker.domain.errors import (
     ConcurrentChange,
-    CredentialsRejected,
     InsufficientCapacity,
     LeaseNotFound,
     OrderRejected,
     ProviderError,
-    QuotaExceeded,
-    RateLimited,
     ReleaseRefused,
 )
 from broker.domain.holding_orders import ends_by_itself
 from broker.domain.launches import LaunchAttempt, attempts_between
-from broker.domain.reconciling import DEAD, granted_window, let_go, replanned, settled_state, without
-from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
+from broker.domain.lease_money import with_money
+from broker.domain.lease_steps import in_state, lease_for, order_of, progressed, without
+from broker.domain.leaving import leaving_bill
+from broker.domain.moving import is_beside
+from broker.domain.outcome import REFUSALS, Outcome
+from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
+from broker.domain.reservation import Lease, LeaseState, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
-from broker.ports import Clock, Idempotency, Reserver, UnitOfWorkFactory
+from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory
 
-REFUSALS = (InsufficientCapacity, QuotaExceeded, OrderRejected, CredentialsRejected, RateLimited)
-HOPELESS = (OrderRejected, CredentialsRejected)
 TRIES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A reservation after a step, and what the provider said when it did not go well."""
-
-    reservation: Reservation
-    error: ProviderError | None = None
-
-    @property
-    def refused(self) -> bool:
-        """Whether surely nothing was bought by the last call."""
-        return isinstance(self.error, REFUSALS)
-
-
 Change = Callable[[Reservation], Reservation]
+Beside = Callable[[UnitOfWork], Awaitable[object]]
 
 
 class Leasing:
@@ -60,6 +48,7 @@ class Leasing:
         self._uow_factory = uow_factory
         self._reservers = reservers
         self._clock = clock
+        self._not_before_end: set[tuple[str, str]] = set()
 
     def reserver(self, provider: str) -> Reserver:
         """The reserver of ``provider``; OrderRejected when nothing can be bought there."""
@@ -99,7 +88,7 @@ class Leasing:
         unit = reservation.units[ordinal]
         try:
             lease = await self.reserver(reservation.offer.provider).reserve(
-                _order(reservation, unit, self._clock.now())
+                order_of(reservation, unit, self._clock.now())
             )
             if lease.state in DEAD:
                 raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")
@@ -142,8 +131,9 @@ class Leasing:
 
         def change(row: Reservation) -> Reservation:
             taken = row.with_unit(replace(unit, state=UnitState.HELD, reference=lease.reference))
+            taken = with_money(taken, (lease,))
             granted = granted_window(taken, leases) or taken.granted
-            return _progressed(replace(taken, granted=granted), leases, self._clock)
+            return progressed(replace(taken, granted=granted), leases, self._clock.now())
 
         row = await self._answer(
             reservation, unit, change, "reservation.held", actor, detail=f"lease {lease.reference}"
@@ -160,18 +150,36 @@ class Leasing:
         return await self._write(row, "reservation.retry", actor, f"tag {unit.tag}", attempts=ended)
 
     async def lose(
-        self, reservation: Reservation, ordinals: Sequence[int], reason: str, actor: str
+        self,
+        reservation: Reservation,
+        ordinals: Sequence[int],
+        reason: str,
+        actor: str,
+        *,
+        at: datetime | None = None,
+        leases: Iterable[Lease] = (),
+        beside: Beside | None = None,
     ) -> Reservation:
-        """Stores that the provider no longer holds units."""
-        row = without(reservation, ordinals, reason, self._clock.now())
+        """Stores that the provider no longer holds units; ``at``: since when (None: now).
+
+        ``leases``: as they were last shown, with what leaving them gave back. ``beside`` writes more into the
+        same transaction: what takes their place.
+        """
+        row = without(with_money(reservation, leases), ordinals, reason, at or self._clock.now())
         detail, attempts = f"units {list(ordinals)}: {reason}", attempts_between(reservation, row)
-        return await self._write(row, "reservation.gone", actor, detail, attempts=attempts)
+        return await self._write(row, "reservation.gone", actor, detail, attempts=attempts, beside=beside)
 
     async def move(self, reservation: Reservation, state: ReservationState, actor: str) -> Reservation:
         """Stores a state that the provider shows."""
-        row = _in_state(reservation, state, self._clock)
+        row = in_state(reservation, state, self._clock.now())
         attempts = attempts_between(reservation, row)
         return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
+
+    async def book(self, reservation: Reservation, leases: Iterable[Lease], actor: str) -> Reservation:
+        """Stores what the provider shows that it billed."""
+        row = with_money(reservation, leases)
+        paid = ", ".join(f"unit {u.ordinal}: {u.paid_usd} USD" for u in row.units if u.paid_usd is not None)
+        return await self._write(row, "reservation.billed", actor, paid)
 
     async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
         """Stores the window that the provider shows."""
@@ -179,15 +187,30 @@ class Leasing:
         span = f"{window.start.isoformat()} to {window.end.isoformat()}"
         return await self._write(row, "reservation.granted", actor, span)
 
+    async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
+        """Stores a later end."""
+        row = replace(reservation, end=end)
+        return await self._write(row, "reservation.extend", actor, f"until {end.isoformat()}")
+
     async def park(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
         """Puts what could not be bought in its time back to ``scheduled``, to be tried again."""
         row = reservation.moved_to(ReservationState.SCHEDULED, reason)
         return await self._write(row, "reservation.parked", actor, reason)
 
     async def abandon(
-        self, reservation: Reservation, reason: str, actor: str, *, whole_plan: bool
+        self,
+        reservation: Reservation,
+        reason: str,
+        actor: str,
+        *,
+        whole_plan: bool,
+        besides: Sequence[Reservation] = (),
     ) -> tuple[Reservation, ...]:
-        """Gives a reservation up, with all of its plan if so wished, in one transaction; then releases."""
+        """Gives a reservation up in one transaction, then releases it.
+
+        ``whole_plan``: with all that was bought for the same purpose, its plan or its move; ``besides`` was
+        given up on the way there, and counts in what the plan's trail says it cost.
+        """
         for attempt in range(TRIES):
             try:
                 rows = await self._give_up(reservation.reservation_id, reason, actor, whole_plan=whole_plan)
@@ -195,7 +218,19 @@ class Leasing:
             except ConcurrentChange:
                 if attempt == TRIES - 1:
                     raise
-        return tuple([await self.release_held(row, actor) for row in rows])
+        left = tuple([await self.release_held(row, actor) for row in rows])
+        if whole_plan and left[0].plan_id is not None:
+            await self._tell_cost(left[0].plan_id, (*left, *besides), actor)
+        return left
+
+    async def _tell_cost(self, plan_id: str, left: Sequence[Reservation], actor: str) -> None:
+        """Says in the plan's own trail what giving it back cost."""
+        now, team = self._clock.now(), left[0].team
+        bill = str(leaving_bill(left, now))
+        entry = AuditEntry(now, actor, "plan.given_back", "plan", plan_id, team, bill)
+        async with self._uow_factory() as uow:
+            await uow.accounts.add_audit(entry)
+            await uow.commit()
 
     async def _give_up(
         self, reservation_id: str, reason: str, actor: str, *, whole_plan: bool
@@ -204,20 +239,23 @@ class Leasing:
             first = await uow.reservations.find(reservation_id)
             rows = [first]
             if whole_plan and first.plan_id is not None:
-                rows.extend(
-                    other
-                    for other in await uow.reservations.find_open()
-                    if other.plan_id == first.plan_id and other.reservation_id != reservation_id
-                )
-            left = []
-            for row in rows:
-                if row.is_open and row.state is not ReservationState.RELEASING:
-                    gone = let_go(row, reason, self._clock.now(), wanted=False)
-                    left.append(await uow.reservations.update(gone))
-                    await uow.accounts.add_audit(self._entry(gone, "reservation.abandon", actor, reason))
-                else:
-                    left.append(row)
+                rows.extend(other for other in await uow.reservations.find_open() if is_beside(other, first))
+            left = await self.give_up_rows(uow, rows, reason, actor)
             await uow.commit()
+        return left
+
+    async def give_up_rows(
+        self, uow: UnitOfWork, rows: Iterable[Reservation], reason: str, actor: str
+    ) -> tuple[Reservation, ...]:
+        """``rows`` on their way out, stored in ``uow``, which is left to commit; release them after it."""
+        left = []
+        for row in rows:
+            if row.is_open and row.state is not ReservationState.RELEASING:
+                gone = let_go(row, reason, self._clock.now(), wanted=False)
+                left.append(await uow.reservations.update(gone))
+                await uow.accounts.add_audit(self._entry(gone, "reservation.abandon", actor, reason))
+            else:
+                left.append(row)
         return tuple(left)
 
     async def begin_release(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
@@ -232,39 +270,61 @@ class Leasing:
         early = reservation.ends_at is not None and self._clock.now() < reservation.ends_at
         if early and ends_by_itself(reservation.offer):
             return reservation
-        held = [unit for unit in reservation.units if unit.state is UnitState.HELD]
-        gone = [unit.ordinal for unit in held if await self.end_lease(lease_for(reservation, unit))]
+        gone, shown = [], []
+        for unit in reservation.units:
+            if unit.state is UnitState.HELD:
+                last = await self.end_lease(lease_for(reservation, unit))
+                if last is not None:
+                    gone.append(unit.ordinal)
+                    shown.append(last)
         if not gone:
             return reservation
         try:
-            return await self.lose(reservation, gone, "", actor)
+            return await self.lose(reservation, gone, "", actor, leases=shown)
         except ConcurrentChange:
             return await self.reload(reservation)
 
-    async def end_lease(self, lease: Lease) -> bool:
-        """Asks for the end of ``lease``; True when the provider shows it gone.
+    async def end_lease(self, lease: Lease) -> Lease | None:
+        """Asks for the end of ``lease``; as last shown once two looks, by id and in the list, find it gone.
 
         A provider that refuses or fails changes nothing: the reconciler asks again.
         """
         try:
             reserver = self.reserver(lease.provider)
             await reserver.release(lease)
-            seen = await reserver.find_lease(lease.reference, lease.region)
-        except LeaseNotFound:
-            return True
+            seen = await self._look_for(lease)
+            if seen is not None and seen.state not in DEAD:
+                return None
+            listed = await reserver.list_leases()
         except ProviderError:
-            return False
-        return seen.state in DEAD
+            return None
+        if any(other.reference == lease.reference and other.state not in DEAD for other in listed):
+            return None
+        return seen or replace(lease, state=LeaseState.ENDED)
+
+    async def _look_for(self, lease: Lease) -> Lease | None:
+        try:
+            return await self.reserver(lease.provider).find_lease(lease.reference, lease.region)
+        except LeaseNotFound:
+            return None
 
     async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
-        """Asks for the end of ``leases``; a refusal is noted once, in the provider's words."""
+        """Asks for the end of ``leases``; a refusal is noted once, in the provider's words.
+
+        What it refuses for good is not asked again before its end.
+        """
         reserver = self.reserver(reservation.offer.provider)
+        over = reservation.ends_at is not None and reservation.ends_at <= self._clock.now()
         for lease in leases:
+            if not over and (lease.provider, lease.reference) in self._not_before_end:
+                continue
             try:
                 await reserver.release(lease)
             except LeaseNotFound:
                 continue
             except ReleaseRefused as error:
+                if error.forever:
+                    self._not_before_end.add((lease.provider, lease.reference))
                 if str(error) != reservation.reason:
                     noted = replace(reservation, reason=str(error))
                     reservation = await self._write(
@@ -309,10 +369,13 @@ class Leasing:
         detail: str,
         request_id: str | None = None,
         attempts: Sequence[LaunchAttempt] = (),
+        beside: Beside | None = None,
     ) -> Reservation:
-        """Stores a step, and the launches that it ends."""
+        """Stores a step, the launches that it ends, and what goes ``beside`` it."""
         async with self._uow_factory() as uow:
             written = await uow.reservations.update(row)
+            if beside is not None:
+                await beside(uow)
             await uow.launches.add(attempts)
             await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
             await uow.commit()
@@ -331,42 +394,3 @@ class Leasing:
             detail=f"{row.state}: {detail}" if detail else str(row.state),
             provider_request_id=request_id,
         )
-
-
-def _order(reservation: Reservation, unit: Unit, now: datetime) -> Order:
-    window, wait = None, timedelta(0)
-    if reservation.offer.window is not None and reservation.end is not None:
-        window = Window(reservation.start, reservation.end)
-        wait = max(wait, min(reservation.offer.window.longest_wait, reservation.start - now))
-    return Order(
-        unit.tag, reservation.offer.at_list_price(), unit.nodes, window, wait // timedelta(seconds=1)
-    )
-
-
-def lease_for(reservation: Reservation, unit: Unit) -> Lease:
-    """What our own row knows of a held unit, enough to end it."""
-    assert unit.reference is not None
-    return Lease(
-        provider=reservation.offer.provider,
-        reference=unit.reference,
-        state=LeaseState.UNKNOWN,
-        tag=unit.tag,
-        nodes=unit.nodes,
-        sku=reservation.offer.sku.name,
-        region=reservation.offer.region,
-    )
-
-
-def _progressed(row: Reservation, leases: Sequence[Lease], clock: Clock) -> Reservation:
-    """``row`` in the state that its units now allow; a row that is being released stays so."""
-    if row.state is ReservationState.RELEASING:
-        return row
-    if any(unit.state is not UnitState.HELD for unit in row.units):
-        in_doubt = any(unit.state is UnitState.ORDERING for unit in row.units)
-        return row if in_doubt else row.moved_to(ReservationState.PENDING)
-    return _in_state(row, settled_state(row, leases, clock.now()), clock)
-
-
-def _in_state(row: Reservation, state: ReservationState, clock: Clock) -> Reservation:
-    active_at = row.active_at or (clock.now() if state is ReservationState.ACTIVE else None)
-    return replace(row.moved_to(state), active_at=active_at, reason="")

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
+from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim
 from broker.domain.launches import LaunchAttempt
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
@@ -296,6 +296,10 @@ class PlanRepository(Protocol):
         """Each team's newest done plan for each set of workload names that nothing superseded."""
         ...
 
+    async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
+        """Claims and gives what is queued or running and no other living process makes, oldest first."""
+        ...
+
 
 class ReservationRepository(Protocol):
     """Reservations, by team."""
@@ -320,6 +324,17 @@ class ReservationRepository(Protocol):
 
     async def find_open(self) -> tuple[Reservation, ...]:
         """Everything that the broker still has to act on."""
+        ...
+
+    async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
+        """Open reservations that take from the stock of ``offers``, or from a pool of theirs.
+
+        From here to the end of this transaction nobody else, in no process, is told the same stock.
+        """
+        ...
+
+    async def claim(self, reservation_id: str) -> bool:
+        """Claims a row to act on it for a short while; False while another living process does."""
         ...
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
@@ -372,6 +387,22 @@ class AccountRepository(Protocol):
 
     async def forget(self, team: str, key: str, route: str) -> None:
         """Gives a claim back after a failure that had no effect."""
+        ...
+
+    async def let_go(self, claim: RequestClaim) -> None:
+        """Gives a claim back: forgotten when nothing was stored under it, else free to be taken over."""
+        ...
+
+    async def take_over(self, claim: RequestClaim) -> tuple[str, ...] | None:
+        """Takes an unanswered claim that was let go or whose process died: the ids stored under it; None
+        while it is at work."""
+        ...
+
+    async def bind(self, claim: RequestClaim | None, effects: Iterable[str]) -> None:
+        """Notes ids stored under ``claim``, in the transaction that stores them (None: under no key).
+
+        ConcurrentChange when another process has taken the claim over: then nothing may be stored.
+        """
         ...
 
     async def add_audit(self, entry: AuditEntry) -> None:

@@ -29,6 +29,7 @@ class BrokerGroup(LazyGroup):
         "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),
         "reserve": CommandEntry("api.cli.reserve", "Reserve a plan on the running server.", HOLD),
         "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),
+        "extend": CommandEntry("api.cli.extend", "Hold a reservation longer.", HOLD),
         "release": CommandEntry("api.cli.release", "Give a reservation back.", HOLD),
         "spend": CommandEntry("api.cli.spend", "Projected and actual spend.", HOLD),
         "perf": CommandEntry("api.cli.perf", "The performance core alone.", LOOK),

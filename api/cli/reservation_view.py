@@ -15,6 +15,7 @@ from api.cli.errors import ExitCode
 from api.cli.figures import day_and_time, hours, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
+from api.schemas.audit import AuditForm
 from api.schemas.reservation import ReservationForm
 from broker.domain.reservation import ReservationState
 
@@ -47,6 +48,22 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm]) -> Non
             Text.assemble((str(row.state), STYLES.get(row.state, "")), "\n", (row.reason, "dim")),
             Text.assemble(f"{row.nodes} × {row.sku}", "\n", (f"{row.provider} {row.region}", "dim")),
             Text.assemble(_span(row.start, row.end), *((f"\n{line}", "dim") for line in _apart(row))),
+        )
+    console.print(table)
+
+
+def print_history(console: Console, entries: Sequence[AuditForm]) -> None:
+    """Every step, as they came: when, what, who, why, and the provider's own id of the call."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("when (UTC)", no_wrap=True)
+    table.add_column("step, who", overflow="fold")
+    table.add_column("why", overflow="fold")
+    for entry in entries:
+        request = f"\nprovider's request {entry.provider_request_id}" if entry.provider_request_id else ""
+        table.add_row(
+            f"{day_and_time(entry.at)}:{entry.at:%S}",
+            Text.assemble(entry.action.removeprefix("reservation."), "\n", (entry.actor, "dim")),
+            Text.assemble(entry.detail, (request, "dim")),
         )
     console.print(table)
 

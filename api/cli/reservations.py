@@ -8,7 +8,7 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, stdout
-from api.cli.reservation_view import print_reservations
+from api.cli.reservation_view import print_history, print_reservations
 from api.client import connect
 from broker.domain.reservation import OPEN_STATES
 
@@ -19,15 +19,33 @@ app = typer.Typer(add_completion=False)
 def reservations(
     plan: Annotated[str | None, typer.Option(help="Only those of this plan.")] = None,
     open_only: Annotated[bool, typer.Option("--open", help="Only those that are not over.")] = False,
+    history: Annotated[
+        str | None, typer.Option(metavar="ID", help="Every step of this reservation: who, what and why.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """List reservations on the running server, newest first.
+    """List reservations on the running server, newest first, or the history of one, oldest first.
+
+    Exit codes: 3 key, 4 no such reservation.
 
     Example: BROKER_KEY=… broker reservations --open
     """
+    if history is not None:
+        _show_history(history, as_json=as_json)
+        return
     with connect(load_settings()) as client:
         rows = [row for row in client.list_reservations(plan) if not open_only or row.state in OPEN_STATES]
     if as_json:
         print_json({"items": [row.model_dump(mode="json") for row in rows], "next_cursor": None})
     else:
         print_reservations(stdout(), rows)
+
+
+def _show_history(reservation_id: str, *, as_json: bool) -> None:
+    with connect(load_settings()) as client:
+        client.find_reservation(reservation_id)
+        entries = list(client.list_audit(reservation_id))[::-1]
+    if as_json:
+        print_json({"items": [entry.model_dump(mode="json") for entry in entries], "next_cursor": None})
+    else:
+        print_history(stdout(), entries)

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from api.dependencies import AnyCaller, Cursor, Limit, listing, product_of
-from api.schemas.times import format_time
+from api.schemas.audit import AuditPage, entry_to_document
 
 router = APIRouter(tags=["operations"])
 
@@ -31,7 +31,7 @@ async def metrics() -> Response:
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/v1/audit")
+@router.get("/v1/audit", responses={200: {"model": AuditPage}})
 async def list_audit(
     request: Request,
     caller: AnyCaller,
@@ -44,17 +44,4 @@ async def list_audit(
     page = await product_of(request).accounts.find_audit(
         caller, limit, cursor, object_id=object_id, team=team
     )
-    items = [
-        {
-            "at": format_time(entry.at),
-            "actor": entry.actor,
-            "action": entry.action,
-            "object_kind": entry.object_kind,
-            "object_id": entry.object_id,
-            "team": entry.team,
-            "detail": entry.detail,
-            "provider_request_id": entry.provider_request_id,
-        }
-        for entry in page.items
-    ]
-    return listing(items, page.next_cursor)
+    return listing([entry_to_document(entry) for entry in page.items], page.next_cursor)

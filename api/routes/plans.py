@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -31,6 +31,7 @@ from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.money import format_usd
+from broker.domain.reservation import Reservation
 from broker.ports import PlanOptions, PlanRecord, PlanState
 from broker.services.accounts import Answer
 
@@ -104,10 +105,17 @@ async def request_plan(
         document = json.dumps(to_document(wish))
         record = await product.planning.request_plan(caller, document, wish, options)
         product.background.start(product.planning.run(record.plan_id))
-        body = {"plan_id": record.plan_id, "status": str(record.state)}
-        return json_answer(202, body, {"Location": f"/v1/plans/{record.plan_id}"})
+        return _accepted(record)
 
-    return await answer_once(request, caller, act)
+    async def again(stored: tuple[str, ...]) -> Answer:
+        return _accepted(await product.planning.find_plan(caller, stored[0]))
+
+    return await answer_once(request, caller, act, again)
+
+
+def _accepted(record: PlanRecord) -> Answer:
+    body = {"plan_id": record.plan_id, "status": str(record.state)}
+    return json_answer(202, body, {"Location": f"/v1/plans/{record.plan_id}"})
 
 
 @router.get("")
@@ -189,10 +197,16 @@ async def approve_plan(request: Request, caller: Approver, plan_id: str) -> Resp
 @router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})
 async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: str) -> Response:
     """Reserves all of a plan, or leaves nothing held."""
+    reservations = product_of(request).reservations
 
     async def act() -> Answer:
-        reservations = await product_of(request).reservations.reserve_plan(caller, plan_id)
-        body = {"reservations": [reservation_to_document(row) for row in reservations]}
+        return accepted(await reservations.reserve_plan(caller, plan_id))
+
+    async def again(stored: tuple[str, ...]) -> Answer:
+        return accepted([await reservations.find_reservation(caller, one) for one in stored])
+
+    def accepted(rows: Iterable[Reservation]) -> Answer:
+        body = {"reservations": [reservation_to_document(row) for row in rows]}
         return json_answer(202, body, {"Location": f"/v1/reservations?plan_id={plan_id}"})
 
-    return await answer_once(request, caller, act)
+    return await answer_once(request, caller, act, again)

@@ -17,8 +17,15 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.reservation import Fit, ReservationForm, ReservationRequest, reservation_to_document
+from api.schemas.reservation import (
+    ExtensionRequest,
+    Fit,
+    ReservationForm,
+    ReservationRequest,
+    reservation_to_document,
+)
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.reservation import Reservation
 from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
@@ -42,10 +49,17 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
             wish.workload,
             outward=wish.fit is Fit.OUTWARD,
         )
-        location = f"/v1/reservations/{reservation.reservation_id}"
-        return json_answer(202, reservation_to_document(reservation), {"Location": location})
+        return _accepted(reservation)
 
-    return await answer_once(request, caller, act)
+    async def again(stored: tuple[str, ...]) -> Answer:
+        return _accepted(await product_of(request).reservations.find_reservation(caller, stored[0]))
+
+    return await answer_once(request, caller, act, again)
+
+
+def _accepted(reservation: Reservation) -> Answer:
+    location = f"/v1/reservations/{reservation.reservation_id}"
+    return json_answer(202, reservation_to_document(reservation), {"Location": location})
 
 
 def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | None:
@@ -79,6 +93,22 @@ async def show_reservation(request: Request, caller: PlanReader, reservation_id:
     """One reservation."""
     reservation = await product_of(request).reservations.find_reservation(caller, reservation_id)
     return JSONResponse(reservation_to_document(reservation))
+
+
+@router.post("/{reservation_id}/extend", responses={200: {"model": ReservationForm}})
+async def extend_reservation(
+    request: Request, caller: ReservationWriter, reservation_id: str, wish: ExtensionRequest
+) -> Response:
+    """Holds on until a later end; twice is no error."""
+
+    async def act() -> Answer:
+        product = product_of(request)
+        end = _near(wish.end, "/end", product.clock.now())
+        assert end is not None
+        extended = await product.reservations.extend(caller, reservation_id, end)
+        return json_answer(200, reservation_to_document(extended))
+
+    return await answer_once(request, caller, act)
 
 
 @router.delete("/{reservation_id}", status_code=202, responses={202: {"model": ReservationForm}})

@@ -35,7 +35,7 @@ class ReservationForm(BaseModel):
 
     ``requested``: as asked; ``start`` and ``end``: as ordered; ``granted``: as the seller gave it (null: not
     said yet); ``usable``: less the seller's teardown (null: until released). ``unwanted_hours`` and
-    ``unwanted_usd``: paid and not asked for (null outside windows).
+    ``unwanted_usd``: paid and not asked for (null outside windows). ``replaces``: whose place it takes.
     """
 
     reservation_id: str
@@ -60,6 +60,7 @@ class ReservationForm(BaseModel):
     usable: SpanForm | None = None
     unwanted_hours: float | None = None
     unwanted_usd: Money | None = None
+    replaces: list[str] = []
 
 
 class ReservationsForm(BaseModel):
@@ -97,6 +98,14 @@ class ReservationRequest(BaseModel):
         return self
 
 
+class ExtensionRequest(BaseModel):
+    """The body of ``POST /v1/reservations/{id}/extend``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    end: Instant
+
+
 def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
     """The JSON form of ``reservation`` as plain data."""
     times = {
@@ -132,4 +141,5 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
         "usable": span_to_document(reservation.usable) if reservation.usable is not None else None,
         "unwanted_hours": use.unwanted_hours if use is not None else None,
         "unwanted_usd": format_usd(use.unwanted_usd) if use is not None else None,
+        "replaces": list(reservation.replaces),
     }

@@ -32,12 +32,22 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestClaim:
+    """One request under an ``Idempotency-Key``: everything that it stores is stored under this name."""
+
+    team: str
+    key: str
+    route: str
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the key's id, its team and scopes."""
+    """Who asks: the key's id, its team and scopes; ``claim``: under which idempotency key, if any."""
 
     key_id: str
     team: str
     scopes: frozenset[Scope]
+    claim: RequestClaim | None = None
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller has ``scope``."""

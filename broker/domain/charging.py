@@ -3,6 +3,10 @@
 A placement and its reservations are rounded once, together, so that a plan that is held as planned
 costs exactly what it said. Windows are owed in full from their purchase and shown over their days;
 the rest is owed up to now and expected until its end.
+
+Leaving a window early changes its bill by its seller's terms: nothing (``never``), all of it until its
+start (``until``), the hours that are left (``any_time``), what a buyer paid for the rest (``resell``). What
+a seller gives back or charges for leaving is a charge of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from broker.domain.offer import CancelRule
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, Unit, UnitState
 from broker.domain.spend import Charge, ChargeBasis
-from broker.domain.window import Segment
+from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 
 SHORTEST = timedelta(seconds=1)
@@ -62,7 +66,18 @@ def _stretches(reservation: Reservation, now: datetime) -> Iterator[_Stretch]:
             terms = reservation.offer.window
             bought = terms is not None and not terms.waits and unit.reference is not None
             owed = bought or unit.state is UnitState.GONE
-            yield _Stretch(reservation, segment, holding_cost_usd(reservation.offer, (segment,)), owed)
+            yield _Stretch(reservation, segment, _bill_usd(reservation, unit, segment), owed)
+
+
+def _bill_usd(reservation: Reservation, unit: Unit, segment: Segment) -> Decimal:
+    """What the seller billed for a whole window, where it says so; else what the offer's price makes.
+
+    A contract's price stands against the seller's list, so it counts for more than what the list billed.
+    """
+    offer, whole = reservation.offer, (reservation.start, reservation.end)
+    if unit.paid_usd is not None and offer.contract is None and (segment.start, segment.end) == whole:
+        return unit.paid_usd
+    return holding_cost_usd(offer, (segment,))
 
 
 def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
@@ -126,12 +141,22 @@ def reservation_charges(
     groups: defaultdict[tuple[str, ...], list[_Stretch]] = defaultdict(list)
     for reservation in reservations:
         groups[_placement_key(reservation)].extend(_stretches(reservation, now))
-    return tuple(
+    charges = [
         charge
         for stretches in groups.values()
         if stretches
         for charge in _group_charges(stretches, kinds, now)
-    )
+    ]
+    return (*charges, *(credit for row in reservations for credit in _credits(row, kinds)))
+
+
+def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Iterator[Charge]:
+    """What leaving windows early gave back: charges below zero, at the instant of leaving."""
+    for unit in reservation.units:
+        left_at = unit.gone_at or reservation.released_at
+        if unit.credit_usd and left_at is not None:
+            window = Window(left_at, left_at + SHORTEST)
+            yield _charge(reservation, kinds, window, -to_cents(unit.credit_usd), ChargeBasis.ACTUAL)
 
 
 def _placement_key(reservation: Reservation) -> tuple[str, ...]:
@@ -147,20 +172,29 @@ def _group_charges(
     for stretch, usd in zip(stretches, split_cents(to_cents(sum(exact, ZERO)), exact), strict=True):
         for segment, basis, part_usd in _parts(stretch, usd, now):
             for window, day_usd in spread_by_day(part_usd, (segment,)):
-                reservation = stretch.reservation
-                yield Charge(
-                    window=window,
-                    team=reservation.team,
-                    workload=reservation.workload or "-",
-                    kind=kinds.get(reservation.workload or ""),
-                    provider=reservation.offer.provider,
-                    sku=reservation.offer.sku.name,
-                    tier=reservation.offer.tier,
-                    usd=day_usd,
-                    basis=basis,
-                    plan_id=reservation.plan_id,
-                    reservation_id=reservation.reservation_id,
-                )
+                yield _charge(stretch.reservation, kinds, window, day_usd, basis)
+
+
+def _charge(
+    reservation: Reservation,
+    kinds: Mapping[str, WorkloadKind],
+    window: Window,
+    usd: Decimal,
+    basis: ChargeBasis,
+) -> Charge:
+    return Charge(
+        window=window,
+        team=reservation.team,
+        workload=reservation.workload or "-",
+        kind=kinds.get(reservation.workload or ""),
+        provider=reservation.offer.provider,
+        sku=reservation.offer.sku.name,
+        tier=reservation.offer.tier,
+        usd=usd,
+        basis=basis,
+        plan_id=reservation.plan_id,
+        reservation_id=reservation.reservation_id,
+    )
 
 
 def _parts(

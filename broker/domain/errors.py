@@ -30,12 +30,26 @@ BrokerError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
+from typing import Self
 
 
 class BrokerError(Exception):
-    """Root of every error that the product raises on purpose."""
+    """Root of every error that the product raises on purpose.
+
+    ``facts``: what else its problem document says, by member name. ``problems``: the fields at fault.
+    """
+
+    facts: Mapping[str, object] = MappingProxyType({})
+    problems: tuple[FieldProblem, ...] = ()
+
+    def naming(self, *problems: FieldProblem) -> Self:
+        """The same error, which names fields."""
+        self.problems = problems
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,10 @@ class StalePlan(Conflict):
 
 class ConcurrentChange(Conflict):
     """The row's version is not the one that was read."""
+
+
+class LeadershipLost(BrokerError):
+    """Another process leads now: what this one was about to write as the leader is not written."""
 
 
 class IdempotencyMismatch(Conflict):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.billing import holding_cost_usd, holdings
-from broker.domain.errors import StalePlan
+from broker.domain.errors import FieldProblem, StalePlan
 from broker.domain.identity import make_tag
 from broker.domain.money import format_usd, to_cents
 from broker.domain.offer import CancelRule, Offer, WindowKind
@@ -55,28 +55,36 @@ def bought_later(offer: Offer, start: datetime, created_at: datetime) -> bool:
     return not sold_ahead and order_at(offer, start) > created_at
 
 
-def buying_rank(offer: Offer) -> int:
+def buying_rank(offer: Offer, *, begins_at_once: bool = False) -> int:
     """Place in the order of buying: 0 first.
 
     Windows that can be given back come first, as they are scarce; then what costs at most a minimum
-    term to leave; windows that only a buyer takes back, and at last those that nobody does.
+    term to leave; windows that only a buyer takes back, and at last those that nobody does. What may be
+    cancelled until its start belongs to the last when it ``begins_at_once``.
     """
     if offer.window is None:
         return 1 if offer.min_hours <= 1 else 2
-    if offer.window.cancel in (CancelRule.ANY_TIME, CancelRule.UNTIL):
+    cancel = offer.window.cancel
+    if cancel is CancelRule.ANY_TIME or (cancel is CancelRule.UNTIL and not begins_at_once):
         return 0
-    return 3 if offer.window.cancel is CancelRule.RESELL else 4
+    return 3 if cancel is CancelRule.RESELL else 4
 
 
-def buying_order(intents: Iterable[Intent]) -> tuple[Intent, ...]:
+def buying_order(intents: Iterable[Intent], now: datetime | None = None) -> tuple[Intent, ...]:
     """Intents by rank, then scarcest stock, then time: what fails, fails while leaving is cheap."""
 
-    def scarcity(intent: Intent) -> int:
-        return intent.offer.stock.nodes if intent.offer.stock.nodes is not None else 1 << 30
+    def key(intent: Intent) -> tuple[int, int, datetime, str]:
+        nodes = intent.offer.stock.nodes
+        rank = buying_rank(intent.offer, begins_at_once=now is not None and intent.start <= now)
+        return rank, nodes if nodes is not None else 1 << 30, intent.start, intent.offer.offer_id
 
-    return tuple(
-        sorted(intents, key=lambda i: (buying_rank(i.offer), scarcity(i), i.start, i.offer.offer_id))
-    )
+    return tuple(sorted(intents, key=key))
+
+
+def rank_of(reservation: Reservation) -> int:
+    """The place of ``reservation`` in the order of buying."""
+    at_once = reservation.start <= reservation.created_at
+    return buying_rank(reservation.offer, begins_at_once=at_once)
 
 
 def intents_of(
@@ -88,14 +96,14 @@ def intents_of(
     a fleet begins now. Raises StalePlan for what can no longer begin.
     """
     found = []
-    for placement in plan.placements:
+    for ordinal, placement in enumerate(plan.placements):
         offer = offers[placement.offer_id]
         for window, nodes in _pieces(placement, offer):
-            begun = _begun(placement, offer, window, now, patience)
+            begun = _begun(placement, offer, window, now, patience, ordinal)
             if begun is not None:
                 wish = _wish(placement, begun)
                 found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, wish))
-    return buying_order(found)
+    return buying_order(found, now)
 
 
 def _wish(placement: Placement, window: Window) -> Wish | None:
@@ -112,7 +120,7 @@ def _pieces(placement: Placement, offer: Offer) -> tuple[tuple[Window, int], ...
 
 
 def _begun(
-    placement: Placement, offer: Offer, window: Window, now: datetime, patience: timedelta
+    placement: Placement, offer: Offer, window: Window, now: datetime, patience: timedelta, ordinal: int
 ) -> Window | None:
     if window.start >= now:
         return window
@@ -126,6 +134,12 @@ def _begun(
         raise StalePlan(
             f"{placement.workload} was to begin at {window.start.isoformat()} on offer {offer.offer_id}, "
             f"which has passed (now {now.isoformat()}); plan again"
+        ).naming(
+            FieldProblem(
+                f"/placements/{ordinal}/segments/0/start",
+                window.start.isoformat(),
+                f"not before {now.isoformat()}; plan again",
+            )
         )
     return Window(now, window.end + delay)
 
@@ -148,12 +162,25 @@ def opening_state(intent: Intent, now: datetime) -> ReservationState:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A placement whose price moved, or whose offer went away (``now_usd`` None)."""
+    """A placement whose price moved, or whose offer went away (``now_usd`` None).
 
+    ``ordinal``: its place in the plan; ``most_usd``: what it may cost.
+    """
+
+    ordinal: int
     workload: str
     offer_id: str
     planned_usd: Decimal
     now_usd: Decimal | None
+    most_usd: Decimal
+
+    def as_problem(self) -> FieldProblem:
+        """The placement's field that the market has left behind."""
+        place = f"/placements/{self.ordinal}"
+        if self.now_usd is None:
+            return FieldProblem(f"{place}/offer_id", repr(self.offer_id), "an offer on sale; plan again")
+        most = f"at most {format_usd(self.most_usd)} USD; plan again"
+        return FieldProblem(f"{place}/cost_usd", f"{format_usd(self.now_usd)} USD now", most)
 
     def __str__(self) -> str:
         planned = format_usd(self.planned_usd)
@@ -173,11 +200,13 @@ def placement_cost_usd(placement: Placement, offer: Offer) -> Decimal:
 def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tuple[Drift, ...]:
     """Placements that cost more than ``tolerance`` (a share) above plan at the prices of ``offers``."""
     found = []
-    for placement in plan.placements:
+    for ordinal, placement in enumerate(plan.placements):
         offer = offers.get(placement.offer_id)
         cost = None if offer is None else placement_cost_usd(placement, offer)
-        if cost is None or cost > placement.cost_usd * (1 + Decimal(str(tolerance))):
-            found.append(Drift(placement.workload, placement.offer_id, placement.cost_usd, cost))
+        most = placement.cost_usd * (1 + Decimal(str(tolerance)))
+        if cost is None or cost > most:
+            name, id_, planned = placement.workload, placement.offer_id, placement.cost_usd
+            found.append(Drift(ordinal, name, id_, planned, cost, most))
     return tuple(found)
 
 

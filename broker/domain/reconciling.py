@@ -6,12 +6,13 @@ intent stored before. ``decide`` names one action; ``broker.leasing`` acts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from broker.domain.holding_orders import bought_later, buying_rank, ends_by_itself, order_at
+from broker.domain.holding_orders import bought_later, ends_by_itself, order_at, rank_of
 from broker.domain.identity import is_ours, next_tag
+from broker.domain.lease_money import has_news_of_money
 from broker.domain.reservation import (
     Idempotency,
     Lease,
@@ -24,6 +25,9 @@ from broker.domain.reservation import (
 from broker.domain.window import Window
 
 DEAD = frozenset({LeaseState.ENDED, LeaseState.FAILED})
+OVER = "its time is over"
+OVERDUE = timedelta(hours=1)
+"""How long after its end a window that ends by itself may still be shown before its end is asked for."""
 UNBOUGHT = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
 
 
@@ -33,7 +37,9 @@ class Sight:
 
     ``settle``: how long an unanswered order may be in flight or not yet listed.
     ``quiet_since``: the last step that anybody made for this reservation or its plan.
-    ``behind``: a sibling of the same plan must be bought first.
+    ``behind``: a sibling of the same plan must be bought first. ``missed``: when each held unit, by its
+    ordinal, was first not shown; what is not shown again ``second_look`` later is gone (None: one look is
+    enough, for a caller that remembers none).
     """
 
     now: datetime
@@ -42,6 +48,8 @@ class Sight:
     settle: timedelta
     quiet_since: datetime
     behind: bool = False
+    missed: Mapping[int, datetime] | None = None
+    second_look: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +95,14 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Units that the provider no longer holds, or that nobody can tell it does."""
+    """Units that the provider no longer holds, or that nobody can tell it does.
+
+    ``at``: when that was first seen; None: now.
+    """
 
     ordinals: tuple[int, ...]
     reason: str
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +120,11 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Book:
+    """The seller of a window shows what it billed."""
+
+
+@dataclass(frozen=True, slots=True)
 class BeginRelease:
     """Its time is over."""
 
@@ -121,7 +138,7 @@ class Release:
     leases: tuple[Lease, ...]
 
 
-Action = Wait | Buy | Resend | Adopt | Retry | Abandon | Lost | MoveTo | Grant | BeginRelease | Release
+Action = Wait | Buy | Resend | Adopt | Retry | Abandon | Lost | MoveTo | Grant | Book | BeginRelease | Release
 
 
 def decide(reservation: Reservation, sight: Sight) -> Action:
@@ -131,22 +148,56 @@ def decide(reservation: Reservation, sight: Sight) -> Action:
     if reservation.state is ReservationState.RELEASING:
         return _decide_releasing(reservation, sight)
     if reservation.ends_at is not None and reservation.ends_at <= sight.now:
-        return _decide_past_end(reservation)
+        return _decide_past_end(reservation, sight)
     for unit in reservation.units:
         if unit.state is UnitState.ORDERING:
             return _decide_doubtful(reservation, unit, sight)
-    lost = tuple(
-        unit.ordinal
-        for unit in reservation.units
-        if unit.state is UnitState.HELD and lease_of(unit, sight.leases) is None
-    )
-    if lost:
-        return Lost(lost, _last_words(reservation, lost, sight.leases))
-    return _decide_settled(reservation, sight)
+    return _decide_missing(reservation, sight) or _decide_settled(reservation, sight)
 
 
-def _last_words(reservation: Reservation, ordinals: Sequence[int], leases: Sequence[Lease]) -> str:
+def missing_units(reservation: Reservation, leases: Sequence[Lease]) -> tuple[Unit, ...]:
+    """Held units that ``leases`` show no live lease of."""
+    held = (unit for unit in reservation.units if unit.state is UnitState.HELD)
+    return tuple(unit for unit in held if lease_of(unit, leases) is None)
+
+
+def _decide_missing(reservation: Reservation, sight: Sight) -> Action | None:
+    """What is surely gone is lost, what was missed once is looked for again; None when nothing is missing."""
+    missing = missing_units(reservation, sight.leases)
+    if not missing:
+        return None
+    lost = tuple(unit for unit in missing if _is_gone(unit, sight))
+    if not lost:
+        return Wait()
+    ordinals = tuple(unit.ordinal for unit in lost)
+    return Lost(ordinals, _last_words(reservation, ordinals, sight), _first_missed(ordinals, sight))
+
+
+def _is_gone(unit: Unit, sight: Sight) -> bool:
+    """Whether two looks, apart in time, found nothing; the provider's own word that it ended is enough."""
+    shown = any(lease.reference == unit.reference for lease in sight.leases)
+    if shown or sight.missed is None:
+        return True
+    since = sight.missed.get(unit.ordinal)
+    return since is not None and sight.now - since >= sight.second_look
+
+
+def _first_missed(ordinals: Iterable[int], sight: Sight) -> datetime | None:
+    seen = [sight.missed[n] for n in ordinals if n in sight.missed] if sight.missed is not None else []
+    return min(seen, default=None)
+
+
+def is_taken_back(reservation: Reservation, now: datetime) -> bool:
+    """Whether the seller of a window may have taken it back as agreed, shortly before its paid end."""
+    terms, end = reservation.offer.window, reservation.ends_at
+    return terms is not None and end is not None and now >= end - timedelta(seconds=terms.teardown_s)
+
+
+def _last_words(reservation: Reservation, ordinals: Sequence[int], sight: Sight) -> str:
     """What the provider says of leases that ended, if it says anything."""
+    if is_taken_back(reservation, sight.now):
+        return OVER
+    leases = sight.leases
     references = {reservation.units[ordinal].reference for ordinal in ordinals}
     words = [lease.detail for lease in leases if lease.reference in references and lease.detail]
     return f"ended at the provider: {words[0]}" if words else "ended at the provider"
@@ -163,20 +214,29 @@ def _decide_releasing(reservation: Reservation, sight: Sight) -> Action:
         in_flight = unit.state is UnitState.ORDERING and not _has_settled(unit, sight)
         if lease is not None:
             live.append(lease)
-        elif not in_flight:
+        elif not in_flight and (unit.state is not UnitState.HELD or _is_gone(unit, sight)):
             gone.append(unit.ordinal)
     if gone or all(unit.state is UnitState.GONE for unit in reservation.units):
-        return Lost(tuple(gone), reservation.reason)
-    early = reservation.ends_at is not None and sight.now < reservation.ends_at
-    if early and ends_by_itself(reservation.offer):
+        return Lost(tuple(gone), reservation.reason, _first_missed(gone, sight))
+    if _will_end_by_itself(reservation, sight.now):
         return Wait()
     endable = tuple(lease for lease in live if lease.state is not LeaseState.ENDING)
     return Release(endable) if endable else Wait()
 
 
-def _decide_past_end(reservation: Reservation) -> Action:
-    if any(unit.state in (UnitState.HELD, UnitState.ORDERING) for unit in reservation.units):
-        return BeginRelease("its time is over")
+def _will_end_by_itself(reservation: Reservation, now: datetime) -> bool:
+    """Whether its seller alone ends it, and is not long overdue with that."""
+    end = reservation.ends_at
+    return end is not None and now < end + OVERDUE and ends_by_itself(reservation.offer)
+
+
+def _decide_past_end(reservation: Reservation, sight: Sight) -> Action:
+    states = {unit.state for unit in reservation.units}
+    if UnitState.ORDERING not in states and _will_end_by_itself(reservation, sight.now):
+        if UnitState.HELD in states:
+            return _decide_missing(reservation, sight) or Wait()
+    elif states & {UnitState.HELD, UnitState.ORDERING}:
+        return BeginRelease(OVER)
     return Abandon(reservation.reason or "its time passed before it was bought", whole_plan=False)
 
 
@@ -207,6 +267,8 @@ def _decide_settled(reservation: Reservation, sight: Sight) -> Action:
     granted = granted_window(reservation, sight.leases)
     if granted is not None and granted != reservation.granted:
         return Grant(granted)
+    if has_news_of_money(reservation, sight.leases):
+        return Book()
     target = settled_state(reservation, sight.leases, sight.now)
     if target is reservation.state or reservation.state is ReservationState.ACTIVE:
         return Wait()
@@ -283,10 +345,9 @@ def quiet_since(reservation: Reservation, siblings: Iterable[Reservation]) -> da
 
 def is_behind(reservation: Reservation, siblings: Iterable[Reservation]) -> bool:
     """Whether a sibling that must be bought first has not been bought yet."""
-    rank = buying_rank(reservation.offer)
+    rank = rank_of(reservation)
     return any(
-        other.state in UNBOUGHT and is_first_purchase(other) and buying_rank(other.offer) < rank
-        for other in siblings
+        other.state in UNBOUGHT and is_first_purchase(other) and rank_of(other) < rank for other in siblings
     )
 
 
@@ -326,18 +387,6 @@ def let_go(reservation: Reservation, reason: str, now: datetime, *, wanted: bool
     if wanted or reservation.state in (ReservationState.ACTIVE, ReservationState.RELEASING):
         return ended(left.moved_to(ReservationState.RELEASING, reason), now)
     return replace(left.moved_to(ReservationState.FAILED, reason), released_at=now)
-
-
-def without(reservation: Reservation, ordinals: Sequence[int], reason: str, now: datetime) -> Reservation:
-    """``reservation`` after the provider showed units gone; ended when nothing of it is left."""
-    for unit in reservation.units:
-        if unit.ordinal in ordinals:
-            reservation = reservation.with_unit(replace(unit, state=UnitState.GONE, gone_at=now))
-    if any(unit.state is not UnitState.GONE for unit in reservation.units):
-        return replace(reservation, reason=reason or reservation.reason)
-    if reservation.state in (ReservationState.ACTIVE, ReservationState.RELEASING):
-        return ended(reservation, now, reason)
-    return replace(reservation, reason=reason or reservation.reason)
 
 
 def ended(reservation: Reservation, now: datetime, reason: str = "") -> Reservation:

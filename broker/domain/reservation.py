@@ -108,7 +108,9 @@ class Unit:
 
     ``tag`` is made by the broker before the call and is how the unit is found again:
     ``broker-<install>-<reservation>-<ordinal>-<attempt>``. ``reference`` is the provider's own id.
-    ``gone_at``: when it was seen to have ended, so that the bill of the others goes on without it.
+    ``gone_at``: when it was seen to have ended, so that the bill of the others goes on without it. Of a
+    window, ``paid_usd`` is what the seller billed (None: it does not say, the offer's price counts), and
+    ``credit_usd`` what leaving it early gave back (a resale, a refund; below zero a charge for leaving).
     """
 
     ordinal: int
@@ -118,6 +120,8 @@ class Unit:
     reference: str | None = None
     ordered_at: datetime | None = None
     gone_at: datetime | None = None
+    paid_usd: Decimal | None = None
+    credit_usd: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,8 @@ class Reservation:
 
     ``offer`` is the observation that was ordered; ``version`` guards every write. Three times stand apart:
     ``requested`` is what somebody asked for (None: exactly ``start`` and ``end``), ``start`` and ``end`` are
-    ordered, ``granted`` is what the seller gave (None: it has not said yet).
+    ordered, ``granted`` is what the seller gave (None: it has not said yet). ``replaces``: the reservations
+    whose place it takes once it can be used.
     """
 
     reservation_id: str
@@ -146,6 +151,7 @@ class Reservation:
     released_at: datetime | None = None
     requested: Wish | None = None
     granted: Window | None = None
+    replaces: tuple[str, ...] = ()
     version: int = 0
 
     @property
@@ -240,7 +246,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Something a provider holds for us, as its API shows it."""
+    """Something a provider holds for us, as its API shows it.
+
+    ``billed_usd``: what it cost as a whole, where it was paid at once. ``credit_usd``: what its seller gave
+    back when it was left early (below zero: a charge for leaving).
+    """
 
     provider: str
     reference: str
@@ -252,3 +262,4 @@ class Lease:
     window: Window | None = None
     detail: str = ""
     billed_usd: Decimal | None = None
+    credit_usd: Decimal | None = None

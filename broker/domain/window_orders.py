@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from broker.domain.errors import FieldProblem
+from broker.domain.errors import Conflict, FieldProblem
 from broker.domain.holding_orders import Intent
 from broker.domain.offer import Offer, WindowKind, WindowTerms
+from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Segment, Window, Wish
 from broker.domain.window_grid import first_start, snap_outward
 
@@ -51,6 +52,18 @@ def find_order_problems(intent: Intent, now: datetime, slack: timedelta) -> tupl
     return tuple(found)
 
 
+def require_extensible(reservation: Reservation) -> None:
+    """Conflict, with the way out, for a reservation that cannot last longer."""
+    name = f"reservation {reservation.reservation_id}"
+    if not reservation.is_open or reservation.state is ReservationState.RELEASING:
+        raise Conflict(f"{name} is {reservation.state}: reserve offer {reservation.offer.offer_id} again")
+    if reservation.end is None:
+        raise Conflict(f"{name} has no end: it lasts until it is released")
+    if reservation.offer.window is not None:
+        after = f"reserve offer {reservation.offer.offer_id} from {reservation.end.isoformat()} on beside it"
+        raise Conflict(f"{name} is a window, which its seller does not lengthen: {after}")
+
+
 def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[FieldProblem]:
     if intent.end is None:
         return [FieldProblem("/end", "nothing", "the end of the window: this offer is sold by windows")]
@@ -59,9 +72,9 @@ def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[
     if terms.kind is WindowKind.LISTED:
         return [*found, *_listed_problems(wanted, intent.nodes, terms)]
     if intent.start < now + timedelta(hours=terms.lead_hours):
-        found.append(
-            FieldProblem("/start", intent.start.isoformat(), f"at least {terms.lead_hours} h from now")
-        )
+        lead = f"at least {terms.lead_hours} h from now, {now.isoformat()}"
+        expected = lead if terms.lead_hours else f"not before now, {now.isoformat()}"
+        found.append(FieldProblem("/start", intent.start.isoformat(), expected))
     if terms.segments and not _is_free(wanted, intent.nodes, terms.segments):
         free = ", ".join(_words(segment) for segment in terms.segments[:5])
         found.append(FieldProblem("/start", intent.start.isoformat(), f"a window within {free}"))

@@ -7,11 +7,19 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from broker.domain.access import require_scope, team_filter
-from broker.domain.account import ApiKey, AuditEntry, Caller, RememberedAnswer, Scope
-from broker.domain.errors import BrokerError, IdempotencyMismatch, NotAuthenticated, StillAtWork
+from broker.domain.account import ApiKey, AuditEntry, Caller, RememberedAnswer, RequestClaim, Scope
+from broker.domain.errors import (
+    BrokerError,
+    Conflict,
+    IdempotencyMismatch,
+    NotAuthenticated,
+    ProviderError,
+    StillAtWork,
+)
 from broker.ports import Clock, Page, UnitOfWorkFactory
 
 KEY_PREFIX = "broker_live"
@@ -28,6 +36,10 @@ class Answer:
     body: str
     headers: str = "{}"
     replayed: bool = False
+
+
+Retell = Callable[[tuple[str, ...]], Awaitable[Answer]]
+"""The answer that a request would have got, from the ids of what it stored."""
 
 
 class AccountsService:
@@ -67,7 +79,8 @@ class AccountsService:
             key = ApiKey(
                 f"env-{digest[:12]}", "admin", ADMIN_TEAM, frozenset(Scope), digest, self._clock.now()
             )
-            await self._store(key, "installation")
+            with suppress(Conflict):  # another process of this installation has just made it
+                await self._store(key, "installation")
         return given
 
     async def _store(self, key: ApiKey, actor: str) -> None:
@@ -97,27 +110,43 @@ class AccountsService:
         return Caller(key.key_id, key.team, key.scopes)
 
     async def once(
-        self, caller: Caller, key: str | None, route: str, body: bytes, act: Callable[[], Awaitable[Answer]]
+        self,
+        caller: Caller,
+        key: str | None,
+        route: str,
+        body: bytes,
+        act: Callable[[], Awaitable[Answer]],
+        again: Retell | None = None,
     ) -> Answer:
         """``act``'s answer, or the remembered one when ``key`` came before with the same ``body``.
 
         Raises IdempotencyMismatch for another body, StillAtWork while the first is still at work. A
         failure of a meant kind gives the key back; after any other the key stays taken, because
-        nobody knows what has happened.
+        nobody knows what has happened. What was begun and not answered, by a process that died or a
+        failure in the middle, is taken over: ``again`` answers from the ids that were stored under the
+        key; if there are none, ``act`` begins anew.
         """
         if key is None:
             return await act()
         claim = RememberedAnswer(caller.team, key, route, hashlib.sha256(body).hexdigest(), self._clock.now())
+        effects: tuple[str, ...] | None = ()
         async with self._uow_factory() as uow:
             standing = await uow.accounts.remember(claim)
+            if standing is not None and _is_unanswered(standing, claim):
+                effects = await uow.accounts.take_over(RequestClaim(caller.team, key, route))
             await uow.commit()
-        if standing is not None:
-            return _replay(standing, claim)
+        if standing is not None and standing.status is not None:
+            return Answer(standing.status, standing.body or "", standing.headers or "{}", replayed=True)
+        if effects is None:
+            raise StillAtWork(f"the first request under the idempotency key {key!r} is still at work")
         try:
-            answer = await act()
-        except BrokerError:
+            answer = await again(effects) if again is not None and effects else await act()
+        except BrokerError as error:
             async with self._uow_factory() as uow:
-                await uow.accounts.forget(caller.team, key, route)
+                if isinstance(error, ProviderError):  # what was stored is undone
+                    await uow.accounts.forget(caller.team, key, route)
+                else:
+                    await uow.accounts.let_go(RequestClaim(caller.team, key, route))
                 await uow.commit()
             raise
         done = replace(claim, status=answer.status, body=answer.body, headers=answer.headers)
@@ -140,12 +169,11 @@ class AccountsService:
             return await uow.accounts.find_audit(team_filter(caller, team), limit, cursor, object_id)
 
 
-def _replay(standing: RememberedAnswer, claim: RememberedAnswer) -> Answer:
+def _is_unanswered(standing: RememberedAnswer, claim: RememberedAnswer) -> bool:
+    """Whether the first request has no answer yet; IdempotencyMismatch when it was another one."""
     if standing.body_sha256 != claim.body_sha256:
         raise IdempotencyMismatch(f"the idempotency key {claim.key!r} was used with another body")
-    if standing.status is None:
-        raise StillAtWork(f"the first request under the idempotency key {claim.key!r} is still at work")
-    return Answer(standing.status, standing.body or "", standing.headers or "{}", replayed=True)
+    return standing.status is None
 
 
 def _sha256(secret: str) -> str:

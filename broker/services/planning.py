@@ -36,7 +36,6 @@ from broker.ports import (
 
 log = logging.getLogger(__name__)
 
-PAGE = 200
 UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
 
 
@@ -107,6 +106,7 @@ class PlanningService:
         async with self._uow_factory() as uow:
             await uow.plans.add(record)
             await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
+            await uow.accounts.bind(caller.claim, [record.plan_id])
             await uow.commit()
         self._under_way.add(record.plan_id)
         self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
@@ -170,19 +170,12 @@ class PlanningService:
         await self._notifier.notify(f"plan.{record.state}", record.team, {"plan_id": record.plan_id, **event})
 
     async def recover(self) -> tuple[PlanRecord, ...]:
-        """Runs again what a crash left queued or running, oldest first; not what this process is at."""
-        unfinished: list[PlanRecord] = []
-        cursor: str | None = None
-        while True:
-            async with self._uow_factory() as uow:
-                page = await uow.plans.find_page(None, PAGE, cursor)
-            unfinished.extend(record for record in page.items if self._is_left_over(record))
-            cursor = page.next_cursor
-            if cursor is None:
-                return tuple([await self.run(record.plan_id) for record in reversed(unfinished)])
-
-    def _is_left_over(self, record: PlanRecord) -> bool:
-        return record.state in UNFINISHED and record.plan_id not in self._under_way
+        """Runs again what a crash left queued or running, oldest first; not what a living process is at."""
+        async with self._uow_factory() as uow:
+            unfinished = await uow.plans.claim_unfinished()
+            await uow.commit()
+        left_over = [record for record in unfinished if record.plan_id not in self._under_way]
+        return tuple([await self.run(record.plan_id) for record in left_over])
 
     async def approve(self, caller: Caller, plan_id: str) -> PlanRecord:
         """Finance's word on exactly this plan; a second one changes nothing."""

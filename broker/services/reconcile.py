@@ -12,11 +12,14 @@ from datetime import datetime, timedelta
 from broker.domain.account import AuditEntry
 from broker.domain.errors import BrokerError, ConcurrentChange, LeaseNotFound, ProviderError, RateLimited
 from broker.domain.holding_orders import bought_later
+from broker.domain.moving import handover, is_beside, successors_of
+from broker.domain.outcome import HOPELESS, Outcome
 from broker.domain.reconciling import (
     Abandon,
     Action,
     Adopt,
     BeginRelease,
+    Book,
     Buy,
     Grant,
     Lost,
@@ -29,11 +32,15 @@ from broker.domain.reconciling import (
     decide,
     find_strays,
     is_behind,
+    missing_units,
     quiet_since,
 )
+from broker.domain.replacing import replacement_of
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
-from broker.leasing import HOPELESS, Leasing, Outcome
-from broker.ports import Clock, Notifier, Reserver, UnitOfWorkFactory
+from broker.drafting import Drafting
+from broker.leasing import Leasing
+from broker.next_best import NextBest
+from broker.ports import Clock, Notifier, Reserver, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +52,15 @@ class ReconcileRules:
     """``settle``: how long an unanswered order may be in flight or not yet listed; longer than any call.
 
     ``stray_grace``: how long a lease that nobody asked for is watched before it is released, at most
-    ``max_strays`` a pass; ``report_only`` releases none.
+    ``max_strays`` a pass; ``report_only`` releases none. ``second_look``: what is not shown any more is
+    gone when it is not shown this much later either.
     """
 
     settle: timedelta = timedelta(minutes=2)
     stray_grace: timedelta = timedelta(minutes=15)
     max_strays: int = 3
     report_only: bool = False
+    second_look: timedelta = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,8 @@ class ReconcileService:
         notifier: Notifier,
         *,
         rules: ReconcileRules | None = None,
+        drafting: Drafting | None = None,
+        next_best: NextBest | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._reservers = reservers
@@ -90,6 +101,10 @@ class ReconcileService:
         self._notifier = notifier
         self._rules = rules or ReconcileRules()
         self._leasing = Leasing(uow_factory, reservers, clock)
+        self._drafting = drafting or Drafting(self._leasing, clock)
+        self._next_best = next_best
+        self._replaced: frozenset[str] = frozenset()
+        self._missed: dict[str, dict[int, datetime]] = {}
         self._stray_since: dict[tuple[str, str], datetime] = {}
         self._passing = asyncio.Lock()
 
@@ -104,10 +119,11 @@ class ReconcileService:
             async with self._uow_factory() as uow:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
+            self._replaced = frozenset(key for row in rows for key in row.replaces)
             actions = []
             for row in rows:
                 if row.offer.provider in clouds:
-                    name, error = await self._try_to_advance(row, clouds[row.offer.provider])
+                    name, error = await self._try_to_advance(row, clouds)
                     if error is not None:
                         errors.append(f"{row.reservation_id}: {error}")
                     if name != Wait.__name__:
@@ -134,10 +150,12 @@ class ReconcileService:
                 clouds[name] = answer
         return clouds, errors
 
-    async def _try_to_advance(self, row: Reservation, leases: Sequence[Lease]) -> tuple[str, str | None]:
+    async def _try_to_advance(
+        self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]
+    ) -> tuple[str, str | None]:
         """The action's name, and what failed: one reservation must not stop the others."""
         try:
-            return await self._advance(row, leases), None
+            return await self._advance(row, clouds), None
         except ConcurrentChange:
             return "overtaken", None
         except BrokerError as error:
@@ -146,25 +164,53 @@ class ReconcileService:
             log.exception("reconciling %s failed unexpectedly", row.reservation_id)
             return "failed", f"unexpected {type(error).__name__}: {error}"
 
-    async def _advance(self, row: Reservation, leases: Sequence[Lease]) -> str:
+    async def _advance(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> str:
         """Decides on one reservation as it stands now, and acts; the action's name."""
+        leases = clouds[row.offer.provider]
         async with self._uow_factory() as uow:
             row = await uow.reservations.find(row.reservation_id)
-            siblings = () if row.plan_id is None else await uow.reservations.find_open()
-        siblings = tuple(
-            r for r in siblings if r.plan_id == row.plan_id and r.reservation_id != row.reservation_id
-        )
+            alone = row.plan_id is None and row.reservation_id not in self._replaced
+            known = () if alone else await uow.reservations.find_open()
+        siblings = tuple(other for other in known if row.plan_id is not None and is_beside(other, row))
+        shown = [*leases, *await self._second_look(row, leases)]
         sight = Sight(
             now=self._clock.now(),
-            leases=[*leases, *await self._second_look(row, leases)],
+            leases=shown,
             idempotency=self._reservers[row.offer.provider].idempotency,
             settle=self._rules.settle,
             quiet_since=quiet_since(row, siblings),
             behind=is_behind(row, siblings),
+            missed=self._missed_since(row, shown),
+            second_look=self._rules.second_look,
         )
-        action = decide(row, sight)
+        seen = [other for other in successors_of(row, known) if await self._is_seen(other, clouds)]
+        action = handover(row, successors_of(row, known), seen, sight.now) or decide(row, sight)
+        if not isinstance(action, Wait) and not await self._claim(row):
+            return Wait.__name__
         await self._act(row, action, sight)
         return type(action).__name__
+
+    async def _is_seen(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> bool:
+        """Whether its provider shows all that is held of ``row`` in this pass."""
+        leases = clouds.get(row.offer.provider)
+        if leases is None:
+            return False
+        return not missing_units(row, [*leases, *await self._second_look(row, leases)])
+
+    def _missed_since(self, row: Reservation, leases: Sequence[Lease]) -> dict[int, datetime]:
+        """Since when each held unit is not shown; what shows again starts anew."""
+        now, before = self._clock.now(), self._missed.pop(row.reservation_id, {})
+        missed = {u.ordinal: before.get(u.ordinal, now) for u in missing_units(row, leases)}
+        if missed:
+            self._missed[row.reservation_id] = missed
+        return missed
+
+    async def _claim(self, row: Reservation) -> bool:
+        """Whether no other process acts on ``row``."""
+        async with self._uow_factory() as uow:
+            claimed = await uow.reservations.claim(row.reservation_id)
+            await uow.commit()
+        return claimed
 
     async def _second_look(self, row: Reservation, leases: Sequence[Lease]) -> list[Lease]:
         """Held leases that the list does not show, asked for one by one; what is gone stays out."""
@@ -185,9 +231,10 @@ class ReconcileService:
             case Wait():
                 return
             case Buy():
-                await self._follow_up(await leasing.buy(row, ACTOR))
+                await self._follow_up(await leasing.buy(row, ACTOR), first_try=not row.reason)
             case Resend(ordinal):
-                await self._follow_up(await leasing.ask(row, ordinal, ACTOR, list(sight.leases)))
+                outcome = await leasing.ask(row, ordinal, ACTOR, list(sight.leases))
+                await self._follow_up(outcome, first_try=False)
             case Adopt(ordinal, lease, extras):
                 adopted = await leasing.adopt(row, ordinal, lease, sight.leases, ACTOR)
                 for extra in extras:
@@ -198,35 +245,74 @@ class ReconcileService:
             case Release(leases):
                 await leasing.ask_release(row, leases, ACTOR)
             case _:
-                await self._conclude(row, action)
+                await self._conclude(row, action, sight.leases)
 
-    async def _conclude(self, row: Reservation, action: Action) -> None:
+    async def _conclude(self, row: Reservation, action: Action, leases: Sequence[Lease]) -> None:
         """Actions on our own rows, which others are told of."""
         match action:
             case Abandon(reason, whole_plan):
                 for left in await self._leasing.abandon(row, reason, ACTOR, whole_plan=whole_plan):
                     await self._tell(left)
-            case Lost(ordinals, reason):
-                await self._tell(await self._leasing.lose(row, ordinals, reason, ACTOR))
+            case Lost():
+                await self._lose(row, action, leases)
             case MoveTo(state):
                 await self._tell(await self._leasing.move(row, state, ACTOR))
             case Grant(window):
                 await self._tell(await self._leasing.grant(row, window, ACTOR))
+            case Book():
+                await self._leasing.book(row, leases, ACTOR)
             case BeginRelease(reason):
                 leaving = await self._leasing.begin_release(row, reason, ACTOR)
                 await self._tell(await self._leasing.release_held(leaving, ACTOR))
 
-    async def _follow_up(self, outcome: Outcome) -> None:
-        """After an order: a refusal ends a first purchase with its plan, and delays a later one."""
-        row = outcome.reservation
-        if outcome.refused and row.is_open and row.state is not ReservationState.RELEASING:
-            if bought_later(row.offer, row.start, row.created_at):
-                await self._refused_later(outcome)
-            elif not isinstance(outcome.error, RateLimited):
-                for left in await self._leasing.abandon(row, str(outcome.error), ACTOR, whole_plan=True):
-                    await self._tell(left)
+    async def _lose(self, row: Reservation, lost: Lost, leases: Sequence[Lease]) -> None:
+        """Stores a loss; in one transaction with what takes its place, where something has to."""
+        leasing, wanted = self._leasing, replacement_of(row, lost.ordinals, self._clock.now())
+        if wanted is None:
+            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=lost.at, leases=leases)
+            await self._tell(left)
             return
-        await self._tell(row)
+        why = f"in place of {wanted.nodes} nodes of {row.reservation_id}, {lost.reason}"
+
+        async def replace_them(uow: UnitOfWork) -> None:
+            await self._drafting.draft(
+                uow,
+                (wanted,),
+                row.team,
+                ACTOR,
+                row.plan_id,
+                why,
+                replaces=row.replaces,
+                though_none_left=True,
+            )
+
+        async with self._drafting.turn:
+            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=lost.at, beside=replace_them)
+        await self._tell(left, "reservation.lost")
+
+    async def _follow_up(self, outcome: Outcome, *, first_try: bool) -> None:
+        """After an order: a refusal ends a first purchase with its plan, and delays a later one.
+
+        Either may find another way; a later one is looked for after its first refusal only.
+        """
+        row = outcome.reservation
+        if not outcome.refused or not row.is_open or row.state is ReservationState.RELEASING:
+            await self._tell(row)
+        elif bought_later(row.offer, row.start, row.created_at):
+            if not (first_try and await self._take_next_best(outcome, later=True)):
+                await self._refused_later(outcome)
+        elif not isinstance(outcome.error, RateLimited) and not await self._take_next_best(outcome):
+            for left in await self._leasing.abandon(row, str(outcome.error), ACTOR, whole_plan=True):
+                await self._tell(left)
+
+    async def _take_next_best(self, outcome: Outcome, *, later: bool = False) -> bool:
+        """Whether other intents took the place of what was refused; later passes buy them."""
+        if self._next_best is None or outcome.error is None:
+            return False
+        taken = await self._next_best.take(
+            outcome.reservation, outcome.error, ACTOR, self._leasing, self._drafting, later=later
+        )
+        return bool(taken)
 
     async def _refused_later(self, outcome: Outcome) -> None:
         row, reason = outcome.reservation, str(outcome.error)
@@ -291,11 +377,11 @@ class ReconcileService:
             await uow.accounts.add_audit(entry)
             await uow.commit()
 
-    async def _tell(self, row: Reservation) -> None:
+    async def _tell(self, row: Reservation, event: str = "reservation.changed") -> None:
         body: dict[str, object] = {
             "reservation_id": row.reservation_id,
             "state": row.state.value,
             "plan_id": row.plan_id,
             "reason": row.reason,
         }
-        await self._notifier.notify("reservation.changed", row.team, body)
+        await self._notifier.notify(event, row.team, body)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from broker.buying import Buying
 from broker.domain.access import require_scope, require_sight, team_filter
-from broker.domain.account import AuditEntry, Caller, Scope
-from broker.domain.charging import owed_usd
+from broker.domain.account import Caller, Scope
 from broker.domain.errors import (
     ApprovalRequired,
+    ConcurrentChange,
     Conflict,
+    FieldProblem,
     InputError,
     NotFound,
     OverBudget,
@@ -24,21 +25,24 @@ from broker.domain.holding_orders import (
     Intent,
     ends_by_itself,
     find_drifts,
-    free_nodes,
     intents_of,
-    opening_state,
     placement_cost_usd,
-    units_of,
 )
-from broker.domain.identity import ENTROPY_BYTES, make_id
-from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.money import ZERO, format_usd
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Wish
-from broker.domain.window_orders import default_window, find_order_problems, snapped_outward
+from broker.domain.window_orders import (
+    default_window,
+    find_order_problems,
+    require_extensible,
+    snapped_outward,
+)
 from broker.domain.workload import PlanRequest
-from broker.leasing import Leasing, Outcome
+from broker.drafting import Drafting
+from broker.leasing import TRIES, Leasing
+from broker.next_best import NextBest
 from broker.ports import (
     Clock,
     Notifier,
@@ -68,6 +72,7 @@ class ReservationsService:
     """Use cases of reservations. ``reservers`` by provider key.
 
     ``read_request`` reads a plan's stored document, for its budget; None leaves the budget to the planner.
+    ``next_best`` finds other offers where a provider refuses; None: a refusal is the end of the plan.
     """
 
     def __init__(
@@ -80,6 +85,8 @@ class ReservationsService:
         rules: ReservingRules | None = None,
         read_request: Callable[[str], PlanRequest] | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        drafting: Drafting | None = None,
+        next_best: NextBest | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._reservers = reservers
@@ -87,30 +94,27 @@ class ReservationsService:
         self._notifier = notifier
         self._rules = rules or ReservingRules()
         self._read_request = read_request
-        self._random_bytes = random_bytes
         self._leasing = Leasing(uow_factory, reservers, clock)
-        self._intending = asyncio.Lock()
+        self._drafting = drafting or Drafting(self._leasing, clock, random_bytes)
+        self._buying = Buying(uow_factory, self._leasing, self._drafting, clock, next_best)
 
     async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """All of a plan, or nothing left held.
 
         What starts later and is not a window is stored as ``scheduled``. An order whose answer is lost
-        stops the buying; the reconciler finishes it, in the same order. Raises StalePlan,
+        stops the buying; the reconciler finishes it, in the same order. Where a provider refuses, the next
+        best way of that workload is taken, if it costs no more than the tolerance. Raises StalePlan,
         ApprovalRequired, OverBudget, Conflict before anything is bought, and the provider's error
         after everything was given back, with what that cost.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        async with self._intending:
+        async with self._drafting.turn:
             reservations = await self._intend_plan(caller, plan_id)
-        for reservation in reservations:
-            if reservation.state is not ReservationState.PENDING:
-                continue
-            outcome = await self._leasing.buy(reservation, caller.key_id)
-            if outcome.refused:
-                await self._compensate(outcome, caller.key_id)
-            if outcome.error is not None or not outcome.reservation.is_open:
-                break
-        held = await self._reload(reservations)
+        try:
+            held = await self._buying.buy_in_order(reservations, caller.key_id)
+        except ProviderError:
+            await self._tell("reservation.failed", await self._reload(reservations))
+            raise
         await self._tell("plan.reserved", held)
         return held
 
@@ -125,7 +129,9 @@ class ReservationsService:
             self._check_budget(record, plan, offers)
             now = self._clock.now()
             intents = intents_of(plan, offers, now, self._rules.start_patience)
-            drafts = await self._draft(uow, intents, record.team, caller, plan_id)
+            drafts = await self._drafting.draft(
+                uow, intents, record.team, caller.key_id, plan_id, claim=caller.claim
+            )
             await uow.plans.update(await _taken_up(uow, record))
             await uow.commit()
         return drafts
@@ -136,10 +142,10 @@ class ReservationsService:
         if not record.plan.placements:
             raise Conflict(f"plan {record.plan_id} places nothing: there is nothing to reserve")
         if record.needs_approval and record.approved_by is None:
+            way = f"POST /v1/plans/{record.plan_id}/approve with a key that has {Scope.SPEND_APPROVE}"
             raise ApprovalRequired(
-                f"plan {record.plan_id} costs {format_usd(record.plan.cost_usd)} USD, over the limit: "
-                f"POST /v1/plans/{record.plan_id}/approve with a key that has {Scope.SPEND_APPROVE}"
-            )
+                f"plan {record.plan_id} costs {format_usd(record.plan.cost_usd)} USD, over the limit: {way}"
+            ).naming(FieldProblem("/approved_by", "nobody", way))
         if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
             raise Conflict(f"plan {record.plan_id} is reserved already")
         return record.plan
@@ -158,7 +164,10 @@ class ReservationsService:
         if drifts:
             tolerance = f"more than {self._rules.price_tolerance:.1%}"
             words = "; ".join(str(drift) for drift in drifts)
-            raise StalePlan(f"plan {plan.plan_id}: {words} ({tolerance} dearer is too much); plan again")
+            problems = (drift.as_problem() for drift in drifts)
+            raise StalePlan(
+                f"plan {plan.plan_id}: {words} ({tolerance} dearer is too much); plan again: POST /v1/plans"
+            ).naming(*problems)
 
     def _check_budget(self, record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
         if self._read_request is None:
@@ -170,76 +179,6 @@ class ReservationsService:
                 f"plan {record.plan_id} costs {format_usd(cost)} USD now, "
                 f"the budget is {format_usd(budget)} USD"
             )
-
-    async def _draft(
-        self,
-        uow: UnitOfWork,
-        intents: Iterable[Intent],
-        team: str,
-        caller: Caller,
-        plan_id: str | None,
-    ) -> tuple[Reservation, ...]:
-        """Stores an intent with its tags for each wish, if stock is left for it."""
-        install_id = await uow.accounts.install_id()
-        known = list(await uow.reservations.find_open())
-        drafts = []
-        for intent in intents:
-            _require_stock(intent, known)
-            draft = self._reservation(intent, install_id, team, caller, plan_id)
-            await uow.reservations.add(draft)
-            await uow.accounts.add_audit(self._entry(draft, caller))
-            known.append(draft)
-            drafts.append(draft)
-        return tuple(drafts)
-
-    def _reservation(
-        self, intent: Intent, install_id: str, team: str, caller: Caller, plan_id: str | None
-    ) -> Reservation:
-        now = self._clock.now()
-        reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
-        reserver = self._leasing.reserver(intent.offer.provider)
-        per_order = reserver.nodes_per_order(intent.offer)
-        return Reservation(
-            reservation_id=reservation_id,
-            team=team,
-            state=opening_state(intent, now),
-            offer=intent.offer,
-            nodes=intent.nodes,
-            start=intent.start,
-            end=intent.end,
-            units=units_of(install_id, reservation_id, intent.nodes, per_order),
-            created_at=now,
-            workload=intent.workload,
-            plan_id=plan_id,
-            requested_by=caller.key_id,
-            requested=intent.requested or Wish(intent.start, intent.end),
-        )
-
-    def _entry(self, reservation: Reservation, caller: Caller) -> AuditEntry:
-        tags = ", ".join(unit.tag for unit in reservation.units)
-        return AuditEntry(
-            at=self._clock.now(),
-            actor=caller.key_id,
-            action="reservation.intend",
-            object_kind="reservation",
-            object_id=reservation.reservation_id,
-            team=reservation.team,
-            detail=f"{reservation.state}: {reservation.nodes} × {reservation.offer.offer_id}, tags {tags}",
-        )
-
-    async def _compensate(self, outcome: Outcome, actor: str) -> None:
-        """Gives everything back, and raises the provider's error with what it cost."""
-        error = outcome.error
-        assert error is not None
-        left = await self._leasing.abandon(outcome.reservation, str(error), actor, whole_plan=True)
-        cost = format_usd(to_cents(owed_usd(left, self._clock.now())))
-        open_ = [row.reservation_id for row in left if row.is_open]
-        said = str(error).removeprefix(f"{error.provider}: ")
-        words = f"{said}; everything is given back, it cost {cost} USD"
-        if open_:
-            words += f" (still being released: {', '.join(open_)})"
-        await self._tell("reservation.failed", left)
-        raise _same_kind(error, words) from error
 
     async def reserve_offer(
         self,
@@ -259,8 +198,8 @@ class ReservationsService:
         the provider's error; then nothing is held.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        async with self._intending, self._uow_factory() as uow:
-            offer = await uow.offers.find_offer(offer_id)
+        async with self._drafting.turn, self._uow_factory() as uow:
+            offer = await _on_sale(uow, offer_id)
             now = self._clock.now()
             begin, until = default_window(offer, start, end, now)
             intent = Intent(offer, nodes, begin, until, workload, Wish(begin, until))
@@ -270,15 +209,19 @@ class ReservationsService:
             if problems:
                 raise InputError("reservation", problems)
             wish = replace(intent, start=max(begin, now)) if offer.window is None else intent
-            (reservation,) = await self._draft(uow, (wish,), caller.team, caller, None)
+            (reservation,) = await self._drafting.draft(
+                uow, (wish,), caller.team, caller.key_id, None, claim=caller.claim
+            )
             await uow.commit()
         if reservation.state is ReservationState.SCHEDULED:
             return reservation
-        outcome = await self._leasing.buy(reservation, caller.key_id)
-        if outcome.refused:
-            await self._compensate(outcome, caller.key_id)
-        await self._tell("reservation.changed", (outcome.reservation,))
-        return outcome.reservation
+        try:
+            bought = await self._buying.buy_one(reservation, caller.key_id)
+        except ProviderError:
+            await self._tell("reservation.failed", await self._reload((reservation,)))
+            raise
+        await self._tell("reservation.changed", (bought,))
+        return bought
 
     async def release(self, caller: Caller, reservation_id: str) -> Reservation:
         """Ends a reservation; a second time is no error. What was never bought ends at once."""
@@ -293,6 +236,33 @@ class ReservationsService:
         left = await self._leasing.release_held(leaving, caller.key_id)
         await self._tell("reservation.changed", (left,))
         return left
+
+    async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
+        """Holds on until ``end``, at the price of the order; twice is no error.
+
+        Raises InputError for an end that is not later, and Conflict for what is over, what has no end, and
+        windows: no seller of them lengthens what is bought through its adapter. Nobody else was promised the
+        nodes for the time after it, as the provider's count lacks them while they are held.
+        """
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        reservation = await self.find_reservation(caller, reservation_id)
+        if reservation.is_open and reservation.end == end:
+            return reservation
+        require_extensible(reservation)
+        if reservation.end is not None and end <= reservation.end:
+            expected = f"later than {reservation.end.isoformat()}; to end it sooner, release it"
+            raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        for attempt in range(TRIES):
+            require_extensible(reservation)
+            try:
+                extended = await self._leasing.extend(reservation, end, caller.key_id)
+                break
+            except ConcurrentChange:
+                if attempt == TRIES - 1:
+                    raise
+                reservation = await self._leasing.reload(reservation)
+        await self._tell("reservation.changed", (extended,))
+        return extended
 
     async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
         """One reservation; NotFound for another team's."""
@@ -329,6 +299,17 @@ class ReservationsService:
             await self._notifier.notify(event, row.team, body)
 
 
+async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:
+    """A current offer; NotFound that names the field."""
+    try:
+        return await uow.offers.find_offer(offer_id)
+    except NotFound as error:
+        expected = "an offer that is on sale now: GET /v1/offers"
+        raise NotFound("offer", offer_id, expected).naming(
+            FieldProblem("/offer_id", repr(offer_id), expected)
+        ) from error
+
+
 async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:
     """``record`` as what counts from now on; a proposal takes the place of the plan it was made for."""
     if record.state is not PlanState.PROPOSED:
@@ -340,20 +321,3 @@ async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:
             f"plan {old}, whose place {record.plan_id} takes, still holds reservations: release them"
         )
     return replace(record, state=PlanState.DONE, supersedes=old)
-
-
-def _require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
-    free = free_nodes(intent, known)
-    if free is not None and intent.nodes > free:
-        stock = intent.offer.stock
-        has = "" if stock.nodes is None else f" of the {stock.nodes} that the provider has"
-        shared = "" if stock.pool is None else f", cut from {stock.pool.gpus} GPUs with other sizes"
-        left = f"{max(0, free)} left{has}{shared}"
-        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}")
-
-
-def _same_kind(error: ProviderError, words: str) -> ProviderError:
-    """An error of the same meaning with other words."""
-    same = type(error)(error.provider, words)
-    same.request_id = error.request_id
-    return same

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, and_, delete, select
+from collections.abc import Iterable
+
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, Scope
-from broker.domain.errors import NotFound
+from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim, Scope
+from broker.domain.errors import ConcurrentChange, NotFound
 from broker.ports import Page
 from broker.store.pages import fetch_page
 from broker.store.tables import ApiKeyRow, AuditRow, MetaRow, RememberedAnswerRow
+from broker.store.workers import is_alive
 from broker.store.writes import Values, insert_many, insert_new, insert_or_keep, table_of, update_one
 
 INSTALL_ID = "install_id"
@@ -21,8 +24,9 @@ _NEWEST_FIRST = (AuditRow.at, AuditRow.audit_id)
 class SqlAccountRepository:
     """Who may act and who acted; fulfils ``broker.ports.AccountRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, worker_id: str) -> None:
         self._session = session
+        self._worker_id = worker_id
 
     async def add_key(self, key: ApiKey) -> None:
         """Stores a key; Conflict when its id or hash is taken."""
@@ -43,23 +47,69 @@ class SqlAccountRepository:
             .where(_claim(answer.team, answer.key, answer.route))
             .execution_options(populate_existing=True)
         )
-        while not await insert_or_keep(self._session, RememberedAnswerRow, _answer_values(answer)):
+        claimed = {**_answer_values(answer), "claimed_by": self._worker_id, "effects": None}
+        while not await insert_or_keep(self._session, RememberedAnswerRow, claimed):
             row = await self._session.scalar(statement)
             if row is not None:
                 return _answer(row)
         return None
 
     async def complete(self, answer: RememberedAnswer) -> None:
-        """Fills in status and body of a claimed answer; NotFound when nobody claimed it."""
+        """Fills in status and body of a claimed answer; NotFound when nobody claimed it.
+
+        The answer of who has taken the claim over meanwhile counts, not this one.
+        """
         claim = _claim(answer.team, answer.key, answer.route)
         values = {"status": answer.status, "body": answer.body, "headers": answer.headers}
-        if not await update_one(self._session, RememberedAnswerRow, claim, values):
+        if await update_one(self._session, RememberedAnswerRow, and_(claim, self._is_mine()), values):
+            return
+        if await self._session.scalar(select(RememberedAnswerRow.key).where(claim)) is None:
             raise NotFound("idempotency key", answer.key)
 
     async def forget(self, team: str, key: str, route: str) -> None:
         """Gives a claim back after a failure that had no effect."""
         table = table_of(RememberedAnswerRow)
-        await self._session.execute(delete(table).where(_claim(team, key, route)))
+        await self._session.execute(delete(table).where(_claim(team, key, route), self._is_mine()))
+
+    async def let_go(self, claim: RequestClaim) -> None:
+        """Gives a claim back: forgotten when nothing was stored under it, else free to be taken over."""
+        table = table_of(RememberedAnswerRow)
+        mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())
+        await self._session.execute(delete(table).where(mine, table.c.effects.is_(None)))
+        await update_one(self._session, RememberedAnswerRow, mine, {"claimed_by": None})
+
+    async def take_over(self, claim: RequestClaim) -> tuple[str, ...] | None:
+        """Takes an unanswered claim that was let go or whose process died: the ids stored under it; None
+        while it is at work."""
+        columns = table_of(RememberedAnswerRow).c
+        holder = columns.claimed_by
+        left = or_(holder.is_(None), and_(holder != self._worker_id, ~is_alive(holder)))
+        statement = (
+            update(table_of(RememberedAnswerRow))
+            .where(_claim(claim.team, claim.key, claim.route), columns.status.is_(None), left)
+            .values(claimed_by=self._worker_id)
+            .returning(columns.effects)
+        )
+        taken = (await self._session.execute(statement)).first()
+        return None if taken is None else tuple(taken.effects or ())
+
+    async def bind(self, claim: RequestClaim | None, effects: Iterable[str]) -> None:
+        """Notes ids stored under ``claim``, in the transaction that stores them; ConcurrentChange."""
+        if claim is None:
+            return
+        columns = table_of(RememberedAnswerRow).c
+        mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())
+        standing = (
+            await self._session.execute(select(columns.effects).where(mine).with_for_update())
+        ).first()
+        if standing is None:
+            raise ConcurrentChange(f"the idempotency key {claim.key!r} was taken over by another process")
+        values = {"effects": [*(standing.effects or ()), *effects]}
+        await update_one(self._session, RememberedAnswerRow, mine, values)
+
+    def _is_mine(self) -> ColumnElement[bool]:
+        columns = table_of(RememberedAnswerRow).c
+        return and_(columns.claimed_by == self._worker_id, columns.status.is_(None))
 
     async def add_audit(self, entry: AuditEntry) -> None:
         """Appends to the audit trail."""

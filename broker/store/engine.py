@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, event, make_url
+from sqlalchemy import URL, NullPool, event, make_url
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
 from broker.store import schema
 from broker.store.file_lock import FileLock
+from broker.store.leader import LockedSeat, Seat, SoleSeat
 from broker.store.unit_of_work import SqlUnitOfWork
+from broker.store.workers import make_worker_id, say_alive, say_gone
 
 DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -22,6 +25,9 @@ DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 BUSY_TIMEOUT_MS = 30_000
+IDLE_IN_TRANSACTION_S = 30
+"""The server rolls a transaction back whose process has stopped in the middle of it."""
+KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2}
 
 
 class Store:
@@ -31,10 +37,43 @@ class Store:
         self._engine = engine
         self._lock = lock
         self._read_only = read_only
+        self._worker_id = make_worker_id()
+        self._is_shared = engine.dialect.name == "postgresql"
+        self._seat_engine: AsyncEngine | None = None
 
     def unit_of_work(self) -> SqlUnitOfWork:
         """A new transaction; this method is a ``broker.ports.UnitOfWorkFactory``."""
-        return SqlUnitOfWork(self._engine)
+        return SqlUnitOfWork(self._engine, self._worker_id)
+
+    def seat(self) -> Seat:
+        """This process's way to the leader's seat; ``leave`` it before the store is closed."""
+        if not self._is_shared:
+            return SoleSeat(self._engine, self._worker_id)
+        if self._seat_engine is None:
+            self._seat_engine = create_async_engine(
+                self._engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=KEEPALIVES
+            )
+        return LockedSeat(self._seat_engine, self._worker_id)
+
+    async def say_alive(self) -> None:
+        """Keeps what this process has claimed its own, for some seconds; StoreUnavailable.
+
+        A SQLite file has one process: nobody has to be told.
+        """
+        if self._is_shared:
+            await self._in_session(say_alive)
+
+    async def say_gone(self) -> None:
+        """Lets others have what this process has claimed; StoreUnavailable."""
+        if self._is_shared:
+            await self._in_session(say_gone)
+
+    async def _in_session(self, act: Callable[[AsyncSession, str], Awaitable[None]]) -> None:
+        try:
+            async with AsyncSession(self._engine) as session, session.begin():
+                await act(session, self._worker_id)
+        except (OperationalError, InterfaceError) as error:
+            raise StoreUnavailable(f"the database failed: {error.orig}") from error
 
     async def migrate(self) -> None:
         """Brings the schema to the newest revision; safe when several processes start at once.
@@ -60,6 +99,8 @@ class Store:
     async def close(self) -> None:
         """Closes every connection and lets others have the file."""
         await self._engine.dispose()
+        if self._seat_engine is not None:
+            await self._seat_engine.dispose()
         if self._lock is not None:
             self._lock.release()
 
@@ -73,7 +114,7 @@ def create_store(url: str, *, exclusive: bool = True) -> Store:
     """
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "postgresql":
-        return Store(create_async_engine(parsed, pool_pre_ping=True))
+        return Store(_postgresql_engine(parsed))
     path = Path(parsed.database or "")
     if not exclusive:
         if not path.is_file():
@@ -110,6 +151,19 @@ def _take_file(path: Path) -> FileLock:
         found = f"{str(path)!r} ({error.strerror})"
         problem = FieldProblem("/database_url", found, "a file in a folder that can be written")
         raise InputError("settings", (problem,)) from error
+
+
+def _postgresql_engine(url: URL) -> AsyncEngine:
+    engine = create_async_engine(url, pool_pre_ping=True, connect_args=KEEPALIVES)
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def set_limits(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
+        cursor.close()
+        connection.commit()
+
+    return engine
 
 
 def _sqlite_engine(url: URL, *, read_only: bool) -> AsyncEngine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -17,25 +18,30 @@ from broker.ports import Page, PlanOptions, PlanRecord, PlanState
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import PlanRow
+from broker.store.workers import claim_rows, from_now
 from broker.store.writes import Values, insert_new, table_of, update_unchanged
 
+PLANNING_LEASE = timedelta(hours=2)
+"""Longer than the longest time that a plan may be given; a process that dies frees it sooner."""
+_UNFINISHED = (PlanState.QUEUED, PlanState.RUNNING)
 _NEWEST_FIRST = (PlanRow.created_at, PlanRow.plan_id)
 
 
 class SqlPlanRepository:
     """Stored plans; fulfils ``broker.ports.PlanRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, worker_id: str) -> None:
         self._session = session
+        self._worker_id = worker_id
 
     async def add(self, record: PlanRecord) -> None:
         """Stores a new record; Conflict when its id is taken."""
-        await insert_new(self._session, PlanRow, _values(record), f"plan {record.plan_id}")
+        await insert_new(self._session, PlanRow, self._values(record), f"plan {record.plan_id}")
 
     async def update(self, record: PlanRecord) -> PlanRecord:
         """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
         key = table_of(PlanRow).c.plan_id == record.plan_id
-        await update_unchanged(self._session, PlanRow, key, _values(record), f"plan {record.plan_id}")
+        await update_unchanged(self._session, PlanRow, key, self._values(record), f"plan {record.plan_id}")
         return replace(record, version=record.version + 1)
 
     async def find(self, plan_id: str) -> PlanRecord:
@@ -83,6 +89,23 @@ class SqlPlanRepository:
             .execution_options(populate_existing=True)
         )
         return tuple(_record(row) for row in await self._session.scalars(statement))
+
+    async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
+        """Claims and gives what is queued or running and no other living process makes, oldest first."""
+        unfinished = PlanRow.state.in_([state.value for state in _UNFINISHED])
+        keys = await claim_rows(
+            self._session, PlanRow, PlanRow.plan_id, unfinished, self._worker_id, PLANNING_LEASE
+        )
+        statement = select(PlanRow).where(PlanRow.plan_id.in_(keys)).order_by(*_NEWEST_FIRST)
+        rows = await self._session.scalars(statement.execution_options(populate_existing=True))
+        return tuple(_record(row) for row in rows)
+
+    def _values(self, record: PlanRecord) -> Values:
+        """The row; until there is an answer it stays claimed by the process that works on it."""
+        claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
+        if record.state in _UNFINISHED:
+            claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, PLANNING_LEASE)}
+        return {**_values(record), **claim}
 
 
 def workloads_key(record: PlanRecord) -> str:

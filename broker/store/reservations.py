@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from sqlalchemy import Select, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,36 +13,44 @@ from sqlalchemy.orm import joinedload
 
 from broker.domain.billing import billed_seconds
 from broker.domain.errors import NotFound
+from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer, WindowKind
 from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window, Wish
 from broker.ports import Page
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
-from broker.store.tables import ReservationRow, UnitRow
-from broker.store.writes import Values, insert_many, insert_new, table_of, update_unchanged
+from broker.store.tables import CapacityRow, ReservationRow, UnitRow
+from broker.store.workers import claim_rows, from_now
+from broker.store.writes import Values, count_up, insert_many, insert_new, table_of, update_unchanged
 
 _NEWEST_FIRST = (ReservationRow.created_at, ReservationRow.reservation_id)
+BUYING_LEASE = timedelta(minutes=2)
+"""How long after its last step a purchase is left to the process that makes it."""
+ACTING_LEASE = timedelta(seconds=30)
+"""How long a row is left to a reconciler that acts on it."""
+_OPEN_WORDS = sorted(state.value for state in OPEN_STATES)
 _HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, ReservationState.ACTIVE})
 
 
 class SqlReservationRepository:
     """Stored reservations with their units; fulfils ``broker.ports.ReservationRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, worker_id: str) -> None:
         self._session = session
+        self._worker_id = worker_id
 
     async def add(self, reservation: Reservation) -> None:
         """Stores a new intent; Conflict when its id is taken."""
         name = f"reservation {reservation.reservation_id}"
-        await insert_new(self._session, ReservationRow, _values(reservation), name)
+        await insert_new(self._session, ReservationRow, self._values(reservation), name)
         await insert_many(self._session, UnitRow, _unit_values(reservation))
 
     async def update(self, reservation: Reservation) -> Reservation:
         """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
         key = table_of(ReservationRow).c.reservation_id == reservation.reservation_id
         name = f"reservation {reservation.reservation_id}"
-        await update_unchanged(self._session, ReservationRow, key, _values(reservation), name)
+        await update_unchanged(self._session, ReservationRow, key, self._values(reservation), name)
         unit = table_of(UnitRow)
         await self._session.execute(delete(unit).where(unit.c.reservation_id == reservation.reservation_id))
         await insert_many(self._session, UnitRow, _unit_values(reservation))
@@ -66,8 +76,36 @@ class SqlReservationRepository:
 
     async def find_open(self) -> tuple[Reservation, ...]:
         """Everything that the broker still has to act on, oldest first."""
-        words = sorted(state.value for state in OPEN_STATES)
-        return await self._fetch(_whole().where(ReservationRow.state.in_(words)))
+        return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS)))
+
+    async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
+        """Open reservations that take from the stock of ``offers``, or from a pool of theirs, oldest first.
+
+        Counting a capacity up comes first, in the order of names: who takes from it next waits there until
+        this transaction ends, and reads what it stored. What is left over time cannot be kept as a number,
+        as it depends on the wished times and on what the seller's last count had seen.
+        """
+        wanted = list(offers)
+        for capacity_id in sorted(set().union(*(capacities_of(offer) for offer in wanted))):
+            await count_up(self._session, CapacityRow, {"capacity_id": capacity_id}, "takings")
+        mine = ReservationRow.offer_id.in_({offer.offer_id for offer in wanted})
+        beside = ReservationRow.provider.in_({o.provider for o in wanted if o.stock.pool is not None})
+        return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS), or_(mine, beside)))
+
+    async def claim(self, reservation_id: str) -> bool:
+        """Claims a row to act on it for ``ACTING_LEASE``; False while another living process does."""
+        key = ReservationRow.reservation_id
+        claimed = await claim_rows(
+            self._session, ReservationRow, key, key == reservation_id, self._worker_id, ACTING_LEASE
+        )
+        return bool(claimed)
+
+    def _values(self, reservation: Reservation) -> Values:
+        """The row; while it is being bought it stays claimed by the process that stores its steps."""
+        claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
+        if reservation.state is ReservationState.PENDING:
+            claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, BUYING_LEASE)}
+        return {**_values(reservation), **claim}
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         """Every reservation that was ever held and touches ``window`` (None: all), oldest first.
@@ -91,6 +129,14 @@ class SqlReservationRepository:
 def _whole() -> Select[ReservationRow]:
     """Reservations with their units in one statement, so that both are of one version."""
     return select(ReservationRow).options(joinedload(ReservationRow.units))
+
+
+def capacities_of(offer: Offer) -> frozenset[str]:
+    """Names of what is taken from when ``offer`` is: its own stock, and the pool that it is cut from."""
+    names = {f"offer/{offer.offer_id}"}
+    if offer.stock.pool is not None:
+        names.add(f"pool/{offer.stock.pool.pool_id}")
+    return frozenset(names)
 
 
 def was_ever_held(reservation: Reservation) -> bool:
@@ -152,6 +198,7 @@ def _values(reservation: Reservation) -> Values:
         "ever_held": was_ever_held(reservation),
         "owed_from": owed_from,
         "owed_until": owed_until,
+        "replaces": list(reservation.replaces) or None,
         "version": reservation.version,
     }
 
@@ -167,6 +214,8 @@ def _unit_values(reservation: Reservation) -> list[Values]:
             "reference": unit.reference,
             "ordered_at": unit.ordered_at,
             "gone_at": unit.gone_at,
+            "paid_micro_usd": _micro(unit.paid_usd),
+            "credit_micro_usd": _micro(unit.credit_usd),
         }
         for unit in reservation.units
     ]
@@ -191,6 +240,7 @@ def _reservation(row: ReservationRow) -> Reservation:
         released_at=row.released_at,
         requested=Wish(row.requested_start, row.requested_end) if row.requested_start is not None else None,
         granted=_granted(row),
+        replaces=tuple(row.replaces or ()),
         version=row.version,
     )
 
@@ -210,4 +260,14 @@ def _unit(row: UnitRow) -> Unit:
         reference=row.reference,
         ordered_at=row.ordered_at,
         gone_at=row.gone_at,
+        paid_usd=_usd(row.paid_micro_usd),
+        credit_usd=_usd(row.credit_micro_usd),
     )
+
+
+def _micro(usd: Decimal | None) -> int | None:
+    return None if usd is None else to_micro_usd(usd)
+
+
+def _usd(micro_usd: int | None) -> Decimal | None:
+    return None if micro_usd is None else from_micro_usd(micro_usd)

@@ -171,6 +171,8 @@ class PlanRow(Row):
     approved_by: Mapped[str | None]
     approved_at: Mapped[datetime | None]
     supersedes: Mapped[str | None] = mapped_column(Identifier, index=True)
+    claimed_by: Mapped[str | None] = mapped_column(Identifier)
+    claimed_until: Mapped[datetime | None]
     version: Mapped[int]
 
 
@@ -207,6 +209,9 @@ class ReservationRow(Row):
     ever_held: Mapped[bool]
     owed_from: Mapped[datetime]
     owed_until: Mapped[datetime | None]
+    replaces: Mapped[list[Any] | None]
+    claimed_by: Mapped[str | None] = mapped_column(Identifier)
+    claimed_until: Mapped[datetime | None]
     version: Mapped[int]
     units: Mapped[list[UnitRow]] = relationship(lazy="raise", viewonly=True, order_by="UnitRow.ordinal")
 
@@ -226,6 +231,44 @@ class UnitRow(Row):
     reference: Mapped[str | None] = mapped_column(Identifier, index=True)
     ordered_at: Mapped[datetime | None]
     gone_at: Mapped[datetime | None]
+    paid_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+    credit_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class CapacityRow(Row):
+    """Stock that reservations are taken from: an offer's, or a pool's. To take is to count up here first.
+
+    What is left is never kept here: it is reckoned from what the seller last showed and the open
+    reservations, by whoever has the row until their transaction ends.
+    """
+
+    __tablename__ = "capacities"
+
+    capacity_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    takings: Mapped[int] = mapped_column(BigInteger)
+
+
+class WorkerRow(Row):
+    """A broker process that serves this database. It counts as alive until ``alive_until`` has passed."""
+
+    __tablename__ = "workers"
+
+    worker_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    alive_until: Mapped[datetime]
+
+
+class LeaderRow(Row):
+    """Who leads one piece of the installation's work. ``epoch`` goes up with every leader, never down.
+
+    ``passed``: this leader's first pass over market and reservations has ended.
+    """
+
+    __tablename__ = "leaders"
+
+    work: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    worker_id: Mapped[str] = mapped_column(Identifier)
+    passed: Mapped[bool]
 
 
 class LaunchRow(Row):
@@ -281,7 +324,10 @@ class ApiKeyRow(Row):
 
 
 class RememberedAnswerRow(Row):
-    """The answer under an idempotency key; the primary key is the claim."""
+    """The answer under an idempotency key; the primary key is the claim.
+
+    ``claimed_by``: the worker that makes the answer. ``effects``: ids of what was stored under the key.
+    """
 
     __tablename__ = "remembered_answers"
 
@@ -293,6 +339,8 @@ class RememberedAnswerRow(Row):
     status: Mapped[int | None]
     body: Mapped[str | None] = mapped_column(Prose)
     headers: Mapped[str | None] = mapped_column(Prose)
+    claimed_by: Mapped[str | None] = mapped_column(Identifier)
+    effects: Mapped[list[Any] | None]
 
 
 class AuditRow(Row):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Self
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
-from broker.domain.errors import StoreUnavailable
+from broker.domain.errors import LeadershipLost, StoreUnavailable
 from broker.ports import (
     AccountRepository,
     LaunchRepository,
@@ -19,18 +22,32 @@ from broker.ports import (
 )
 from broker.store.accounts import SqlAccountRepository
 from broker.store.launches import SqlLaunchRepository
+from broker.store.leader import find_epoch
 from broker.store.offers import SqlOfferRepository
 from broker.store.plans import SqlPlanRepository
 from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
 
+_led_in: ContextVar[int | None] = ContextVar("led_in", default=None)
+
+
+@contextmanager
+def written_in(epoch: int | None) -> Iterator[None]:
+    """Here every unit of work commits only while the leader is the one of ``epoch``. None: whoever leads."""
+    token = _led_in.set(epoch)
+    try:
+        yield
+    finally:
+        _led_in.reset(token)
+
 
 class SqlUnitOfWork:
     """One transaction over all repositories; leaving without ``commit`` rolls back.
 
     Both databases read what is committed, statement by statement; writes that must not meet are
-    guarded by a version or a primary key. A database that fails raises StoreUnavailable.
+    guarded by a version or a primary key. A database that fails raises StoreUnavailable. ``worker_id``
+    names the process that claims rows here.
     """
 
     offers: OfferRepository
@@ -41,15 +58,16 @@ class SqlUnitOfWork:
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
+        self._epoch = _led_in.get()
         self._session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
         self.offers = SqlOfferRepository(self._session)
         self.quarantine = SqlQuarantineRepository(self._session)
-        self.plans = SqlPlanRepository(self._session)
-        self.reservations = SqlReservationRepository(self._session)
+        self.plans = SqlPlanRepository(self._session, worker_id)
+        self.reservations = SqlReservationRepository(self._session, worker_id)
         self.launches = SqlLaunchRepository(self._session)
         self.reoptimizations = SqlReoptimizationRepository(self._session)
-        self.accounts = SqlAccountRepository(self._session)
+        self.accounts = SqlAccountRepository(self._session, worker_id)
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,5 +80,12 @@ class SqlUnitOfWork:
             raise StoreUnavailable(f"the database failed: {error.orig}") from error
 
     async def commit(self) -> None:
-        """Makes it last."""
+        """Makes it last. LeadershipLost, and nothing is, when it was the work of a leader of before.
+
+        The next leader's epoch waits for this commit, so none of an older epoch comes after it.
+        """
+        if self._epoch is not None:
+            epoch = await find_epoch(self._session)
+            if epoch != self._epoch:
+                raise LeadershipLost(f"this was the leader's work in epoch {self._epoch}; now it is {epoch}")
         await self._session.commit()

@@ -60,6 +60,24 @@ async def upsert_many(session: AsyncSession, row: type[Row], many: Sequence[Valu
     await session.execute(statement.on_conflict_do_update(index_elements=keys, set_=replaced), list(many))
 
 
+async def upsert_one(session: AsyncSession, row: type[Row], values: Values) -> None:
+    """Inserts one row, or writes over it; ``values`` may be SQL expressions."""
+    statement = _insert(session, row).values(**values)
+    keys = [column.name for column in table_of(row).primary_key]
+    replaced = {name: statement.excluded[name] for name in values if name not in keys}
+    await session.execute(statement.on_conflict_do_update(index_elements=keys, set_=replaced))
+
+
+async def count_up(session: AsyncSession, row: type[Row], key: Values, column: str) -> None:
+    """Adds one to ``column`` of the row at ``key``, which is made with 1 where there is none.
+
+    Whoever counts up next waits until this transaction ends.
+    """
+    statement = _insert(session, row).values(**key, **{column: 1})
+    counted = {column: table_of(row).c[column] + 1}
+    await session.execute(statement.on_conflict_do_update(index_elements=list(key), set_=counted))
+
+
 def batches(keys: Iterable[str]) -> Iterator[list[str]]:
     """``keys`` in parts that one statement takes."""
     rest = iter(keys)
@@ -73,6 +91,18 @@ async def delete_many(
     """Deletes the rows whose ``key`` is among ``keys``."""
     for part in batches(keys):
         await session.execute(delete(table_of(row)).where(key.in_(part)))
+
+
+async def update_many(
+    session: AsyncSession,
+    row: type[Row],
+    key: InstrumentedAttribute[str],
+    keys: Iterable[str],
+    values: Values,
+) -> None:
+    """Writes the same ``values`` to the rows whose ``key`` is among ``keys``."""
+    for part in batches(keys):
+        await session.execute(update(table_of(row)).where(key.in_(part)).values(**values))
 
 
 async def update_unchanged(

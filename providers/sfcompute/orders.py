@@ -130,7 +130,7 @@ def holdings(
     ended when its time is over, and else waits for its contract to show.
     """
     free = [contract for contract in contracts if contract.nodes > 0]
-    sold = [_block(order) for order in orders if order.side == SELL and order.is_filled]
+    sold = [order for order in orders if order.side == SELL and order.is_filled]
     found = []
     for order in orders:
         if order.side == BUY:
@@ -175,16 +175,18 @@ def _block(order: PlacedOrder) -> tuple[str | None, int, datetime | None]:
 def _order_lease(
     order: PlacedOrder,
     contract: Contract | None,
-    sold: list[tuple[str | None, int, datetime | None]],
+    sold: list[PlacedOrder],
     now: datetime,
 ) -> Lease:
     state = ORDER_STATES.get(order.status, LeaseState.UNKNOWN)
     detail = order.rejected_reason or f"order {order.status}"
+    sale = next((sell for sell in sold if _block(sell) == _block(order)), None)
+    credit: Decimal | None = None
     if contract is not None:
         state, detail = _contract_state(contract), f"contract {contract.id} {contract.state}"
-    elif order.is_filled and _block(order) in sold:
-        sold.remove(_block(order))
-        state, detail = LeaseState.ENDED, "sold back"
+    elif order.is_filled and sale is not None:
+        sold.remove(sale)
+        state, detail, credit = LeaseState.ENDED, "sold back", _usd(sale.execution_price)
     elif order.is_filled:
         is_over = order.end_at is not None and order.end_at <= now
         state = LeaseState.ENDED if is_over else LeaseState.PROVISIONING
@@ -197,8 +199,13 @@ def _order_lease(
         sku=order.instance_type or "",
         window=window_between(order.start_at, order.end_at),
         detail=detail,
-        billed_usd=order.execution_price / 100 if order.execution_price is not None else None,
+        billed_usd=_usd(order.execution_price),
+        credit_usd=credit,
     )
+
+
+def _usd(cents: Decimal | None) -> Decimal | None:
+    return None if cents is None else cents / 100
 
 
 def _contract_state(contract: Contract) -> LeaseState:

@@ -18,12 +18,16 @@ from api.app import create_app
 from api.bootstrap import LoggedNotifier, Product
 from api.events import PlanEvents
 from api.schemas.workloads import read_workloads
+from broker.buying import Buying
 from broker.domain.account import Scope
 from broker.domain.offer import Offer
 from broker.domain.price_gate import GateRules
 from broker.domain.workload import PlanRequest
+from broker.drafting import Drafting
+from broker.leasing import Leasing
 from broker.ports import Clock, Notifier, PlanCall
 from broker.services.accounts import AccountsService
+from broker.services.moves import MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.reconcile import ReconcileService
@@ -94,6 +98,9 @@ class House:
         def read(document: str) -> PlanRequest:
             return read_workloads(document, source="stored plan", base=None, now=self.clock.now())
 
+        leasing = Leasing(units, adapters, self.clock)
+        drafting = Drafting(leasing, self.clock)
+        buying = Buying(units, leasing, drafting, self.clock)
         planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
         return Product(
             settings=self.settings,
@@ -107,6 +114,7 @@ class House:
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
             reservations=ReservationsService(units, adapters, self.clock, self.notifier, read_request=read),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
+            moves=MovesService(units, buying, drafting, self.clock, self.notifier),
             reoptimize=ReoptimizeService(*planner, read_request=read),
             spend=SpendService(units, self.clock),
         )

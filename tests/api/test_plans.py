@@ -154,7 +154,14 @@ async def test_a_stale_plan_is_refused(home: Home) -> None:
     await home.product.offers.refresh()
     answer = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
     assert (answer.status_code, answer.json()["code"]) == (409, "stale-plan")
+    (error,) = answer.json()["errors"]
+    assert error["pointer"] == "/placements/0/cost_usd"
+    assert "plan again" in error["expected"]
     assert home.house.provider.open_instances() == []
+    home.house.provider.offers = ()
+    await home.product.offers.refresh()
+    gone = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
+    assert gone.json()["errors"][0]["pointer"] == "/placements/0/offer_id"
 
 
 @pytest.mark.parametrize(

@@ -122,3 +122,64 @@ async def test_a_wish_off_the_grid_is_refused_with_a_way_out_or_snapped_outward(
     assert row["granted"] == {"start": row["start"], "end": row["end"]}
     assert row["usable"] == {"start": row["start"], "end": "2026-11-24T13:30:00Z"}
     assert (row["unwanted_hours"], row["unwanted_usd"]) == (12.0, "240.00")
+
+
+def blamed(answer: httpx.Response) -> list[str]:
+    """Fields that a problem document names."""
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    return [error["pointer"] for error in answer.json()["errors"]]
+
+
+async def test_every_refusal_names_the_field_and_the_way_out(home: Home) -> None:
+    client = home.client()
+    unknown = await client.post("/v1/reservations", json={**WISH, "offer_id": "nothing"})
+    assert (unknown.status_code, blamed(unknown)) == (404, ["/offer_id"])
+    assert "GET /v1/offers" in unknown.text
+    past = await client.post("/v1/reservations", json={**WISH, "start": "2026-11-20T00:00:00Z"})
+    assert (past.status_code, blamed(past)) == (422, ["/start"])
+    over = await client.post("/v1/reservations", json={**WISH, "nodes": 101})
+    assert (over.status_code, blamed(over)) == (422, ["/nodes"])
+    assert (await client.post("/v1/reservations", json={**WISH, "nodes": 60})).status_code == 202
+    left = await client.post("/v1/reservations", json={**WISH, "nodes": 60})
+    assert (left.status_code, left.json()["code"], blamed(left)) == (409, "conflict", ["/nodes"])
+    assert "at most 40" in left.text
+    assert len(home.house.provider.open_instances()) == 60
+
+
+async def test_windows_in_the_past_name_their_start(home: Home) -> None:
+    home.house.provider.offers = (
+        an_offer("slots", window=slot_terms(NOON - timedelta(days=2), 240), stock=None),
+    )
+    await home.product.offers.refresh()
+    wish = {"offer_id": "slots", "nodes": 1, "start": "2026-11-22T12:00:00Z", "end": "2026-11-23T18:00:00Z"}
+    answer = await home.client().post("/v1/reservations", json=wish)
+    assert (answer.status_code, blamed(answer)) == (422, ["/start"])
+    assert "not before now" in answer.text
+    assert home.house.provider.ledger == []
+
+
+async def test_a_holding_is_extended_once_under_one_key(home: Home) -> None:
+    team = await home.team("research")
+    times = {"start": "2026-11-23T12:00:00Z", "end": "2026-11-23T14:00:00Z"}
+    row = (await team.post("/v1/reservations", json={**WISH, **times})).json()
+    path, key = f"/v1/reservations/{row['reservation_id']}", {"Idempotency-Key": "longer"}
+    for _ in range(2):
+        answer = await team.post(f"{path}/extend", json={"end": "2026-11-23T16:00:00Z"}, headers=key)
+        assert (answer.status_code, answer.json()["end"]) == (200, "2026-11-23T16:00:00Z")
+    assert answer.headers["Idempotency-Replayed"] == "true"
+    early = await team.post(f"{path}/extend", json={"end": "2026-11-23T13:00:00Z"})
+    assert (early.status_code, blamed(early)) == (422, ["/end"])
+
+
+async def test_the_trail_of_one_reservation_is_for_its_own_team(home: Home) -> None:
+    ours, theirs = await home.team("research"), await home.team("product")
+    row = await held(ours)
+    trail = (await ours.get("/v1/audit", params={"object_id": row["reservation_id"]})).json()["items"]
+    assert [entry["action"] for entry in trail][::-1][:3] == [
+        "reservation.intend",
+        "reservation.order",
+        "reservation.held",
+    ]
+    assert all(entry["actor"] and entry["detail"] for entry in trail)
+    hidden = await theirs.get("/v1/audit", params={"object_id": row["reservation_id"]})
+    assert hidden.json()["items"] == []

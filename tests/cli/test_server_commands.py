@@ -213,3 +213,52 @@ def test_a_server_that_is_no_broker_is_told() -> None:
     with fake_server({LIST: [(200, {"hello": 1})], RESERVE: [(200, ["x"])]}) as server:
         assert broker("reservations", env=server.env).exit_code == 2
         assert broker("reserve", "plan_1", env=server.env).exit_code == 2
+
+
+AUDIT = ("GET", "/v1/audit")
+
+
+def entry(action: str, detail: str, request_id: str | None = None) -> dict[str, Any]:
+    return {
+        "at": "2026-11-24T00:00:05Z",
+        "actor": "key-alice",
+        "action": f"reservation.{action}",
+        "object_kind": "reservation",
+        "object_id": "rsv_1",
+        "team": "research",
+        "detail": detail,
+        "provider_request_id": request_id,
+    }
+
+
+def test_history_shows_who_what_and_why_from_the_start() -> None:
+    newest_first = [entry("refused", "pending: no stock", "req-7"), entry("intend", "pending: 2 × o")]
+    answers = {
+        ONE: [(200, reservation("failed"))],
+        AUDIT: [(200, {"items": newest_first, "next_cursor": None})],
+    }
+    with fake_server(answers) as server:
+        shown = broker("reservations", "--history", "rsv_1", env=server.env)
+        data = broker("reservations", "--history", "rsv_1", "--json", env=server.env)
+    assert shown.exit_code == 0, shown.output
+    for words in ("intend", "refused", "key-alice", "no stock", "req-7", "24 Nov 00:00:05"):
+        assert words in shown.stdout
+    assert shown.stdout.index("intend") < shown.stdout.index("refused")
+    assert json.loads(data.stdout)["items"][0]["action"] == "reservation.intend"
+    assert "object_id=rsv_1" in server.seen[1][1]
+
+
+def test_the_history_of_nothing_is_exit_code_4() -> None:
+    with fake_server({ONE: [problem(404, "not-found")]}) as server:
+        assert broker("reservations", "--history", "rsv_1", env=server.env).exit_code == 4
+
+
+def test_extend_holds_longer_and_says_why_not() -> None:
+    path = ("POST", "/v1/reservations/rsv_1/extend")
+    longer = reservation("active", end="2026-11-30T12:00:00Z")
+    with fake_server({path: [(200, longer), problem(409, "conflict", "it is a window")]}) as server:
+        done = broker("extend", "rsv_1", "--end", "2026-11-30T12:00:00Z", "--json", env=server.env)
+        refused = broker("extend", "rsv_1", "--end", "2026-12-30T12:00:00Z", env=server.env)
+    assert (done.exit_code, json.loads(done.stdout)["end"]) == (0, "2026-11-30T12:00:00Z")
+    assert refused.exit_code == 5
+    assert "it is a window" in refused.stderr

@@ -98,18 +98,21 @@ def start_sandbox(folder: Path, seed: int = 7) -> Running:
 
 
 def start_server(folder: Path, sandbox_url: str, database_url: str, admin_key: str, **extra: str) -> Running:
-    """A broker server on a sandbox market, ready when its first poll and reconcile pass ended."""
+    """A broker server on a sandbox market, ready when its first poll and reconcile pass ended.
+
+    ``extra``: settings beside the usual ones, or in their place.
+    """
     port = free_port()
-    environment = clean_environment(
-        BROKER_SANDBOX_URL=sandbox_url,
-        BROKER_DATABASE_URL=database_url,
-        BROKER_ADMIN_KEY=admin_key,
-        BROKER_HOST="127.0.0.1",
-        BROKER_PORT=str(port),
-        BROKER_POLL_SECONDS="3",
-        BROKER_RECONCILE_SECONDS="1",
-        **extra,
-    )
+    usual = {
+        "BROKER_SANDBOX_URL": sandbox_url,
+        "BROKER_DATABASE_URL": database_url,
+        "BROKER_ADMIN_KEY": admin_key,
+        "BROKER_HOST": "127.0.0.1",
+        "BROKER_PORT": str(port),
+        "BROKER_POLL_SECONDS": "3",
+        "BROKER_RECONCILE_SECONDS": "1",
+    }
+    environment = clean_environment(**(usual | extra))
     return start(["serve"], f"http://127.0.0.1:{port}", "/readyz", folder / "server.log", environment)
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -72,7 +73,8 @@ class FakeProvider:
 
     ``per_order`` nodes a call. A lease is usable ``provision_s`` after its purchase, and may be ended
     no sooner; lists show it ``visible_after_s`` after. ``appears_after_s``: when capacity appears for windows
-    that begin then; an order that does not wait so long fails at the end of its wait.
+    that begin then; an order that does not wait so long fails at the end of its wait. ``billed_usd``: the
+    bill of each window; ``credit_usd``: what leaving one gives back, shown by its id.
     """
 
     clock: Clock
@@ -82,6 +84,8 @@ class FakeProvider:
     provision_s: float = 0.0
     visible_after_s: float = 0.0
     appears_after_s: float = 0.0
+    billed_usd: Decimal | None = None
+    credit_usd: Decimal | None = None
     offers: tuple[Offer, ...] = ()
     ledger: list[Instance] = field(default_factory=list)
     faults: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
@@ -183,6 +187,8 @@ class FakeProvider:
             window=None
             if instance.waits and self._state(instance) is LeaseState.PROVISIONING
             else instance.window,
+            billed_usd=None if instance.window is None else self.billed_usd,
+            credit_usd=None if instance.released_at is None else self.credit_usd,
         )
 
     def _state(self, instance: Instance) -> LeaseState:
@@ -204,7 +210,7 @@ class FakeProvider:
         if self._enter("find") is not None:
             raise ProviderUnavailable(self.provider, "down")
         for instance in self.ledger:
-            if instance.reference == reference and instance.released_at is None:
+            if instance.reference == reference and (instance.released_at is None or self.credit_usd):
                 return self._lease(instance)
         raise LeaseNotFound(self.provider, f"no lease {reference}")
 

@@ -7,13 +7,14 @@ called inside a transaction.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self, TypeVar
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
+from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim
 from broker.domain.errors import ConcurrentChange, Conflict, NotFound
 from broker.domain.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
@@ -59,6 +60,9 @@ class Tables:
     keys: dict[str, ApiKey] = field(default_factory=dict)
     answers: dict[tuple[str, str, str], RememberedAnswer] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
+    left: set[tuple[str, str, str]] = field(default_factory=set)
+    effects: dict[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
+    taking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def unit_of_work(self) -> InMemoryUnitOfWork:
         """One transaction on these tables."""
@@ -254,9 +258,15 @@ class Plans(_Rows):
             newest.setdefault((record.team, record.document), record)
         return tuple(r for r in newest.values() if r.plan_id not in superseded)
 
+    async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
+        unfinished = (PlanState.QUEUED, PlanState.RUNNING)
+        return tuple(record for record in reversed(self._newest(None)) if record.state in unfinished)
+
 
 class Reservations(_Rows):
-    """Fulfils ``ReservationRepository``."""
+    """Fulfils ``ReservationRepository``. ``is_taking``: this unit of work has its turn at the stock."""
+
+    is_taking = False
 
     async def add(self, reservation: Reservation) -> None:
         self._stage_add(self._tables.reservations, reservation.reservation_id, reservation)
@@ -284,6 +294,16 @@ class Reservations(_Rows):
 
     async def find_open(self) -> tuple[Reservation, ...]:
         return tuple(row for row in self._tables.reservations.values() if row.is_open)
+
+    async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
+        """One taker at a time, until its unit of work ends."""
+        if not self.is_taking:
+            await self._tables.taking.acquire()
+            self.is_taking = True
+        return await self.find_open()
+
+    async def claim(self, reservation_id: str) -> bool:
+        return True
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         return tuple(row for row in self._tables.reservations.values() if row.provider_references)
@@ -336,7 +356,34 @@ class Accounts(_Repository):
 
     async def forget(self, team: str, key: str, route: str) -> None:
         claim = (team, key, route)
-        self._staged.append(lambda: self._tables.answers.__delitem__(claim))
+        self._staged.append(lambda: self._drop(claim))
+
+    def _drop(self, claim: tuple[str, str, str]) -> None:
+        del self._tables.answers[claim]
+        self._tables.effects.pop(claim, None)
+
+    async def let_go(self, claim: RequestClaim) -> None:
+        name = (claim.team, claim.key, claim.route)
+        if name in self._tables.effects:
+            self._staged.append(lambda: self._tables.left.add(name))
+        else:
+            self._staged.append(lambda: self._drop(name))
+
+    async def take_over(self, claim: RequestClaim) -> tuple[str, ...] | None:
+        name = (claim.team, claim.key, claim.route)
+        if name not in self._tables.left:
+            return None
+        self._staged.append(lambda: self._tables.left.remove(name))
+        return self._tables.effects.get(name, ())
+
+    async def bind(self, claim: RequestClaim | None, effects: Iterable[str]) -> None:
+        if claim is None:
+            return
+        name = (claim.team, claim.key, claim.route)
+        if name not in self._tables.answers:
+            raise ConcurrentChange(f"{claim} was taken over")
+        bound = (*self._tables.effects.get(name, ()), *effects)
+        self._staged.append(lambda: self._tables.effects.update({name: bound}))
 
     async def add_audit(self, entry: AuditEntry) -> None:
         self._staged.append(lambda: self._tables.audit.append(entry))
@@ -363,7 +410,9 @@ class InMemoryUnitOfWork:
         self.offers: OfferRepository = Offers(tables, self._staged)
         self.quarantine: QuarantineRepository = Quarantine(tables, self._staged)
         self.plans: PlanRepository = Plans(tables, self._staged)
-        self.reservations: ReservationRepository = Reservations(tables, self._staged)
+        self._tables = tables
+        self._reservations = Reservations(tables, self._staged)
+        self.reservations: ReservationRepository = self._reservations
         self.launches: LaunchRepository = Launches(tables, self._staged)
         self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged)
         self.accounts: AccountRepository = Accounts(tables, self._staged)
@@ -374,6 +423,9 @@ class InMemoryUnitOfWork:
 
     async def __aexit__(self, *_: object) -> None:
         open_units.set(open_units.get() - 1)
+        if self._reservations.is_taking:
+            self._tables.taking.release()
+            self._reservations.is_taking = False
         self._staged.clear()
 
     async def commit(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -127,7 +128,12 @@ async def test_sf_compute_sells_a_window_and_buys_it_back(sandbox: str) -> None:
         assert (await settled(sfc, lease)).state is LeaseState.SCHEDULED
         await sfc.release(lease)
         assert ledger(sandbox, "broker-t-sfc")[0]["released_at"]
-        assert (await sfc.find_lease(lease.reference, "")).state is LeaseState.ENDED
+        ended = await sfc.find_lease(lease.reference, "")
+        assert ended.state is LeaseState.ENDED
+        assert ended.billed_usd is not None
+        assert ended.credit_usd is not None
+        billed = Decimal(ledger(sandbox, "broker-t-sfc")[0]["billed_usd"])
+        assert ended.billed_usd - ended.credit_usd == billed, "what was paid less what the sale brought"
         await sfc.release(lease)
     finally:
         await sfc.aclose()

@@ -5,15 +5,21 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from broker.buying import Buying
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
-from broker.ports import PlanRecord
+from broker.domain.workload import PlanRequest
+from broker.drafting import Drafting
+from broker.leasing import Leasing
+from broker.next_best import NextBest
+from broker.ports import PlanCall, PlanRecord
+from broker.services.moves import MovesService
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.reservations import ReservationsService, ReservingRules
 from tests.fakes.clock import FakeClock
-from tests.fakes.examples import a_record
-from tests.fakes.notifier import RecordingNotifier
+from tests.fakes.examples import a_record, a_request
+from tests.fakes.notifier import InlineExecutor, RecordingNotifier
 from tests.fakes.provider import FakeProvider
 from tests.fakes.store import Tables
 
@@ -29,6 +35,8 @@ class House:
     tables: Tables = field(default_factory=Tables)
     notifier: RecordingNotifier = field(default_factory=RecordingNotifier)
     idempotency: Idempotency = Idempotency.TAG
+    plan_call: PlanCall | None = None
+    request: PlanRequest = field(default_factory=a_request)
 
     def __post_init__(self) -> None:
         self.provider = FakeProvider(self.clock, idempotency=self.idempotency)
@@ -37,15 +45,32 @@ class House:
     def restart(self) -> None:
         """New services over the same store and cloud, as after a crash."""
         reservers = {"fake": self.provider}
+        parts = (self.tables.unit_of_work, reservers, self.clock, self.notifier)
+        leasing = Leasing(self.tables.unit_of_work, reservers, self.clock)
+        drafting = Drafting(leasing, self.clock)
+        next_best = self._next_best()
+        buying = Buying(self.tables.unit_of_work, leasing, drafting, self.clock, next_best)
+        self.moves = MovesService(self.tables.unit_of_work, buying, drafting, self.clock, self.notifier)
         self.reservations = ReservationsService(
-            self.tables.unit_of_work, reservers, self.clock, self.notifier, rules=ReservingRules()
+            *parts, rules=ReservingRules(), drafting=drafting, next_best=next_best
         )
         self.reconcile = ReconcileService(
-            self.tables.unit_of_work,
-            reservers,
-            self.clock,
-            self.notifier,
+            *parts,
             rules=ReconcileRules(settle=SETTLE, stray_grace=GRACE, max_strays=50),
+            drafting=drafting,
+            next_best=next_best,
+        )
+
+    def _next_best(self) -> NextBest | None:
+        """The way out of a refusal; None while nobody plans."""
+        if self.plan_call is None:
+            return None
+        return NextBest(
+            self.tables.unit_of_work,
+            self.plan_call,
+            InlineExecutor(),
+            self.clock,
+            read_request=lambda document: self.request,
         )
 
     def sell(self, *offers: Offer) -> None:

@@ -2,13 +2,14 @@ import itertools
 
 import pytest
 
-from broker.domain.account import Scope
+from broker.domain.account import RequestClaim, Scope
 from broker.domain.errors import (
     Conflict,
     IdempotencyMismatch,
     InsufficientCapacity,
     NotAuthenticated,
     NotPermitted,
+    StoreUnavailable,
 )
 from broker.services.accounts import AccountsService, Answer
 from tests.fakes.clock import FakeClock
@@ -96,6 +97,51 @@ async def test_after_an_unmeant_failure_the_key_stays_taken(accounts: AccountsSe
         await accounts.once(ALICE, "k", "r", b"", crash)
     with pytest.raises(Conflict):
         await accounts.once(ALICE, "k", "r", b"", crash)
+
+
+@pytest.mark.parametrize("stored", [(), ("rsv-1", "rsv-2")])
+async def test_what_failed_in_the_middle_is_taken_over_with_what_it_had_stored(
+    accounts: AccountsService, tables: Tables, stored: tuple[str, ...]
+) -> None:
+    claim = RequestClaim(ALICE.team, "k", "r")
+
+    async def fail() -> Answer:
+        async with tables.unit_of_work() as uow:
+            await uow.accounts.bind(claim if stored else None, stored)
+            await uow.commit()
+        raise StoreUnavailable("the database failed")
+
+    async def act() -> Answer:
+        return Answer(202, "anew")
+
+    async def again(ids: tuple[str, ...]) -> Answer:
+        return Answer(202, " ".join(ids))
+
+    with pytest.raises(StoreUnavailable):
+        await accounts.once(ALICE, "k", "r", b"", fail, again)
+    answers = [await accounts.once(ALICE, "k", "r", b"", act, again) for _ in range(2)]
+    assert [answer.body for answer in answers] == [" ".join(stored) or "anew"] * 2
+    assert [answer.replayed for answer in answers] == [False, True]
+
+
+async def test_what_a_provider_refused_is_undone_and_begins_anew(
+    accounts: AccountsService, tables: Tables
+) -> None:
+    async def refused() -> Answer:
+        async with tables.unit_of_work() as uow:
+            await uow.accounts.bind(RequestClaim(ALICE.team, "k", "r"), ("rsv-1",))
+            await uow.commit()
+        raise InsufficientCapacity("fake", "no stock")
+
+    async def act() -> Answer:
+        return Answer(202, "anew")
+
+    async def again(ids: tuple[str, ...]) -> Answer:
+        raise AssertionError(ids)
+
+    with pytest.raises(InsufficientCapacity):
+        await accounts.once(ALICE, "k", "r", b"", refused, again)
+    assert (await accounts.once(ALICE, "k", "r", b"", act, again)).body == "anew"
 
 
 async def test_the_audit_trail_shows_the_own_team(accounts: AccountsService) -> None:

@@ -170,18 +170,6 @@ async def test_a_release_that_went_wrong_is_finished(house: House, fault: Fault)
     assert house.provider.open_instances() == []
 
 
-async def test_a_preempted_lease_is_seen_as_ended(house: House) -> None:
-    house.sell(an_offer())
-    row = await house.reservations.reserve_offer(ALICE, "o-1", 2)
-    house.provider.preempt(row.provider_references[0])
-    await house.settle(1)
-    assert house.states() == [S.ACTIVE]
-    assert "ended at the provider" in house.rows()[0].reason
-    house.provider.preempt(row.provider_references[1])
-    await house.settle(1)
-    assert house.states() == [S.RELEASED]
-
-
 async def test_a_block_ends_by_itself(house: House) -> None:
     house.provider.per_order = None
     house.sell(an_offer("block", window=listed_terms(NOON + timedelta(hours=1), 4), stock=None))

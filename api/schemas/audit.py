@@ -1,0 +1,44 @@
+"""The audit trail as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.schemas.times import Instant, format_time
+from broker.domain.account import AuditEntry
+
+
+class AuditForm(BaseModel):
+    """One step: who did what to which object, when and why, with the provider's own id of the call."""
+
+    at: Instant
+    actor: str
+    action: str
+    object_kind: str
+    object_id: str
+    team: str
+    detail: str
+    provider_request_id: str | None
+
+
+class AuditPage(BaseModel):
+    """A part of the trail, newest first."""
+
+    items: list[AuditForm]
+    next_cursor: str | None
+
+
+def entry_to_document(entry: AuditEntry) -> dict[str, Any]:
+    """The JSON form of ``entry`` as plain data."""
+    return {
+        "at": format_time(entry.at),
+        "actor": entry.actor,
+        "action": entry.action,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "team": entry.team,
+        "detail": entry.detail,
+        "provider_request_id": entry.provider_request_id,
+    }

@@ -1,0 +1,64 @@
+"""What one unit orders and is ended by, and where a reservation stands after a step: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from broker.domain.reconciling import ended, settled_state
+from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
+from broker.domain.window import Window
+
+
+def order_of(reservation: Reservation, unit: Unit, now: datetime) -> Order:
+    """What is asked for ``unit``, at the seller's own price."""
+    window, wait = None, timedelta(0)
+    if reservation.offer.window is not None and reservation.end is not None:
+        window = Window(reservation.start, reservation.end)
+        wait = max(wait, min(reservation.offer.window.longest_wait, reservation.start - now))
+    return Order(
+        unit.tag, reservation.offer.at_list_price(), unit.nodes, window, wait // timedelta(seconds=1)
+    )
+
+
+def lease_for(reservation: Reservation, unit: Unit) -> Lease:
+    """What our own row knows of a held unit, enough to end it."""
+    assert unit.reference is not None
+    return Lease(
+        provider=reservation.offer.provider,
+        reference=unit.reference,
+        state=LeaseState.UNKNOWN,
+        tag=unit.tag,
+        nodes=unit.nodes,
+        sku=reservation.offer.sku.name,
+        region=reservation.offer.region,
+    )
+
+
+def progressed(row: Reservation, leases: Sequence[Lease], now: datetime) -> Reservation:
+    """``row`` in the state that its units now allow; a row that is being released stays so."""
+    if row.state is ReservationState.RELEASING:
+        return row
+    if any(unit.state is not UnitState.HELD for unit in row.units):
+        in_doubt = any(unit.state is UnitState.ORDERING for unit in row.units)
+        return row if in_doubt else row.moved_to(ReservationState.PENDING)
+    return in_state(row, settled_state(row, leases, now), now)
+
+
+def in_state(row: Reservation, state: ReservationState, now: datetime) -> Reservation:
+    """``row`` in ``state``; the first time that it is active is kept."""
+    active_at = row.active_at or (now if state is ReservationState.ACTIVE else None)
+    return replace(row.moved_to(state), active_at=active_at, reason="")
+
+
+def without(reservation: Reservation, ordinals: Sequence[int], reason: str, now: datetime) -> Reservation:
+    """``reservation`` after the provider showed units gone; ended when nothing of it is left."""
+    for unit in reservation.units:
+        if unit.ordinal in ordinals:
+            reservation = reservation.with_unit(replace(unit, state=UnitState.GONE, gone_at=now))
+    if any(unit.state is not UnitState.GONE for unit in reservation.units):
+        return replace(reservation, reason=reason or reservation.reason)
+    if reservation.state in (ReservationState.ACTIVE, ReservationState.RELEASING):
+        return ended(reservation, now, reason)
+    return replace(reservation, reason=reason or reservation.reason)

@@ -1,0 +1,52 @@
+"""What giving reservations back cost: said to whoever asked for them, and to the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.charging import owed_usd
+from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.reservation import Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingBill:
+    """Money owed for each reservation that was given back, in USD and whole cents.
+
+    ``still_ending``: the provider has not shown them gone yet, so that they may cost more.
+    """
+
+    lines: tuple[tuple[str, Decimal], ...]
+    still_ending: tuple[str, ...]
+
+    @property
+    def total_usd(self) -> Decimal:
+        """Sum of the lines."""
+        return sum((usd for _, usd in self.lines), ZERO)
+
+    def __str__(self) -> str:
+        words = f"everything is given back, it cost {format_usd(self.total_usd)} USD"
+        owed = [f"{key} {format_usd(usd)}" for key, usd in self.lines if usd]
+        if owed:
+            words += f" ({', '.join(owed)})"
+        if self.still_ending:
+            words += f"; still being released: {', '.join(self.still_ending)}"
+        return words
+
+    def facts(self) -> dict[str, object]:
+        """The same as members of a problem document."""
+        return {
+            "cost_usd": format_usd(self.total_usd),
+            "given_back": [{"reservation_id": key, "cost_usd": format_usd(usd)} for key, usd in self.lines],
+            "still_ending": list(self.still_ending),
+        }
+
+
+def leaving_bill(left: Iterable[Reservation], now: datetime) -> LeavingBill:
+    """What is owed at ``now`` for ``left``, of which nothing is wanted any more."""
+    rows = tuple(left)
+    lines = tuple((row.reservation_id, to_cents(owed_usd((row,), now))) for row in rows)
+    return LeavingBill(lines, tuple(row.reservation_id for row in rows if row.is_open))

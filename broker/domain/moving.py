@@ -1,0 +1,100 @@
+"""Make before break: when what is moved may be let go, and what holding both cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from broker.domain.holding_orders import Intent
+from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.reconciling import BeginRelease
+from broker.domain.reservation import Reservation, ReservationState, UnitState
+
+IN_USE = frozenset({ReservationState.HELD, ReservationState.ACTIVE})
+READY_FOR_LATER = frozenset({ReservationState.SCHEDULED, ReservationState.HELD, ReservationState.ACTIVE})
+HOUR_S = Decimal(3600)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a move buys, what it lets go once that can be used, and what stays as it is."""
+
+    wanted: tuple[Intent, ...]
+    leaving: tuple[Reservation, ...]
+
+
+def find_change(held: Iterable[Reservation], intents: Iterable[Intent]) -> Change:
+    """``held`` against what is wanted; what is held as it is wanted neither leaves nor is bought again."""
+    wanted, leaving = list(intents), []
+    for row in held:
+        same = next((intent for intent in wanted if _is_same(intent, row)), None)
+        if same is None:
+            leaving.append(row)
+        else:
+            wanted.remove(same)
+    return Change(tuple(wanted), tuple(leaving))
+
+
+def _is_same(intent: Intent, row: Reservation) -> bool:
+    return (intent.offer.offer_id, intent.nodes, intent.end) == (row.offer.offer_id, row.nodes, row.end)
+
+
+def successors_of(reservation: Reservation, rows: Iterable[Reservation]) -> tuple[Reservation, ...]:
+    """Those of the open ``rows`` that take the place of ``reservation``."""
+    return tuple(
+        row
+        for row in rows
+        if reservation.reservation_id in row.replaces and row.state is not ReservationState.RELEASING
+    )
+
+
+def handover(
+    reservation: Reservation,
+    successors: Sequence[Reservation],
+    seen: Sequence[Reservation],
+    now: datetime,
+) -> BeginRelease | None:
+    """The end of ``reservation`` once its ``successors`` can do its work; None while they cannot.
+
+    ``seen``: those whose providers show all that is held of them now. Whatever was to begin by now must be
+    usable, the rest at least bought or waiting for its time; and what is in use goes only when something
+    usable stands in its place.
+    """
+    if not successors or not reservation.is_open or reservation.state is ReservationState.RELEASING:
+        return None
+    usable = [row for row in seen if row.state is ReservationState.ACTIVE]
+    due = [row for row in successors if row.start <= now]
+    ready = all(row in usable for row in due) and all(row.state in READY_FOR_LATER for row in successors)
+    in_use = reservation.state in IN_USE and reservation.start <= now
+    if not ready or (in_use and not usable):
+        return None
+    names = ", ".join(row.reservation_id for row in successors)
+    both, usd = overlap(reservation, usable, now)
+    minutes = both // timedelta(minutes=1)
+    return BeginRelease(f"moved to {names}; both were held for {minutes} min, {format_usd(usd)} USD")
+
+
+def overlap(
+    reservation: Reservation, usable: Iterable[Reservation], now: datetime
+) -> tuple[timedelta, Decimal]:
+    """How long ``reservation`` was held beside what it moves to, and its price for that time in USD."""
+    bought = [
+        unit.ordered_at
+        for row in usable
+        for unit in row.units
+        if unit.ordered_at is not None and unit.state is UnitState.HELD
+    ]
+    held = sum(unit.nodes for unit in reservation.units if unit.state is UnitState.HELD)
+    if not bought or not held:
+        return timedelta(0), ZERO
+    both = max(now - max(min(bought), reservation.start), timedelta(0))
+    hours = Decimal(both // timedelta(seconds=1)) / HOUR_S
+    return both, to_cents(reservation.offer.price_usd_per_node_hour * held * hours)
+
+
+def is_beside(other: Reservation, first: Reservation) -> bool:
+    """Whether both were intended for the same plan and move, so that neither is held without the other."""
+    same = (other.plan_id, other.replaces) == (first.plan_id, first.replaces)
+    return same and other.reservation_id != first.reservation_id

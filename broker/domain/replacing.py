@@ -1,0 +1,43 @@
+"""What takes the place of capacity that its provider took away: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from broker.domain.holding_orders import Intent
+from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.window import Wish
+
+AT_ONCE = timedelta(seconds=1)
+"""A replacement starts this much after the loss was seen: like all that starts later it is bought on its own,
+asked for again while there is none, and its refusal is no reason to give the rest of its plan back."""
+
+
+def replacement_of(reservation: Reservation, ordinals: Sequence[int], now: datetime) -> Intent | None:
+    """The nodes that were lost, wanted again for the rest of their time.
+
+    None for what was never usable, for what is on its way out or over, and where a minimum term of more than
+    an hour outlasts the rest. None for windows too: the rest of a paid window is its seller's debt, and
+    another one is another plan.
+    """
+    begin, end = now + AT_ONCE, reservation.ends_at
+    wanted = reservation.state is ReservationState.ACTIVE and reservation.offer.window is None
+    if not wanted or (end is not None and end - begin < _least(reservation)):
+        return None
+    nodes = sum(unit.nodes for unit in reservation.units if unit.ordinal in ordinals)
+    return Intent(reservation.offer, nodes, begin, end, reservation.workload, Wish(begin, end))
+
+
+def _least(reservation: Reservation) -> timedelta:
+    """The shortest rest that is worth buying again."""
+    hours = reservation.offer.min_hours
+    return timedelta(hours=hours) if hours > 1 else AT_ONCE
+
+
+def as_later(intent: Intent, now: datetime) -> Intent | None:
+    """``intent`` bought on its own; None for a window, which is always bought with its plan."""
+    if intent.offer.window is not None:
+        return None
+    start = max(intent.start, now + AT_ONCE)
+    return Intent(intent.offer, intent.nodes, start, intent.end, intent.workload, intent.requested)

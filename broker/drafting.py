@@ -1,0 +1,112 @@
+"""Intents become stored reservations, each with its tags, while stock is left for them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from broker.domain.account import AuditEntry, RequestClaim
+from broker.domain.errors import Conflict, FieldProblem
+from broker.domain.holding_orders import Intent, free_nodes, opening_state, units_of
+from broker.domain.identity import ENTROPY_BYTES, make_id
+from broker.domain.reservation import Reservation
+from broker.domain.window import Wish
+from broker.leasing import Leasing
+from broker.ports import Clock, UnitOfWork
+
+
+class Drafting:
+    """Stores what is to be bought. ``turn``: whoever drafts holds it, so that no stock is drafted twice."""
+
+    def __init__(
+        self, leasing: Leasing, clock: Clock, random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    ) -> None:
+        self._leasing = leasing
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self.turn = asyncio.Lock()
+
+    async def draft(
+        self,
+        uow: UnitOfWork,
+        intents: Iterable[Intent],
+        team: str,
+        actor: str,
+        plan_id: str | None,
+        why: str = "",
+        *,
+        replaces: tuple[str, ...] = (),
+        though_none_left: bool = False,
+        claim: RequestClaim | None = None,
+    ) -> tuple[Reservation, ...]:
+        """Stores an intent with its tags for each wish; Conflict when no stock is left for one.
+
+        Nothing is committed. ``why`` goes into the audit trail. ``though_none_left``: what is asked for
+        until there is some is stored all the same. ``replaces``: whose place they take.
+        ``claim``: the request under an idempotency key that this is stored for.
+        """
+        install_id = await uow.accounts.install_id()
+        wanted = tuple(intents)
+        known = list(await uow.reservations.find_competing(intent.offer for intent in wanted))
+        drafts = []
+        for intent in wanted:
+            if not though_none_left:
+                require_stock(intent, known)
+            draft = self._reservation(intent, install_id, team, actor, plan_id)
+            draft = replace(draft, replaces=replaces)
+            await uow.reservations.add(draft)
+            await uow.accounts.add_audit(self._entry(draft, actor, why))
+            known.append(draft)
+            drafts.append(draft)
+        await uow.accounts.bind(claim, [draft.reservation_id for draft in drafts])
+        return tuple(drafts)
+
+    def _reservation(
+        self, intent: Intent, install_id: str, team: str, actor: str, plan_id: str | None
+    ) -> Reservation:
+        now = self._clock.now()
+        reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
+        per_order = self._leasing.reserver(intent.offer.provider).nodes_per_order(intent.offer)
+        return Reservation(
+            reservation_id=reservation_id,
+            team=team,
+            state=opening_state(intent, now),
+            offer=intent.offer,
+            nodes=intent.nodes,
+            start=intent.start,
+            end=intent.end,
+            units=units_of(install_id, reservation_id, intent.nodes, per_order),
+            created_at=now,
+            workload=intent.workload,
+            plan_id=plan_id,
+            requested_by=actor,
+            requested=intent.requested or Wish(intent.start, intent.end),
+        )
+
+    def _entry(self, reservation: Reservation, actor: str, why: str) -> AuditEntry:
+        tags = ", ".join(unit.tag for unit in reservation.units)
+        what = f"{reservation.state}: {reservation.nodes} × {reservation.offer.offer_id}, tags {tags}"
+        return AuditEntry(
+            at=self._clock.now(),
+            actor=actor,
+            action="reservation.intend",
+            object_kind="reservation",
+            object_id=reservation.reservation_id,
+            team=reservation.team,
+            detail=f"{what}; {why}" if why else what,
+        )
+
+
+def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
+    """Conflict when ``known`` reservations leave too little of the offer for ``intent``."""
+    free = free_nodes(intent, known)
+    if free is not None and intent.nodes > free:
+        stock = intent.offer.stock
+        has = "" if stock.nodes is None else f" of the {stock.nodes} that the provider has"
+        shared = "" if stock.pool is None else f", cut from {stock.pool.gpus} GPUs with other sizes"
+        left = f"{max(0, free)} left{has}{shared}"
+        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}").naming(
+            FieldProblem("/nodes", str(intent.nodes), f"at most {max(0, free)}, or nodes of another offer")
+        )

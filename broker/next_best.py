@@ -1,0 +1,189 @@
+"""The next best way when a provider refuses what a plan placed: another plan of that workload alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from broker.domain.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
+from broker.domain.freshness import fresh_offers
+from broker.domain.holding_orders import Intent, intents_of
+from broker.domain.launches import REMEMBERED, LaunchBook
+from broker.domain.money import format_usd, to_cents
+from broker.domain.next_best import Exchange, find_exchange, less_held, request_of_one, while_in_use
+from broker.domain.offer import Offer
+from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.workload import WorkloadKind
+from broker.drafting import Drafting
+from broker.leasing import Leasing
+from broker.ports import (
+    Clock,
+    Executor,
+    PlanCall,
+    PlanRecord,
+    RequestReader,
+    UnitOfWork,
+    UnitOfWorkFactory,
+)
+
+log = logging.getLogger(__name__)
+
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class NextBestRules:
+    """``price_tolerance``: share by which the exchange may cost more than what it replaces.
+
+    ``most_refusals``: how many offers of one workload may refuse before it is given up; ``patience_s``: how
+    long another plan may take, ``solve_s`` of it for the search; ``start_patience`` as for any plan.
+    """
+
+    price_tolerance: float = 0.02
+    most_refusals: int = 3
+    solve_s: float = 5.0
+    patience_s: float = 30.0
+    start_patience: timedelta = timedelta(hours=1)
+    max_offer_age: timedelta = timedelta(minutes=10)
+    price_lists: frozenset[str] = frozenset()
+
+
+class NextBest:
+    """Other offers in place of a refused one. ``plan_call`` and ``executor`` as for planning."""
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        plan_call: PlanCall,
+        executor: Executor,
+        clock: Clock,
+        *,
+        read_request: RequestReader,
+        rules: NextBestRules | None = None,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._plan_call = plan_call
+        self._executor = executor
+        self._clock = clock
+        self._read_request = read_request
+        self._rules = rules or NextBestRules()
+
+    async def take(
+        self,
+        refused: Reservation,
+        error: ProviderError,
+        actor: str,
+        leasing: Leasing,
+        drafting: Drafting,
+        *,
+        later: bool = False,
+    ) -> tuple[Reservation, ...]:
+        """Gives ``refused`` up and stores other intents in its place; none when there is no way in tolerance.
+
+        Both happen in one transaction; the intents are still to be bought. ``later``: while the rest of the
+        plan is in use, so that nothing that is bought is given up, and a run stays where its work is.
+        """
+        if refused.plan_id is None or refused.workload is None:
+            return ()
+        exchange = await self._find(refused, refused.plan_id, refused.workload, error, later=later)
+        if exchange is not None and later:
+            exchange = while_in_use(exchange, self._clock.now())
+        if exchange is None:
+            return ()
+        before, after = (format_usd(to_cents(usd)) for usd in (exchange.before_usd, exchange.after_usd))
+        why = f"in place of {refused.reservation_id}, refused ({error}): {after} instead of {before} USD"
+        try:
+            async with drafting.turn, self._uow_factory() as uow:
+                left = await leasing.give_up_rows(uow, exchange.leaving, str(error), actor)
+                drafts = await drafting.draft(
+                    uow,
+                    exchange.wanted,
+                    refused.team,
+                    actor,
+                    refused.plan_id,
+                    why,
+                    replaces=refused.replaces,
+                )
+                await uow.commit()
+        except Conflict as conflict:
+            log.info("no exchange for %s: %s", refused.reservation_id, conflict)
+            return ()
+        for row in left:
+            await leasing.release_held(row, actor)
+        return drafts
+
+    async def _find(
+        self, refused: Reservation, plan_id: str, workload: str, error: ProviderError, *, later: bool
+    ) -> Exchange | None:
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+            if later and _is_run(record, workload):
+                return None
+            found = await _rows_of(uow, plan_id)
+            rows = [row for row in found if (row.workload, row.replaces) == (workload, refused.replaces)]
+            offers = await self._offers(uow)
+        out = {row.offer.offer_id for row in rows if row.state is ReservationState.FAILED}
+        out.add(refused.offer.offer_id)
+        if len(out) > self._rules.most_refusals:
+            return None
+        shut = refused.offer.provider if isinstance(error, CredentialsRejected) else None
+        rest = tuple(o for o in offers if o.offer_id not in out and o.provider != shut)
+        intents = await self._plan_again(record, workload, rest)
+        if intents is None:
+            return None
+        stay = [r for r in rows if r.is_open and r.state is not ReservationState.RELEASING]
+        others = [r for r in stay if r.reservation_id != refused.reservation_id]
+        return find_exchange(refused, others, intents, self._rules.price_tolerance)
+
+    async def _offers(self, uow: UnitOfWork) -> tuple[Offer, ...]:
+        now, rules = self._clock.now(), self._rules
+        offers, feeds = await uow.offers.find_current(), await uow.offers.find_feeds()
+        fresh = fresh_offers(offers, feeds, now, rules.max_offer_age, rules.price_lists)
+        told = LaunchBook(await uow.launches.find_since(now - REMEMBERED), now).told(fresh)
+        known = await uow.reservations.find_open()
+        return tuple(left for left in (less_held(offer, known, now) for offer in told) if left is not None)
+
+    async def _plan_again(
+        self, record: PlanRecord, workload: str, offers: Collection[Offer]
+    ) -> tuple[Intent, ...] | None:
+        """The workload's holdings in a new plan of it alone; None when it finds none in time."""
+        options = replace(
+            record.options, time_limit_s=self._rules.solve_s, baselines=False, label=record.plan_id
+        )
+        now = self._clock.now()
+        try:
+            request = self._read_request(record.document)
+            alone = None if record.plan is None else request_of_one(request, record.plan, workload)
+            if alone is None:
+                return None
+            future = self._executor.submit(self._plan_call, alone, tuple(offers), now, options)
+            plan = await asyncio.wait_for(asyncio.wrap_future(future), self._rules.patience_s)
+            by_id = {offer.offer_id: offer for offer in offers}
+            return None if plan.unplaced else intents_of(plan, by_id, now, self._rules.start_patience)
+        except (BrokerError, TimeoutError) as error:
+            log.info("no other way for %s of %s: %s", workload, record.plan_id, error)
+        except Exception:  # the planner's own fault: the refusal stands as it was
+            log.exception("planning %s of %s again failed unexpectedly", workload, record.plan_id)
+        return None
+
+
+def _is_run(record: PlanRecord, workload: str) -> bool:
+    placed = () if record.plan is None else record.plan.placements_of(workload)
+    return any(placement.kind is WorkloadKind.TRAINING for placement in placed)
+
+
+async def _rows_of(uow: UnitOfWork, plan_id: str) -> Sequence[Reservation]:
+    """Reservations of the plan's last reserving: the open ones, and what failed since the oldest of them."""
+    found: list[Reservation] = []
+    cursor: str | None = None
+    while True:
+        page = await uow.reservations.find_page(None, PAGE, cursor, plan_id)
+        found.extend(page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    since = min((row.created_at for row in found if row.is_open), default=None)
+    return [row for row in found if since is not None and row.created_at >= since]

@@ -1,0 +1,124 @@
+"""Every POST of the API, sent to two processes at once under one key: one effect, one answer."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from api.schemas.times import format_time
+from tests.e2e.processes import wait_for
+from tests.e2e.test_journeys import document
+from tests.faults.workers.conftest import HEADERS, Pair
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
+
+FREE_STOCK = ("latitude", "cudo", "oci")
+RECORDED = {
+    "/v1/plans": "plan.request",
+    "/v1/plans/{plan_id}/approve": "plan.approve",
+    "/v1/plans/{plan_id}/reserve": "reservation.intend",
+    "/v1/reservations": "reservation.intend",
+    "/v1/reservations/{reservation_id}/extend": "reservation.extend",
+    "/v1/quarantine/{offer_id}/release": "offer.believe",
+}
+"""The line of the audit trail that each effect leaves; a re-optimization leaves a record of its own."""
+
+
+async def twins(pair: Pair, path: str, key: str, body: Any) -> list[httpx.Response]:
+    """The same request to both servers at once, and once more when both have answered."""
+    headers = {**HEADERS, "Idempotency-Key": key}
+    async with httpx.AsyncClient(headers=headers, timeout=120) as client:
+        both = await asyncio.gather(*(client.post(s.url + path, json=body) for s in pair.servers))
+        last = [await client.post(s.url + path, json=body) for s in pair.servers]
+        other = await client.post(pair.servers[0].url + path, params={"other": "wish"}, json=body)
+    assert other.status_code == 422, other.text
+    assert other.json()["code"] == "idempotency-mismatch"
+    return [*both, *last]
+
+
+def one_answer(answers: list[httpx.Response]) -> httpx.Response:
+    """What the first request was answered; every other said the same, or that it was still at work."""
+    made = [answer for answer in answers if answer.is_success]
+    for answer in answers:
+        assert answer.is_success or answer.json()["code"] == "still-at-work", answer.text
+    assert len({(answer.status_code, answer.content) for answer in made}) == 1
+    assert [answer.headers.get("Idempotency-Replayed") for answer in answers[2:]] == ["true", "true"]
+    return made[0]
+
+
+def recorded(client: httpx.Client, action: str, object_id: str | None = None) -> list[dict[str, Any]]:
+    """Lines of the audit trail with ``action``."""
+    params: dict[str, str | int] = {"limit": 200, **({"object_id": object_id} if object_id else {})}
+    items = client.get("/v1/audit", params=params).json()["items"]
+    return [line for line in items if line["action"] == action]
+
+
+def done_plan(client: httpx.Client, plan_id: str) -> dict[str, Any]:
+    """The plan, once it is made."""
+
+    def look() -> dict[str, Any] | None:
+        plan: dict[str, Any] = client.get(f"/v1/plans/{plan_id}").json()
+        return plan if plan["status"] not in {"queued", "running"} else None
+
+    return wait_for("the plan", 120, look)
+
+
+def looks_asked_for(client: httpx.Client) -> int:
+    """How often somebody asked for a new look at the twins' one plan."""
+    items = client.get("/v1/reoptimizations", params={"team": "twins"}).json()["items"]
+    return sum(look["trigger"].startswith("asked by") for look in items)
+
+
+async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
+    with pair.client(0) as client:
+        posts = {path for path, way in client.get("/openapi.json").json()["paths"].items() if "post" in way}
+        assert posts == {*RECORDED, "/v1/reoptimizations"}, "a new POST needs a twin here"
+        effects = {}
+
+        before = len(recorded(client, "plan.request"))
+        plan = one_answer(await twins(pair, "/v1/plans", "k-plan", document("twins"))).json()
+        effects["/v1/plans"] = len(recorded(client, "plan.request")) - before
+        plan_id = done_plan(client, plan["plan_id"])["plan_id"]
+
+        one_answer(await twins(pair, f"/v1/plans/{plan_id}/approve", "k-approve", {}))
+        effects["/v1/plans/{plan_id}/approve"] = len(recorded(client, "plan.approve", plan_id))
+
+        taken = one_answer(await twins(pair, f"/v1/plans/{plan_id}/reserve", "k-reserve", {})).json()
+        rows = client.get("/v1/reservations", params={"plan_id": plan_id, "limit": 200}).json()["items"]
+        assert {r["reservation_id"] for r in rows} == {r["reservation_id"] for r in taken["reservations"]}
+        effects["/v1/plans/{plan_id}/reserve"] = len(rows) // len(taken["reservations"])
+
+        offer = next(
+            o
+            for p in FREE_STOCK
+            for o in client.get("/v1/offers", params={"provider": p, "limit": 200}).json()["items"]
+            if (o["stock"]["nodes"] or 0) >= 2 and o["tier"] == "on_demand"
+        )
+        open_before = len(pair.ledger(offer["provider"]))
+        seen = datetime.fromisoformat(offer["observed_at"])
+        end, later = (format_time(seen + timedelta(days=days)) for days in (1, 2))
+        wish = {"offer_id": offer["offer_id"], "nodes": 1, "end": end}
+        row = one_answer(await twins(pair, "/v1/reservations", "k-one", wish)).json()
+        effects["/v1/reservations"] = len(pair.ledger(offer["provider"])) - open_before
+        assert len(recorded(client, "reservation.intend", row["reservation_id"])) == 1
+
+        path = f"/v1/reservations/{row['reservation_id']}/extend"
+        one_answer(await twins(pair, path, "k-longer", {"end": later}))
+        extended = recorded(client, "reservation.extend", row["reservation_id"])
+        effects["/v1/reservations/{reservation_id}/extend"] = len(extended)
+
+        doubted = client.get("/v1/quarantine").json()["items"][0]["offer_id"]
+        one_answer(await twins(pair, f"/v1/quarantine/{doubted}/release", "k-believe", {}))
+        effects["/v1/quarantine/{offer_id}/release"] = len(recorded(client, "offer.believe", doubted))
+
+        one_answer(await twins(pair, "/v1/reoptimizations", "k-look", {}))
+        wait_for("the look", 60, lambda: looks_asked_for(client) or None)
+        await asyncio.sleep(2)  # in which a second look would end
+        effects["/v1/reoptimizations"] = looks_asked_for(client)
+
+    print(f"{len(effects)} POSTs, each to 2 processes at once and twice more: effects {effects}")
+    assert set(effects.values()) == {1}

@@ -1,0 +1,64 @@
+from datetime import timedelta
+
+import pytest
+
+from broker.domain.errors import Conflict, InputError, NotFound, NotPermitted
+from broker.domain.reservation import ReservationState
+from tests.fakes.clock import NOON
+from tests.fakes.examples import ALICE, BOB, READER, an_offer, slot_terms
+from tests.services.conftest import House
+
+HOUR = timedelta(hours=1)
+
+
+async def test_a_holding_lasts_until_its_later_end(house: House) -> None:
+    house.sell(an_offer())
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON, NOON + 2 * HOUR)
+    for _ in range(2):
+        longer = await house.reservations.extend(ALICE, row.reservation_id, NOON + 5 * HOUR)
+        assert longer.end == NOON + 5 * HOUR
+    house.clock.advance(hours=3)
+    await house.settle(1)
+    assert house.states() == [ReservationState.ACTIVE]
+    house.clock.advance(hours=2)
+    await house.settle(1)
+    assert house.states() == [ReservationState.RELEASED]
+    (line,) = [entry for entry in house.tables.audit if entry.action == "reservation.extend"]
+    assert (line.actor, line.object_id) == ("key-alice", row.reservation_id)
+
+
+async def test_what_cannot_last_longer_says_the_way_out(house: House) -> None:
+    house.sell(an_offer(), an_offer("w", window=slot_terms(NOON, 24), stock=None))
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON, NOON + 2 * HOUR)
+    with pytest.raises(InputError, match=r"/end: .*later than .*release it"):
+        await house.reservations.extend(ALICE, row.reservation_id, NOON + HOUR)
+    with pytest.raises(NotFound):
+        await house.reservations.extend(BOB, row.reservation_id, NOON + 3 * HOUR)
+    with pytest.raises(NotPermitted):
+        await house.reservations.extend(READER, row.reservation_id, NOON + 3 * HOUR)
+    await house.reservations.release(ALICE, row.reservation_id)
+    with pytest.raises(Conflict, match="reserve offer o-1 again"):
+        await house.reservations.extend(ALICE, row.reservation_id, NOON + 3 * HOUR)
+    endless = await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    with pytest.raises(Conflict, match="lasts until it is released"):
+        await house.reservations.extend(ALICE, endless.reservation_id, NOON + 3 * HOUR)
+    window = await house.reservations.reserve_offer(ALICE, "w", 1, NOON + HOUR, NOON + 3 * HOUR)
+    with pytest.raises(Conflict, match=r"reserve offer w from 2026-11-23T15:00:00\+00:00 on"):
+        await house.reservations.extend(ALICE, window.reservation_id, NOON + 5 * HOUR)
+
+
+async def test_an_extension_that_the_reconciler_overtakes_is_tried_again(house: House) -> None:
+    house.provider.provision_s = 60
+    house.sell(an_offer())
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON, NOON + 2 * HOUR)
+    real = house.reservations.find_reservation
+
+    async def stale(*args: object) -> object:
+        found = await real(ALICE, row.reservation_id)
+        house.clock.advance(minutes=2)
+        await house.reconcile.run_once()
+        return found
+
+    house.reservations.find_reservation = stale  # type: ignore[method-assign, assignment]
+    longer = await house.reservations.extend(ALICE, row.reservation_id, NOON + 5 * HOUR)
+    assert (longer.end, longer.state) == (NOON + 5 * HOUR, ReservationState.ACTIVE)

@@ -1,0 +1,256 @@
+"""Several broker processes on one database: stock in turns, claims of rows, taken-over keys, one leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from broker.domain.account import RememberedAnswer, RequestClaim
+from broker.domain.errors import ConcurrentChange, LeadershipLost
+from broker.domain.holding_orders import Intent, free_nodes
+from broker.domain.offer import GpuPool, Offer, Stock, StockLevel
+from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.ports import PlanState
+from broker.store import Store, create_store
+from broker.store.leader import Seat, find_epoch
+from broker.store.unit_of_work import written_in
+from tests.postgres import PostgresServer
+from tests.store.examples import HOUR, NOON, offer, plan_record, reservation
+
+ASKED = RememberedAnswer("research", "k", "POST /v1/reservations", "cd" * 32, NOON)
+CLAIM = RequestClaim(ASKED.team, ASKED.key, ASKED.route)
+
+
+@pytest.fixture
+async def pair(postgres_server: PostgresServer, migrated_postgres: str) -> AsyncIterator[tuple[Store, Store]]:
+    """Two stores on one PostgreSQL database, as two processes would open it; both are alive."""
+    url = postgres_server.create_database(migrated_postgres)
+    stores = create_store(url), create_store(url)
+    for store in stores:
+        await store.say_alive()
+    yield stores
+    for store in stores:
+        await store.close()
+    postgres_server.drop_database(url)
+
+
+async def take(store: Store, wish: Intent, name: str) -> bool:
+    """Reserves as the service does: asks what is left, then stores the intent."""
+    async with store.unit_of_work() as unit:
+        known = await unit.reservations.find_competing([wish.offer])
+        free = free_nodes(wish, known)
+        if free is not None and free < wish.nodes:
+            return False
+        planned = Unit(0, f"broker-ab-{name}-0-1", wish.nodes, UnitState.PLANNED)
+        taken = reservation(name, state=ReservationState.PENDING, start=wish.start, end=wish.end)
+        await unit.reservations.add(replace(taken, offer=wish.offer, nodes=wish.nodes, units=(planned,)))
+        await unit.commit()
+    return True
+
+
+def wish(of: Offer, nodes: int = 1, start: datetime = NOON, end: datetime | None = None) -> Intent:
+    return Intent(of, nodes, start, end)
+
+
+async def test_many_takers_in_two_processes_get_what_there_is(pair: tuple[Store, Store]) -> None:
+    stocked = offer(stock=Stock(StockLevel.HIGH, 5))
+    got = await asyncio.gather(*(take(pair[n % 2], wish(stocked), f"r{n}") for n in range(24)))
+    assert sum(got) == 5
+
+
+async def test_sizes_cut_from_one_pool_are_taken_together(pair: tuple[Store, Store]) -> None:
+    pool = Stock(StockLevel.HIGH, 2, GpuPool("p", 16))
+    big = offer("big", gpus_per_node=8, stock=pool)
+    small = offer("small", gpus_per_node=4, stock=replace(pool, nodes=4))
+    wishes = [wish(big if n % 2 else small) for n in range(16)]
+    got = await asyncio.gather(*(take(pair[n // 2 % 2], w, f"r{n}") for n, w in enumerate(wishes)))
+    gpus = sum(w.offer.sku.gpus_per_node for w, taken in zip(wishes, got, strict=True) if taken)
+    assert gpus == 16
+
+
+async def test_windows_that_do_not_meet_are_sold_beside_each_other(store: Store) -> None:
+    stocked = offer(stock=Stock(StockLevel.HIGH, 2))
+    morning = [wish(stocked, 1, NOON, NOON + 2 * HOUR) for _ in range(3)]
+    evening = [wish(stocked, 1, NOON + 2 * HOUR, NOON + 4 * HOUR) for _ in range(3)]
+    got = await asyncio.gather(*(take(store, w, f"r{n}") for n, w in enumerate([*morning, *evening])))
+    assert (sum(got[:3]), sum(got[3:])) == (2, 2)
+    assert not await take(store, wish(stocked, 1, NOON + HOUR, NOON + 3 * HOUR), "across")
+
+
+async def claim(store: Store, reservation_id: str) -> bool:
+    async with store.unit_of_work() as unit:
+        claimed = await unit.reservations.claim(reservation_id)
+        await unit.commit()
+    return claimed
+
+
+async def add(store: Store, row: Reservation) -> None:
+    async with store.unit_of_work() as unit:
+        await unit.reservations.add(row)
+        await unit.commit()
+
+
+async def test_a_row_is_claimed_by_one_until_it_dies(pair: tuple[Store, Store]) -> None:
+    first, second = pair
+    await add(first, reservation("r"))
+    assert [await claim(first, "r"), await claim(second, "r"), await claim(first, "r")] == [True, False, True]
+    await first.say_gone()
+    assert await claim(second, "r")
+    await first.say_alive()
+    assert not await claim(first, "r")
+
+
+async def test_a_row_that_another_is_claiming_is_passed_over(pair: tuple[Store, Store]) -> None:
+    first, second = pair
+    await add(first, reservation("r"))
+    async with first.unit_of_work() as unit:
+        assert await unit.reservations.claim("r")
+        assert not await asyncio.wait_for(claim(second, "r"), 5)
+
+
+async def test_a_purchase_is_left_to_who_makes_it_until_its_next_state(pair: tuple[Store, Store]) -> None:
+    first, second = pair
+    await add(first, reservation("r", state=ReservationState.PENDING))
+    assert not await claim(second, "r")
+    async with first.unit_of_work() as unit:
+        row = await unit.reservations.find("r")
+        await unit.reservations.update(row.moved_to(ReservationState.HELD))
+        await unit.commit()
+    assert await claim(second, "r")
+
+
+async def test_unfinished_plans_are_inherited_from_the_dead_alone(pair: tuple[Store, Store]) -> None:
+    first, second = pair
+    async with first.unit_of_work() as unit:
+        await unit.plans.add(plan_record("p", state=PlanState.RUNNING))
+        await unit.plans.add(plan_record("done"))
+        await unit.commit()
+
+    async def inherit(store: Store) -> list[str]:
+        async with store.unit_of_work() as unit:
+            found = await unit.plans.claim_unfinished()
+            await unit.commit()
+        return [record.plan_id for record in found]
+
+    assert (await inherit(second), await inherit(first)) == ([], ["p"])
+    await first.say_gone()
+    assert await inherit(second) == ["p"]
+
+
+async def remember(store: Store) -> RememberedAnswer | None:
+    async with store.unit_of_work() as unit:
+        standing = await unit.accounts.remember(ASKED)
+        await unit.commit()
+    return standing
+
+
+async def take_over(store: Store) -> tuple[str, ...] | None:
+    async with store.unit_of_work() as unit:
+        effects = await unit.accounts.take_over(CLAIM)
+        await unit.commit()
+    return effects
+
+
+async def bind(store: Store, *effects: str) -> None:
+    async with store.unit_of_work() as unit:
+        await unit.accounts.bind(CLAIM, effects)
+        await unit.commit()
+
+
+async def test_a_key_goes_to_one_heir_with_what_was_stored_under_it(pair: tuple[Store, Store]) -> None:
+    first, second = pair
+    assert await remember(first) is None
+    await bind(first, "r1")
+    await bind(first, "r2")
+    assert await take_over(second) is None
+    await first.say_gone()
+    assert await take_over(second) == ("r1", "r2")
+    with pytest.raises(ConcurrentChange, match="taken over by another process"):
+        await bind(first, "r3")
+    async with first.unit_of_work() as unit:
+        await unit.accounts.complete(replace(ASKED, status=500, body="late", headers="{}"))
+        await unit.accounts.forget(ASKED.team, ASKED.key, ASKED.route)
+        await unit.commit()
+    standing = await remember(first)
+    assert standing is not None
+    assert standing.status is None
+
+
+async def test_a_key_that_is_let_go_is_forgotten_unless_something_was_stored(store: Store) -> None:
+    for effects in ((), ("r1",)):
+        assert await remember(store) is None
+        if effects:
+            await bind(store, *effects)
+        async with store.unit_of_work() as unit:
+            await unit.accounts.let_go(CLAIM)
+            await unit.commit()
+    assert await remember(store) is not None
+    assert await take_over(store) == ("r1",)
+
+
+async def test_work_of_an_older_epoch_is_not_written(store: Store) -> None:
+    seat = store.seat()
+    first, second = await seat.take(), await seat.take()
+    assert (first, second) == (1, 2)
+    with written_in(first), pytest.raises(LeadershipLost, match="in epoch 1; now it is 2"):
+        await add(store, reservation("late"))
+    with written_in(second):
+        await add(store, reservation("in-time"))
+    await add(store, reservation("asked-for"))
+    await seat.leave()
+
+    async with store.unit_of_work() as unit:
+        found = await unit.reservations.find_open()
+    assert {row.reservation_id for row in found} == {"in-time", "asked-for"}
+
+
+async def taken(seat: Seat) -> int:
+    """The epoch, once the server has noticed that the one before is gone."""
+    async with asyncio.timeout(10):
+        while (epoch := await seat.take()) is None:
+            await asyncio.sleep(0.02)
+    return epoch
+
+
+async def test_one_of_two_has_the_seat_and_the_next_has_the_next_epoch(pair: tuple[Store, Store]) -> None:
+    first, second = (store.seat() for store in pair)
+    epoch = await first.take()
+    assert epoch == 1
+    assert await second.take() is None
+    assert not await second.has_passed()
+    await first.tell_passed()
+    assert await second.has_passed()
+    await first.keep()
+
+    await first.leave()
+    assert await taken(second) == 2
+    assert not await second.has_passed()
+    with pytest.raises(LeadershipLost):
+        await first.keep()
+    await second.keep()
+    for seat in (first, second):
+        await seat.leave()
+        await seat.leave()
+
+
+async def test_the_next_leader_waits_for_a_commit_of_the_one_before(pair: tuple[Store, Store]) -> None:
+    """So nothing of an older epoch is ever written after the first write of a newer one."""
+    first, second = (store.seat() for store in pair)
+    epoch = await first.take()
+    with written_in(epoch):
+        async with pair[0].unit_of_work() as unit:
+            await unit.reservations.add(reservation("r"))
+            assert await find_epoch(unit._session) == epoch
+            await first.leave()
+            taking = asyncio.create_task(taken(second))
+            await asyncio.sleep(0.3)
+            assert not taking.done()
+            await unit.commit()
+    assert await taking == 2
+    with written_in(epoch), pytest.raises(LeadershipLost):
+        await add(pair[0], reservation("late"))
+    await second.leave()
