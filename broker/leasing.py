@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from broker import crash_points
 from broker.domain.account import AuditEntry
 from broker.domain.errors import (
     ConcurrentChange,
@@ -98,9 +99,11 @@ class Leasing:
         """
         unit = reservation.units[ordinal]
         try:
+            crash_points.here("call.order.before")
             lease = await self.reserver(reservation.offer.provider).reserve(
                 _order(reservation, unit, self._clock.now())
             )
+            crash_points.here("call.order.after")
             if lease.state in DEAD:
                 raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")
         except REFUSALS as error:
@@ -217,7 +220,9 @@ class Leasing:
                     await uow.accounts.add_audit(self._entry(gone, "reservation.abandon", actor, reason))
                 else:
                     left.append(row)
+            crash_points.here("reservation.abandon.before")
             await uow.commit()
+            crash_points.here("reservation.abandon.after")
         return tuple(left)
 
     async def begin_release(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
@@ -248,8 +253,12 @@ class Leasing:
         """
         try:
             reserver = self.reserver(lease.provider)
+            crash_points.here("call.release.before")
             await reserver.release(lease)
+            crash_points.here("call.release.after")
+            crash_points.here("call.look.before")
             seen = await reserver.find_lease(lease.reference, lease.region)
+            crash_points.here("call.look.after")
         except LeaseNotFound:
             return True
         except ProviderError:
@@ -261,7 +270,9 @@ class Leasing:
         reserver = self.reserver(reservation.offer.provider)
         for lease in leases:
             try:
+                crash_points.here("call.release_again.before")
                 await reserver.release(lease)
+                crash_points.here("call.release_again.after")
             except LeaseNotFound:
                 continue
             except ReleaseRefused as error:
@@ -315,7 +326,9 @@ class Leasing:
             written = await uow.reservations.update(row)
             await uow.launches.add(attempts)
             await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
+            crash_points.here(f"{action}.before")
             await uow.commit()
+            crash_points.here(f"{action}.after")
         return written
 
     def _entry(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from broker import crash_points
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.charging import owed_usd
@@ -127,7 +128,9 @@ class ReservationsService:
             intents = intents_of(plan, offers, now, self._rules.start_patience)
             drafts = await self._draft(uow, intents, record.team, caller, plan_id)
             await uow.plans.update(await _taken_up(uow, record))
+            crash_points.here("plan.intend.before")
             await uow.commit()
+            crash_points.here("plan.intend.after")
         return drafts
 
     async def _approved(self, uow: UnitOfWork, record: PlanRecord) -> Plan:
@@ -271,7 +274,9 @@ class ReservationsService:
                 raise InputError("reservation", problems)
             wish = replace(intent, start=max(begin, now)) if offer.window is None else intent
             (reservation,) = await self._draft(uow, (wish,), caller.team, caller, None)
+            crash_points.here("offer.intend.before")
             await uow.commit()
+            crash_points.here("offer.intend.after")
         if reservation.state is ReservationState.SCHEDULED:
             return reservation
         outcome = await self._leasing.buy(reservation, caller.key_id)
