@@ -37,9 +37,12 @@ def _with_reset(app: ASGIApp, transport: asyncio.Transport) -> ASGIApp:
 
 
 def _reset(transport: asyncio.Transport) -> None:
-    """Closes with RST instead of FIN: lingering is switched on with zero seconds."""
+    """Closes with RST instead of FIN: lingering is switched on with zero seconds.
+
+    A client that hung up first has left nothing to close.
+    """
     raw = transport.get_extra_info("socket")
-    if raw is not None:
+    if raw is not None and raw.fileno() >= 0:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
 
