@@ -101,7 +101,7 @@ async def later(broker: Broker) -> None:
 async def stray(broker: Broker) -> None:
     """A lease with our tag that no row knows."""
     async with broker.store.unit_of_work() as uow:
-        tag = make_tag(await uow.accounts.install_id(), "rsv-nobody", 0)
+        tag = make_tag(await uow.accounts.install_id(), f"rsv-nobody{broker.place.case}", 0)
     await broker.adapter.reserve(Order(tag, broker.offer, 1))
     await broker.passes(8)
 

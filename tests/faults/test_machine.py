@@ -42,7 +42,7 @@ from tests.postgres import PostgresServer
 pytestmark = pytest.mark.timeout(7200)
 
 STEPS = 50
-EXAMPLES = 220 if NIGHTLY else 22
+EXAMPLES = 220 if NIGHTLY else 20
 LEAST_STEPS = 10_000 if NIGHTLY else 1_000
 STOCK = 6
 IN_DOUBT = {ReservationState.PENDING, ReservationState.UNKNOWN, ReservationState.RELEASING}
