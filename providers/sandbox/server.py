@@ -99,7 +99,11 @@ class SandboxHandle:
 
 def start_in_background(port: int, seed: int, state_dir: Path | None = None) -> SandboxHandle:
     """Starts the sandbox in a daemon thread and returns once it answers. Raises Conflict as ``run`` does."""
-    app = create_sandbox(seed, state_dir)
+    return serve_in_background(create_sandbox(seed, state_dir), port)
+
+
+def serve_in_background(app: Sandbox, port: int) -> SandboxHandle:
+    """Serves ``app``, and closes it in the end. Raises Conflict for a taken port."""
     try:
         bound = listen(port)
     except Conflict:

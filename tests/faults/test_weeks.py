@@ -25,7 +25,8 @@ from broker import crash_points
 from broker.domain.errors import BrokerError
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
-from providers.sandbox import Sandbox, SandboxHandle, create_sandbox, server
+from providers.sandbox import SandboxHandle, create_sandbox
+from providers.sandbox.server import serve_in_background
 from tests.fakes.examples import ALICE
 from tests.faults.broker_life import Broker, Place, compared, opened
 from tests.faults.lab import Lab
@@ -42,18 +43,10 @@ MOST_HELD = 6
 START = datetime(2026, 11, 23, tzinfo=UTC)
 
 
-def standing_market(seed: int, state_dir: Path | None) -> Sandbox:
-    """A market whose time passes only when it is told to."""
-    app = create_sandbox(seed, state_dir, START)
-    wall = START - timedelta(seconds=app.world.clock.offset_s)
-    app.world.clock._wall = lambda: wall
-    return app
-
-
 @pytest.fixture
-def market(monkeypatch: pytest.MonkeyPatch) -> Iterator[SandboxHandle]:
-    monkeypatch.setattr(server, "create_sandbox", standing_market)
-    handle = server.start_in_background(0, seed=3)
+def market() -> Iterator[SandboxHandle]:
+    """A market whose time passes only when it is told to."""
+    handle = serve_in_background(create_sandbox(seed=3, wall=lambda: START), 0)
     yield handle
     handle.stop()
 
@@ -95,7 +88,7 @@ def live_an_hour(place: Place, offer: Offer, seed: int) -> None:
         if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    crash_points.here = step
+    crash_points.watchers.append(step)
 
     async def play() -> None:
         async with opened(place, offer) as broker:
