@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -293,7 +293,10 @@ class Life(RuleBasedStateMachine):
 def _lived(new_database: Callable[[], str]) -> int:
     """Steps of all lives on databases of one kind."""
     lives = type("Lives", (Life,), {"new_database": staticmethod(new_database), "steps": 0})
-    rules = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, derandomize=True)
+    phases = [Phase.generate, Phase.shrink] if NIGHTLY else [Phase.generate]  # shrinking takes minutes
+    rules = settings(
+        max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, derandomize=True, phases=phases
+    )
     run_state_machine_as_test(lives, settings=rules)
     return int(lives.steps)  # type: ignore[attr-defined]
 
