@@ -9,11 +9,12 @@ ifeq ($(shell command -v $(PYTHON) 2>/dev/null),)
 PYTHON := python3
 endif
 
-.PHONY: help run test check lint types arrows bench errors format clean
+.PHONY: help run test nightly check lint types arrows bench errors format clean
 
 help:
 	@echo "make run    install, plan the bundled examples on the sandbox market, serve API and pages"
 	@echo "make test   install, then every gate: format, lint, types, import arrows, tests"
+	@echo "make nightly  the proofs of reserving, whole (hours)"
 	@echo "make check  the gates without the tests"
 	@echo "make bench  the benchmarks (not part of the tests)"
 	@echo "make errors the error tables of docs/performance-model.md"
@@ -36,6 +37,9 @@ test: check
 	$(BIN)/python tests/setup_machine.py
 	$(BIN)/python -m tests.peers_env
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+nightly: $(DEV_STAMP)
+	TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadgroup -s tests/faults
 
 check: lint types arrows
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from broker import crash_points
 from broker.domain.account import AuditEntry
 from broker.domain.errors import (
     ConcurrentChange,
@@ -87,9 +88,11 @@ class Leasing:
         """
         unit = reservation.units[ordinal]
         try:
+            crash_points.here("call.order.before")
             lease = await self.reserver(reservation.offer.provider).reserve(
                 order_of(reservation, unit, self._clock.now())
             )
+            crash_points.here("call.order.after")
             if lease.state in DEAD:
                 raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")
         except REFUSALS as error:
@@ -241,7 +244,9 @@ class Leasing:
             if whole_plan and first.plan_id is not None:
                 rows.extend(other for other in await uow.reservations.find_open() if is_beside(other, first))
             left = await self.give_up_rows(uow, rows, reason, actor)
+            crash_points.here("reservation.abandon.before")
             await uow.commit()
+            crash_points.here("reservation.abandon.after")
         return left
 
     async def give_up_rows(
@@ -291,11 +296,15 @@ class Leasing:
         """
         try:
             reserver = self.reserver(lease.provider)
+            crash_points.here("call.release.before")
             await reserver.release(lease)
+            crash_points.here("call.release.after")
             seen = await self._look_for(lease)
             if seen is not None and seen.state not in DEAD:
                 return None
+            crash_points.here("call.list.before")
             listed = await reserver.list_leases()
+            crash_points.here("call.list.after")
         except ProviderError:
             return None
         if any(other.reference == lease.reference and other.state not in DEAD for other in listed):
@@ -304,9 +313,12 @@ class Leasing:
 
     async def _look_for(self, lease: Lease) -> Lease | None:
         try:
-            return await self.reserver(lease.provider).find_lease(lease.reference, lease.region)
+            crash_points.here("call.look.before")
+            found = await self.reserver(lease.provider).find_lease(lease.reference, lease.region)
+            crash_points.here("call.look.after")
         except LeaseNotFound:
             return None
+        return found
 
     async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
         """Asks for the end of ``leases``; a refusal is noted once, in the provider's words.
@@ -319,7 +331,9 @@ class Leasing:
             if not over and (lease.provider, lease.reference) in self._not_before_end:
                 continue
             try:
+                crash_points.here("call.release_again.before")
                 await reserver.release(lease)
+                crash_points.here("call.release_again.after")
             except LeaseNotFound:
                 continue
             except ReleaseRefused as error:
@@ -378,7 +392,9 @@ class Leasing:
                 await beside(uow)
             await uow.launches.add(attempts)
             await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
+            crash_points.here(f"{action}.before")
             await uow.commit()
+            crash_points.here(f"{action}.after")
         return written
 
     def _entry(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from broker import crash_points
 from broker.domain.account import AuditEntry
 from broker.domain.errors import BrokerError, ConcurrentChange, LeaseNotFound, ProviderError, RateLimited
 from broker.domain.holding_orders import bought_later
@@ -133,9 +134,11 @@ class ReconcileService:
 
     async def _list_clouds(self) -> tuple[dict[str, Sequence[Lease]], list[str]]:
         names = list(self._reservers)
+        crash_points.here("call.list.before")
         answers = await asyncio.gather(
             *(self._reservers[name].list_leases() for name in names), return_exceptions=True
         )
+        crash_points.here("call.list.after")
         clouds: dict[str, Sequence[Lease]] = {}
         errors: list[str] = []
         for name, answer in zip(names, answers, strict=True):
@@ -220,7 +223,9 @@ class ReconcileService:
         for unit in row.units:
             if unit.state is UnitState.HELD and unit.reference is not None and unit.reference not in listed:
                 try:
+                    crash_points.here("call.second_look.before")
                     found.append(await reserver.find_lease(unit.reference, row.offer.region))
+                    crash_points.here("call.second_look.after")
                 except LeaseNotFound:
                     continue
         return found
@@ -375,7 +380,9 @@ class ReconcileService:
         )
         async with self._uow_factory() as uow:
             await uow.accounts.add_audit(entry)
+            crash_points.here("lease.release_stray.before")
             await uow.commit()
+            crash_points.here("lease.release_stray.after")
 
     async def _tell(self, row: Reservation, event: str = "reservation.changed") -> None:
         body: dict[str, object] = {

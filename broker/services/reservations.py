@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from broker import crash_points
 from broker.buying import Buying
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import Caller, Scope
@@ -133,7 +134,9 @@ class ReservationsService:
                 uow, intents, record.team, caller.key_id, plan_id, claim=caller.claim
             )
             await uow.plans.update(await _taken_up(uow, record))
+            crash_points.here("plan.intend.before")
             await uow.commit()
+            crash_points.here("plan.intend.after")
         return drafts
 
     async def _approved(self, uow: UnitOfWork, record: PlanRecord) -> Plan:
@@ -212,7 +215,9 @@ class ReservationsService:
             (reservation,) = await self._drafting.draft(
                 uow, (wish,), caller.team, caller.key_id, None, claim=caller.claim
             )
+            crash_points.here("offer.intend.before")
             await uow.commit()
+            crash_points.here("offer.intend.after")
         if reservation.state is ReservationState.SCHEDULED:
             return reservation
         try:

@@ -22,7 +22,7 @@ import structlog
 from broker.domain.errors import Conflict
 from providers.sandbox.aws_ec2 import AwsEc2
 from providers.sandbox.azure import Azure
-from providers.sandbox.clock import SandboxClock
+from providers.sandbox.clock import SandboxClock, wall_now
 from providers.sandbox.control import Control
 from providers.sandbox.crusoe import Crusoe
 from providers.sandbox.cudo import Cudo
@@ -105,18 +105,24 @@ def create_sandbox(
     state_dir: Path | None = None,
     clock_start: datetime | None = None,
     durations: Durations | None = None,
+    wall: Callable[[], datetime] = wall_now,
 ) -> Sandbox:
     """The sandbox market as an ASGI application.
 
     ``state_dir`` keeps ledger, clock, faults and market changes over restarts (None: memory).
     ``clock_start``: what the clock shows at first (aware; default: wall time). ``durations``: of
-    asynchronous steps. Raises Conflict when ``state_dir`` was made with another seed.
+    asynchronous steps. ``wall``: what passes by itself of its time. Raises Conflict when ``state_dir`` was
+    made with another seed.
     """
-    return Sandbox(open_world(seed, state_dir, clock_start, durations or Durations()))
+    return Sandbox(open_world(seed, state_dir, clock_start, durations or Durations(), wall))
 
 
 def open_world(
-    seed: int, state_dir: Path | None, clock_start: datetime | None, durations: Durations
+    seed: int,
+    state_dir: Path | None,
+    clock_start: datetime | None,
+    durations: Durations,
+    wall: Callable[[], datetime] = wall_now,
 ) -> World:
     """Opens (or makes) the state."""
     store = Store(state_dir)
@@ -126,7 +132,7 @@ def open_world(
         raise Conflict(f"the sandbox state in {state_dir} was made with seed {kept}, not {seed}")
     with store.transaction():
         store.keep_setting("seed", str(seed))
-        clock = SandboxClock(store, clock_start)
+        clock = SandboxClock(store, clock_start, wall)
         nonce = store.setting("nonce") or secrets.token_hex(8)
         store.keep_setting("nonce", nonce)
         opened = store.setting("opened_at") or clock.now().astimezone(UTC).isoformat()

@@ -37,9 +37,12 @@ def _with_reset(app: ASGIApp, transport: asyncio.Transport) -> ASGIApp:
 
 
 def _reset(transport: asyncio.Transport) -> None:
-    """Closes with RST instead of FIN: lingering is switched on with zero seconds."""
+    """Closes with RST instead of FIN: lingering is switched on with zero seconds.
+
+    A client that hung up first has left nothing to close.
+    """
     raw = transport.get_extra_info("socket")
-    if raw is not None:
+    if raw is not None and raw.fileno() >= 0:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
 
@@ -96,7 +99,11 @@ class SandboxHandle:
 
 def start_in_background(port: int, seed: int, state_dir: Path | None = None) -> SandboxHandle:
     """Starts the sandbox in a daemon thread and returns once it answers. Raises Conflict as ``run`` does."""
-    app = create_sandbox(seed, state_dir)
+    return serve_in_background(create_sandbox(seed, state_dir), port)
+
+
+def serve_in_background(app: Sandbox, port: int) -> SandboxHandle:
+    """Serves ``app``, and closes it in the end. Raises Conflict for a taken port."""
     try:
         bound = listen(port)
     except Conflict:

@@ -1,0 +1,109 @@
+"""Lives and deaths of broker processes: each case is a database, a process that dies, and one that recovers.
+
+Processes are forked from a small server that has loaded the program once and runs nothing else, so that a
+death costs a fraction of a second and is a real SIGKILL of a real process.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.domain.offer import Offer
+from tests.faults.broker_life import Place
+from tests.faults.stories import live, recover
+
+LIMIT_S = 60.0
+
+
+@dataclass
+class Figures:
+    """What a matrix adds up to."""
+
+    cases: int = 0
+    orphans: list[str] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    ghosts: list[str] = field(default_factory=list)
+    in_doubt: list[str] = field(default_factory=list)
+    unheard: list[str] = field(default_factory=list)
+    nameless: list[str] = field(default_factory=list)
+
+    def add(self, case: str, found: dict[str, Any]) -> None:
+        """Counts one case."""
+        self.cases += 1
+        for moment, look in found.items():
+            for name in ("orphans", "doubles", "ghosts", "in_doubt", "nameless"):
+                getattr(self, name).extend(f"{case}, {moment}: {what}" for what in look[name])
+        self.in_doubt.extend(
+            f"{case}: {left} held in the end" for left in [found["given back"]["held"]] if left
+        )
+
+    def wrong(self) -> list[str]:
+        """Everything that is not as it must be."""
+        return [*self.orphans, *self.doubles, *self.ghosts, *self.in_doubt, *self.unheard]
+
+    def __str__(self) -> str:
+        words = f"{self.cases}, orphans {len(self.orphans)}, doubles {len(self.doubles)}"
+        left = f"; left for a person where orders carry no name: {len(self.nameless)}"
+        return words + (left if self.nameless else "")
+
+
+class Lab:
+    """Runs cases in ``folder`` on a market; ``template`` is a migrated SQLite file."""
+
+    def __init__(self, folder: Path, template: Path, market_url: str) -> None:
+        self._folder = folder
+        self._template = template
+        self._market_url = market_url
+        self._processes = multiprocessing.get_context("forkserver")
+        self._processes.set_forkserver_preload(["tests.faults.stories"])
+        self._cases = 0
+
+    def place(self, provider: str, timeout_s: float = 1.5, *, stands_still: bool = False) -> Place:
+        """A new database for a broker on ``provider``."""
+        self._cases += 1
+        path = self._folder / f"{provider}-{self._cases}.db"
+        shutil.copy(self._template, path)
+        return Place(self._market_url, provider, f"sqlite:///{path}", timeout_s, self._cases, stands_still)
+
+    def points_of(self, provider: str, story: str, offer: Offer | None) -> list[str]:
+        """The crash points that ``story`` passes when nobody dies."""
+        place, path = self.place(provider), self._folder / "points.json"
+        assert self.run(live, place, story, offer, None, path) == 0
+        self.recovered(place, offer)
+        found: list[str] = json.loads(path.read_text())
+        return found
+
+    def dies(self, place: Place, story: str, offer: Offer | None, point: str) -> bool:
+        """Whether a process that plays ``story`` came to ``point`` and died there."""
+        return self.run(live, place, story, offer, point, None) == -signal.SIGKILL
+
+    def recovered(self, place: Place, offer: Offer | None) -> dict[str, Any]:
+        """What the next process found."""
+        return self.reported(recover, place, offer)
+
+    def reported(self, target: Callable[..., None], *arguments: Any) -> dict[str, Any]:
+        """What a process writes to the file that is its last argument."""
+        path = self._folder / "report.json"
+        path.unlink(missing_ok=True)
+        assert self.run(target, *arguments, path) == 0, f"{target.__name__} failed"
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def run(self, target: Callable[..., None], *arguments: Any) -> int | None:
+        """A process of its own; its exit code."""
+        process = self._processes.Process(target=target, args=arguments)
+        process.start()
+        process.join(LIMIT_S)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        code = process.exitcode
+        process.close()
+        return code

@@ -1,0 +1,188 @@
+"""What happens to a broker in the crash matrix: stories, the process that plays one, and the one after it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from broker import crash_points
+from broker.domain.errors import BrokerError
+from broker.domain.identity import make_tag
+from broker.domain.offer import Offer
+from broker.domain.reservation import Lease, Order
+from broker.ports import Reserver
+from broker.services.reservations import ReservationsService
+from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_segment
+from tests.fakes.notifier import RecordingNotifier
+from tests.faults.broker_life import Broker, Place, compared, opened
+
+
+class After:
+    """``reserver``, but something happens right after its first order."""
+
+    def __init__(self, reserver: Reserver, then: Callable[[], None]) -> None:
+        self._reserver = reserver
+        self._then = then
+        self._ordered = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reserver, name)
+
+    async def reserve(self, order: Order) -> Lease:
+        """Orders."""
+        lease = await self._reserver.reserve(order)
+        if not self._ordered:
+            self._ordered = True
+            self._then()
+        return lease
+
+
+async def held_and_released(broker: Broker) -> None:
+    """Bought, usable, given back."""
+    await broker.reserve()
+    await broker.passes(3)
+    await broker.release_all()
+    await broker.passes(3)
+
+
+async def planned(broker: Broker) -> None:
+    """The same through a plan."""
+    await broker.sell()
+    segment = a_segment(0, 24, 1, broker.clock.now())
+    plan = a_plan(a_placement(broker.offer, [segment], "story"), as_of=broker.clock.now())
+    async with broker.store.unit_of_work() as uow:
+        await uow.plans.add(a_record(plan))
+        await uow.commit()
+    await broker.reservations.reserve_plan(ALICE, plan.plan_id)
+    await broker.passes(2)
+
+
+async def lost_with_effect(broker: Broker) -> None:
+    """The order took effect, its answer is lost."""
+    broker.arm("create", "connection_reset", count=1, when="after")
+    await broker.reserve()
+    await broker.passes(5)
+
+
+async def lost_without_effect(broker: Broker) -> None:
+    """The order never arrived."""
+    broker.arm("create", "connection_reset", count=2)
+    await broker.reserve()
+    await broker.passes(5)
+
+
+async def refused_halfway(broker: Broker) -> None:
+    """The second node is refused, and the first is given back."""
+    adapter = After(broker.adapter, lambda: broker.arm("create", "out_of_capacity", count=1))
+    reservers: dict[str, Any] = {broker.place.provider: adapter}
+    units = broker.store.unit_of_work
+    broker.reservations = ReservationsService(units, reservers, broker.clock, RecordingNotifier())
+    if broker.adapter.nodes_per_order(broker.offer) is None:
+        broker.arm("create", "out_of_capacity", count=1)
+    await broker.reserve(nodes=2)
+    await broker.passes(3)
+
+
+async def later(broker: Broker) -> None:
+    """Bought when its time comes, at the second try, and ended with its time."""
+    await broker.reserve(delay=timedelta(hours=1))
+    broker.arm("create", "out_of_capacity", count=1)
+    await broker.advance(3600)
+    await broker.passes(4)
+    await broker.advance(2 * 3600)
+    await broker.passes(3)
+
+
+async def stray(broker: Broker) -> None:
+    """A lease with our tag that no row knows."""
+    async with broker.store.unit_of_work() as uow:
+        tag = make_tag(await uow.accounts.install_id(), f"rsv-nobody{broker.place.case}", 0)
+    await broker.adapter.reserve(Order(tag, broker.offer, 1))
+    await broker.passes(8)
+
+
+async def not_released(broker: Broker) -> None:
+    """Its end is asked for while the provider is down."""
+    await broker.reserve()
+    await broker.passes(1)
+    broker.arm("delete", "http_500", count=9)
+    await broker.release_all()
+    broker.calm()
+    await broker.passes(3)
+
+
+async def released_too_early(broker: Broker) -> None:
+    """Its end is asked for while it still comes up."""
+    await broker.reserve()
+    await broker.release_all()
+    await broker.passes(1, 0.0)
+    await broker.passes(3)
+
+
+async def taken_back(broker: Broker) -> None:
+    """The provider ends it, as with a preempted spot machine."""
+    await broker.reserve()
+    await broker.passes(2)
+    for lease in await broker.adapter.list_leases():
+        await broker.adapter.release(lease)
+    await broker.passes(3)
+
+
+Story = Callable[[Broker], Awaitable[None]]
+STORIES: dict[str, Story] = {
+    story.__name__: story
+    for story in (
+        held_and_released,
+        planned,
+        lost_with_effect,
+        lost_without_effect,
+        refused_halfway,
+        later,
+        stray,
+        not_released,
+        released_too_early,
+        taken_back,
+    )
+}
+
+
+def live(place: Place, story: str, offer: Offer | None, point: str | None, record: Path | None) -> None:
+    """Plays ``story``, dying at ``point``; without one, the points that it passes go to ``record``."""
+    passed: list[str] = []
+    if point is not None:
+        os.environ[crash_points.VARIABLE] = point
+    elif record is not None:
+        crash_points.watchers.append(passed.append)
+
+    async def play() -> None:
+        async with opened(place, offer) as broker:
+            try:
+                await STORIES[story](broker)
+            except BrokerError as error:
+                passed.append(f"error {error}")
+
+    asyncio.run(play())
+    if record is not None:
+        record.write_text(json.dumps(list(dict.fromkeys(passed))))
+
+
+def recover(place: Place, offer: Offer | None, report: Path) -> None:
+    """The next process; writes what it found to ``report``."""
+
+    async def heal() -> dict[str, Any]:
+        async with opened(place, offer) as broker:
+            broker.calm()
+            await broker.settle()
+            found = {"at rest": await compared(broker)}
+            if found["at rest"]["open"]:
+                await broker.release_all()
+                await broker.settle(seconds=1800.0)
+            found["given back"] = await compared(broker)
+            return found
+
+    report.write_text(json.dumps(asyncio.run(heal())))

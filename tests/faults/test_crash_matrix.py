@@ -1,0 +1,128 @@
+"""A broker is killed at every boundary; after the next start the market's ledger and the tables agree.
+
+With every run of the suite: every point with one seller of each idempotency, and every other seller at the
+two points where an effect is done and not yet stored. ``TEST_PROFILE=nightly``: every point that any story
+passes, with every seller.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from broker.domain.offer import Offer
+from broker.domain.reservation import Idempotency
+from providers.registry import SPECS
+from tests.faults.broker_life import opened
+from tests.faults.lab import Figures, Lab
+from tests.faults.profile import NIGHTLY
+from tests.faults.stories import STORIES
+from tests.faults.test_crash_points import sources
+
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
+
+SELLERS = [name for name, spec in SPECS.items() if spec.idempotency is not None]
+OF_EACH_KIND = {Idempotency.TOKEN: "oci", Idempotency.TAG: "lambda", Idempotency.NEITHER: "hotaisle"}
+ALIKE = {
+    "held_and_released": [
+        "offer.intend",
+        "reservation.order",
+        "call.order",
+        "reservation.held",
+        "call.list",
+        "reservation.release",
+        "call.release",
+        "reservation.gone",
+    ],
+    "planned": ["plan.intend"],
+    "lost_with_effect": ["reservation.unknown"],
+    "refused_halfway": ["reservation.refused", "reservation.abandon"],
+    "later": ["reservation.parked"],
+    "stray": ["lease.release_stray"],
+    "not_released": ["call.release_again"],
+}
+"""Which story passes a point, with sellers of every kind."""
+
+OF_ONE_KIND = {
+    Idempotency.TAG: {
+        "held_and_released": ["reservation.active", "call.look", "call.second_look"],
+        "lost_without_effect": ["reservation.retry"],
+    },
+    Idempotency.TOKEN: {
+        "held_and_released": ["call.look"],
+        "released_too_early": ["reservation.release_refused"],
+    },
+    Idempotency.NEITHER: {"lost_with_effect": ["reservation.gone"]},
+}
+OF_WINDOWS = {"reservation.granted", "reservation.scheduled"}
+"""Passed in the stories of sellers of windows, which the nightly profile plays."""
+
+EFFECT_NOT_STORED = ["call.order.after", "call.release.after"]
+
+
+def both_sides(points: list[str]) -> list[str]:
+    return [f"{point}.{side}" for point in points for side in ("before", "after")]
+
+
+def points_of_source() -> set[str]:
+    """Points by name, and those that carry the name of an audited step."""
+    found = set()
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "crash_points.here":
+                if isinstance(node.args[0], ast.Constant):
+                    found.add(str(node.args[0].value).rsplit(".", 1)[0])
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("self._write", "self._answer"):
+                found |= {
+                    str(a.value)
+                    for a in node.args
+                    if isinstance(a, ast.Constant) and str(a.value).startswith("reservation.")
+                }
+    return found
+
+
+def test_the_matrix_names_every_point() -> None:
+    named = {point for points in ALIKE.values() for point in points} | OF_WINDOWS
+    named |= {point for kind in OF_ONE_KIND.values() for points in kind.values() for point in points}
+    assert points_of_source() - named == set()
+
+
+def cases(lab: Lab, provider: str, offer: Offer | None) -> Iterator[tuple[str, str]]:
+    """Stories and the points in them at which to die."""
+    kind = SPECS[provider].idempotency
+    assert kind is not None
+    if NIGHTLY:
+        seen: set[str] = set()
+        for story in STORIES:
+            for point in lab.points_of(provider, story, offer):
+                if point not in seen and not point.startswith("error"):
+                    seen.add(point)
+                    yield story, point
+    elif OF_EACH_KIND[kind] == provider:
+        for story, points in (*ALIKE.items(), *OF_ONE_KIND[kind].items()):
+            yield from ((story, point) for point in both_sides(points))
+    else:
+        yield from (("held_and_released", point) for point in EFFECT_NOT_STORED)
+
+
+async def chosen(lab: Lab, provider: str) -> Offer | None:
+    """The offer of all stories; None where windows pass with time, so that each story takes its own."""
+    async with opened(lab.place(provider), None) as broker:
+        return broker.offer if broker.offer.window is None else None
+
+
+@pytest.mark.parametrize("provider", SELLERS)
+def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
+    offer = asyncio.run(chosen(lab, provider))
+    figures, points = Figures(), set()
+    for story, point in cases(lab, provider, offer):
+        case, place = f"{story} at {point}", lab.place(provider)
+        if not lab.dies(place, story, offer, point):
+            figures.unheard.append(f"{case}: nobody died")
+        figures.add(case, lab.recovered(place, offer))
+        points.add(point)
+    print(f"crash matrix: {len(points)} points × {provider} = {figures}")
+    assert figures.wrong() == []

@@ -1,0 +1,111 @@
+"""Every commit and every provider call of reserving has a crash point on both sides."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.crash_points import VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+PROVIDER_CALLS = {"reserve", "release", "find_lease", "list_leases"}
+"""The calls of ``broker.ports.Reserver`` that leave this machine."""
+
+TWO_STEPS = """
+async def act(uow, reserver, lease):
+    crash_points.here("release.before")
+    await reserver.release(lease)
+    crash_points.here("release.after")
+    await uow.commit()
+"""
+
+
+def sources() -> list[Path]:
+    """``broker.leasing`` and every use case that is made of its steps."""
+    leasing = ROOT / "broker" / "leasing.py"
+    use_cases = sorted((ROOT / "broker" / "services").rglob("*.py"))
+    return [leasing, *(path for path in use_cases if "broker.leasing" in path.read_text())]
+
+
+def blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            found = getattr(node, name, None)
+            if isinstance(found, list) and found and isinstance(found[0], ast.stmt):
+                yield found
+
+
+def own_calls(statement: ast.stmt) -> Iterator[ast.Call]:
+    """Calls of a statement itself, not of the blocks within it."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        for child in ast.iter_child_nodes(waiting.pop()):
+            if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                waiting.append(child)
+                if isinstance(child, ast.Call):
+                    yield child
+
+
+def is_side_effect(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    of_self = isinstance(call.func.value, ast.Name) and call.func.value.id == "self"
+    return call.func.attr == "commit" or (call.func.attr in PROVIDER_CALLS and not of_self)
+
+
+def point_of(statement: ast.stmt | None) -> str | None:
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return None
+    if ast.unparse(statement.value.func) != "crash_points.here":
+        return None
+    return ast.unparse(statement.value.args[0]).strip("'\"f")
+
+
+def bare_effects(source: str) -> list[str]:
+    """Statements with a side effect that lack a point before or after it."""
+    found = []
+    for block in blocks(ast.parse(source)):
+        for before, statement, after in zip([None, *block], block, [*block[1:], None], strict=False):
+            if any(is_side_effect(call) for call in own_calls(statement)):
+                left, right = point_of(before), point_of(after)
+                stem = (left or "").removesuffix(".before")
+                if left != f"{stem}.before" or right != f"{stem}.after":
+                    found.append(f"line {statement.lineno}: {ast.unparse(statement).splitlines()[0]}")
+    return found
+
+
+def count_effects(source: str) -> int:
+    return sum(
+        is_side_effect(call)
+        for block in blocks(ast.parse(source))
+        for statement in block
+        for call in own_calls(statement)
+    )
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: path.name)
+def test_no_side_effect_lacks_its_points(path: Path) -> None:
+    assert bare_effects(path.read_text()) == []
+    assert count_effects(path.read_text()) > 0
+
+
+def test_an_effect_without_points_is_found() -> None:
+    assert bare_effects(TWO_STEPS) == ["line 6: await uow.commit()"]
+
+
+def test_a_process_dies_at_the_named_point_and_at_no_other() -> None:
+    program = "from broker.crash_points import here; here('a'); print('lived'); here('b'); print('lived on')"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env={VARIABLE: "b"}, cwd=ROOT, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "")
+    unnamed = subprocess.run(
+        [sys.executable, "-c", program], env={}, cwd=ROOT, capture_output=True, text=True
+    )
+    assert unnamed.stdout.split() == ["lived", "lived", "on"]

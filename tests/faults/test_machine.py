@@ -1,0 +1,330 @@
+"""A broker's life drawn at random, over both databases: reservations, faults, deaths, time, prices, stock.
+
+At least 2,000 steps with every run of the suite, 20,000 with ``TEST_PROFILE=nightly``. The judge is the
+provider's ledger, which the broker cannot edit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from broker.domain.billing import holding_cost_usd
+from broker.domain.errors import BrokerError, InsufficientCapacity
+from broker.domain.money import ZERO, to_cents
+from broker.domain.offer import Offer, Stock, StockLevel
+from broker.domain.reservation import Idempotency, Lease, Order, Reservation, ReservationState, UnitState
+from broker.domain.window import Segment
+from broker.services.offers import OffersService
+from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
+from broker.services.reservations import ReservationsService
+from broker.services.spend import SpendService
+from broker.store import create_store
+from tests.fakes.clock import FakeClock
+from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_segment, an_offer
+from tests.fakes.notifier import RecordingNotifier
+from tests.fakes.provider import Crash, FakeProvider, Fault
+from tests.faults.profile import NIGHTLY
+from tests.postgres import PostgresServer
+
+pytestmark = pytest.mark.timeout(7200)
+
+STEPS = 50
+EXAMPLES = 220 if NIGHTLY else 20
+LEAST_STEPS = 10_000 if NIGHTLY else 1_000
+STOCK = 6
+IN_DOUBT = {ReservationState.PENDING, ReservationState.UNKNOWN, ReservationState.RELEASING}
+FAULTS = [("reserve", fault) for fault in Fault] + [
+    ("release", Fault.LOST_BEFORE),
+    ("release", Fault.LOST_AFTER),
+    ("release", Fault.CRASH_BEFORE),
+    ("release", Fault.CRASH),
+    ("list", Fault.DOWN),
+    ("find", Fault.DOWN),
+]
+
+
+@dataclass
+class Seller(FakeProvider):
+    """A provider that has ``stock`` nodes, and remembers at which offer each lease was bought."""
+
+    stock: int = STOCK
+    bought: dict[str, Offer] = field(default_factory=dict)
+
+    def open_nodes(self) -> int:
+        """Nodes that are held now."""
+        return sum(instance.nodes for instance in self.open_instances())
+
+    async def reserve(self, order: Order) -> Lease:
+        """Buys, as long as there is stock."""
+        before = len(self.ledger)
+        known = self._same_token(order)
+        if known is None and self.open_nodes() + order.nodes > self.stock:
+            raise InsufficientCapacity(self.provider, "sold out")
+        try:
+            return await super().reserve(order)
+        finally:
+            self.bought.update({i.reference: order.offer for i in self.ledger[before:]})
+
+
+class Life(RuleBasedStateMachine):
+    """One broker from its first day to its last. ``new_database`` gives the URL of an empty one."""
+
+    new_database: Callable[[], str]
+    steps = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self._store = create_store(type(self).new_database())
+        self._clock = FakeClock()
+        self._seller = Seller(self._clock)
+        self._price = Decimal(10)
+        self._plans = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        """New services on the same store, as after a death."""
+        units, notifier, sellers = self._store.unit_of_work, RecordingNotifier(), {"fake": self._seller}
+        self._reservations = ReservationsService(units, sellers, self._clock, notifier)
+        self._offers = OffersService(units, sellers, self._clock)
+        self._spend = SpendService(units, self._clock)
+        rules = ReconcileRules(max_strays=50)
+        self._reconcile = ReconcileService(units, sellers, self._clock, notifier, rules=rules)
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """``work`` to its end, its error, or the broker's death."""
+        type(self).steps += 1
+        try:
+            return self._runner.run(work)
+        except Crash:
+            self._restart()
+        except BrokerError:
+            return None
+
+    async def _poll(self) -> None:
+        left = max(0, self._seller.stock - self._seller.open_nodes())
+        offer = an_offer("node", str(self._price), observed_at=self._clock.now())
+        level = StockLevel.HIGH if left else StockLevel.NONE
+        self._seller.offers = (replace(offer, stock=Stock(level, left)),)
+        await self._offers.refresh()
+
+    async def _rows(self) -> tuple[Reservation, ...]:
+        async with self._store.unit_of_work() as uow:
+            return (await uow.reservations.find_page(None, 200, None)).items
+
+    @initialize(idempotency=st.sampled_from(Idempotency), provision_s=st.sampled_from([0, 300]))
+    def begin(self, idempotency: Idempotency, provision_s: int) -> None:
+        """What kind of provider it is."""
+        self._seller.idempotency, self._seller.provision_s = idempotency, provision_s
+
+    @rule(nodes=st.integers(1, 3))
+    def reserve(self, nodes: int) -> None:
+        """An offer, from now until released."""
+
+        async def work() -> None:
+            await self._poll()
+            await self._reservations.reserve_offer(ALICE, "node", nodes)
+
+        self._run(work())
+
+    @rule(minutes=st.integers(5, 90))
+    def reserve_later(self, minutes: int) -> None:
+        """An offer for an hour that begins later."""
+
+        async def work() -> None:
+            await self._poll()
+            start = self._clock.now() + timedelta(minutes=minutes)
+            await self._reservations.reserve_offer(ALICE, "node", 1, start, start + timedelta(hours=1))
+
+        self._run(work())
+
+    @rule(nodes=st.integers(1, 2))
+    def reserve_plan(self, nodes: int) -> None:
+        """A plan, all or nothing."""
+
+        async def work() -> None:
+            await self._poll()
+            now = self._clock.now()
+            (offer,) = self._seller.offers
+            self._plans += 1
+            plan = a_plan(
+                a_placement(offer, [a_segment(0, 2, nodes, now)], "train"),
+                a_placement(offer, [a_segment(0, 1, 1, now)], "tune"),
+                plan_id=f"plan-{self._plans}",
+                as_of=now,
+            )
+            async with self._store.unit_of_work() as uow:
+                await uow.plans.add(a_record(plan))
+                await uow.commit()
+            await self._reservations.reserve_plan(ALICE, plan.plan_id)
+
+        self._run(work())
+
+    @rule(number=st.integers(0, 9))
+    def release(self, number: int) -> None:
+        """One of the reservations."""
+
+        async def work() -> None:
+            rows = [row for row in await self._rows() if row.is_open]
+            if rows:
+                await self._reservations.release(ALICE, rows[number % len(rows)].reservation_id)
+
+        self._run(work())
+
+    @rule(minutes=st.integers(1, 120))
+    def clock(self, minutes: int) -> None:
+        """Time passes, and the reconciler comes again."""
+        self._clock.advance(minutes=minutes)
+        self._run(self._reconcile.run_once())
+
+    @rule(fault=st.sampled_from(FAULTS))
+    def fault(self, fault: tuple[str, Fault]) -> None:
+        """The next call of a kind goes wrong, or is the last of this process."""
+        self._seller.fail(*fault)
+        type(self).steps += 1
+
+    @rule()
+    def crash(self) -> None:
+        """The process ends between two steps."""
+        self._restart()
+        self._run(self._reconcile.run_once())
+
+    @rule(price=st.integers(1, 40))
+    def price(self, price: int) -> None:
+        """What is bought from now on costs more or less."""
+        self._price = Decimal(price)
+        self._run(self._poll())
+
+    @rule(stock=st.integers(1, 2 * STOCK))
+    def stock(self, stock: int) -> None:
+        """The provider has more or less; what is held stays."""
+        self._seller.stock = max(stock, self._seller.open_nodes())
+        self._run(self._poll())
+
+    @rule(number=st.integers(0, 9))
+    def preempt(self, number: int) -> None:
+        """The provider takes something back."""
+        live = self._seller.open_instances()
+        if live:
+            self._seller.preempt(live[number % len(live)].reference)
+        self._run(self._reconcile.run_once())
+
+    @invariant()
+    def nothing_is_held_twice(self) -> None:
+        rows = self._runner.run(self._rows())
+        held = Counter(u.reference for r in rows for u in r.units if u.state is UnitState.HELD)
+        assert all(count == 1 for count in held.values()), held
+
+    @invariant()
+    def no_more_is_held_than_there_is(self) -> None:
+        assert self._seller.open_nodes() <= self._seller.stock
+
+    def teardown(self) -> None:
+        """Once faults stop, everything agrees, ends, and adds up."""
+        try:
+            self._seller.faults.clear()
+            self._runner.run(self._settle())
+            self._agrees()
+            for row in self._runner.run(self._rows()):
+                self._run(self._reservations.release(ALICE, row.reservation_id))
+            self._runner.run(self._settle())
+            self._agrees()
+            assert self._seller.open_instances() == []
+            self._adds_up()
+            writes = self._seller.writes()
+            self._runner.run(self._reconcile.run_once())
+            assert self._seller.writes() == writes, "a reconciler at rest writes nothing"
+        finally:
+            self._runner.run(self._store.close())
+            self._runner.close()
+
+    async def _settle(self) -> ReconcileReport:
+        for _ in range(40):
+            self._clock.advance(minutes=3)
+            report = await self._reconcile.run_once()
+            if not report.actions and not report.strays:
+                break
+        return report
+
+    def _agrees(self) -> None:
+        rows = self._runner.run(self._rows())
+        held = sorted(str(u.reference) for r in rows for u in r.units if u.state is UnitState.HELD)
+        assert sorted(i.reference for i in self._seller.open_instances()) == held
+        assert not IN_DOUBT & {row.state for row in rows}, [(row.state, row.reason) for row in rows]
+
+    def _adds_up(self) -> None:
+        """Booked is billed, to the cent, where both saw the same hours; and never less."""
+        booked: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
+        for charge in self._runner.run(self._spend.charges(ALICE)):
+            booked[str(charge.reservation_id)] += charge.usd
+        ledger = {instance.reference: instance for instance in self._seller.ledger}
+        for row in self._runner.run(self._rows()):
+            billed, exact = ZERO, True
+            for unit in row.units:
+                if unit.reference is None:
+                    continue
+                found = ledger[unit.reference]
+                assert found.released_at is not None
+                exact &= (found.created_at, found.released_at) == (unit.ordered_at, unit.gone_at)
+                if not found.failed:
+                    end = max(found.released_at, found.created_at + timedelta(seconds=1))
+                    segment = Segment(found.created_at, end, found.nodes)
+                    billed += holding_cost_usd(self._seller.bought[found.reference], (segment,))
+                else:
+                    exact = False
+            if exact and row.plan_id is None:
+                assert booked[row.reservation_id] == to_cents(billed), row
+            assert booked[row.reservation_id] >= to_cents(billed), row
+
+
+def _lived(new_database: Callable[[], str]) -> int:
+    """Steps of all lives on databases of one kind."""
+    lives = type("Lives", (Life,), {"new_database": staticmethod(new_database), "steps": 0})
+    phases = [Phase.generate, Phase.shrink] if NIGHTLY else [Phase.generate]  # shrinking takes minutes
+    rules = settings(
+        max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, derandomize=True, phases=phases
+    )
+    run_state_machine_as_test(lives, settings=rules)
+    return int(lives.steps)  # type: ignore[attr-defined]
+
+
+def test_every_life_ends_in_agreement_on_sqlite(migrated_sqlite: Path, tmp_path: Path) -> None:
+    numbers = iter(range(1_000_000))
+
+    def new_database() -> str:
+        path = tmp_path / f"life-{next(numbers)}.db"
+        shutil.copy(migrated_sqlite, path)
+        return f"sqlite:///{path}"
+
+    steps = _lived(new_database)
+    print(f"stateful test on SQLite: {steps} steps")
+    assert steps >= LEAST_STEPS
+
+
+def test_every_life_ends_in_agreement_on_postgresql(
+    postgres_server: PostgresServer, migrated_postgres: str
+) -> None:
+    made: list[str] = []
+
+    def new_database() -> str:
+        if made:
+            postgres_server.drop_database(made.pop())
+        made.append(postgres_server.create_database(migrated_postgres))
+        return made[-1]
+
+    steps = _lived(new_database)
+    print(f"stateful test on PostgreSQL: {steps} steps")
+    assert steps >= LEAST_STEPS

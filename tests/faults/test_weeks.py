@@ -1,0 +1,155 @@
+"""Simulated weeks in which the broker is killed every hour: what the market bills is what spend shows.
+
+Every process takes up where the one before it died, releases some of what is held, reserves more, and is
+killed at a step drawn by seed. The seller bills by the hour, and nothing is reserved or released near the
+change of a billed hour, so that both sides mean the same hours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import crash_points
+from broker.domain.errors import BrokerError
+from broker.domain.money import ZERO, to_cents
+from broker.domain.offer import Offer
+from providers.sandbox import SandboxHandle, create_sandbox
+from providers.sandbox.server import serve_in_background
+from tests.fakes.examples import ALICE
+from tests.faults.broker_life import Broker, Place, compared, opened
+from tests.faults.lab import Lab
+from tests.faults.profile import NIGHTLY
+
+pytestmark = pytest.mark.timeout(7200)
+
+HOURS = 21 * 24 if NIGHTLY else 24
+SELLERS = ["digitalocean", "oci", "vultr", "crusoe"] if NIGHTLY else ["digitalocean"]
+LATEST_STEP = 60
+"""Steps are crash points passed; a life that has fewer is killed when it has nothing left to do."""
+
+MOST_HELD = 6
+START = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+@pytest.fixture
+def market() -> Iterator[SandboxHandle]:
+    """A market whose time passes only when it is told to."""
+    handle = serve_in_background(create_sandbox(seed=3, wall=lambda: START), 0)
+    yield handle
+    handle.stop()
+
+
+@pytest.fixture
+def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path: Path) -> Lab:
+    return Lab(tmp_path, migrated_sqlite, market.url)
+
+
+async def _advance_to(broker: Broker, minute: int) -> None:
+    now = broker.clock.now()
+    then = now.replace(minute=minute, second=0)
+    await broker.advance((then - now + timedelta(hours=int(then <= now))).total_seconds())
+
+
+async def _hour(broker: Broker, draw: random.Random) -> None:
+    """One hour of a life: recover, release at its start, reserve in its middle."""
+    await broker.reconcile.run_once()
+    await broker.passes(4)
+    await _advance_to(broker, 5)
+    held = [row for row in await broker.rows() if row.is_open]
+    for row in held:
+        if draw.random() < 0.4:
+            await broker.reservations.release(ALICE, row.reservation_id)
+    await broker.passes(2)
+    await _advance_to(broker, 30)
+    for _ in range(draw.randint(0, 2) if len(held) < MOST_HELD else 0):
+        await broker.reserve(draw.randint(1, 2))
+    await broker.passes(2)
+
+
+def live_an_hour(place: Place, offer: Offer, seed: int) -> None:
+    """A process that is killed at a step drawn by ``seed``."""
+    draw = random.Random(seed)
+    left = [draw.randint(1, LATEST_STEP)]
+
+    def step(name: str) -> None:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    crash_points.watchers.append(step)
+
+    async def play() -> None:
+        async with opened(place, offer) as broker:
+            try:
+                await _hour(broker, draw)
+            except BrokerError as error:
+                print(f"hour {seed}: {error}")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    asyncio.run(play())
+
+
+def close_the_books(place: Place, offer: Offer, report: Path) -> None:
+    """The last process: everything is given back, and both sides are added up by reservation."""
+
+    async def close() -> dict[str, Any]:
+        async with opened(place, offer) as broker:
+            await broker.settle(seconds=60.0)
+            await _advance_to(broker, 5)
+            await broker.release_all()
+            await broker.settle(seconds=60.0)
+            charges: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
+            for charge in await broker.spend.charges(ALICE):
+                charges[str(charge.reservation_id)] += charge.usd
+            billed: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
+            for row in broker.ledger():
+                name = next((name for name in charges if name in row["tag"]), row["tag"])
+                billed[name] += Decimal(row["billed_usd"])
+            total = (await broker.spend.projection(ALICE)).actual_usd
+            return {
+                "spend": {name: str(usd) for name, usd in charges.items()},
+                "ledger": {name: str(to_cents(usd)) for name, usd in billed.items()},
+                "spend_usd": str(total),
+                "ledger_usd": str(to_cents(sum(billed.values(), ZERO))),
+                "kept": len(broker.ledger()),
+                "look": await compared(broker),
+            }
+
+    report.write_text(json.dumps(asyncio.run(close())))
+
+
+async def chosen(place: Place) -> Offer:
+    async with opened(place, None) as broker:
+        return broker.offer
+
+
+@pytest.mark.parametrize("provider", SELLERS)
+def test_the_market_s_bill_is_the_spend(lab: Lab, provider: str) -> None:
+    place = lab.place(provider, stands_still=True)
+    offer = asyncio.run(chosen(place))
+    assert offer.billing_increment_s == 3600
+    for hour in range(HOURS):
+        assert lab.run(live_an_hour, place, offer, hour) == -signal.SIGKILL
+    found = lab.reported(close_the_books, place, offer)
+    look = found["look"]
+    print(
+        f"{HOURS} simulated hours on {provider}, a kill in each: {found['kept']} instances, "
+        f"ledger {found['ledger_usd']} USD, spend {found['spend_usd']} USD, "
+        f"orphans {len(look['orphans'])}, doubles {len(look['doubles'])}"
+    )
+    assert (look["orphans"], look["doubles"], look["open"]) == ([], [], 0)
+    assert found["ledger"] == {name: usd for name, usd in found["spend"].items() if Decimal(usd)}
+    assert found["ledger_usd"] == found["spend_usd"]
+    assert Decimal(found["spend_usd"]) > 0
