@@ -119,11 +119,17 @@ def _only_member(kind: Any) -> Any:
 def _container_decoder(kind: Any, origin: Any) -> Decoder:
     if origin is tuple and get_args(kind)[1:] == (...,):
         return partial(_decode_items, tuple, _decoder(get_args(kind)[0]))
+    if origin is tuple:
+        return partial(_decode_places, tuple(_decoder(member) for member in get_args(kind)))
     if origin is frozenset:
         return partial(_decode_items, frozenset, _decoder(get_args(kind)[0]))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return partial(_decode_mapping, _decoder(get_args(kind)[1]))
     raise TypeError(f"a document cannot carry {kind}")
+
+
+def _decode_places(decoders: tuple[Decoder, ...], document: Any) -> Any:
+    return tuple(decode(item) for decode, item in zip(decoders, document, strict=True))
 
 
 def _decode_optional(decode: Decoder, document: Any) -> Any:
