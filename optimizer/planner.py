@@ -13,6 +13,8 @@ from broker.ports import PlanOptions, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.check import check_plan
 from optimizer.placement.pipeline import make_plan
+from optimizer.placement.replan import Replanned, replan
+from optimizer.placement.warm import WarmStart
 
 
 class JointPlanner:
@@ -35,10 +37,27 @@ class JointPlanner:
         finds a fault in the planner's own work.
         """
         plan = make_plan(request, offers, as_of, options, self._estimator, progress)
+        self._require_valid(plan, request, offers)
+        return plan
+
+    def replan(
+        self,
+        request: PlanRequest,
+        offers: Sequence[Offer],
+        as_of: datetime,
+        options: PlanOptions,
+        warm: WarmStart,
+        progress: ProgressSink | None = None,
+    ) -> Replanned:
+        """A checked plan that starts from one that stands, with what leaving it costs; raises as ``plan``."""
+        found = replan(request, offers, as_of, options, self._estimator, warm, progress)
+        self._require_valid(found.plan, request, offers)
+        return found
+
+    def _require_valid(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> None:
         violations = self.check(plan, request, offers)
         if violations:
             raise PlanInvalid(violations)
-        return plan
 
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""

@@ -18,13 +18,16 @@ from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, unplaced
 from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.holding import due_s
-from optimizer.placement.prices import StockPrices, horizon_hours, is_owed_in_full, middle_s
-from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.prices import StockPrices, counted_midway, middle_s
+from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.runs import RunCandidates, deadline_s, last_second
 from optimizer.placement.units import surcharged
 
 ROUNDING_USD = 0.005
+
+Paid = frozenset[tuple[int, float]]
+"""(offer, USD per node-hour) of every priced offer that a service could want."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,8 @@ class Dual:
         self.candidates = candidates
         self.pools = pools
         self.asked = 0
-        self._offers = {
-            name: frozenset(int(o) for o in np.unique(case.units.offer))
-            for name, case in candidates.fleets.items()
-        }
-        nothing: frozenset[tuple[int, float]] = frozenset()
+        self._keys: dict[str, tuple[StockPrices, Paid]] = {}
+        nothing: Paid = frozenset()
         self._known = {
             service.name: {nothing: _placed_usd(candidates, service)}
             for service in candidates.problem.services()
@@ -112,20 +112,28 @@ class Dual:
             if all(price <= mine.get(offer, 0.0) for offer, price in key)
         )
 
-    def key(self, name: str, prices: StockPrices) -> frozenset[tuple[int, float]]:
-        """What a service pays at the prices, by offer: equal for equal questions."""
-        problem = self.candidates.problem
-        case = self.candidates.fleets[name]
-        late = time_of(problem, case, None).start_s >= middle_s(problem)
-        mine = prices.on(self._offers[name])
-        # A service that begins after the middle holds nothing then.
-        return frozenset((o, p) for o, p in mine if not (late and is_owed_in_full(problem, o)))
+    def key(self, name: str, prices: StockPrices) -> Paid:
+        """What a service pays at the prices, by offer, of all that it could then want."""
+        known = self._keys.get(name)
+        if known is None or known[0] is not prices:
+            self._keys[name] = prices, self._paid(name, prices)
+        return self._keys[name][1]
 
-    def _asked_usd(self, name: str, key: frozenset[tuple[int, float]]) -> float:
+    def _paid(self, name: str, prices: StockPrices) -> Paid:
         problem, case = self.candidates.problem, self.candidates.fleets[name]
-        bound = bound_fleet(problem, surcharged(case, dict(key)))
+        usd = prices.throughout()
+        if time_of(problem, case, None).start_s >= middle_s(problem):
+            # A service that begins after the middle holds nothing then.
+            usd = {offer: price for offer, price in usd.items() if not counted_midway(problem, offer)}
+        wanted = np.unique(surcharged(case, usd).units.offer) if usd else ()
+        return frozenset((int(offer), usd[int(offer)]) for offer in wanted if int(offer) in usd)
+
+    def _asked_usd(self, name: str, key: Paid) -> float:
+        problem, case = self.candidates.problem, surcharged(self.candidates.fleets[name], dict(key))
+        bound = bound_fleet(problem, case)
         usd = bound.from_due(due_s(problem, time_of(problem, case, None), False, bound.longest_cold_s))
-        return usd - ROUNDING_USD * min(MOST_PLACEMENTS, len(self._offers[name])) if np.isfinite(usd) else usd
+        placements = min(MOST_PLACEMENTS, len(np.unique(case.units.offer)))
+        return usd - ROUNDING_USD * placements if np.isfinite(usd) else usd
 
     def _left_usd(self, name: str) -> float:
         cents = unplaced_cents(self.candidates.problem, name)
@@ -159,52 +167,49 @@ def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> t
     Costs do not fall with time, so a later start only helps just after a priced instant.
     """
     problem, found = candidates.problem, pool.found
-    usd, start = pool.total_usd.copy(), found.start_s.copy()
-    priced = np.zeros(len(problem.table), dtype=np.bool_)
+    charge = np.zeros(len(problem.table))
     throughout, instants = prices.throughout(), prices.at_instants()
-    priced[[*throughout, *instants]] = True
+    charge[list(throughout)] = list(throughout.values())
+    start = found.start_s.copy()
+    usd = pool.total_usd + found.nodes * charge[found.offer] * _counted_hours(problem, found)
+    priced = np.zeros(len(problem.table), dtype=np.bool_)
+    priced[list(instants)] = True
     touched = np.flatnonzero(priced[found.offer])
     led = bool(problem.followers(found.run.name))
     for offer in np.unique(found.offer[touched]):
         here = touched[found.offer[touched] == offer]
-        rows = instants.get(int(offer), [])
-        fixed = led or bool(problem.table.is_window[offer])
+        rows = instants[int(offer)]
         starts = [found.start_s[here]]
-        if not fixed:
+        if not led and not problem.table.is_window[offer]:
             starts += [np.maximum(found.start_s[here], second + 1) for second, _ in rows]
-        options = [
-            _begun_usd(candidates, pool, here, begin, throughout.get(int(offer), 0.0), rows)
-            for begin in starts
-        ]
+        options = [usd[here] + _begun_usd(candidates, found, here, begin, rows) for begin in starts]
         best = np.argmin(options, axis=0)
         usd[here] = np.array(options)[best, np.arange(len(here))]
         start[here] = np.array(starts)[best, np.arange(len(here))]
     return usd, start
 
 
+def _counted_hours(problem: Problem, found: RunCandidates) -> Floats:
+    """Hours [X] that a candidate is charged for on the row of its offer.
+
+    What is owed in full counts when held at the middle; begun later it might be held then, so it counts
+    only where it is held however late it begins: never.
+    """
+    hours = (found.until_s - found.start_s) / 3600
+    counted: Floats = np.where(counted_midway(problem, found.offer), 0.0, hours)
+    return counted
+
+
 def _begun_usd(
-    candidates: Candidates,
-    pool: RunPool,
-    here: Ints,
-    begin: Ints,
-    usd_per_node_hour: float,
-    rows: list[tuple[int, float]],
+    candidates: Candidates, found: RunCandidates, here: Ints, begin: Ints, rows: list[tuple[int, float]]
 ) -> Floats:
-    """USD of candidates of one offer begun at ``begin``, with prices; inf where that is too late."""
-    problem, found = candidates.problem, pool.found
+    """USD beyond those of the first start, of candidates of one offer begun at ``begin``; inf if too late."""
     shift = begin - found.start_s[here]
     until = found.until_s[here] + shift
-    usd = pool.total_usd[here] + _later_usd(candidates, found, here, shift)
-    nodes = found.nodes[here]
-    offer = int(found.offer[here[0]])
-    if is_owed_in_full(problem, offer):
-        middle = middle_s(problem)
-        usd = usd + nodes * _holds(begin, until, middle) * usd_per_node_hour * horizon_hours(problem)
-    else:
-        usd = usd + nodes * (until - begin) / 3600 * usd_per_node_hour
+    usd = _later_usd(candidates, found, here, shift)
     for second, price in rows:
-        usd = usd + nodes * _holds(begin, until, second) * price
-    return np.asarray(usd, dtype=np.float64)
+        usd = usd + found.nodes[here] * _holds(begin, until, second) * price
+    return usd
 
 
 def _holds(begin: Ints, until: Ints, second: int) -> Bools:

@@ -25,6 +25,7 @@ CHOICES_A_ZONE = 3
 MAX_CHOICES = 96
 KINDS_ALONE = 12
 KINDS_MIXED = 5
+KINDS_SIMPLE = 2
 BASES = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
@@ -70,7 +71,7 @@ def best_ladders(
     if not len(case.units):
         return []
     time = time_of(problem, case, after_s)
-    kinds = _kinds_by_price(case)[:KINDS_ALONE]
+    kinds = _kinds_by_price(case)[: KINDS_ALONE if mixed else KINDS_SIMPLE]
     alone = _built(problem, case, free, time, [Ladder(kind, 0, kind) for kind in kinds])
     alone.sort(key=_rank)
     if alone and not mixed:

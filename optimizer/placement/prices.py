@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from optimizer.placement.columns import Column, Span
-from optimizer.placement.problem import Problem
+from optimizer.placement.problem import Bools, Ints, Problem
 from optimizer.placement.stock import limits_at
 
 THROUGHOUT = -1
@@ -52,10 +52,6 @@ class StockPrices:
                 found[row.offer].append((row.second, usd))
         return found
 
-    def on(self, offers: frozenset[int]) -> frozenset[tuple[int, float]]:
-        """What services pay on some offers: equal for equal prices."""
-        return frozenset((o, usd) for o, usd in self.throughout().items() if o in offers)
-
     def stock_usd(self, problem: Problem) -> float:
         """Σ price × limit."""
         return sum(usd * limit_of(problem, row) for row, usd in self.usd.items())
@@ -84,9 +80,13 @@ def middle_s(problem: Problem) -> int:
     return (problem.t0_s + problem.end_s) // 2
 
 
-def is_owed_in_full(problem: Problem, offer: int) -> bool:
-    """Whether the minimum term of an offer is at least all the time that is left."""
-    return int(problem.table.min_s[offer]) >= problem.end_s - problem.t0_s
+def counted_midway(problem: Problem, offers: Ints | int) -> Bools:
+    """Which offers are counted at the middle: those whose minimum term is at least all the time left.
+
+    The bound of a service (``fleet_bound``) must charge them the same way.
+    """
+    counted: Bools = np.asarray(problem.table.min_s[offers] >= problem.end_s - problem.t0_s)
+    return counted
 
 
 def limit_of(problem: Problem, row: Row) -> float:
@@ -100,7 +100,7 @@ def usage_of(problem: Problem, row: Row, column: Column) -> float:
     """How much of a row a column takes; 0 for services on rows of runs."""
     spans = [span for piece in column.pieces if piece.offer == row.offer for span in piece.spans]
     if row.second == THROUGHOUT:
-        if is_owed_in_full(problem, row.offer):
+        if counted_midway(problem, row.offer):
             return nodes_at(spans, middle_s(problem)) * horizon_hours(problem)
         return sum((b - a) * n for a, b, n in spans) / 3600
     is_run = column.end_s != 0

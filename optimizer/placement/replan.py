@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 
+from broker.domain.money import ZERO
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, ProgressSink
+from broker.ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.bound import separate_bound_cents
 from optimizer.placement.candidates import Candidates, build_candidates
-from optimizer.placement.columns import Column
+from optimizer.placement.carried import carried_bound_usd, recosted_usd
+from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
 from optimizer.placement.pipeline import build_plan, telling_seconds
@@ -66,10 +69,12 @@ def replan(
     whole = Stopwatch(options.time_limit_s)
 
     def work(told: ProgressSink | None) -> Replanned:
+        bound_usd = first_answer(request, offers, as_of, warm, whole, told)
         watch = Stopwatch(whole.limit_s - telling_seconds(request, options), whole.started)
         candidates = warm_candidates(request, offers, as_of, estimator, warm, watch)
         start = matched(candidates, warm)
         search = Search(candidates, watch, options.gap, options.seed, told)
+        search.prove(in_cents(bound_usd), "carried")
         found = resolve(search, start, warm)
         plan = build_plan(
             candidates, found.solution, replace(options, baselines=False), Stopwatch(0.0), whole
@@ -77,6 +82,28 @@ def replan(
         return _replanned(candidates.problem, plan, found, start)
 
     return with_heartbeat(work, whole, progress)
+
+
+def first_answer(
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    warm: WarmStart,
+    watch: Stopwatch,
+    progress: ProgressSink | None,
+) -> Decimal:
+    """Tells of the old plan at today's prices and of the bound that still holds; returns that bound.
+
+    Whether the plan still fits everything but the prices is found out later, by ``matched``.
+    """
+    cost = recosted_usd(warm.plan, offers)
+    bound = ZERO
+    if warm.past is not None:
+        bound = carried_bound_usd(warm.plan, warm.past, request, offers, as_of)
+    if progress is not None and cost is not None:
+        gap = float((cost - bound) / cost) if cost else 0.0
+        progress(Progress(watch.seconds, float(cost), float(bound), gap, "carried"))
+    return bound
 
 
 def warm_candidates(
@@ -107,7 +134,7 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Res
     prices = _prices_of(candidates.problem, warm)
     rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
     if not search.done:
-        rounds.prove(prices)
+        rounds.prove(prices, search.watch.until(BOUND_SHARE))
         rounds.run()
     assert search.best is not None
     free = {name: pool for name, pool in pools.items() if name not in frozen}

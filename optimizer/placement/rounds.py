@@ -8,12 +8,11 @@ columns are furthest above its bound or that stands furthest above its best.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
-from optimizer.placement.dual import Dual, priced_runs
+from optimizer.placement.dual import Dual, Paid, priced_runs
 from optimizer.placement.fleet_pool import fleets, free_beside
 from optimizer.placement.improve import Improver
 from optimizer.placement.ladders import free_nodes
@@ -25,11 +24,9 @@ from optimizer.placement.relaxation import Relaxed, relax
 from optimizer.placement.ruin import Ruin
 from optimizer.placement.run_pool import RunPool, keep
 from optimizer.placement.runs import begun_later
+from optimizer.placement.search import Search
 from optimizer.placement.standing import NEVER_CENTS, Standing, free_names, left_cents
 from optimizer.placement.units import surcharged
-
-if TYPE_CHECKING:
-    from optimizer.placement.solve import Search
 
 MAX_ROUNDS = 40
 STALE_ROUNDS = 3
@@ -42,7 +39,9 @@ LEAST_STEP = 0.05
 RUNS_AT_PRICES = 3
 WORTH_SHARE = 0.1
 RELAX_SHARE = 0.2
-BOUND_SHARE = 0.25
+CONVERGE_SHARE = 0.4
+CONVERGE_STEPS = 8
+CONVERGED_SHARE = 5e-4
 MAKE_SHARE = 0.3
 RUIN_SHARE = 0.15
 COMBINE_SHARE = 0.25
@@ -73,7 +72,7 @@ class Rounds:
         self.rng = random.Random(search.seed)  # noqa: S311  draws, not secrets
         self.names = sorted(free_names(search.candidates) - frozen)
         self.frozen = frozen
-        self._asked: set[tuple[str, frozenset[tuple[int, float]]]] = set()
+        self._asked: set[tuple[str, Paid]] = set()
         self._asked_beside: set[tuple[str, bytes]] = set()
 
     def run(self) -> None:
@@ -81,7 +80,15 @@ class Rounds:
         stale = 0
         for _ in range(MAX_ROUNDS):
             before = self._state()
-            for step in (self.make, self.price, self.place, self.combine, self.beside, self.tied):
+            for step in (
+                self.make,
+                self.price,
+                self.place,
+                self.combine,
+                self.beside,
+                self.tied,
+                self.converge,
+            ):
                 if self.search.done:
                     return
                 step()
@@ -104,20 +111,31 @@ class Rounds:
         return WORTH_SHARE * self.search.asked_gap * total / 100 / max(1, len(self.names))
 
     def price(self) -> None:
-        """New prices from the relaxation, drawn towards the best so far; what they prove."""
+        """New prices: the duals of the relaxation over all known columns."""
         rows = self.relaxed.rows if self.relaxed is not None else tuple(sorted(self.prices.usd))
         out_of_time = self.search.watch.until(RELAX_SHARE)
         found = relax(self.pool, self._leave_usd(), rows, self.prices, out_of_time)
-        if found is None:
-            return
-        self.relaxed = found
-        self.prove(mixed(found.prices, self.centre.prices, self.step))
+        if found is not None:
+            self.relaxed, self.prices = found, found.prices
 
-    def prove(self, prices: StockPrices) -> None:
-        """The bound at prices; they become the prices of the search, and the centre if they prove more."""
-        self.prices = prices
-        most = self.pool.least_usd(prices, self.candidates.fleets)
-        out_of_time, best = self.search.watch.until(BOUND_SHARE), self.centre.total_usd
+    def converge(self) -> None:
+        """Prices, what they prove and columns at them in turn, until neither bound nor relaxation moves."""
+        out_of_time = self.search.watch.until(CONVERGE_SHARE)
+        for _ in range(CONVERGE_STEPS):
+            before = self.centre.total_usd, 0.0 if self.relaxed is None else self.relaxed.usd
+            self.prove(mixed(self.prices, self.centre.prices, self.step), out_of_time)
+            if self.search.done or out_of_time():
+                break
+            self.make()
+            self.price()
+            after = self.centre.total_usd, 0.0 if self.relaxed is None else self.relaxed.usd
+            least = CONVERGED_SHARE * max(after)
+            if after[0] - before[0] < least and before[1] - after[1] < least and self.step <= LEAST_STEP:
+                break
+
+    def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> None:
+        """The bound at prices, which become the centre if they prove more."""
+        most, best = self.pool.least_usd(prices, self.candidates.fleets), self.centre.total_usd
         point = self.dual.evaluate(prices, most, self._worth_usd(), out_of_time, best)
         if point.total_usd > best:
             self.centre, self.step = point, min(1.0, 2 * self.step)
@@ -175,7 +193,7 @@ class Rounds:
             return
         fixed = {n: c for n, c in self.search.best.columns.items() if n not in self.names}
         anew = self._ruin(Standing(self.candidates, dict(fixed)))
-        anew.insert(self.names, 1.0)
+        anew.insert(self.names, 1.0, self.search.watch.over)
         self.search.offer_columns(anew.standing.chosen, "inserted")
         ruin = self._ruin(Standing(self.candidates, dict(self.search.best.columns)))
         ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(RUIN_SHARE))

@@ -105,8 +105,13 @@ class Ruin:
         least = options[0].total_cents if options else paid
         return min(max(0.0, float(paid - least)), 1e9) + 1.0
 
-    def insert(self, names: Sequence[str], price_share: float) -> None:
-        """Places each of ``names`` where it is cheapest; first whom waiting would cost most."""
+    def insert(
+        self, names: Sequence[str], price_share: float, out_of_time: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Places each of ``names`` where it is cheapest; first whom waiting would cost most.
+
+        Those that are not reached in time stay out.
+        """
         ranked = {name: self._ranked(name, price_share) for name in names}
         two = {name: self._two_best(name, ranked[name]) for name in names}
         heap = [(-_regret(found), name) for name, found in two.items()]
@@ -115,7 +120,7 @@ class Ruin:
         for name, found in two.items():
             for offer in _offers_of(found):
                 users[offer].add(name)
-        while heap:
+        while heap and not out_of_time():
             key, name = heappop(heap)
             if name not in two or key != -_regret(two[name]):
                 continue

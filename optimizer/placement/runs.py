@@ -132,5 +132,9 @@ def _needed_s(problem: Problem, estimates: Estimates, found: RunCandidates, inde
     offer = int(found.offer[index])
     rate = float(problem.table.interruptions_per_hour[offer])
     row, kind = estimates.row_of[found.run.name], int(problem.table.sku_of[offer])
-    estimate = estimates.training.estimate(row, kind, int(found.choice[index]), rate)
-    return estimate["hours"] * 3600
+    choice = int(found.choice[index])
+
+    def needed() -> float:
+        return estimates.training.estimate(row, kind, choice, rate)["hours"] * 3600
+
+    return problem.once(("needed_s", found.run.name, kind, choice, rate), needed)

@@ -17,6 +17,7 @@ from broker.domain.billing import holdings
 from broker.domain.plan import Placement, Plan
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import Candidates
+from optimizer.placement.carried import Past
 from optimizer.placement.columns import (
     Column,
     Piece,
@@ -43,12 +44,14 @@ class WarmStart:
     ``leaving_usd`` by workload: what it costs to leave what the plan holds; steers, and is on no bill.
     ``frozen_before``: what starts before it stays, if it still can; a service that already runs may
     change. ``scarcity_usd`` by offer_id: the prices of scarcity of the last search, USD per node-hour.
+    ``past``: what the plan was made for; where it is given, a bound stands before anything is estimated.
     """
 
     plan: Plan
     leaving_usd: Mapping[str, Decimal] = field(default_factory=dict)
     frozen_before: datetime | None = None
     scarcity_usd: Mapping[str, float] = field(default_factory=dict)
+    past: Past | None = None
 
 
 def held_of(problem: Problem, estimates: Estimates, warm: WarmStart) -> dict[str, Held]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +14,10 @@ from broker.domain.offer import Offer, Stock, Tier
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.ports import PlanOptions, Progress
-from optimizer.performance.estimator import Estimator
-from optimizer.placement.check import check_plan
-from optimizer.placement.replan import Replanned, replan
+from optimizer.placement.carried import Past, carried_bound_usd, recosted_usd
+from optimizer.placement.replan import Replanned
 from optimizer.placement.warm import WarmStart
-from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import T0, at, offer, plan, request, serving, total, training
+from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
 
 PROFILE = settings(max_examples=25, derandomize=True, deadline=None)
 
@@ -27,12 +25,9 @@ PROFILE = settings(max_examples=25, derandomize=True, deadline=None)
 def again(
     asked: PlanRequest, offers: Sequence[Offer], old: Plan, seen: list[Progress] | None = None, **warm: Any
 ) -> Replanned:
-    estimator = cast("Estimator", FakeEstimator())
     options = PlanOptions(time_limit_s=20.0, gap=0.0, baselines=False)
     told = None if seen is None else seen.append
-    found = replan(asked, offers, T0, options, estimator, WarmStart(old, **warm), told)
-    assert check_plan(found.plan, asked, offers, estimator) == ()
-    return found
+    return planner().replan(asked, offers, T0, options, WarmStart(old, **warm), told)
 
 
 def dearer(offers: Sequence[Offer], offer_id: str, usd: str) -> list[Offer]:
@@ -145,3 +140,31 @@ def test_prices_of_scarcity_of_the_last_search_prove_at_once() -> None:
     first = next(p for p in seen if p.stage == "bounded")
     assert first.bound_usd is not None
     assert 191.9 <= first.bound_usd <= 192.0
+
+
+@PROFILE
+@given(companies(), st.lists(st.sampled_from(["0.7", "0.95", "1.0", "1.2"]), min_size=4, max_size=4))
+def test_the_bound_carried_over_is_below_what_is_proven_anew(
+    company: tuple[PlanRequest, list[Offer]], factors: list[str]
+) -> None:
+    asked, offers = company
+    old = plan(asked, offers)
+    now = [
+        replace(o, price_usd_per_node_hour=o.price_usd_per_node_hour * Decimal(factor))
+        for o, factor in zip(offers, factors, strict=False)
+    ]
+    carried = carried_bound_usd(old, Past(asked, offers), asked, now, T0)
+    assert carried <= total(plan(asked, now))
+    assert carried > 0 or old.bound_usd == 0
+
+
+def test_a_bound_is_not_carried_over_to_another_market_or_request() -> None:
+    offers = [offer("a", "1.00", nodes=1), offer("b", "1.10")]
+    asked = request(serving(hourly=[3.0]))
+    old, past = plan(asked, offers), Past(asked, offers)
+    assert carried_bound_usd(old, past, asked, offers, T0) == old.bound_usd
+    assert carried_bound_usd(old, past, asked, [*offers, offer("c", "0.10")], T0) == 0
+    assert carried_bound_usd(old, past, asked, [offer("a", "1.00", nodes=2), offers[1]], T0) == 0
+    assert carried_bound_usd(old, past, request(serving(hourly=[1.0])), offers, T0) == 0
+    assert carried_bound_usd(old, past, asked, offers, at(1)) == 0
+    assert recosted_usd(old, [offers[1]]) is None

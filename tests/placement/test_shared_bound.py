@@ -41,7 +41,7 @@ def bound_usd(candidates: Candidates, prices: StockPrices) -> float:
 @st.composite
 def shared_problems(draw: st.DrawFn) -> tuple[PlanRequest, list[Offer]]:
     """Two services and a run over two offers with one or two nodes; commitments of every length."""
-    demands = st.sampled_from([0.0, 1.0, 2.5, 4.0, 6.0])
+    demands = st.sampled_from([0.0, 0.0, 1.0, 2.5, 4.0, 6.0])
     services = [
         serving(
             f"s{i}",
@@ -109,3 +109,15 @@ def charge(candidates: Candidates, prices: StockPrices, held: dict[int, Spans]) 
         for o, spans in held.items()
     )
     return prices.charge_usd(candidates.problem, Column("s0", pieces, 0))
+
+
+def test_a_commitment_that_serves_one_half_dodges_its_price() -> None:
+    """Owed $2 and not held at the middle: no price of scarcity may make it dearer."""
+    offers = [
+        offer("o0", "0.50", nodes=1, tier=Tier.COMMITTED, min_hours=4.0),
+        offer("o1", "3.10", nodes=1),
+    ]
+    asked = request(serving("s0", [4.0, 4.0, 0.0, 0.0]), hours=4)
+    prices = StockPrices({Row(0): 2.5})
+    dual = Dual(candidates_of(asked, offers), {})
+    assert dual.evaluate(prices, {}, 0.0, lambda: False).least_usd["s0"] <= 2.0

@@ -1,0 +1,71 @@
+"""The first answer after prices moved, before any estimate: a plan re-costed, its bound carried over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.billing import holding_cost_usd
+from broker.domain.money import ZERO, to_cents
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The request and the market for which a plan was made: what its bound was proven of."""
+
+    request: PlanRequest
+    offers: Sequence[Offer]
+
+
+def recosted_usd(plan: Plan, offers: Iterable[Offer]) -> Decimal | None:
+    """Cost + penalty of a plan at other prices; None when an offer of it is gone."""
+    by_id = {offer.offer_id: offer for offer in offers}
+    total = plan.penalty_usd
+    for placement in plan.placements:
+        offer = by_id.get(placement.offer_id)
+        if offer is None:
+            return None
+        total += to_cents(holding_cost_usd(offer, placement.segments))
+    return total
+
+
+def carried_bound_usd(
+    plan: Plan, past: Past, request: PlanRequest, offers: Sequence[Offer], as_of: datetime
+) -> Decimal:
+    """A lower bound at other prices: the old one times the largest fall of a price; 0 where nothing holds.
+
+    If every price is at least r ≤ 1 times what it was and nothing else changed, every plan costs at least
+    r times what it cost, and what leaving out or lateness cost has not fallen.
+    """
+    if plan.bound_usd is None or request != past.request or as_of != plan.as_of:
+        return ZERO
+    before = {offer.offer_id: offer for offer in past.offers}
+    ratio = Decimal(1)
+    for offer in offers:
+        old = before.get(offer.offer_id)
+        if old is None or not _same_but_price(old, offer):
+            return ZERO
+        ratio = min(ratio, _ratio(old.price_usd_per_node_hour, offer.price_usd_per_node_hour))
+        ratio = min(ratio, _ratio(old.upfront_usd or ZERO, offer.upfront_usd or ZERO))
+    # Every placement is rounded to cents; a cent for each workload's offers is more than that can add.
+    rounding = Decimal("0.32") * len(request.workloads)
+    return max(ZERO, to_cents(plan.bound_usd * ratio - rounding)) if ratio < 1 else plan.bound_usd
+
+
+def _ratio(old_usd: Decimal, new_usd: Decimal) -> Decimal:
+    return Decimal(1) if new_usd >= old_usd else new_usd / old_usd
+
+
+def _same_but_price(old: Offer, new: Offer) -> bool:
+    return old == replace(
+        new,
+        price_usd_per_node_hour=old.price_usd_per_node_hour,
+        upfront_usd=old.upfront_usd,
+        native=old.native,
+        observed_at=old.observed_at,
+    )

@@ -1,0 +1,165 @@
+"""Planning again after prices moved: ``python -m tests.bench.warm [--size XS|S|M] [--time-limit S]``.
+
+A first plan is made cold. Then the prices of 1 % and 10 % of the offers are multiplied by a draw from
+0.7 to 1.3, and the plan is made again from the first one, without and with a cost of leaving (a share of
+what each workload costs now). The answer at once is the old plan at the new prices with the old bound
+carried over; then it is bounded anew, which has estimates and gates in its time. Figures of one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from api.schemas.market import read_market
+from api.schemas.workloads import read_workloads
+from broker.catalogue import load_gpus
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+from broker.ports import PlanOptions, Progress
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.carried import Past
+from optimizer.placement.replan import Replanned
+from optimizer.placement.warm import WarmStart
+from optimizer.planner import JointPlanner
+from tests.bench.instances import SIZES, make_offers, make_request
+
+MOVED_SHARES = (0.01, 0.1)
+LEAVING_SHARES = (0.0, 0.03)
+FACTORS = (0.7, 1.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is planned, and how long."""
+
+    request: PlanRequest
+    offers: Sequence[Offer]
+    options: PlanOptions
+    estimator: Estimator
+
+
+def main() -> int:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.warm", description=__doc__)
+    parser.add_argument("--size", choices=sorted(SIZES), default="XS")
+    parser.add_argument("--instance", type=Path, help="a directory with market.json and workloads.json")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--time-limit", type=float, default=30.0)
+    parser.add_argument("--repair-limit", type=float, default=10.0)
+    wish = parser.parse_args()
+    request, offers = _instance(wish.instance, wish.size, wish.seed)
+    estimator = Estimator(load_gpus(), load_calibration())
+    options = PlanOptions(time_limit_s=wish.time_limit, seed=wish.seed, baselines=False)
+    old = JointPlanner(estimator).plan(request, offers, request.horizon.start, options)
+    scene = Scene(request, offers, replace(options, time_limit_s=wish.repair_limit), estimator)
+    console = Console()
+    console.print(f"cold: ${old.cost_usd + old.penalty_usd:,.0f}, gap {_percent(old.gap)}")
+    console.print(warm_table(scene, old, wish.seed))
+    return 0
+
+
+def _instance(folder: Path | None, size: str, seed: int) -> tuple[PlanRequest, Sequence[Offer]]:
+    if folder is None:
+        rng = random.Random(f"{size}-{seed}")
+        offers = make_offers(rng, SIZES[size].offers)
+        return make_request(rng, SIZES[size]), offers
+    market = read_market((folder / "market.json").read_text(), source=str(folder))
+    text = (folder / "workloads.json").read_text()
+    return read_workloads(text, source=str(folder), base=None, now=market.as_of), market.offers
+
+
+def warm_table(scene: Scene, old: Plan, seed: int) -> Table:
+    """One row for each share of prices moved and each cost of leaving."""
+    table = Table(
+        "prices moved",
+        "leaving",
+        "at once: gap",
+        "bounded anew: gap",
+        "re-costed",
+        "repaired",
+        "gap",
+        "whole s",
+        "placed elsewhere",
+    )
+    for share in MOVED_SHARES:
+        offers = moved(scene.offers, share, random.Random(f"moved-{seed}-{share}"))
+        for leaving in LEAVING_SHARES:
+            table.add_row(f"{share:.0%}", f"{leaving:.0%}", *_cells(scene, offers, old, leaving))
+    return table
+
+
+def moved(offers: Sequence[Offer], share: float, rng: random.Random) -> list[Offer]:
+    """A share of the offers at another price."""
+    chosen = set(rng.sample(range(len(offers)), round(share * len(offers))))
+    return [
+        replace(o, **_repriced(o, Decimal(str(round(rng.uniform(*FACTORS), 3))))) if i in chosen else o
+        for i, o in enumerate(offers)
+    ]
+
+
+def _repriced(offer: Offer, factor: Decimal) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "price_usd_per_node_hour": (offer.price_usd_per_node_hour * factor).quantize(Decimal("0.0001"))
+    }
+    if offer.upfront_usd is not None:
+        found["upfront_usd"] = (offer.upfront_usd * factor).quantize(Decimal("0.01"))
+    return found
+
+
+def _cells(scene: Scene, offers: Sequence[Offer], old: Plan, leaving: float) -> tuple[str, ...]:
+    costs: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for placement in old.placements:
+        costs[placement.workload] += placement.cost_usd
+    each = {name: cost * Decimal(str(leaving)) for name, cost in costs.items()} if leaving else {}
+    seen: list[Progress] = []
+    began = time.perf_counter()
+    found = JointPlanner(scene.estimator).replan(
+        scene.request,
+        offers,
+        scene.request.horizon.start,
+        scene.options,
+        WarmStart(old, leaving_usd=each, past=Past(scene.request, scene.offers)),
+        seen.append,
+    )
+    return (*_first(seen), *_last(found, old, time.perf_counter() - began))
+
+
+def _first(seen: Sequence[Progress]) -> tuple[str, str, str]:
+    told = [next((p for p in seen if p.stage == s and p.bound_usd), None) for s in ("carried", "re-costed")]
+    said = [f"{p.seconds:.1f} s: {_percent(p.gap)}" if p is not None else "–" for p in told]
+    usd = next((p.incumbent_usd for p in told if p is not None and p.incumbent_usd is not None), None)
+    return said[0], said[1], "–" if usd is None else f"${usd:,.0f}"
+
+
+def _last(found: Replanned, old: Plan, seconds: float) -> tuple[str, str, str, str]:
+    plan = found.plan
+    stood = {placement.workload for placement in old.placements}
+    elsewhere = len(stood - found.kept) / max(1, len(stood))
+    return (
+        f"${plan.cost_usd + plan.penalty_usd:,.0f}",
+        _percent(plan.gap),
+        f"{seconds:.1f}",
+        f"{elsewhere:.1%}",
+    )
+
+
+def _percent(gap: float | None) -> str:
+    return "–" if gap is None else f"{100 * gap:.2f} %"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
