@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optimizer.placement.cover import GRID
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase
 
 EPSILON = 1e-9
+STEPS = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Menu:
-    """Units [N] in ascending order of their largest replica, rates in steps of the kitchen's.
+    """Units [N] in ascending order of their largest replica, rates in steps of ``step_rate``.
 
     ``steps`` of a whole unit, rounded up; ``net`` the same without the spares when this unit holds the
     largest replica; ``size`` that replica's requests/s (0 where nothing is spared). ``usd`` and
@@ -47,46 +47,37 @@ class Menu:
         return Menu(**{name: getattr(self, name)[at] for name in self.__slots__})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kitchen:
-    """``base``: units held throughout, by what that costs. ``rest``: units for a part of the time.
-
-    ``step_rate``: requests/s of one step.
-    """
-
-    step_rate: float
-    base: Menu
-    rest: Menu
-
-
-def build_kitchen(problem: Problem, case: FleetCase, hours: float) -> Kitchen:
-    """The menus of a service that needs its fleet for ``hours``."""
-    step = _step_rate(case)
-    every = np.flatnonzero(_best_configurations(problem, case, step))
-    whole = _menu(problem, case, every, step, hours)
-    base = whole.take(_kept(case, whole, whole.whole_usd, np.zeros((3, len(whole)))))
-    part = whole.take(np.flatnonzero((whole.term_h < hours - EPSILON) | (whole.surcharge_usd > 0)))
-    part = part.take(_kept(case, part, part.usd, np.stack((part.surcharge_usd, part.lead_h, part.term_h))))
-    return Kitchen(step, _by_size(base), _by_size(part))
+def build_menu(problem: Problem, case: FleetCase, hours: float) -> Menu:
+    """The units of a service that needs its fleet for ``hours``."""
+    step = step_rate(case)
+    every = _menu(problem, case, np.flatnonzero(_best_configurations(problem, case, step)), step, hours)
+    # What is owed in full however it is used must be the cheapest to hold throughout.
+    owed = (every.term_h > hours - EPSILON) & (every.surcharge_usd == 0)
+    throughout = _kept(case, every, every.whole_usd, np.zeros((3, len(every))))
+    part = np.flatnonzero(~owed)
+    rest = every.take(part)
+    worse = np.stack((rest.surcharge_usd, rest.lead_h, rest.term_h))
+    kept = part[_kept(case, rest, rest.usd, worse)]
+    return _by_size(every.take(np.concatenate((throughout[owed[throughout]], kept))))
 
 
 def _by_size(menu: Menu) -> Menu:
     return menu.take(np.lexsort((menu.unit, menu.size)))
 
 
-def _step_rate(case: FleetCase) -> float:
+def step_rate(case: FleetCase) -> float:
     """Rate of one step: the grid holds the peak, and what a single replica lacks of two spares or more."""
     units, peak = case.units, float(case.demand.max(initial=0.0))
     lacking = float((case.spare * units.largest - units.requests_per_s).max(initial=0.0))
-    return max(peak + min(lacking, peak), 1e-12) / GRID
+    return max(peak + min(lacking, peak), 1e-12) / STEPS
 
 
 def _in_steps(case: FleetCase, at: Ints, step: float) -> tuple[Ints, Ints]:
     """Rates of units in steps, rounded up: whole, and without the spares of their own replicas."""
     rate, spare = case.units.requests_per_s[at], case.spare * case.units.largest[at]
-    steps = np.clip(np.ceil(rate / step * (1 - EPSILON)), 1, GRID).astype(np.int64)
-    net = np.minimum(np.ceil((rate - spare) / step - EPSILON), GRID).astype(np.int64)
-    return steps, np.maximum(net, -GRID)
+    steps = np.clip(np.ceil(rate / step * (1 - EPSILON)), 1, STEPS).astype(np.int64)
+    net = np.minimum(np.ceil((rate - spare) / step - EPSILON), STEPS).astype(np.int64)
+    return steps, np.maximum(net, -STEPS)
 
 
 def _best_configurations(problem: Problem, case: FleetCase, step: float) -> Bools:
@@ -160,8 +151,8 @@ def _kept(case: FleetCase, menu: Menu, usd: Floats, worse: Floats) -> Ints:
     group = np.cumsum(first) - 1
     heads = np.flatnonzero(first)
     each = np.maximum(menu.steps[order][heads], 1)
-    enough = (GRID + np.maximum(0, each - menu.net[order][heads])) // each + 2 + case.zones
-    stock = np.minimum(menu.most[order], GRID) * plain
+    enough = (STEPS + np.maximum(0, each - menu.net[order][heads])) // each + 2 + case.zones
+    stock = np.minimum(menu.most[order], STEPS) * plain
     elsewhere = plain & (menu.zone[order] != _first_zone(menu.zone[order], plain, group, len(heads))[group])
     before = _before(stock, heads, group) >= enough[group]
     if case.zones > 1:
