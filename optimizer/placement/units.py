@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import numpy as np
@@ -50,6 +50,7 @@ class FleetCase:
     """One service with everything that can serve it; ``demand`` [H] in requests/s for each grid hour.
 
     ``spare_rates``: rates of the largest replica that are known to be worth a look (``net_cover``).
+    ``covers`` [M, U]: counts of units that are known to be cheap for some demand (``fleet_dual``).
     """
 
     service: Serving
@@ -57,6 +58,7 @@ class FleetCase:
     demand: Floats
     log: GateLog
     spare_rates: tuple[float, ...] = ()
+    covers: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     @property
     def zones(self) -> int:
