@@ -12,11 +12,14 @@ J steps of g, H hours.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from optimizer.placement.cover import GRID, least_cover
+from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.fleet_dual import build_dual
+from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, Units, only_units
@@ -56,7 +59,8 @@ class FleetBound:
     ``layers`` are the ways to commit, of which every fleet is one; ``relaxed`` is a bound over all of them.
     ``in_hours``: everything is billed in whole hours of the grid; ``in_cents``: and each of those costs
     whole cents, so that amounts between two cents cannot occur. ``spare_rates``: the largest replica's rates
-    at which some demand is cheapest to cover.
+    at which some demand is cheapest to cover. ``due_usd``: least cost when traffic is due from ``due_s``, for
+    a service whose start is known; ``covers`` [M, U]: units that are cheap for some demand.
     """
 
     layers: tuple[Layer, ...]
@@ -67,6 +71,9 @@ class FleetBound:
     in_hours: bool = False
     in_cents: bool = False
     spare_rates: tuple[float, ...] = ()
+    due_s: float = 0.0
+    due_usd: float | None = None
+    covers: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     def from_due(self, due_s: float) -> float:
         """Least cost when traffic is due from ``due_s`` for a fleet with the slowest start of all.
@@ -76,16 +83,25 @@ class FleetBound:
         hour = int(due_s // HOUR_S)
         if hour >= self.hours:
             return 0.0
+        if self.due_usd is not None:
+            # Whatever meets traffic from before then meets it from then on.
+            return self.due_usd if due_s <= self.due_s else 0.0
+        hours = self.first_hours(due_s)
+        least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
+        return least if self.relaxed is None else max(least, self.relaxed.least_usd(hour, hours))
+
+    def first_hours(self, due_s: float, last: float = 1.0) -> float:
+        """Hours that are paid up to the end of the hour of ``due_s``, which lasts ``last`` hours."""
         held_from = due_s - self.shortest_cold_s
         if self.in_hours:
             held_from = held_from // HOUR_S * HOUR_S
-        hours = ((hour + 1) * HOUR_S - held_from) / HOUR_S
-        least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
-        return least if self.relaxed is None else max(least, self.relaxed.least_usd(hour, hours))
+        return (int(due_s // HOUR_S) + last) - held_from / HOUR_S
 
     @property
     def feasible(self) -> bool:
         """Whether the stock of all offers together could meet every hour."""
+        if self.due_usd is not None:
+            return np.isfinite(self.due_usd)
         return any(int(x.most.max(initial=-1)) >= int(x.needs.max(initial=-1)) for x in self.layers)
 
     @classmethod
@@ -95,20 +111,40 @@ class FleetBound:
 
 
 def bound_fleet(problem: Problem, case: FleetCase) -> FleetBound:
-    """The bound of one service."""
+    """The bound of one service: where its start is known, by the dual of its fleet; else by layers."""
     units, hours = case.units, len(case.demand)
     if not len(units):
         return FleetBound((), None, hours)
+    in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
+    in_cents = in_hours and _whole_cents(problem, case)
+    known = FleetBound(
+        (), None, hours, float(units.cold_s.min()), float(units.cold_s.max()), in_hours, in_cents
+    )
+    if case.service.starts_after is None:
+        return _known_start(problem, case, known)
     in_full = owed_in_full(problem, units)
     relaxed, rates = _relaxed_sketch(case)
     layer = _path_layer(problem, relaxed, MAX_STEPS)
     layers: tuple[Layer, ...] = (layer,)
     if in_full.any():
         layers = _layers(problem, list(_sketches(problem, case, in_full)))
-    in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
-    in_cents = in_hours and _whole_cents(problem, case)
-    cold = (float(units.cold_s.min()), float(units.cold_s.max()))
-    return FleetBound(layers, layer, hours, *cold, in_hours, in_cents, rates)
+    return replace(known, layers=layers, relaxed=layer, spare_rates=rates)
+
+
+def _known_start(problem: Problem, case: FleetCase, known: FleetBound) -> FleetBound:
+    """The bound of a service that starts at its own time, with the slowest start of all."""
+    due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
+    first = int(due // HOUR_S)
+    if first >= known.hours:
+        return replace(known, due_s=due, due_usd=0.0)
+    lengths = _hour_lengths(problem, known.hours)[first:]
+    lengths[0] = known.first_hours(due, float(lengths[0]))
+    dual = build_dual(problem, case, first, lengths)
+    covers = np.zeros((len(dual.pool), len(case.units)), dtype=np.int64)
+    covers[:, dual.menu.unit] = dual.pool
+    used = covers.any(axis=0)
+    rates = tuple(float(rate) for rate in np.unique(case.units.largest[used]))
+    return replace(known, due_s=due, due_usd=dual.least_usd, covers=covers, spare_rates=rates)
 
 
 def owed_in_full(problem: Problem, units: Units) -> Bools:

@@ -8,6 +8,7 @@ from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns
 from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Ints
@@ -30,7 +31,11 @@ def fleets(
     ``nominal``: the end for which ladders are chosen.
     """
     built = [b for b in best_ladders(candidates.problem, case, free, nominal, ladders) if b.rungs]
-    columns = [*_ladder_columns(candidates, case, built, ends), *_paths(candidates, case, free, built, ends)]
+    columns = [
+        *cover_columns(candidates.problem, case, free, ends),
+        *_ladder_columns(candidates, case, built, ends),
+        *_paths(candidates, case, free, built, ends),
+    ]
     return list(dict.fromkeys(columns))
 
 

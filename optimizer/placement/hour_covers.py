@@ -23,14 +23,10 @@ EMPTY = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Covers:
-    """``usd`` [Q] an hour (inf: none), a lower bound on that of any fleet; ``counts`` [Q, N] that reach it.
-
-    ``worth`` [N, Q]: about what a unit may cost in an hour to be no dearer than the cheapest.
-    """
+    """``usd`` [Q] an hour (inf: none), a lower bound on that of any fleet; ``counts`` [Q, N] that reach it."""
 
     usd: Floats
     counts: Ints
-    worth: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,15 +111,7 @@ def hour_covers(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Cov
                 parts.append(_join(table, states, menu, int(at), count, usd[at]))
         for at in group:
             leads.try_unit(table, states, menu, int(at), usd[at], needs, len(parts))
-    return Covers(leads.usd, _counts(menu, parts, leads, needs), _worth(menu, table, leads.usd, needs))
-
-
-def _worth(menu: Menu, table: Floats, usd: Floats, needs: Ints) -> Floats:
-    """What the cheapest fleet of each hour costs more than what must join each unit."""
-    joined = table[min(1, len(table) - 1) :].min(axis=0)
-    left = np.clip(needs[None, :] - menu.net[:, None], 0, STEPS)
-    worth: Floats = np.maximum(usd[None, :] - joined[np.arange(len(needs))[None, :], left], 0.0)
-    return np.where(np.isfinite(worth), worth, 0.0)
+    return Covers(leads.usd, _counts(menu, parts, leads, needs))
 
 
 @dataclass(slots=True, eq=False)

@@ -93,7 +93,8 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
 def only_units(case: FleetCase, mask: Bools) -> FleetCase:
     """The case over fewer units."""
     kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
-    return replace(case, units=replace(case.units, **kept))
+    covers = case.covers[(case.covers[:, ~mask] == 0).all(axis=1)][:, mask] if len(case.covers) else case.covers
+    return replace(case, units=replace(case.units, **kept), covers=covers)
 
 
 def surcharged(case: FleetCase, usd_per_node_hour: Mapping[int, float]) -> FleetCase:
