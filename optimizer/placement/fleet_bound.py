@@ -19,6 +19,7 @@ import numpy as np
 from optimizer.placement.cover import GRID, least_cover
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_dual import build_dual
+from optimizer.placement.fleet_menu import build_menu
 from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
@@ -72,7 +73,7 @@ class FleetBound:
     in_cents: bool = False
     spare_rates: tuple[float, ...] = ()
     due_s: float = 0.0
-    due_usd: float | None = None
+    due_usd: float = 0.0
     covers: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     def from_due(self, due_s: float) -> float:
@@ -83,12 +84,12 @@ class FleetBound:
         hour = int(due_s // HOUR_S)
         if hour >= self.hours:
             return 0.0
-        if self.due_usd is not None:
-            # Whatever meets traffic from before then meets it from then on.
-            return self.due_usd if due_s <= self.due_s else 0.0
         hours = self.first_hours(due_s)
         least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
-        return least if self.relaxed is None else max(least, self.relaxed.least_usd(hour, hours))
+        if self.relaxed is not None:
+            least = max(least, self.relaxed.least_usd(hour, hours))
+        # Whatever meets traffic from before the start meets it from then on.
+        return max(least, self.due_usd) if due_s <= self.due_s else least
 
     def first_hours(self, due_s: float, last: float = 1.0) -> float:
         """Hours that are paid up to the end of the hour of ``due_s``, which lasts ``last`` hours."""
@@ -100,8 +101,6 @@ class FleetBound:
     @property
     def feasible(self) -> bool:
         """Whether the stock of all offers together could meet every hour."""
-        if self.due_usd is not None:
-            return np.isfinite(self.due_usd)
         return any(int(x.most.max(initial=-1)) >= int(x.needs.max(initial=-1)) for x in self.layers)
 
     @classmethod
@@ -111,40 +110,40 @@ class FleetBound:
 
 
 def bound_fleet(problem: Problem, case: FleetCase) -> FleetBound:
-    """The bound of one service: where its start is known, by the dual of its fleet; else by layers."""
+    """The bound of one service: the layers, and where its start is known the dual of its fleet."""
     units, hours = case.units, len(case.demand)
     if not len(units):
         return FleetBound((), None, hours)
     in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
     in_cents = in_hours and _whole_cents(problem, case)
-    known = FleetBound(
-        (), None, hours, float(units.cold_s.min()), float(units.cold_s.max()), in_hours, in_cents
-    )
-    if case.service.starts_after is None:
-        return _known_start(problem, case, known)
-    in_full = owed_in_full(problem, units)
-    relaxed, rates = _relaxed_sketch(case)
+    cold = (float(units.cold_s.min()), float(units.cold_s.max()))
+    whole_h = (problem.end_s - problem.t0_s) / HOUR_S
+    menu = build_menu(problem, case, whole_h)
+    lean = only_units(case, np.isin(np.arange(len(units)), menu.unit))
+    in_full = owed_in_full(problem, lean.units)
+    relaxed, rates = _relaxed_sketch(lean)
     layer = _path_layer(problem, relaxed, MAX_STEPS)
     layers: tuple[Layer, ...] = (layer,)
     if in_full.any():
-        layers = _layers(problem, list(_sketches(problem, case, in_full)))
-    return replace(known, layers=layers, relaxed=layer, spare_rates=rates)
+        layers = _layers(problem, list(_sketches(problem, lean, in_full)))
+    known = FleetBound(layers, layer, hours, *cold, in_hours, in_cents, rates)
+    if case.service.starts_after is not None or not known.feasible:
+        return known
+    return _known_start(problem, case, known)
 
 
 def _known_start(problem: Problem, case: FleetCase, known: FleetBound) -> FleetBound:
-    """The bound of a service that starts at its own time, with the slowest start of all."""
+    """With the dual for its own start, with the slowest cold start of all."""
     due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
     first = int(due // HOUR_S)
     if first >= known.hours:
-        return replace(known, due_s=due, due_usd=0.0)
+        return known
     lengths = _hour_lengths(problem, known.hours)[first:]
     lengths[0] = known.first_hours(due, float(lengths[0]))
     dual = build_dual(problem, case, first, lengths)
     covers = np.zeros((len(dual.pool), len(case.units)), dtype=np.int64)
     covers[:, dual.menu.unit] = dual.pool
-    used = covers.any(axis=0)
-    rates = tuple(float(rate) for rate in np.unique(case.units.largest[used]))
-    return replace(known, due_s=due, due_usd=dual.least_usd, covers=covers, spare_rates=rates)
+    return replace(known, due_s=due, due_usd=dual.least_usd, covers=covers)
 
 
 def owed_in_full(problem: Problem, units: Units) -> Bools:
