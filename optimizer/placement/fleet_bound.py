@@ -141,9 +141,7 @@ def _known_start(problem: Problem, case: FleetCase, known: FleetBound) -> FleetB
     lengths = _hour_lengths(problem, known.hours)[first:]
     lengths[0] = known.first_hours(due, float(lengths[0]))
     dual = build_dual(problem, case, first, lengths)
-    covers = np.zeros((len(dual.pool), len(case.units)), dtype=np.int64)
-    covers[:, dual.menu.unit] = dual.pool
-    return replace(known, due_s=due, due_usd=dual.least_usd, covers=covers)
+    return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers)
 
 
 def owed_in_full(problem: Problem, units: Units) -> Bools:

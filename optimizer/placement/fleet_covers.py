@@ -18,7 +18,7 @@ from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleet_path import FleetPath, path_over
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import HOUR_S, FleetCase
+from optimizer.placement.units import HOUR_S, FleetCase, in_stock
 
 MOST_TRIED = 4
 MOST_PAIRED = 24
@@ -29,7 +29,7 @@ def cover_columns(
     problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]
 ) -> Iterator[Column]:
     """The fleets of the most promising commitments, for each start of the service."""
-    covers = case.covers[_in_stock(case, case.covers, free)] if len(case.covers) else case.covers
+    covers = case.covers[in_stock(case, case.covers, free)]
     if not len(covers) or _is_uneven(case, covers):
         return
     for commitment in _commitments(problem, case, covers):
@@ -46,16 +46,6 @@ def _is_uneven(case: FleetCase, covers: Ints) -> bool:
     """With two spares or more one larger replica that is ready early can lower the net rate."""
     used = covers.any(axis=0)
     return case.spare > 1 and len(np.unique(case.units.largest[used])) > 1
-
-
-def _in_stock(case: FleetCase, covers: Ints, free: Ints) -> Bools:
-    """Covers whose nodes are free."""
-    units, fits = case.units, np.ones(len(covers), dtype=np.bool_)
-    used = np.flatnonzero(covers.any(axis=0))
-    for offer in np.unique(units.offer[used]):
-        inside = used[units.offer[used] == offer]
-        fits &= covers[:, inside] @ units.nodes[inside] <= int(free[offer])
-    return fits
 
 
 def _commitments(problem: Problem, case: FleetCase, covers: Ints) -> list[Ints]:
@@ -95,7 +85,9 @@ def _estimates(problem: Problem, case: FleetCase, used: Ints, counts: Ints, sets
     )
     found = sets @ whole
     for place, committed in enumerate(sets):
-        rows = np.unique(np.maximum(np.where(bound, 0, counts), 0)[_stands_on(counts, committed, bound)], axis=0)
+        rows = np.unique(
+            np.maximum(np.where(bound, 0, counts), 0)[_stands_on(counts, committed, bound)], axis=0
+        )
         rows = np.concatenate((np.zeros((1, len(used)), dtype=np.int64), rows)) + committed
         meets = _net(case, used, rows)[:, None] >= levels[None, :] * (1 - EDGE)
         meets &= _zones(case, used, rows)[:, None] >= case.zones
@@ -123,9 +115,7 @@ def _zones(case: FleetCase, used: Ints, rows: Ints) -> Ints:
     return seen
 
 
-def _path(
-    problem: Problem, case: FleetCase, covers: Ints, committed: Ints, free: Ints
-) -> FleetPath | None:
+def _path(problem: Problem, case: FleetCase, covers: Ints, committed: Ints, free: Ints) -> FleetPath | None:
     """The cheapest path over the covers that stand on a commitment."""
     bound = problem.table.min_s[case.units.offer] > HOUR_S
     extra = np.where(bound, 0, covers)[_stands_on(covers, committed, bound)]

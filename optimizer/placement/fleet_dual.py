@@ -16,6 +16,8 @@ import numpy as np
 from optimizer.placement.fleet_menu import EPSILON, STEPS, Menu, build_menu, step_rate
 from optimizer.placement.hour_covers import ZoneStates, hour_covers, zone_states
 from optimizer.placement.hour_prices import (
+    DAY_H,
+    SPARED_PARTS,
     HourClasses,
     Sharing,
     hour_classes,
@@ -23,23 +25,27 @@ from optimizer.placement.hour_prices import (
     valid_prices,
 )
 from optimizer.placement.problem import Floats, Ints, Problem
-from optimizer.placement.units import FleetCase
+from optimizer.placement.units import FleetCase, in_stock
 
-MAX_PASSES = 16
-FIRST_HOPE = 0.05
-FIRST_PARTS = (0.2, 0.4, 0.7)
+MAX_PASSES = 24
+FEW_PASSES = 6
+LEAST_PASSES = 3
+MAX_WORK = 100_000
+PATIENCE = 5
 STEPS_A_PASS = 60
+FIRST_HOPE = 0.05
+LEAST_HOPE = 0.02
+HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
 GOOD_ENOUGH = 0.002
+FIRST_PARTS = (0.2, 0.4, 0.7)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetDual:
-    """``least_usd``: no fleet costs less. ``pool`` [M, N]: covers that came up, ``needs`` [K] in steps."""
+    """``least_usd``: no fleet costs less. ``covers`` [M, U]: counts of the case's units that are cheap."""
 
     least_usd: float
-    menu: Menu
-    pool: Ints
-    prices: Floats
+    covers: Ints
 
 
 @dataclass(slots=True, eq=False)
@@ -58,12 +64,8 @@ class _Ascent:
     value: Floats
 
     def price(self, tried: Sequence[Floats]) -> None:
-        """The bound at valid prices near each of ``tried``, starts charged from the first hour on.
-
-        The covers join the pool.
-        """
-        late = [valid_prices(self.menu, self.share, prices)[1] for prices in tried]
-        usd = np.concatenate(late, axis=1) + self.menu.surcharge_usd[:, None]
+        """What the covers cost at each of ``tried``, as if every day were usual; they join the pool."""
+        usd = np.concatenate(tried, axis=1) + self.menu.surcharge_usd[:, None]
         found = hour_covers(self.menu, self.states, usd, np.tile(self.needs, len(tried)))
         for prices, hourly in zip(tried, np.split(found.usd, len(tried)), strict=True):
             bound = float(hourly @ self.classes.hours)
@@ -73,20 +75,16 @@ class _Ascent:
             self._add(found.counts, np.tile(np.arange(len(self.needs)), len(tried)))
 
     def certified_usd(self) -> float:
-        """The bound at the best prices, no start charged to what may be held since the first hour."""
-        settled = np.arange(len(self.classes.of)) >= self.classes.settled
-        count = len(self.needs)
-        weights = np.concatenate(
-            [
-                np.bincount(self.classes.of, self.classes.lengths * chosen, minlength=count)
-                for chosen in (~settled, settled)
-            ]
-        )
+        """The bound: what the covers cost at valid prices near the best."""
+        weights = self.classes.spread().reshape(-1)
         used = np.flatnonzero(weights > 0)
-        usd = np.concatenate(valid_prices(self.menu, self.share, self.prices), axis=1)[:, used]
-        usd += self.menu.surcharge_usd[:, None]
-        found = hour_covers(self.menu, self.states, usd, np.tile(self.needs, 2)[used])
-        return float(found.usd @ weights[used])
+        least = -np.inf
+        for spared in ((1.0,), SPARED_PARTS):
+            valid = valid_prices(self.menu, self.share, self.prices, spared)
+            usd = np.concatenate(list(valid), axis=1)[:, used] + self.menu.surcharge_usd[:, None]
+            found = hour_covers(self.menu, self.states, usd, np.tile(self.needs, 3)[used])
+            least = max(least, float(found.usd @ weights[used]))
+        return least
 
     def spread(self, prices: Floats) -> Floats:
         """Units of no cover in the pool are charged where they would be worth most."""
@@ -134,43 +132,71 @@ class _Ascent:
 
 def build_dual(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> FleetDual:
     """The dual of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held."""
+    ascent = _begun(problem, case, first_hour, lengths)
+    _ascend(ascent, MAX_PASSES)
+    return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
+
+
+def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Ints:
+    """Covers [M, U] that are cheap from ``first_hour`` on, found in a few passes and without a bound."""
+    ascent = _begun(problem, case, first_hour, np.ones(len(case.demand) - first_hour))
+    _ascend(ascent, FEW_PASSES)
+    return _covers(problem, case, ascent)
+
+
+def _covers(problem: Problem, case: FleetCase, ascent: _Ascent) -> Ints:
+    covers = np.zeros((len(ascent.pool), len(case.units)), dtype=np.int64)
+    covers[:, ascent.menu.unit] = ascent.pool
+    # Two configurations of one offer may together ask for more nodes than it has.
+    return covers[in_stock(case, covers, problem.table.stock_nodes)]
+
+
+def _begun(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> _Ascent:
     menu = build_menu(problem, case, float(lengths.sum()))
     demand = case.demand[first_hour:]
     needs = np.minimum(np.floor(demand / step_rate(case) * (1 - EPSILON)), STEPS).astype(np.int64)
-    classes = hour_classes(demand, lengths, needs)
+    shortest = float(menu.term_h[menu.term_h > 0].min(initial=lengths.sum()))
+    classes = hour_classes(demand, lengths, needs, shortest)
     share = sharing(menu, classes)
-    flat = share.flat()
-    nothing = np.zeros((0, len(menu)), dtype=np.int64)
     ascent = _Ascent(
-        menu,
-        zone_states(menu, case.zones),
-        share,
-        classes,
-        np.unique(needs),
-        nothing,
-        np.zeros(0, dtype=np.int64),
-        -np.inf,
-        flat,
-        np.ones(len(np.unique(needs))),
+        menu=menu,
+        states=zone_states(menu, case.zones),
+        share=share,
+        classes=classes,
+        needs=np.unique(needs),
+        pool=np.zeros((0, len(menu)), dtype=np.int64),
+        reach=np.zeros(0, dtype=np.int64),
+        reached_usd=-np.inf,
+        prices=share.flat(),
+        value=np.ones(len(classes.hours)),
     )
-    ascent.price(_first_prices(share, flat, ascent.needs))
-    hope = FIRST_HOPE
-    for _ in range(MAX_PASSES):
-        before = ascent.reached_usd
-        if not np.isfinite(before) or hope < GOOD_ENOUGH:
-            break
+    ascent.price(_first_prices(share, ascent.needs))
+    return ascent
+
+
+def _ascend(ascent: _Ascent, most: int) -> None:
+    """Passes of small steps on the pool and one look at all units, until they hardly help."""
+    hope, reached = FIRST_HOPE, [ascent.reached_usd]
+    passes = MAX_WORK // (len(ascent.menu) * ascent.states.count * len(ascent.needs))
+    while len(reached) <= min(most, max(LEAST_PASSES, passes)) and np.isfinite(reached[-1]):
+        before = reached[-1]
         prices, hoped = ascent.climb(ascent.prices, before * (1 + hope))
-        if hoped < before * (1 + GOOD_ENOUGH):
-            break
         ascent.price([prices, ascent.spread(prices)])
-        gained = ascent.reached_usd - before
-        hope = (hoped / before - 1) * (1.3 if gained > 0.5 * (hoped - before) else 0.5)
-    return FleetDual(ascent.certified_usd(), menu, ascent.pool, ascent.prices)
+        reached.append(ascent.reached_usd)
+        helped = reached[-1] - before > HELPED_PART * (hoped - before)
+        hope = max(LEAST_HOPE, (hoped / before - 1) * (BOLDER if helped else MORE_CAREFUL))
+        if hoped < before * (1 + GOOD_ENOUGH) or _is_stale(reached):
+            break
 
 
-def _first_prices(share: Sharing, flat: Floats, needs: Ints) -> list[Floats]:
+def _is_stale(reached: Sequence[float]) -> bool:
+    """Whether the last few passes together hardly helped."""
+    return len(reached) > PATIENCE and reached[-1] < reached[-1 - PATIENCE] * (1 + GOOD_ENOUGH)
+
+
+def _first_prices(share: Sharing, needs: Ints) -> list[Floats]:
     """Every hour alike, and the hours of higher needs alone."""
-    tried = [flat]
+    tried = [share.flat()]
     for part in FIRST_PARTS:
         high = needs >= needs[min(len(needs) - 1, int(part * len(needs)))]
         peaked = np.where(share.bound[:, None], high[None, :], share.usd[:, None] * (1 + high[None, :]))

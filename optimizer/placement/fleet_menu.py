@@ -185,9 +185,7 @@ def _first_zone(zone: Ints, plain: Bools, group: Ints, groups: int) -> Ints:
     return found
 
 
-def _spread_before(
-    zone: Ints, plain: Bools, elsewhere: Bools, heads: Ints, group: Ints, zones: int
-) -> Bools:
+def _spread_before(zone: Ints, plain: Bools, elsewhere: Bools, heads: Ints, group: Ints, zones: int) -> Bools:
     """Whether the rows before each in its group stand in enough zones."""
     if zones == 2:
         return _before(elsewhere.astype(np.int64), heads, group) > 0
@@ -213,7 +211,9 @@ def _beaten(rank: Floats, dearest: Floats, group: Ints, price: Floats) -> Bools:
     later = index[None, :] < index[:, None]
     strict = as_good & ~same
     # Of two that are the same in all but the price, the first stays where prices are equal.
-    cheapest_strict = np.where(strict | (as_good & later), dearest[None, :], np.inf).min(axis=1, initial=np.inf)
+    cheapest_strict = np.where(strict | (as_good & later), dearest[None, :], np.inf).min(
+        axis=1, initial=np.inf
+    )
     cheapest_same = np.where(as_good & same & ~later, dearest[None, :], np.inf).min(axis=1, initial=np.inf)
     found: Bools = (cheapest_strict[group] <= price) | (cheapest_same[group] < price)
     return found

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_covers import cover_columns
+from optimizer.placement.fleet_dual import cheap_covers
 from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns
 from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, free_nodes
-from optimizer.placement.problem import Ints
+from optimizer.placement.problem import Ints, Problem
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import FleetCase
+from optimizer.placement.units import FleetCase, in_stock, limited
 
 LADDERS = 6
 LADDERS_AFTER = 2
@@ -26,17 +28,30 @@ Ends = Sequence[float | None]
 def fleets(
     candidates: Candidates, case: FleetCase, free: Ints, ends: Ends, nominal: float | None, ladders: int
 ) -> list[Column]:
-    """Columns from ``free`` nodes for every end of the run before: the best ladders, and the best paths.
+    """Columns from ``free`` nodes for every end of the run before.
 
-    ``nominal``: the end for which ladders are chosen.
+    On the covers of the bound where all of them are free; else on fresh ones, beside the best ladders; as
+    paths where there is none. ``nominal``: the end for which ladders and fresh covers are chosen.
     """
-    built = [b for b in best_ladders(candidates.problem, case, free, nominal, ladders) if b.rungs]
-    columns = [
-        *cover_columns(candidates.problem, case, free, ends),
-        *_ladder_columns(candidates, case, built, ends),
-        *_paths(candidates, case, free, built, ends),
-    ]
+    problem = candidates.problem
+    columns = list(cover_columns(problem, case, free, ends))
+    if columns and in_stock(case, case.covers, free).all():
+        return columns
+    built = [b for b in best_ladders(problem, case, free, nominal, ladders) if b.rungs]
+    fresh = _with_fresh_covers(problem, case, free, nominal)
+    columns += [*cover_columns(problem, fresh, free, ends), *_ladder_columns(candidates, case, built, ends)]
+    if not columns:
+        columns = list(_paths(candidates, case, free, built, ends))
     return list(dict.fromkeys(columns))
+
+
+def _with_fresh_covers(problem: Problem, case: FleetCase, free: Ints, nominal: float | None) -> FleetCase:
+    """The case with covers from ``free`` nodes alone."""
+    left = limited(case, free)
+    first = time_of(problem, case, nominal).first_hour
+    if not len(left.units) or first >= len(case.demand):
+        return left
+    return replace(left, covers=cheap_covers(problem, left, first))
 
 
 def _ladder_columns(

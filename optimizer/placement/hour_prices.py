@@ -2,7 +2,7 @@
 
 What a unit costs over a holding is shared out among the hours in which it is ready; any sharing under
 which no holding is charged more than it pays gives a valid bound. N units, K classes of hours, H hours
-from the first that is due.
+from the first that is due, D kinds of day.
 """
 
 from __future__ import annotations
@@ -15,50 +15,71 @@ from optimizer.placement.fleet_menu import EPSILON, Menu
 from optimizer.placement.problem import Bools, Floats, Ints
 
 DAY_H = 24
-MAX_ROUNDS = 12
+FIRST, USUAL, SPARED = range(3)
+SPARED_PARTS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+MAX_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HourClasses:
     """``of`` [H]: the class of each hour; ``lengths`` [H] that it is held; ``hours`` [K] of each class.
 
-    ``settled``: from this hour on, all that is held since the first has seen a quiet hour; before it no
-    start is charged. ``starts``: how often demand rises from low to high.
+    ``day`` [H]: in ``FIRST`` hours no start is charged, since a unit may be held since before them; on
+    ``SPARED`` days a unit with a term is charged less, so that it may be released over one quiet time
+    for each term. ``starts``: how often demand rises from low to high.
     """
 
     of: Ints
     lengths: Floats
     hours: Floats
-    settled: int
+    day: Ints
     starts: int
 
+    def cycle(self) -> Ints | None:
+        """The class of each hour of a day that repeats; None when days differ."""
+        day = self.of[:DAY_H]
+        same = len(day) == DAY_H and bool((self.of == np.resize(day, len(self.of))).all())
+        return day if same else None
 
-def hour_classes(demand: Floats, lengths: Floats, needs: Ints) -> HourClasses:
-    """Hours of the same need [H] are one class."""
+    def spread(self) -> Floats:
+        """Hours [D, K] of each class on each kind of day."""
+        count = len(self.hours)
+        each = [np.bincount(self.of, self.lengths * (self.day == d), minlength=count) for d in range(3)]
+        return np.stack(each)
+
+
+def hour_classes(demand: Floats, lengths: Floats, needs: Ints, shortest_term_h: float) -> HourClasses:
+    """Hours of the same need [H] are one class; days part where demand is lowest."""
     classes, of = np.unique(needs, return_inverse=True)
     hours = np.bincount(of, weights=lengths, minlength=len(classes))
     first = int(np.argmax(demand[:DAY_H]))
     settled = first + int(np.argmin(demand[first : first + DAY_H]))
     high = demand > demand.mean()
     starts = int(np.count_nonzero(high[1:] & ~high[:-1]))
-    return HourClasses(of, lengths, hours, settled, starts)
+    rows = np.arange(len(demand))
+    number = (rows - settled) // DAY_H + 1
+    every = int(shortest_term_h // DAY_H) + 1
+    day = np.where(rows < settled, FIRST, np.where((number + 1) % every == 0, SPARED, USUAL))
+    return HourClasses(of, lengths, hours, day, starts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharing:
     """Which units share what: ``total_usd`` [N] of a whole time for those with a term (``bound``), and what
-    hourly ones (``~bound``) pay an hour and for a start."""
+    hourly ones pay an hour (``usd``) and for a start."""
 
     bound: Bools
     total_usd: Floats
-    term_h: Floats
     usd: Floats
     start_usd: Floats
+    term_h: Floats
     classes: HourClasses
 
     def take(self, rows: Ints) -> Sharing:
         """The same of some units."""
-        kept = {n: getattr(self, n)[rows] for n in ("bound", "total_usd", "term_h", "usd", "start_usd")}
+        kept = {
+            name: getattr(self, name)[rows] for name in ("bound", "total_usd", "usd", "start_usd", "term_h")
+        }
         return replace(self, **kept)
 
     def flat(self) -> Floats:
@@ -67,85 +88,125 @@ class Sharing:
         return np.repeat(each[:, None], len(self.classes.hours), axis=1)
 
     def near(self, prices: Floats) -> Floats:
-        """The prices [N, K] moved to where, in a repeating day, no holding is charged too much."""
+        """The prices [N, K] moved to where a unit held throughout, or over each peak, is charged its cost."""
         hours = self.classes.hours
         shared = np.maximum(prices, 0.0)
-        charged = shared @ hours
-        scale = np.divide(self.total_usd, charged, out=np.ones(len(charged)), where=charged > 0)
-        shared *= scale[:, None]
-        part = np.flatnonzero(self.bound & (self.term_h < hours.sum() - EPSILON))
-        if len(part):
-            ratio = _term_ratio(shared[part] / self.usd[part, None], self.term_h[part], self.classes)
-            shared[part] /= ratio[:, None]
+        shared *= _ratio(self.total_usd, shared @ hours)[:, None]
+        day = self.classes.cycle()
+        part = np.flatnonzero(self.bound & (self.term_h < hours.sum() - EPSILON) & (self.usd > 0))
+        if day is not None and len(part):
+            factors = shared[part][:, day] / self.usd[part, None]
+            shared[part] /= _daily_ratio(factors, self.term_h[part])[:, None]
         over = prices - self.usd[:, None]
         over -= (over @ hours / hours.sum())[:, None]
         over = np.maximum(over, -self.usd[:, None])
-        charged = np.maximum(over, 0.0) @ hours
         limit = self.start_usd * self.classes.starts
-        scale = np.minimum(1.0, np.divide(limit, charged, out=np.ones(len(charged)), where=charged > 0))
-        return np.where(self.bound[:, None], shared, self.usd[:, None] + over * scale[:, None])
+        over *= np.minimum(1.0, _ratio(limit, np.maximum(over, 0.0) @ hours))[:, None]
+        return np.where(self.bound[:, None], shared, self.usd[:, None] + over)
 
 
 def sharing(menu: Menu, classes: HourClasses) -> Sharing:
     """How the units of a menu share their costs, prices of scarcity not counted."""
-    bound = menu.term_h > 0
     total = menu.whole_usd - menu.surcharge_usd * classes.lengths.sum()
-    return Sharing(bound, total, menu.term_h, menu.usd, menu.usd * menu.lead_h, classes)
+    return Sharing(menu.term_h > 0, total, menu.usd, menu.usd * menu.lead_h, menu.term_h, classes)
 
 
-def valid_prices(menu: Menu, share: Sharing, prices: Floats) -> tuple[Floats, Floats]:
-    """Prices [N, K] that surely hold: before all is settled, and after."""
-    classes, hours = share.classes, share.classes.lengths.sum()
+def valid_prices(menu: Menu, share: Sharing, prices: Floats, spared: tuple[float, ...]) -> Floats:
+    """Prices [D, N, K] near the given ones under which surely no holding is charged more than it pays.
+
+    ``spared``: parts of the price that units with a term may be charged on spared days.
+    """
+    classes, hours = share.classes, float(share.classes.lengths.sum())
+    valid = np.repeat(prices[None, :, :], 3, axis=0)
     owed = share.bound & (menu.term_h > hours - EPSILON)
-    early, late = prices.copy(), prices.copy()
+    excess = np.minimum(1.0, _ratio(share.total_usd, prices @ classes.hours))
+    valid[:, owed] *= excess[owed, None]
     part = np.flatnonzero(share.bound & ~owed)
-    if len(part):
-        ratio = _term_ratio(prices[part] / menu.usd[part, None], menu.term_h[part], classes)
-        early[part] = late[part] = prices[part] / ratio[:, None]
-    whole = prices @ classes.hours
-    over = owed & (whole > share.total_usd)
-    early[over] = late[over] = (prices * np.divide(share.total_usd, whole, out=np.ones(len(whole)), where=whole > 0)[:, None])[over]
+    for row in part:
+        # A unit with a term pays its price for every hour; what it pays up front is left out.
+        factors = prices[row] / menu.usd[row] if menu.usd[row] > 0 else np.zeros(len(classes.hours))
+        valid[:, row] = menu.usd[row] * _term_factors(factors, menu.term_h[row], spared, classes)
     free = np.flatnonzero(~share.bound)
     if len(free):
-        early[free], late[free] = _start_prices(menu, free, prices[free], classes)
-    return early, late
+        valid[:, free] = _start_prices(menu, free, prices[free], classes)
+    return valid
 
 
-def _term_ratio(factors: Floats, term_h: Floats, classes: HourClasses) -> Floats:
-    """Largest mean factor [N] over stretches of the term or longer."""
-    zero = np.zeros((len(factors), 1))
-    paid = np.concatenate((zero, np.cumsum(factors[:, classes.of] * classes.lengths, axis=1)), axis=1)
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.ones(len(bottom)), where=bottom > 1e-12)
+
+
+def _term_factors(factors: Floats, term_h: float, spared: tuple[float, ...], classes: HourClasses) -> Floats:
+    """Factors [D, K] with the most on spared days such that no stretch sums to more than what it pays.
+
+    A stretch of the term or longer pays its hours; a shorter one pays the term, and is part of a longer.
+    """
+    each = factors[classes.of] * classes.lengths
+    parts = np.array(spared)
+    charged = np.where(classes.day == SPARED, parts[:, None], 1.0) * each[None, :]
+    zero = np.zeros((len(parts), 1))
+    paid = np.concatenate((zero, np.cumsum(charged, axis=1)), axis=1)
     held = np.concatenate(([0.0], np.cumsum(classes.lengths)))
+    scale = 1 / _worst_ratio(paid, held, max(1, min(int(term_h) - 1, len(held) - 1)))
+    total = scale * paid[:, -1]
+    best = int(np.argmax(total))
+    found = np.repeat(factors[None, :] * scale[best], 3, axis=0)
+    found[SPARED] *= parts[best]
+    return found
+
+
+def _worst_ratio(paid: Floats, held: Floats, gap: int) -> Floats:
+    """Largest of (paid[b] − paid[a]) / (held[b] − held[a]) over b ≥ a + ``gap``, for each row of ``paid``."""
+    rows = np.arange(len(paid))
     ratio = np.maximum(paid[:, -1] / held[-1], 1e-12)
-    for term in np.unique(term_h):
-        rows = np.flatnonzero(term_h == term)
-        gap = max(1, min(int(term) - 1, len(held) - 1))
-        for _ in range(MAX_ROUNDS):
-            excess = paid[rows] - ratio[rows, None] * held
-            gain = excess[:, gap:] - np.minimum.accumulate(excess[:, :-gap], axis=1)
-            end = gain.argmax(axis=1)
-            wrong = np.flatnonzero(gain[np.arange(len(rows)), end] > 1e-9)
-            if not len(wrong):
-                break
-            for row in wrong:
-                stop = int(end[row])
-                begin = int(np.argmin(excess[row, : stop + 1]))
-                charged = paid[rows[row], stop + gap] - paid[rows[row], begin]
-                ratio[rows[row]] = charged / (held[stop + gap] - held[begin])
-    return ratio * (1 + 1e-9)
+    for _ in range(MAX_ROUNDS):
+        excess = paid - ratio[:, None] * held
+        floor = np.minimum.accumulate(excess[:, :-gap], axis=1)
+        end = (excess[:, gap:] - floor).argmax(axis=1)
+        most = excess[rows, end + gap] - floor[rows, end]
+        if not (most > 1e-9).any():
+            break
+        begin = np.array(
+            [int(np.argmin(excess[row, : stop + 1])) for row, stop in zip(rows, end, strict=True)]
+        )
+        found = (paid[rows, end + gap] - paid[rows, begin]) / (held[end + gap] - held[begin])
+        ratio = np.maximum(ratio, found)
+    # What the last round left is spread over at least ``gap`` hours of it.
+    left = np.maximum(
+        (
+            (paid - ratio[:, None] * held)[:, gap:]
+            - np.minimum.accumulate((paid - ratio[:, None] * held)[:, :-gap], axis=1)
+        ).max(axis=1),
+        0.0,
+    )
+    return (ratio + left / float((held[gap:] - held[:-gap]).min())) * (1 + 1e-9)
 
 
-def _start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> tuple[Floats, Floats]:
-    """Prices of hourly units scaled towards flat until no stretch is charged more than a start over it."""
+def _daily_ratio(factors: Floats, term_h: Floats) -> Floats:
+    """The same for days of ``factors`` [N, 24] without end: so many days, and a part of one."""
+    twice = np.concatenate((np.zeros((len(factors), 1)), np.cumsum(np.tile(factors, 2), axis=1)), axis=1)
+    begin, part = np.meshgrid(np.arange(DAY_H), np.arange(DAY_H), indexing="ij")
+    charged = (twice[:, begin + part] - twice[:, begin]).max(axis=1)
+    day = factors.sum(axis=1)
+    days = np.floor(term_h / DAY_H)
+    found = day / DAY_H
+    for more in (0, 1):
+        whole = (days + more)[:, None]
+        paid = np.maximum(term_h[:, None], whole * DAY_H + np.arange(DAY_H))
+        found = np.maximum(found, ((whole * day[:, None] + charged) / paid).max(axis=1))
+    return found
+
+
+def _start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:
+    """Prices [D, N, K] of hourly units, nearer to flat until no stretch is charged a start more than it pays."""
     usd, lead = menu.usd[rows], menu.lead_h[rows]
-    late = prices - usd[:, None]
-    early = np.minimum(late, 0.0)
-    settled = np.arange(len(classes.of)) >= classes.settled
-    each = np.where(settled, late[:, classes.of], early[:, classes.of]) * classes.lengths
+    usual = prices - usd[:, None]
+    first = np.minimum(usual, 0.0)
+    each = np.where(classes.day == FIRST, first[:, classes.of], usual[:, classes.of]) * classes.lengths
     total = np.concatenate((np.zeros((len(rows), 1)), np.cumsum(each, axis=1)), axis=1)
     most = (total - np.minimum.accumulate(total, axis=1)).max(axis=1)
-    scale = np.minimum(1.0, np.divide(usd * lead, most, out=np.ones(len(rows)), where=most > 1e-12))
+    scale = np.minimum(1.0, _ratio(usd * lead, most)) * (1 - 1e-9)
     # What is held since the first hour has paid for no start.
     scale[total.max(axis=1) > 1e-9] = 0.0
-    scale = (scale * (1 - 1e-9))[:, None]
-    return usd[:, None] + early * scale, usd[:, None] + late * scale
+    found = np.stack((first, usual, usual)) * scale[None, :, None]
+    return usd[None, :, None] + found

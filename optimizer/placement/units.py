@@ -93,8 +93,32 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
 def only_units(case: FleetCase, mask: Bools) -> FleetCase:
     """The case over fewer units."""
     kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
-    covers = case.covers[(case.covers[:, ~mask] == 0).all(axis=1)][:, mask] if len(case.covers) else case.covers
+    covers = (
+        case.covers[(case.covers[:, ~mask] == 0).all(axis=1)][:, mask] if len(case.covers) else case.covers
+    )
     return replace(case, units=replace(case.units, **kept), covers=covers)
+
+
+def limited(case: FleetCase, free: Ints) -> FleetCase:
+    """The case with no more of each unit than ``free`` nodes [O] allow; covers are kept where they fit."""
+    units = case.units
+    most = np.minimum(units.most, free[units.offer] // units.nodes)
+    left = replace(
+        case, units=replace(units, most=most), covers=case.covers[in_stock(case, case.covers, free)]
+    )
+    return only_units(left, most > 0)
+
+
+def in_stock(case: FleetCase, covers: Ints, free: Ints) -> Bools:
+    """Which covers [M, U] ``free`` nodes [O] allow."""
+    fits: Bools = np.ones(len(covers), dtype=np.bool_)
+    if not len(covers):
+        return fits
+    units, used = case.units, np.flatnonzero(covers.any(axis=0))
+    for offer in np.unique(units.offer[used]):
+        inside = used[units.offer[used] == offer]
+        fits &= covers[:, inside] @ units.nodes[inside] <= int(free[offer])
+    return fits
 
 
 def surcharged(case: FleetCase, usd_per_node_hour: Mapping[int, float]) -> FleetCase:
