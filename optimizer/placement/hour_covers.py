@@ -106,11 +106,14 @@ def hour_covers(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Cov
     for size in np.unique(menu.size):
         group = np.flatnonzero(menu.size == size)
         for at in group:
-            useful = -(-STEPS // int(menu.steps[at]))
-            for count in part_sizes(min(int(menu.most[at]), useful), int(menu.steps[at]), STEPS):
-                parts.append(_join(table, states, menu, int(at), count, usd[at]))
-        for at in group:
-            leads.try_unit(table, states, menu, int(at), usd[at], needs, len(parts))
+            useful = min(int(menu.most[at]), -(-STEPS // int(menu.steps[at])))
+            parts.extend(
+                _join(table, states, menu, int(at), count, usd[at])
+                for count in part_sizes(useful, int(menu.steps[at]), STEPS)
+            )
+        own = np.array([states.of(int(zone)) for zone in menu.zone[group]])
+        for state in np.unique(own):
+            leads.try_units(table, states, menu, group[own == state], usd, needs, len(parts))
     return Covers(leads.usd, _counts(menu, parts, leads, needs))
 
 
@@ -132,19 +135,23 @@ class _Leads:
         unit, state, parts = (np.zeros(hours, dtype=np.int64) for _ in range(3))
         return cls(np.full(hours, np.inf), unit, state, parts)
 
-    def try_unit(
-        self, table: Floats, states: ZoneStates, menu: Menu, at: int, usd: Floats, needs: Ints, parts: int
+    def try_units(
+        self, table: Floats, states: ZoneStates, menu: Menu, group: Ints, usd: Floats, needs: Ints, parts: int
     ) -> None:
-        """Takes unit ``at`` as the lead where that is cheaper."""
-        froms = next((f for t, f in states.sources(states.of(int(menu.zone[at]))) if t == states.done), [])
-        if not froms:
+        """Takes one of a ``group`` of units in one state of zones as the lead where that is cheaper."""
+        own, hours = states.of(int(menu.zone[group[0]])), np.arange(len(needs))
+        froms = np.array(next((f for t, f in states.sources(own) if t == states.done), []), dtype=np.int64)
+        if not len(froms):
             return
-        steps = np.clip(needs - menu.net[at], 0, STEPS)
-        prices = table[froms][:, np.arange(len(needs)), steps]
-        least = prices.min(axis=0) + usd
+        steps = np.clip(needs[None, :] - menu.net[group][:, None], 0, STEPS)
+        prices = table[froms[:, None, None], hours[None, None, :], steps[None, :, :]] + usd[group][None, :, :]
+        rows = prices.reshape(-1, len(needs))
+        at = rows.argmin(axis=0)
+        least = rows[at, hours]
         better = least < self.usd
-        self.usd[better], self.unit[better], self.parts[better] = least[better], at, parts
-        self.state[better] = np.asarray(froms)[prices.argmin(axis=0)][better]
+        self.usd[better], self.parts[better] = least[better], parts
+        self.unit[better] = group[at[better] % len(group)]
+        self.state[better] = froms[at[better] // len(group)]
 
 
 def _join(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, usd: Floats) -> _Part:
@@ -156,9 +163,8 @@ def _join(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, us
             continue
         least, came = table[froms[0]], np.full(table.shape[1:], froms[0], dtype=np.int8)
         for state in froms[1:]:
-            closer = table[state] < least
+            np.copyto(came, state, where=table[state] < least)
             least = np.minimum(least, table[state])
-            came[closer] = state
         joined = np.empty_like(least)
         joined[:, gain:] = least[:, : STEPS + 1 - gain]
         joined[:, :gain] = least[:, :1]
