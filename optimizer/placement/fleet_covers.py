@@ -22,6 +22,7 @@ from optimizer.placement.units import HOUR_S, FleetCase, in_stock
 
 MOST_TRIED = 4
 MOST_PAIRED = 24
+MOST_ALIKE = 4
 EDGE = 1e-12
 
 
@@ -56,8 +57,11 @@ def _commitments(problem: Problem, case: FleetCase, covers: Ints) -> list[Ints]:
     counts = covers[:, used]
     fixed = np.unique(counts * bound[used], axis=0)
     few = fixed[:MOST_PAIRED]
-    pairs = np.maximum(few[:, None, :], few[None, :, :]).reshape(-1, len(used))
-    sets = np.unique(np.concatenate((np.zeros((1, len(used)), dtype=np.int64), fixed, pairs)), axis=0)
+    larger = np.maximum(few[:, None, :], few[None, :, :]).reshape(len(few) ** 2, len(used))
+    single = np.eye(len(used), dtype=np.int64)[bound[used]]
+    many = np.concatenate([single * count for count in range(1, MOST_ALIKE + 1)])
+    sets = np.concatenate((np.zeros((1, len(used)), dtype=np.int64), fixed, larger, many))
+    sets = np.unique(np.minimum(sets, units.most[used]), axis=0)
     estimate = _estimates(problem, case, used, counts, sets)
     order = np.argsort(estimate, kind="stable")[:MOST_TRIED]
     found = []

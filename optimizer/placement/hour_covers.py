@@ -103,17 +103,14 @@ def hour_covers(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Cov
     table[EMPTY, :, 0] = 0.0
     parts: list[_Part] = []
     leads = _Leads.none(len(needs))
-    for size in np.unique(menu.size):
-        group = np.flatnonzero(menu.size == size)
-        for at in group:
-            useful = min(int(menu.most[at]), -(-STEPS // int(menu.steps[at])))
-            parts.extend(
-                _join(table, states, menu, int(at), count, usd[at])
-                for count in part_sizes(useful, int(menu.steps[at]), STEPS)
-            )
-        own = np.array([states.of(int(zone)) for zone in menu.zone[group]])
-        for state in np.unique(own):
-            leads.try_units(table, states, menu, group[own == state], usd, needs, len(parts))
+    for at in range(len(menu)):
+        # The lead is the last unit of the largest size: whatever joins it is on the table by then.
+        steps = int(menu.steps[at])
+        useful = min(int(menu.most[at]), -(-STEPS // steps) + 1)
+        for count in part_sizes(useful - 1, steps, STEPS):
+            parts.append(_join(table, states, menu, at, count, usd[at]))
+        leads.try_unit(table, states, menu, at, usd[at], needs, len(parts))
+        parts.append(_join(table, states, menu, at, 1, usd[at]))
     return Covers(leads.usd, _counts(menu, parts, leads, needs))
 
 
@@ -135,23 +132,21 @@ class _Leads:
         unit, state, parts = (np.zeros(hours, dtype=np.int64) for _ in range(3))
         return cls(np.full(hours, np.inf), unit, state, parts)
 
-    def try_units(
-        self, table: Floats, states: ZoneStates, menu: Menu, group: Ints, usd: Floats, needs: Ints, parts: int
+    def try_unit(
+        self, table: Floats, states: ZoneStates, menu: Menu, at: int, usd: Floats, needs: Ints, parts: int
     ) -> None:
-        """Takes one of a ``group`` of units in one state of zones as the lead where that is cheaper."""
-        own, hours = states.of(int(menu.zone[group[0]])), np.arange(len(needs))
+        """Takes unit ``at`` as the lead where that is cheaper."""
+        own, hours = states.of(int(menu.zone[at])), np.arange(len(needs))
         froms = np.array(next((f for t, f in states.sources(own) if t == states.done), []), dtype=np.int64)
         if not len(froms):
             return
-        steps = np.clip(needs[None, :] - menu.net[group][:, None], 0, STEPS)
-        prices = table[froms[:, None, None], hours[None, None, :], steps[None, :, :]] + usd[group][None, :, :]
-        rows = prices.reshape(-1, len(needs))
-        at = rows.argmin(axis=0)
-        least = rows[at, hours]
+        steps = np.clip(needs - menu.net[at], 0, STEPS)
+        prices = table[froms[:, None], hours[None, :], steps[None, :]]
+        first = prices.argmin(axis=0)
+        least = prices[first, hours] + usd
         better = least < self.usd
         self.usd[better], self.parts[better] = least[better], parts
-        self.unit[better] = group[at[better] % len(group)]
-        self.state[better] = froms[at[better] // len(group)]
+        self.unit[better], self.state[better] = at, froms[first[better]]
 
 
 def _join(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, usd: Floats) -> _Part:
