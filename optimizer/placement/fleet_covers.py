@@ -9,6 +9,7 @@ M covers as counts [M, N] of N units, K levels of demand.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleet_path import FleetPath, path_over
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import HOUR_S, FleetCase, in_stock
+from optimizer.placement.units import HOUR_S, FleetCase, in_stock, only_units
 
 MOST_TRIED = 4
 MOST_PAIRED = 24
@@ -31,7 +32,11 @@ def cover_columns(
 ) -> Iterator[Column]:
     """The fleets of the most promising commitments, for each start of the service."""
     covers = case.covers[in_stock(case, case.covers, free)]
-    if not len(covers) or _is_uneven(case, covers):
+    if not len(covers):
+        return
+    case = only_units(replace(case, covers=covers), covers.any(axis=0))
+    covers = case.covers
+    if _is_uneven(case, covers):
         return
     for commitment in _commitments(problem, case, covers):
         path = _path(problem, case, covers, commitment, free)
@@ -87,12 +92,9 @@ def _estimates(problem: Problem, case: FleetCase, used: Ints, counts: Ints, sets
     weights = np.bincount(
         np.minimum(np.searchsorted(levels, case.demand * (1 - EDGE)), len(levels) - 1), minlength=len(levels)
     )
-    found = sets @ whole
+    found, extras = sets @ whole, _extras(counts, bound)
     for place, committed in enumerate(sets):
-        rows = np.unique(
-            np.maximum(np.where(bound, 0, counts), 0)[_stands_on(counts, committed, bound)], axis=0
-        )
-        rows = np.concatenate((np.zeros((1, len(used)), dtype=np.int64), rows)) + committed
+        rows = extras + committed
         meets = _net(case, used, rows)[:, None] >= levels[None, :] * (1 - EDGE)
         meets &= _zones(case, used, rows)[:, None] >= case.zones
         usd = np.where(meets, (rows @ hourly)[:, None], np.inf).min(axis=0)
@@ -100,10 +102,12 @@ def _estimates(problem: Problem, case: FleetCase, used: Ints, counts: Ints, sets
     return found
 
 
-def _stands_on(counts: Ints, committed: Ints, bound: Bools) -> Bools:
-    """Covers that need no other commitments."""
-    stands: Bools = (counts[:, bound] <= committed[bound]).all(axis=1)
-    return stands
+def _extras(counts: Ints, bound: Bools) -> Ints:
+    """What may stand on a commitment: nothing, one hourly unit, or the hourly units of one cover."""
+    hourly = np.where(bound, 0, counts)
+    single = np.eye(counts.shape[1], dtype=np.int64)[hourly.any(axis=0)]
+    nothing = np.zeros((1, counts.shape[1]), dtype=np.int64)
+    return np.unique(np.concatenate((nothing, single, hourly)), axis=0)
 
 
 def _net(case: FleetCase, used: Ints, rows: Ints) -> Floats:
@@ -122,14 +126,14 @@ def _zones(case: FleetCase, used: Ints, rows: Ints) -> Ints:
 def _path(problem: Problem, case: FleetCase, covers: Ints, committed: Ints, free: Ints) -> FleetPath | None:
     """The cheapest path over the covers that stand on a commitment."""
     bound = problem.table.min_s[case.units.offer] > HOUR_S
-    extra = np.where(bound, 0, covers)[_stands_on(covers, committed, bound)]
+    extra = _extras(covers, bound)
     hourly = np.flatnonzero(extra.any(axis=0))
     fixed = [int(unit) for unit in np.flatnonzero(committed) for _ in range(int(committed[unit]))]
     shelf = shelf_of(case, fixed, hourly, free)
     front = len(set(fixed))
-    rows = np.zeros((len(extra) + 1, len(shelf.units)), dtype=np.int64)
+    rows = np.zeros((len(extra), len(shelf.units)), dtype=np.int64)
     rows[:, :front] = committed[shelf.units[:front]]
-    rows[1:, front:] = extra[:, shelf.units[front:]]
+    rows[:, front:] = extra[:, shelf.units[front:]]
     rows = np.unique(rows, axis=0)
     rows = rows[usable(shelf, rows, case.zones)]
     if not len(rows):

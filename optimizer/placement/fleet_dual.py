@@ -30,7 +30,7 @@ from optimizer.placement.units import FleetCase, in_stock
 MAX_PASSES = 24
 FEW_PASSES = 6
 LEAST_PASSES = 3
-MAX_WORK = 120_000
+MAX_WORK = 80_000
 PATIENCE = 5
 STEPS_A_PASS = 60
 FIRST_HOPE = 0.05
