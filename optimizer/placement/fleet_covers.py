@@ -34,7 +34,8 @@ def cover_columns(
     covers = case.covers[in_stock(case, case.covers, free)]
     if not len(covers):
         return
-    case = only_units(replace(case, covers=covers), covers.any(axis=0))
+    used: Bools = np.any(covers, axis=0)
+    case = only_units(replace(case, covers=covers), used)
     covers = case.covers
     if _is_uneven(case, covers):
         return
@@ -92,7 +93,8 @@ def _estimates(problem: Problem, case: FleetCase, used: Ints, counts: Ints, sets
     weights = np.bincount(
         np.minimum(np.searchsorted(levels, case.demand * (1 - EDGE)), len(levels) - 1), minlength=len(levels)
     )
-    found, extras = sets @ whole, _extras(counts, bound)
+    found: Floats = sets @ whole
+    extras = _extras(counts, bound)
     for place, committed in enumerate(sets):
         rows = extras + committed
         meets = _net(case, used, rows)[:, None] >= levels[None, :] * (1 - EDGE)

@@ -16,7 +16,6 @@ import numpy as np
 from optimizer.placement.fleet_menu import EPSILON, STEPS, Menu, build_menu, step_rate
 from optimizer.placement.hour_covers import ZoneStates, hour_covers, zone_states
 from optimizer.placement.hour_prices import (
-    DAY_H,
     SPARED_PARTS,
     HourClasses,
     Sharing,
@@ -50,7 +49,9 @@ class FleetDual:
 
 @dataclass(slots=True, eq=False)
 class _Ascent:
-    """The state of the search for a sharing; ``reach`` [M]: highest class that each cover of the pool meets."""
+    """The search for a sharing. ``reach`` [M]: the highest class that each cover of the pool meets;
+    ``reached_usd``: what the covers cost at the best ``prices`` [N, K], ``value`` [K] an hour.
+    """
 
     menu: Menu
     states: ZoneStates

@@ -207,7 +207,7 @@ def _beaten(rank: Floats, dearest: Floats, group: Ints, price: Floats) -> Bools:
     as_good = (rank[:, None, :] >= rank[:, :, None]).all(axis=0)
     same = (rank[:, None, :] == rank[:, :, None]).all(axis=0)
     index = np.arange(rank.shape[1])
-    np.fill_diagonal(as_good, val=False)
+    as_good &= index[None, :] != index[:, None]
     later = index[None, :] < index[:, None]
     strict = as_good & ~same
     # Of two that are the same in all but the price, the first stays where prices are equal.

@@ -23,7 +23,7 @@ EMPTY = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Covers:
-    """``usd`` [Q] an hour (inf: none), a lower bound on that of any fleet; ``counts`` [Q, N] that reach it."""
+    """``usd`` [Q] an hour (inf: none), no more than that of any fleet; ``counts`` [Q, N] that cost it."""
 
     usd: Floats
     counts: Ints
@@ -107,8 +107,8 @@ def hour_covers(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Cov
         # The lead is the last unit of the largest size: whatever joins it is on the table by then.
         steps = int(menu.steps[at])
         useful = min(int(menu.most[at]), -(-STEPS // steps) + 1)
-        for count in part_sizes(useful - 1, steps, STEPS):
-            parts.append(_join(table, states, menu, at, count, usd[at]))
+        sizes = part_sizes(useful - 1, steps, STEPS)
+        parts.extend(_join(table, states, menu, at, count, usd[at]) for count in sizes)
         leads.try_unit(table, states, menu, at, usd[at], needs, len(parts))
         parts.append(_join(table, states, menu, at, 1, usd[at]))
     return Covers(leads.usd, _counts(menu, parts, leads, needs))

@@ -51,7 +51,7 @@ class HourClasses:
 def hour_classes(demand: Floats, lengths: Floats, needs: Ints, shortest_term_h: float) -> HourClasses:
     """Hours of the same need [H] are one class; days part where demand is lowest."""
     classes, of = np.unique(needs, return_inverse=True)
-    hours = np.bincount(of, weights=lengths, minlength=len(classes))
+    hours = np.bincount(of, weights=lengths, minlength=len(classes)).astype(np.float64)
     first = int(np.argmax(demand[:DAY_H]))
     settled = first + int(np.argmin(demand[first : first + DAY_H]))
     high = demand > demand.mean()
@@ -147,7 +147,9 @@ def _term_factors(factors: Floats, term_h: float, spared: tuple[float, ...], cla
     zero = np.zeros((len(parts), 1))
     paid = np.concatenate((zero, np.cumsum(charged, axis=1)), axis=1)
     held = np.concatenate(([0.0], np.cumsum(classes.lengths)))
-    scale = 1 / _worst_ratio(paid, held, max(1, min(int(term_h) - 1, len(held) - 1)))
+    # Counted in rows, of which one may be longer than an hour.
+    rows = int(term_h) - int(np.ceil(classes.lengths.max()))
+    scale = 1 / _worst_ratio(paid, held, max(1, min(rows, len(held) - 1)))
     total = scale * paid[:, -1]
     best = int(np.argmax(total))
     found = np.repeat(factors[None, :] * scale[best], 3, axis=0)
@@ -172,14 +174,10 @@ def _worst_ratio(paid: Floats, held: Floats, gap: int) -> Floats:
         found = (paid[rows, end + gap] - paid[rows, begin]) / (held[end + gap] - held[begin])
         ratio = np.maximum(ratio, found)
     # What the last round left is spread over at least ``gap`` hours of it.
-    left = np.maximum(
-        (
-            (paid - ratio[:, None] * held)[:, gap:]
-            - np.minimum.accumulate((paid - ratio[:, None] * held)[:, :-gap], axis=1)
-        ).max(axis=1),
-        0.0,
-    )
-    return (ratio + left / float((held[gap:] - held[:-gap]).min())) * (1 + 1e-9)
+    excess = paid - ratio[:, None] * held
+    left = (excess[:, gap:] - np.minimum.accumulate(excess[:, :-gap], axis=1)).max(axis=1)
+    worst: Floats = (ratio + np.maximum(left, 0.0) / float((held[gap:] - held[:-gap]).min())) * (1 + 1e-9)
+    return worst
 
 
 def _daily_ratio(factors: Floats, term_h: Floats) -> Floats:
@@ -189,7 +187,7 @@ def _daily_ratio(factors: Floats, term_h: Floats) -> Floats:
     charged = (twice[:, begin + part] - twice[:, begin]).max(axis=1)
     day = factors.sum(axis=1)
     days = np.floor(term_h / DAY_H)
-    found = day / DAY_H
+    found: Floats = day / DAY_H
     for more in (0, 1):
         whole = (days + more)[:, None]
         paid = np.maximum(term_h[:, None], whole * DAY_H + np.arange(DAY_H))
@@ -198,7 +196,7 @@ def _daily_ratio(factors: Floats, term_h: Floats) -> Floats:
 
 
 def _start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:
-    """Prices [D, N, K] of hourly units, nearer to flat until no stretch is charged a start more than it pays."""
+    """Prices [D, N, K] of hourly units, nearer to flat until no stretch is charged more than a start."""
     usd, lead = menu.usd[rows], menu.lead_h[rows]
     usual = prices - usd[:, None]
     first = np.minimum(usual, 0.0)

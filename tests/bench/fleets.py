@@ -1,4 +1,4 @@
-"""Services alone: ``python -m tests.bench.fleets DIR...``, each with a ``market.json`` and a ``workloads.json``.
+"""Services alone: ``python -m tests.bench.fleets DIR...``, each with ``market.json`` and ``workloads.json``.
 
 For each instance the sum of what its services cost at least, the sum of their cheapest fleets with nobody
 beside them, the gap between both, and the CPU time that a service takes. Nothing is shared here, so the gap

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from decimal import Decimal
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Tier
+from broker.domain.offer import Offer, Tier
 from broker.domain.workload import PlanRequest
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.fleet_bound import bound_fleet
@@ -79,10 +80,8 @@ def _cheapest(menu: Menu, price: np.ndarray, need: int, zones: int) -> float:
 
 
 @PROFILE
-@given(menus(), st.lists(st.integers(0, STEPS), min_size=1, max_size=3), st.integers(1, 2), st.randoms())
-def test_covers_are_the_cheapest_and_reach_what_they_say(
-    menu: Menu, needs: list[int], zones: int, draw: object
-) -> None:
+@given(menus(), st.lists(st.integers(0, STEPS), min_size=1, max_size=3), st.integers(1, 2))
+def test_covers_are_the_cheapest_and_reach_what_they_say(menu: Menu, needs: list[int], zones: int) -> None:
     rng = np.random.default_rng(len(needs) + int(menu.steps.sum()))
     prices = menu.usd[:, None] * rng.uniform(0.2, 2.0, (len(menu), len(needs)))
     found = hour_covers(menu, zone_states(menu, zones), prices, np.array(needs))
@@ -135,7 +134,7 @@ def _check_every_holding(menu: Menu, unit: int, charged: np.ndarray, lengths: np
 
 
 @st.composite
-def committed_services(draw: st.DrawFn) -> tuple[PlanRequest, list[object], dict[int, float]]:
+def committed_services(draw: st.DrawFn) -> tuple[PlanRequest, Sequence[Offer], dict[int, float]]:
     """Two offers with minimum terms shorter and longer than four hours, and prices of scarcity."""
     service = serving(
         hourly=draw(st.lists(st.sampled_from([0.5, 2.5, 4.0, 6.0]), min_size=4, max_size=4)),
@@ -161,8 +160,8 @@ def committed_services(draw: st.DrawFn) -> tuple[PlanRequest, list[object], dict
     return request(service, hours=4), offers, scarce
 
 
-def _case(asked: PlanRequest, offers: list[object]) -> tuple[Problem, FleetCase]:
-    problem = build_problem(asked, offers, T0)  # type: ignore[arg-type]
+def _case(asked: PlanRequest, offers: Sequence[Offer]) -> tuple[Problem, FleetCase]:
+    problem = build_problem(asked, offers, T0)
     (service,) = problem.services()
     return problem, build_fleet_case(problem, build_estimates(problem, FakeEstimator()), service)  # type: ignore[arg-type]
 
@@ -175,7 +174,7 @@ def _least(problem: Problem, case: FleetCase) -> float:
 @PROFILE
 @given(committed_services())
 def test_the_bound_holds_with_terms_zones_spares_and_prices_of_scarcity(
-    problem: tuple[PlanRequest, list[object], dict[int, float]],
+    problem: tuple[PlanRequest, Sequence[Offer], dict[int, float]],
 ) -> None:
     asked, offers, scarce = problem
     built, case = _case(asked, offers)
@@ -183,7 +182,7 @@ def test_the_bound_holds_with_terms_zones_spares_and_prices_of_scarcity(
         return
     least = _least(built, case)
     steered = _least(built, surcharged(case, scarce))
-    for cost, held in fleet_ways(asked, offers):  # type: ignore[arg-type]
+    for cost, held in fleet_ways(asked, offers):
         use = sum(scarce[o] * n * (b - a) for o, spans in held.items() for a, b, n in spans)
         assert least <= float(cost) + 0.011
         assert steered <= float(cost) + use + 0.011
@@ -217,7 +216,7 @@ def _with(case: FleetCase, covers: np.ndarray) -> FleetCase:
 @PROFILE
 @given(committed_services())
 def test_fleets_from_covers_fit_the_stock(
-    problem: tuple[PlanRequest, list[object], dict[int, float]],
+    problem: tuple[PlanRequest, Sequence[Offer], dict[int, float]],
 ) -> None:
     asked, offers, _ = problem
     built, case = _case(asked, offers)
