@@ -29,7 +29,7 @@ from optimizer.placement.units import FleetCase, in_stock
 MAX_PASSES = 24
 FEW_PASSES = 6
 LEAST_PASSES = 3
-MAX_WORK = 80_000
+MAX_WORK = 60_000
 PATIENCE = 5
 STEPS_A_PASS = 60
 FIRST_HOPE = 0.05
@@ -182,7 +182,7 @@ def _ascend(ascent: _Ascent, most: int) -> None:
     while len(reached) <= min(most, max(LEAST_PASSES, passes)) and np.isfinite(reached[-1]):
         before = reached[-1]
         prices, hoped = ascent.climb(ascent.prices, before * (1 + hope))
-        ascent.price([prices, ascent.spread(prices)])
+        ascent.price([ascent.spread(prices) if len(reached) % 2 else prices])
         reached.append(ascent.reached_usd)
         helped = reached[-1] - before > HELPED_PART * (hoped - before)
         hope = max(LEAST_HOPE, (hoped / before - 1) * (BOLDER if helped else MORE_CAREFUL))
