@@ -140,7 +140,7 @@ def _known_start(problem: Problem, case: FleetCase, known: FleetBound) -> FleetB
         return known
     lengths = _hour_lengths(problem, known.hours)[first:]
     lengths[0] = known.first_hours(due, float(lengths[0]))
-    dual = build_dual(problem, case, first, lengths)
+    dual = build_dual(problem, case, first, lengths, known.from_due(due))
     return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers)
 
 

@@ -9,10 +9,11 @@ N units, K classes of hours, M covers of the pool.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_menu import EPSILON, STEPS, Menu, build_menu, step_rate
 from optimizer.placement.hour_covers import ZoneStates, hour_covers, zone_states
 from optimizer.placement.hour_prices import (
@@ -36,6 +37,7 @@ FIRST_HOPE = 0.05
 LEAST_HOPE = 0.02
 HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
 GOOD_ENOUGH = 0.002
+PROVEN = 0.0005
 FIRST_PARTS = (0.2, 0.4, 0.7)
 
 
@@ -131,11 +133,27 @@ class _Ascent:
         return found, best_usd
 
 
-def build_dual(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> FleetDual:
-    """The dual of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held."""
+def build_dual(
+    problem: Problem, case: FleetCase, first_hour: int, lengths: Floats, known_usd: float = 0.0
+) -> FleetDual:
+    """The dual of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held.
+
+    Where a fleet on the first covers costs hardly more than another bound, ``known_usd``, that one is kept.
+    """
     ascent = _begun(problem, case, first_hour, lengths)
+    first = _covers(problem, case, ascent)
+    if known_usd > 0 and _cheapest_usd(problem, case, first) <= known_usd * (1 + PROVEN):
+        return FleetDual(known_usd, first)
     _ascend(ascent, MAX_PASSES)
     return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
+
+
+def _cheapest_usd(problem: Problem, case: FleetCase, covers: Ints) -> float:
+    """What the best fleet on some covers costs; nothing is known of it at prices of scarcity."""
+    if case.units.surcharge_usd_per_hour.any():
+        return float("inf")
+    columns = cover_columns(problem, replace(case, covers=covers), problem.table.stock_nodes, [None])
+    return min((column.total_cents / 100 for column in columns), default=float("inf"))
 
 
 def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Ints:
