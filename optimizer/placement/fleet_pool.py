@@ -80,9 +80,9 @@ def first_fleets(
     chosen: Mapping[str, Column],
     hurry: Callable[[], bool],
 ) -> list[Column]:
-    """Ladders of all services: unlimited by others, and beside ``chosen`` and each other.
+    """Fleets of all services beside ``chosen`` and each other: on covers, and the best ladder.
 
-    In a hurry only one simple ladder of each, beside the others.
+    Where a service has no covers, its ladders unlimited by others too, unless in a hurry.
     """
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
@@ -95,10 +95,12 @@ def first_fleets(
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
         beside = free_beside(candidates, service, ledger, nominal)
         simple = hurry()
+        made = list(cover_columns(problem, case, beside, ends))
         built = best_ladders(problem, case, beside, nominal, 1, mixed=not simple)
-        if not simple:
+        if not (simple or made):
             built += best_ladders(problem, case, free_nodes(problem), nominal, count)
-        columns = list(dict.fromkeys(_ladder_columns(candidates, case, [b for b in built if b.rungs], ends)))
+        made += _ladder_columns(candidates, case, [b for b in built if b.rungs], ends)
+        columns = list(dict.fromkeys(made))
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
         fitting = next((c for c in now if ledger.fits(c)), None)
