@@ -117,7 +117,7 @@ def _judged(case: FleetCase, bound: FleetBound) -> FleetCase:
     if case.log.obstacle is None and not bound.feasible:
         spread = case.service.redundancy.zones > 1
         case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
-    return replace(case, spare_rates=bound.spare_rates)
+    return replace(case, spare_rates=bound.spare_rates, covers=bound.covers)
 
 
 def floor_cents(usd: float, placements: int = 1) -> int:

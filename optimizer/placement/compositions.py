@@ -69,10 +69,9 @@ def compose(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int])
     if not found:
         return None
     counts = np.array(list(found), dtype=np.int64)
-    usable = _in_stock(shelf, counts) & _in_zones(shelf, counts, case.zones)
-    if not usable.any():
+    counts = counts[usable(shelf, counts, case.zones)]
+    if not len(counts):
         return None
-    counts = counts[usable]
     return Compositions(shelf, counts, net_rates(shelf, counts, case.spare), counts @ shelf.usd)
 
 
@@ -88,6 +87,11 @@ def net_rates(shelf: Shelf, counts: Ints, spare: int) -> Floats:
     largest = np.where(counts > 0, shelf.largest[None, :], 0.0).max(axis=1, initial=0.0)
     net: Floats = counts @ shelf.rate - spare * largest
     return net
+
+
+def usable(shelf: Shelf, counts: Ints, zones: int) -> Bools:
+    """Which compositions stock and zones allow."""
+    return _in_stock(shelf, counts) & _in_zones(shelf, counts, zones)
 
 
 def _in_stock(shelf: Shelf, counts: Ints) -> Bools:
@@ -113,7 +117,13 @@ def _shelf(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int]) 
     front = np.array(list(dict.fromkeys(fixed)), dtype=np.int64)
     flexible = (problem.table.min_s[units.offer] <= HOUR_S) & (free[units.offer] >= units.nodes)
     flexible[front] = False
-    rest = _worth_a_look(case, np.flatnonzero(flexible))
+    return shelf_of(case, fixed, _worth_a_look(case, np.flatnonzero(flexible)), free)
+
+
+def shelf_of(case: FleetCase, fixed: Sequence[int], rest: Ints, free: Ints) -> Shelf:
+    """The shelf of the ``fixed`` units and of ``rest``."""
+    units = case.units
+    front = np.array(list(dict.fromkeys(fixed)), dtype=np.int64)
     chosen = np.concatenate((front, rest))
     usd = units.usd_per_hour[chosen] + units.surcharge_usd_per_hour[chosen]
     usd[: len(front)] = 0.0

@@ -12,15 +12,19 @@ With prices of scarcity (``prices``) it bounds cost + price × what is held. J s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from optimizer.placement.cover import GRID, least_cover
+from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.fleet_dual import build_dual
+from optimizer.placement.fleet_menu import build_menu, half_usd
+from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.units import HOUR_S, FleetCase, Units, only_units
+from optimizer.placement.units import HOUR_S, FleetCase, Units, no_covers, only_units
 
 MAX_STEPS = 64
 MAX_BASES = 12
@@ -57,7 +61,8 @@ class FleetBound:
     ``layers`` are the ways to commit, of which every fleet is one; ``relaxed`` is a bound over all of them.
     ``in_hours``: everything is billed in whole hours of the grid; ``in_cents``: and each of those costs
     whole cents, so that amounts between two cents cannot occur. ``spare_rates``: the largest replica's rates
-    at which some demand is cheapest to cover.
+    at which some demand is cheapest to cover. ``due_usd``: least cost when traffic is due from ``due_s``, for
+    a service whose start is known; ``covers`` [M, U]: units that are cheap for some demand.
     """
 
     layers: tuple[Layer, ...]
@@ -68,6 +73,9 @@ class FleetBound:
     in_hours: bool = False
     in_cents: bool = False
     spare_rates: tuple[float, ...] = ()
+    due_s: float = 0.0
+    due_usd: float = 0.0
+    covers: Ints = field(default_factory=no_covers)
 
     def from_due(self, due_s: float) -> float:
         """Least cost when traffic is due from ``due_s`` for a fleet with the slowest start of all.
@@ -77,12 +85,19 @@ class FleetBound:
         hour = int(due_s // HOUR_S)
         if hour >= self.hours:
             return 0.0
+        hours = self.first_hours(due_s)
+        least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
+        if self.relaxed is not None:
+            least = max(least, self.relaxed.least_usd(hour, hours))
+        # Whatever meets traffic from before the start meets it from then on.
+        return max(least, self.due_usd) if due_s <= self.due_s else least
+
+    def first_hours(self, due_s: float, last: float = 1.0) -> float:
+        """Hours that are paid up to the end of the hour of ``due_s``, which lasts ``last`` hours."""
         held_from = due_s - self.shortest_cold_s
         if self.in_hours:
             held_from = held_from // HOUR_S * HOUR_S
-        hours = ((hour + 1) * HOUR_S - held_from) / HOUR_S
-        least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
-        return least if self.relaxed is None else max(least, self.relaxed.least_usd(hour, hours))
+        return (int(due_s // HOUR_S) + last) - held_from / HOUR_S
 
     @property
     def feasible(self) -> bool:
@@ -96,22 +111,44 @@ class FleetBound:
 
 
 def bound_fleet(problem: Problem, case: FleetCase) -> FleetBound:
-    """The bound of one service."""
+    """The bound of one service: the layers, and where its start is known the dual of its fleet."""
+    return with_dual(problem, case, layer_bound(problem, case))
+
+
+def layer_bound(problem: Problem, case: FleetCase) -> FleetBound:
+    """The layers alone: the quicker and weaker part of ``bound_fleet``."""
     units, hours = case.units, len(case.demand)
     if not len(units):
         return FleetBound((), None, hours)
-    in_full = owed_in_full(problem, units)
     scarce = bool((units.surcharge_usd_per_hour > 0).any())
-    relaxed, rates = _relaxed_sketch(_by_the_hour(problem, case, in_full))
-    layer = _path_layer(problem, relaxed, MAX_STEPS)
-    layers: tuple[Layer, ...] = (layer,)
-    if in_full.any():
-        layers = _layers(problem, list(_sketches(problem, case, in_full)))
     in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
     in_hours = in_hours and not scarce
     in_cents = in_hours and _whole_cents(problem, case)
     cold = (float(units.cold_s.min()), float(units.cold_s.max()))
+    whole_h = (problem.end_s - problem.t0_s) / HOUR_S
+    menu = build_menu(problem, case, whole_h)
+    lean = only_units(case, np.isin(np.arange(len(units)), menu.unit))
+    in_full = owed_in_full(problem, lean.units)
+    relaxed, rates = _relaxed_sketch(_by_the_hour(problem, lean, in_full))
+    layer = _path_layer(problem, relaxed, MAX_STEPS)
+    layers: tuple[Layer, ...] = (layer,)
+    if in_full.any():
+        layers = _layers(problem, list(_sketches(problem, lean, in_full)))
     return FleetBound(layers, layer, hours, *cold, in_hours, in_cents, rates)
+
+
+def with_dual(problem: Problem, case: FleetCase, known: FleetBound) -> FleetBound:
+    """With the dual for the service's own start, where that is known, at the slowest cold start of all."""
+    if case.service.starts_after is not None or not known.feasible:
+        return known
+    due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
+    first = int(due // HOUR_S)
+    if first >= known.hours:
+        return known
+    lengths = _hour_lengths(problem, known.hours)[first:]
+    lengths[0] = known.first_hours(due, float(lengths[0]))
+    dual = build_dual(problem, case, first, lengths, known.from_due(due))
+    return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers)
 
 
 def _by_the_hour(problem: Problem, case: FleetCase, in_full: Bools) -> FleetCase:
@@ -125,27 +162,16 @@ def _by_the_hour(problem: Problem, case: FleetCase, in_full: Bools) -> FleetCase
     if not scarce.any():
         return case
     through = units.usd_per_hour + units.surcharge_usd_per_hour
-    usd = np.where(scarce, np.minimum(through, _half_usd(problem, units)), units.usd_per_hour)
+    usd = np.where(scarce, np.minimum(through, half_usd(problem, units)), units.usd_per_hour)
     surcharge = np.where(scarce, 0.0, units.surcharge_usd_per_hour)
     return replace(case, units=replace(units, usd_per_hour=usd, surcharge_usd_per_hour=surcharge))
-
-
-def _half_usd(problem: Problem, units: Units) -> Floats:
-    """USD per hour of a commitment owed in full that serves one half of the horizon at most.
-
-    Its start is billed in whole increments beside it, hence the hours on top.
-    """
-    increments = problem.table.increment_s[units.offer]
-    hours = horizon_hours(problem) / 2 + (units.cold_s + 2 * increments) / HOUR_S
-    usd: Floats = units.usd_per_hour * horizon_hours(problem) / (hours + 1)
-    return usd
 
 
 def _halves(problem: Problem, case: FleetCase) -> FleetCase:
     """Scarce commitments that dodge their price by serving one half of the horizon, by the hour."""
     units = only_units(case, case.units.surcharge_usd_per_hour > 0).units
     free = np.zeros(len(units))
-    usd = _half_usd(problem, units)
+    usd = half_usd(problem, units)
     return replace(case, units=replace(units, usd_per_hour=usd, surcharge_usd_per_hour=free))
 
 

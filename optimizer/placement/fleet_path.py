@@ -61,7 +61,12 @@ def fleet_path(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[in
     # With two spares or more one larger replica that is ready early can lower the net rate.
     if found is None or (case.spare > 1 and len(np.unique(found.shelf.largest)) > 1):
         return None
-    start = _start_usd(problem, case, found, len(set(fixed)))
+    return path_over(problem, case, found, len(set(fixed)))
+
+
+def path_over(problem: Problem, case: FleetCase, found: Compositions, fixed: int) -> FleetPath:
+    """The cheapest path over compositions of which the first ``fixed`` units are held throughout."""
+    start = _start_usd(problem, case, found, fixed)
     change = _change_usd(found, start)
     meets = found.net[None, :] >= case.demand[:, None] * (1 - 1e-12)
     hours = len(case.demand)

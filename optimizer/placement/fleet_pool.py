@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.fleet_covers import cover_columns
+from optimizer.placement.fleet_dual import cheap_covers
 from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns
 from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, free_nodes
-from optimizer.placement.problem import Ints
+from optimizer.placement.problem import Ints, Problem
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import FleetCase, beside
+from optimizer.placement.units import FleetCase, beside, in_stock
 
 LADDERS = 6
 LADDERS_AFTER = 2
@@ -25,14 +28,30 @@ Ends = Sequence[float | None]
 def fleets(
     candidates: Candidates, case: FleetCase, free: Ints, ends: Ends, nominal: float | None, ladders: int
 ) -> list[Column]:
-    """Columns from ``free`` nodes for every end of the run before: the best ladders, and the best paths.
+    """Columns from ``free`` nodes for every end of the run before.
 
-    ``nominal``: the end for which ladders are chosen.
+    On the covers of the bound where all of them are free; else on fresh ones, beside the best ladders; as
+    paths where there is none. ``nominal``: the end for which ladders and fresh covers are chosen.
     """
+    problem = candidates.problem
+    columns = list(cover_columns(problem, case, free, ends))
+    if columns and in_stock(case, case.covers, free).all():
+        return columns
     case = beside(case, free)
-    built = [b for b in best_ladders(candidates.problem, case, free, nominal, ladders) if b.rungs]
-    columns = [*_ladder_columns(candidates, case, built, ends), *_paths(candidates, case, free, built, ends)]
+    built = [b for b in best_ladders(problem, case, free, nominal, ladders) if b.rungs]
+    fresh = _with_fresh_covers(problem, case, nominal)
+    columns += [*cover_columns(problem, fresh, free, ends), *_ladder_columns(candidates, case, built, ends)]
+    if not columns:
+        columns = list(_paths(candidates, case, free, built, ends))
     return list(dict.fromkeys(columns))
+
+
+def _with_fresh_covers(problem: Problem, case: FleetCase, nominal: float | None) -> FleetCase:
+    """The case with covers of its own units."""
+    first = time_of(problem, case, nominal).first_hour
+    if not len(case.units) or first >= len(case.demand):
+        return case
+    return replace(case, covers=cheap_covers(problem, case, first))
 
 
 def _ladders(
@@ -76,9 +95,9 @@ def first_fleets(
     chosen: Mapping[str, Column],
     hurry: Callable[[], bool],
 ) -> list[Column]:
-    """Ladders of all services: unlimited by others, and beside ``chosen`` and each other.
+    """Fleets of all services beside ``chosen`` and each other: on covers, and the best ladder.
 
-    In a hurry only one simple ladder of each, beside the others.
+    Where a service has no covers, its ladders unlimited by others too, unless in a hurry.
     """
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
@@ -90,11 +109,12 @@ def first_fleets(
         case, problem = candidates.fleets[service.name], candidates.problem
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
         free, simple = free_beside(candidates, service, ledger, nominal), hurry()
-        columns = _ladders(candidates, beside(case, free), free, ends, nominal, 1, mixed=not simple)
-        if not simple:
+        made = list(cover_columns(problem, case, free, ends))
+        made += _ladders(candidates, beside(case, free), free, ends, nominal, 1, mixed=not simple)
+        if not (simple or case.covers.size):
             every = free_nodes(problem)
-            columns += _ladders(candidates, case, every, ends, nominal, count, mixed=True)
-        columns = list(dict.fromkeys(columns))
+            made += _ladders(candidates, case, every, ends, nominal, count, mixed=True)
+        columns = list(dict.fromkeys(made))
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
         fitting = next((c for c in now if ledger.fits(c)), None)

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from broker.domain.workload import Serving
 from optimizer.placement.gates import GateLog
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
@@ -40,6 +42,11 @@ class Units:
         return len(self.offer)
 
 
+def no_covers() -> Ints:
+    """Covers [0, 0] of a case of which none are known."""
+    return np.zeros((0, 0), dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetCase:
     """One service with everything that can serve it; ``demand`` [H] in requests/s for each grid hour.
@@ -47,6 +54,7 @@ class FleetCase:
     ``spare_rates``: rates of the largest replica that are known to be worth a look (``net_cover``).
     ``units`` are as many as the service could want; ``again`` makes them anew for free nodes [O] (None: all)
     and surcharges per node-hour.
+    ``covers`` [M, U]: counts of units that are known to be cheap for some demand (``fleet_dual``).
     """
 
     service: Serving
@@ -56,6 +64,7 @@ class FleetCase:
     again: Callable[[Ints | None, Mapping[int, float]], Units]
     spare_rates: tuple[float, ...] = ()
     surcharge_usd: Mapping[int, float] = field(default_factory=dict)
+    covers: Ints = field(default_factory=no_covers)
 
     @property
     def zones(self) -> int:
@@ -71,17 +80,33 @@ class FleetCase:
 def only_units(case: FleetCase, mask: Bools) -> FleetCase:
     """The case over fewer units."""
     kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
-    return replace(case, units=replace(case.units, **kept))
+    covers = (
+        case.covers[(case.covers[:, ~mask] == 0).all(axis=1)][:, mask] if len(case.covers) else case.covers
+    )
+    return replace(case, units=replace(case.units, **kept), covers=covers)
+
+
+def in_stock(case: FleetCase, covers: Ints, free: Ints) -> Bools:
+    """Which covers [M, U] ``free`` nodes [O] allow."""
+    fits: Bools = np.ones(len(covers), dtype=np.bool_)
+    if not len(covers):
+        return fits
+    units, used = case.units, np.flatnonzero(covers.any(axis=0))
+    for offer in np.unique(units.offer[used]):
+        inside = used[units.offer[used] == offer]
+        fits &= covers[:, inside] @ units.nodes[inside] <= int(free[offer])
+    return fits
 
 
 def surcharged(case: FleetCase, usd_per_node_hour: Mapping[int, float]) -> FleetCase:
-    """The case with a price of scarcity on some offers, and with what is then wanted instead."""
-    return replace(case, units=case.again(None, usd_per_node_hour), surcharge_usd=usd_per_node_hour)
+    """The case with a price of scarcity on some offers, and with what is then wanted instead; no covers."""
+    units = case.again(None, usd_per_node_hour)
+    return replace(case, units=units, surcharge_usd=usd_per_node_hour, covers=no_covers())
 
 
 def beside(case: FleetCase, free: Ints) -> FleetCase:
-    """The case over what is wanted of ``free`` nodes [O]."""
-    return replace(case, units=case.again(free, case.surcharge_usd))
+    """The case over what is wanted of ``free`` nodes [O]; covers are not kept."""
+    return replace(case, units=case.again(free, case.surcharge_usd), covers=no_covers())
 
 
 def hour_count(problem: Problem) -> int:

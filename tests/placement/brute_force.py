@@ -45,6 +45,12 @@ def best_total(asked: PlanRequest, offers: Sequence[Offer]) -> Decimal | None:
     return best
 
 
+def fleet_ways(asked: PlanRequest, offers: Sequence[Offer]) -> Iterator[Way]:
+    """Every fleet of the only service of a request: its cost, and what it holds."""
+    (service,) = (w for w in asked.workloads if isinstance(w, Serving))
+    yield from _fleets(asked, offers, service)
+
+
 def ways_of(asked: PlanRequest, offers: Sequence[Offer], workload: object) -> Iterator[Way]:
     """Every way of one workload: cost and what is held of each offer, in hours."""
     if isinstance(workload, Training):

@@ -1,0 +1,224 @@
+"""The least that a fleet costs: each unit's cost is shared among hours, and each hour takes its cheapest.
+
+Whatever the sharing (``hour_prices``), the cheapest cover of each hour at those prices (``hour_covers``)
+sums to a lower bound. The sharing is improved step by step: a unit is charged more in the hours whose
+covers use it, less in the others, over a growing pool of covers, until the bound hardly rises.
+N units, K classes of hours, M covers of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from optimizer.placement.fleet_covers import cover_columns
+from optimizer.placement.fleet_menu import EPSILON, STEPS, Menu, build_menu, step_rate
+from optimizer.placement.hour_covers import ZoneStates, hour_covers, zone_states
+from optimizer.placement.hour_prices import (
+    SPARED_PARTS,
+    HourClasses,
+    Sharing,
+    hour_classes,
+    sharing,
+    valid_prices,
+)
+from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.units import FleetCase, in_stock
+
+MAX_PASSES = 24
+FEW_PASSES = 6
+LEAST_PASSES = 3
+MAX_WORK = 60_000
+PATIENCE = 5
+STEPS_A_PASS = 60
+FIRST_HOPE = 0.05
+LEAST_HOPE = 0.02
+HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
+GOOD_ENOUGH = 0.002
+PROVEN = 0.0005
+FIRST_PARTS = (0.2, 0.4, 0.7)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetDual:
+    """``least_usd``: no fleet costs less. ``covers`` [M, U]: counts of the case's units that are cheap."""
+
+    least_usd: float
+    covers: Ints
+
+
+@dataclass(slots=True, eq=False)
+class _Ascent:
+    """The search for a sharing. ``reach`` [M]: the highest class that each cover of the pool meets;
+    ``reached_usd``: what the covers cost at the best ``prices`` [N, K], ``value`` [K] an hour.
+    """
+
+    menu: Menu
+    states: ZoneStates
+    share: Sharing
+    classes: HourClasses
+    needs: Ints
+    pool: Ints
+    reach: Ints
+    reached_usd: float
+    prices: Floats
+    value: Floats
+
+    def price(self, tried: Sequence[Floats]) -> None:
+        """What the covers cost at each of ``tried``, as if every day were usual; they join the pool."""
+        usd = np.concatenate(tried, axis=1) + self.menu.surcharge_usd[:, None]
+        found = hour_covers(self.menu, self.states, usd, np.tile(self.needs, len(tried)))
+        for prices, hourly in zip(tried, np.split(found.usd, len(tried)), strict=True):
+            bound = float(hourly @ self.classes.hours)
+            if bound > self.reached_usd:
+                self.reached_usd, self.prices, self.value = bound, prices, hourly
+        if np.isfinite(self.reached_usd):
+            self._add(found.counts, np.tile(np.arange(len(self.needs)), len(tried)))
+
+    def certified_usd(self) -> float:
+        """The bound: what the covers cost at valid prices near the best."""
+        weights = self.classes.spread().reshape(-1)
+        used = np.flatnonzero(weights > 0)
+        least = -np.inf
+        for spared in ((1.0,), SPARED_PARTS):
+            valid = valid_prices(self.menu, self.share, self.prices, spared)
+            usd = np.concatenate(list(valid), axis=1)[:, used] + self.menu.surcharge_usd[:, None]
+            found = hour_covers(self.menu, self.states, usd, np.tile(self.needs, 3)[used])
+            least = max(least, float(found.usd @ weights[used]))
+        return least
+
+    def spread(self, prices: Floats) -> Floats:
+        """Units of no cover in the pool are charged where they would be worth most."""
+        unused = self.pool.sum(axis=0) == 0
+        part = np.minimum(self.menu.steps[:, None] / np.maximum(self.needs[None, :], 1), 1.0)
+        return np.where(unused[:, None], self.share.near(part * self.value[None, :]), prices)
+
+    def _add(self, counts: Ints, reach: Ints) -> None:
+        pool = np.concatenate((self.pool, counts))
+        reach = np.concatenate((self.reach, reach))
+        unique, inverse = np.unique(pool, axis=0, return_inverse=True)
+        highest = np.full(len(unique), -1, dtype=np.int64)
+        np.maximum.at(highest, inverse, reach)
+        self.pool, self.reach = unique, highest
+
+    def climb(self, prices: Floats, aim: float) -> tuple[Floats, float]:
+        """Steps of the pool's own bound from ``prices`` towards ``aim``; the best prices and their bound."""
+        used = np.flatnonzero(self.pool.any(axis=0))
+        share, scarce = self.share.take(used), self.menu.surcharge_usd[used, None]
+        hours, covers = self.classes.hours, self.pool[:, used].astype(np.float64)
+        column = np.arange(len(hours))
+        missing = np.where(self.reach[:, None] >= column[None, :], 0.0, np.inf)
+        now = share.near(prices[used])
+        best, best_usd, stale, reach = now, -np.inf, 0, 1.0
+        for _ in range(STEPS_A_PASS):
+            usd = covers @ (now + scarce) + missing
+            chosen = usd.argmin(axis=0)
+            value = float(usd[chosen, column] @ hours)
+            if value > best_usd:
+                best, best_usd, stale = now, value, 0
+            else:
+                stale += 1
+                if stale % 4 == 0:
+                    reach *= 0.6
+            taken = covers[chosen].T
+            slope = taken - (taken @ hours / hours.sum())[:, None]
+            length = float(((slope * slope) @ hours).sum())
+            if length < 1e-12 or best_usd >= aim * (1 - 1e-4):
+                break
+            now = share.near(now + reach * max(aim - value, 1e-3 * aim) / length * slope)
+        found = prices.copy()
+        found[used] = best
+        return found, best_usd
+
+
+def build_dual(
+    problem: Problem, case: FleetCase, first_hour: int, lengths: Floats, known_usd: float = 0.0
+) -> FleetDual:
+    """The dual of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held.
+
+    Where a fleet on the first covers costs hardly more than another bound, ``known_usd``, that one is kept.
+    """
+    ascent = _begun(problem, case, first_hour, lengths)
+    first = _covers(problem, case, ascent)
+    if known_usd > 0 and _cheapest_usd(problem, case, first) <= known_usd * (1 + PROVEN):
+        return FleetDual(known_usd, first)
+    _ascend(ascent, MAX_PASSES)
+    return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
+
+
+def _cheapest_usd(problem: Problem, case: FleetCase, covers: Ints) -> float:
+    """What the best fleet on some covers costs; nothing is known of it at prices of scarcity."""
+    if case.units.surcharge_usd_per_hour.any():
+        return float("inf")
+    columns = cover_columns(problem, replace(case, covers=covers), problem.table.stock_nodes, [None])
+    return min((column.total_cents / 100 for column in columns), default=float("inf"))
+
+
+def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Ints:
+    """Covers [M, U] that are cheap from ``first_hour`` on, found in a few passes and without a bound."""
+    ascent = _begun(problem, case, first_hour, np.ones(len(case.demand) - first_hour))
+    _ascend(ascent, FEW_PASSES)
+    return _covers(problem, case, ascent)
+
+
+def _covers(problem: Problem, case: FleetCase, ascent: _Ascent) -> Ints:
+    covers = np.zeros((len(ascent.pool), len(case.units)), dtype=np.int64)
+    for place, unit in enumerate(ascent.menu.unit):
+        covers[:, unit] += ascent.pool[:, place]
+    # Two configurations of one offer may together ask for more nodes than it has.
+    return covers[in_stock(case, covers, problem.table.stock_nodes)]
+
+
+def _begun(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> _Ascent:
+    menu = build_menu(problem, case, float(lengths.sum()))
+    demand = case.demand[first_hour:]
+    needs = np.minimum(np.floor(demand / step_rate(case) * (1 - EPSILON)), STEPS).astype(np.int64)
+    shortest = float(menu.term_h[menu.term_h > 0].min(initial=lengths.sum()))
+    classes = hour_classes(demand, lengths, needs, shortest)
+    share = sharing(menu, classes)
+    ascent = _Ascent(
+        menu=menu,
+        states=zone_states(menu, case.zones),
+        share=share,
+        classes=classes,
+        needs=np.unique(needs),
+        pool=np.zeros((0, len(menu)), dtype=np.int64),
+        reach=np.zeros(0, dtype=np.int64),
+        reached_usd=-np.inf,
+        prices=share.flat(),
+        value=np.ones(len(classes.hours)),
+    )
+    ascent.price(_first_prices(share, ascent.needs))
+    return ascent
+
+
+def _ascend(ascent: _Ascent, most: int) -> None:
+    """Passes of small steps on the pool and one look at all units, until they hardly help."""
+    hope, reached = FIRST_HOPE, [ascent.reached_usd]
+    passes = MAX_WORK // (len(ascent.menu) * ascent.states.count * len(ascent.needs))
+    while len(reached) <= min(most, max(LEAST_PASSES, passes)) and np.isfinite(reached[-1]):
+        before = reached[-1]
+        prices, hoped = ascent.climb(ascent.prices, before * (1 + hope))
+        ascent.price([ascent.spread(prices) if len(reached) % 2 else prices])
+        reached.append(ascent.reached_usd)
+        helped = reached[-1] - before > HELPED_PART * (hoped - before)
+        hope = max(LEAST_HOPE, (hoped / before - 1) * (BOLDER if helped else MORE_CAREFUL))
+        if hoped < before * (1 + GOOD_ENOUGH) or _is_stale(reached):
+            break
+
+
+def _is_stale(reached: Sequence[float]) -> bool:
+    """Whether the last few passes together hardly helped."""
+    return len(reached) > PATIENCE and reached[-1] < reached[-1 - PATIENCE] * (1 + GOOD_ENOUGH)
+
+
+def _first_prices(share: Sharing, needs: Ints) -> list[Floats]:
+    """Every hour alike, and the hours of higher needs alone."""
+    tried = [share.flat()]
+    for part in FIRST_PARTS:
+        high = needs >= needs[min(len(needs) - 1, int(part * len(needs)))]
+        peaked = np.where(share.bound[:, None], high[None, :], share.usd[:, None] * (1 + high[None, :]))
+        tried.append(share.near(peaked))
+    return tried

@@ -1,0 +1,189 @@
+"""The cheapest set of units for each of many hours, each with its own need and its own prices, in one pass.
+
+Units come in ascending order of their largest replica, so that what is read after each size is the
+cheapest among fleets with no larger replica. N units, Q hours, S states of zones, E = ``STEPS``. A table
+[S, Q, E + 1] holds the least USD an hour of units that bring at least so many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.placement.cover import part_sizes
+from optimizer.placement.fleet_menu import STEPS, Menu
+from optimizer.placement.problem import Bools, Floats, Ints
+
+MAX_TRACKED = 3
+EMPTY = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Covers:
+    """``usd`` [Q] an hour (inf: none), no more than that of any fleet; ``counts`` [Q, N] that cost it."""
+
+    usd: Floats
+    counts: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ZoneStates:
+    """Where a fleet stands: nowhere, in one tracked zone alone, in others, or spread out.
+
+    Untracked zones count as one until a second unit joins, so a state never asks for more than the truth.
+    With no zones to spread over there is one state.
+    """
+
+    tracked: tuple[int, ...]
+    spread: bool
+
+    @property
+    def count(self) -> int:
+        """How many states."""
+        return len(self.tracked) + 3 if self.spread else 1
+
+    @property
+    def done(self) -> int:
+        """The state that meets the request."""
+        return self.count - 1
+
+    def of(self, zone: int) -> int:
+        """State of a unit that stands alone."""
+        if not self.spread:
+            return 0
+        return self.tracked.index(zone) + 1 if zone in self.tracked else self.done - 1
+
+    def sources(self, own: int) -> Iterator[tuple[int, list[int]]]:
+        """States to which a unit of state ``own`` leads, each with those from which it does."""
+        if not self.spread:
+            yield 0, [0]
+            return
+        stays = [EMPTY, own] if own < self.done - 1 else [EMPTY]
+        yield own, stays
+        yield self.done, [s for s in range(1, self.count) if s not in stays]
+
+
+def zone_states(menu: Menu, zones: int) -> ZoneStates:
+    """States that track the zones with the cheapest units."""
+    if zones < 2:
+        return ZoneStates((), spread=False)
+    best: dict[int, int] = {}
+    for price in (menu.whole_usd, menu.whole_usd / menu.steps):
+        for place, at in enumerate(np.argsort(price, kind="stable")):
+            zone = int(menu.zone[at])
+            best[zone] = min(best.get(zone, place), place)
+    return ZoneStates(tuple(sorted(best, key=lambda z: (best[z], z))[:MAX_TRACKED]), spread=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Way:
+    """Where a part improved state ``target`` [Q, E + 1], and from which state it ``came``."""
+
+    target: int
+    better: Bools
+    came: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """``count`` of a unit that joined together."""
+
+    unit: int
+    count: int
+    gain: int
+    ways: tuple[_Way, ...]
+
+
+def hour_covers(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Covers:
+    """The cheapest fleet for each hour at prices ``usd`` [N, Q] and ``needs`` [Q] in steps."""
+    table = np.full((states.count, len(needs), STEPS + 1), np.inf)
+    table[EMPTY, :, 0] = 0.0
+    parts: list[_Part] = []
+    leads = _Leads.none(len(needs))
+    for at in range(len(menu)):
+        # The lead is the last unit of the largest size: whatever joins it is on the table by then.
+        steps = int(menu.steps[at])
+        useful = min(int(menu.most[at]), -(-STEPS // steps) + 1)
+        sizes = part_sizes(useful - 1, steps, STEPS)
+        parts.extend(_join(table, states, menu, at, count, usd[at]) for count in sizes)
+        leads.try_unit(table, states, menu, at, usd[at], needs, len(parts))
+        parts.append(_join(table, states, menu, at, 1, usd[at]))
+    return Covers(leads.usd, _counts(menu, parts, leads, needs))
+
+
+@dataclass(slots=True, eq=False)
+class _Leads:
+    """The unit with the largest replica in the cheapest fleet of each hour [Q], and what it joins.
+
+    ``state`` and ``parts``: the state of zones before it, and how many parts were on the table.
+    """
+
+    usd: Floats
+    unit: Ints
+    state: Ints
+    parts: Ints
+
+    @classmethod
+    def none(cls, hours: int) -> _Leads:
+        """No fleet yet."""
+        unit, state, parts = (np.zeros(hours, dtype=np.int64) for _ in range(3))
+        return cls(np.full(hours, np.inf), unit, state, parts)
+
+    def try_unit(
+        self, table: Floats, states: ZoneStates, menu: Menu, at: int, usd: Floats, needs: Ints, parts: int
+    ) -> None:
+        """Takes unit ``at`` as the lead where that is cheaper."""
+        own, hours = states.of(int(menu.zone[at])), np.arange(len(needs))
+        froms = np.array(next((f for t, f in states.sources(own) if t == states.done), []), dtype=np.int64)
+        if not len(froms):
+            return
+        steps = np.clip(needs - menu.net[at], 0, STEPS)
+        prices = table[froms[:, None], hours[None, :], steps[None, :]]
+        first = prices.argmin(axis=0)
+        least = prices[first, hours] + usd
+        better = least < self.usd
+        self.usd[better], self.parts[better] = least[better], parts
+        self.unit[better], self.state[better] = at, froms[first[better]]
+
+
+def _join(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, usd: Floats) -> _Part:
+    """Allows ``count`` more of a unit, together and once; in place."""
+    gain, price = min(count * int(menu.steps[at]), STEPS), (count * usd)[:, None]
+    ways, priced = [], []
+    for target, froms in states.sources(states.of(int(menu.zone[at]))):
+        if not froms:
+            continue
+        least, came = table[froms[0]], np.full(table.shape[1:], froms[0], dtype=np.int8)
+        for state in froms[1:]:
+            np.copyto(came, state, where=table[state] < least)
+            least = np.minimum(least, table[state])
+        joined = np.empty_like(least)
+        joined[:, gain:] = least[:, : STEPS + 1 - gain]
+        joined[:, :gain] = least[:, :1]
+        joined += price
+        ways.append(_Way(target, joined < table[target], came))
+        priced.append(joined)
+    for way, joined in zip(ways, priced, strict=True):
+        np.copyto(table[way.target], joined, where=way.better)
+    return _Part(at, count, gain, tuple(ways))
+
+
+def _counts(menu: Menu, parts: list[_Part], leads: _Leads, needs: Ints) -> Ints:
+    """Units [Q, N] of each cheapest fleet, read backwards from its lead."""
+    hours, known = np.arange(len(needs)), np.isfinite(leads.usd)
+    counts = np.zeros((len(needs), len(menu)), dtype=np.int64)
+    counts[hours[known], leads.unit[known]] += 1
+    state, left = leads.state.copy(), np.clip(needs - menu.net[leads.unit], 0, STEPS)
+    for index in range(len(parts) - 1, -1, -1):
+        part, before = parts[index], state.copy()
+        for way in part.ways:
+            taken = known & (leads.parts > index) & (before == way.target) & way.better[hours, left]
+            if taken.any():
+                rows = np.flatnonzero(taken)
+                counts[rows, part.unit] += part.count
+                left[rows] = np.maximum(0, left[rows] - part.gain)
+                state[rows] = way.came[rows, left[rows]]
+    return counts

@@ -1,0 +1,210 @@
+"""Prices by the hour that no holding pays more than, one for each unit and class of hours.
+
+What a unit costs over a holding is shared out among the hours in which it is ready; any sharing under
+which no holding is charged more than it pays gives a valid bound. N units, K classes of hours, H hours
+from the first that is due, D kinds of day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from optimizer.placement.fleet_menu import EPSILON, Menu
+from optimizer.placement.problem import Bools, Floats, Ints
+
+DAY_H = 24
+FIRST, USUAL, SPARED = range(3)
+SPARED_PARTS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+MAX_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HourClasses:
+    """``of`` [H]: the class of each hour; ``lengths`` [H] that it is held; ``hours`` [K] of each class.
+
+    ``day`` [H]: in ``FIRST`` hours no start is charged, since a unit may be held since before them; on
+    ``SPARED`` days a unit with a term is charged less, so that it may be released over one quiet time
+    for each term. ``starts``: how often demand rises from low to high.
+    """
+
+    of: Ints
+    lengths: Floats
+    hours: Floats
+    day: Ints
+    starts: int
+
+    def cycle(self) -> Ints | None:
+        """The class of each hour of a day that repeats; None when days differ."""
+        day = self.of[:DAY_H]
+        same = len(day) == DAY_H and bool((self.of == np.resize(day, len(self.of))).all())
+        return day if same else None
+
+    def spread(self) -> Floats:
+        """Hours [D, K] of each class on each kind of day."""
+        count = len(self.hours)
+        each = [np.bincount(self.of, self.lengths * (self.day == d), minlength=count) for d in range(3)]
+        return np.stack(each)
+
+
+def hour_classes(demand: Floats, lengths: Floats, needs: Ints, shortest_term_h: float) -> HourClasses:
+    """Hours of the same need [H] are one class; days part where demand is lowest."""
+    classes, of = np.unique(needs, return_inverse=True)
+    hours = np.bincount(of, weights=lengths, minlength=len(classes)).astype(np.float64)
+    first = int(np.argmax(demand[:DAY_H]))
+    settled = first + int(np.argmin(demand[first : first + DAY_H]))
+    high = demand > demand.mean()
+    starts = int(np.count_nonzero(high[1:] & ~high[:-1]))
+    rows = np.arange(len(demand))
+    number = (rows - settled) // DAY_H + 1
+    every = int(shortest_term_h // DAY_H) + 1
+    day = np.where(rows < settled, FIRST, np.where((number + 1) % every == 0, SPARED, USUAL))
+    return HourClasses(of, lengths, hours, day, starts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sharing:
+    """Which units share what: ``total_usd`` [N] of a whole time for those with a term (``bound``), and what
+    hourly ones pay an hour (``usd``) and for a start."""
+
+    bound: Bools
+    total_usd: Floats
+    usd: Floats
+    start_usd: Floats
+    term_h: Floats
+    classes: HourClasses
+
+    def take(self, rows: Ints) -> Sharing:
+        """The same of some units."""
+        kept = {
+            name: getattr(self, name)[rows] for name in ("bound", "total_usd", "usd", "start_usd", "term_h")
+        }
+        return replace(self, **kept)
+
+    def flat(self) -> Floats:
+        """Every hour alike [N, K]."""
+        each = np.where(self.bound, self.total_usd / self.classes.hours.sum(), self.usd)
+        return np.repeat(each[:, None], len(self.classes.hours), axis=1)
+
+    def near(self, prices: Floats) -> Floats:
+        """The prices [N, K] moved to where a unit held throughout, or over each peak, is charged its cost."""
+        hours = self.classes.hours
+        shared = np.maximum(prices, 0.0)
+        shared *= _ratio(self.total_usd, shared @ hours)[:, None]
+        day = self.classes.cycle()
+        part = np.flatnonzero(self.bound & (self.term_h < hours.sum() - EPSILON) & (self.usd > 0))
+        if day is not None and len(part):
+            factors = shared[part][:, day] / self.usd[part, None]
+            shared[part] /= _daily_ratio(factors, self.term_h[part])[:, None]
+        over = prices - self.usd[:, None]
+        over -= (over @ hours / hours.sum())[:, None]
+        over = np.maximum(over, -self.usd[:, None])
+        limit = self.start_usd * self.classes.starts
+        over *= np.minimum(1.0, _ratio(limit, np.maximum(over, 0.0) @ hours))[:, None]
+        return np.where(self.bound[:, None], shared, self.usd[:, None] + over)
+
+
+def sharing(menu: Menu, classes: HourClasses) -> Sharing:
+    """How the units of a menu share their costs, prices of scarcity not counted."""
+    total = menu.whole_usd - menu.surcharge_usd * classes.lengths.sum()
+    return Sharing(menu.term_h > 0, total, menu.usd, menu.usd * menu.lead_h, menu.term_h, classes)
+
+
+def valid_prices(menu: Menu, share: Sharing, prices: Floats, spared: tuple[float, ...]) -> Floats:
+    """Prices [D, N, K] near the given ones under which surely no holding is charged more than it pays.
+
+    ``spared``: parts of the price that units with a term may be charged on spared days.
+    """
+    classes, hours = share.classes, float(share.classes.lengths.sum())
+    valid = np.repeat(prices[None, :, :], 3, axis=0)
+    owed = share.bound & (menu.term_h > hours - EPSILON)
+    excess = np.minimum(1.0, _ratio(share.total_usd, prices @ classes.hours))
+    valid[:, owed] *= excess[owed, None]
+    part = np.flatnonzero(share.bound & ~owed)
+    for row in part:
+        # A unit with a term pays its price for every hour; what it pays up front is left out.
+        factors = prices[row] / menu.usd[row] if menu.usd[row] > 0 else np.zeros(len(classes.hours))
+        valid[:, row] = menu.usd[row] * _term_factors(factors, menu.term_h[row], spared, classes)
+    free = np.flatnonzero(~share.bound)
+    if len(free):
+        valid[:, free] = _start_prices(menu, free, prices[free], classes)
+    return valid
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.ones(len(bottom)), where=bottom > 1e-12)
+
+
+def _term_factors(factors: Floats, term_h: float, spared: tuple[float, ...], classes: HourClasses) -> Floats:
+    """Factors [D, K] with the most on spared days such that no stretch sums to more than what it pays.
+
+    A stretch of the term or longer pays its hours; a shorter one pays the term, and is part of a longer.
+    """
+    each = factors[classes.of] * classes.lengths
+    parts = np.array(spared)
+    charged = np.where(classes.day == SPARED, parts[:, None], 1.0) * each[None, :]
+    zero = np.zeros((len(parts), 1))
+    paid = np.concatenate((zero, np.cumsum(charged, axis=1)), axis=1)
+    held = np.concatenate(([0.0], np.cumsum(classes.lengths)))
+    # Counted in rows, of which one may be longer than an hour.
+    rows = int(term_h) - int(np.ceil(classes.lengths.max()))
+    scale = 1 / _worst_ratio(paid, held, max(1, min(rows, len(held) - 1)))
+    total = scale * paid[:, -1]
+    best = int(np.argmax(total))
+    found = np.repeat(factors[None, :] * scale[best], 3, axis=0)
+    found[SPARED] *= parts[best]
+    return found
+
+
+def _worst_ratio(paid: Floats, held: Floats, gap: int) -> Floats:
+    """Largest of (paid[b] − paid[a]) / (held[b] − held[a]) over b ≥ a + ``gap``, for each row of ``paid``."""
+    rows = np.arange(len(paid))
+    ratio = np.maximum(paid[:, -1] / held[-1], 1e-12)
+    for _ in range(MAX_ROUNDS):
+        excess = paid - ratio[:, None] * held
+        floor = np.minimum.accumulate(excess[:, :-gap], axis=1)
+        end = (excess[:, gap:] - floor).argmax(axis=1)
+        most = excess[rows, end + gap] - floor[rows, end]
+        if not (most > 1e-9).any():
+            break
+        begin = np.array(
+            [int(np.argmin(excess[row, : stop + 1])) for row, stop in zip(rows, end, strict=True)]
+        )
+        found = (paid[rows, end + gap] - paid[rows, begin]) / (held[end + gap] - held[begin])
+        ratio = np.maximum(ratio, found)
+    # What the last round left is spread over at least ``gap`` hours of it.
+    excess = paid - ratio[:, None] * held
+    left = (excess[:, gap:] - np.minimum.accumulate(excess[:, :-gap], axis=1)).max(axis=1)
+    worst: Floats = (ratio + np.maximum(left, 0.0) / float((held[gap:] - held[:-gap]).min())) * (1 + 1e-9)
+    return worst
+
+
+def _daily_ratio(factors: Floats, term_h: Floats) -> Floats:
+    """The same for days of ``factors`` [N, 24] without end: so many days, and a part of one."""
+    twice = np.concatenate((np.zeros((len(factors), 1)), np.cumsum(np.tile(factors, 2), axis=1)), axis=1)
+    begin, part = np.meshgrid(np.arange(DAY_H), np.arange(DAY_H), indexing="ij")
+    charged = (twice[:, begin + part] - twice[:, begin]).max(axis=1)
+    day = factors.sum(axis=1)
+    days = np.floor(term_h / DAY_H)
+    found: Floats = day / DAY_H
+    for more in (0, 1):
+        whole = (days + more)[:, None]
+        paid = np.maximum(term_h[:, None], whole * DAY_H + np.arange(DAY_H))
+        found = np.maximum(found, ((whole * day[:, None] + charged) / paid).max(axis=1))
+    return found
+
+
+def _start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:
+    """Prices [D, N, K] of hourly units, nearer to flat until no stretch is charged more than a start."""
+    usd, lead = menu.usd[rows], menu.lead_h[rows]
+    usual = prices - usd[:, None]
+    first = np.minimum(usual, 0.0)
+    each = np.where(classes.day == FIRST, first[:, classes.of], usual[:, classes.of]) * classes.lengths
+    total = np.concatenate((np.zeros((len(rows), 1)), np.cumsum(each, axis=1)), axis=1)
+    most = (total - np.minimum.accumulate(total, axis=1)).max(axis=1)
+    scale = np.minimum(1.0, _ratio(usd * lead, most)) * (1 - 1e-9)
+    # What is held since the first hour has paid for no start.
+    scale[total.max(axis=1) > 1e-9] = 0.0
+    found = np.stack((first, usual, usual)) * scale[None, :, None]
+    return usd[None, :, None] + found
