@@ -31,6 +31,7 @@ class BrokerGroup(LazyGroup):
         "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),
         "release": CommandEntry("api.cli.release", "Give a reservation back.", HOLD),
         "spend": CommandEntry("api.cli.spend", "Projected and actual spend.", HOLD),
+        "focus-check": CommandEntry("api.cli.focus_check", "Check any FOCUS file.", HOLD),
         "perf": CommandEntry("api.cli.perf", "The performance core alone.", LOOK),
         "providers": CommandEntry("api.cli.providers", "Adapters and recorded payloads.", LOOK),
     }
