@@ -9,7 +9,7 @@ quantity and not rounded. Hours are cut from running totals: a later export says
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -27,8 +27,11 @@ from broker.domain.window import Window
 HOUR = timedelta(hours=1)
 GPU_HOURS = "GPU Hours"
 KEPT = Decimal("1e-12")
-OTHER_COMPUTE = "Other (Compute)"
-_SUBCATEGORY = {Form.VM: "Virtual Machines", Form.CONTAINER: "Containers"}
+_SERVICES: Mapping[Form | None, tuple[str, str]] = {
+    Form.VM: ("GPU Virtual Machines", "Virtual Machines"),
+    Form.CONTAINER: ("GPU Containers", "Containers"),
+}
+_ANY_SERVICE = ("GPU Nodes", "Other (Compute)")
 
 Row = dict[str, Cell]
 
@@ -234,6 +237,7 @@ def _base(stretch: Stretch, lot: _Lot, install_id: str) -> Row:
     """What every row of a stretch says."""
     row, unit = stretch.reservation, stretch.unit
     offer, workload = row.offer, row.workload or "-"
+    service, subcategory = _SERVICES.get(offer.sku.form, _ANY_SERVICE)
     nodes = f"{unit.nodes} node{'' if unit.nodes == 1 else 's'}"
     tags = {"team": row.team, "workload": workload, "broker/tier": str(offer.tier)}
     return {
@@ -259,9 +263,9 @@ def _base(stretch: Stretch, lot: _Lot, install_id: str) -> Row:
         "ResourceName": unit.tag,
         "ResourceType": "GPU Node",
         "ServiceCategory": "Compute",
-        "ServiceName": "GPU Capacity",
+        "ServiceName": service,
         "ServiceProviderName": offer.provider,
-        "ServiceSubcategory": _subcategory(offer),
+        "ServiceSubcategory": subcategory,
         "SkuId": f"{offer.provider}/{offer.sku.name}",
         "SkuMeter": "GPU Time",
         "SkuPriceDetails": _price_details(offer),
@@ -277,11 +281,6 @@ def _base(stretch: Stretch, lot: _Lot, install_id: str) -> Row:
         "x_PriceSnapshotId": f"{offer.offer_id}@{offer.observed_at:%Y-%m-%dT%H:%M:%SZ}",
         "x_ReservationId": row.reservation_id,
     }
-
-
-def _subcategory(offer: Offer) -> str:
-    form = offer.sku.form
-    return _SUBCATEGORY.get(form, OTHER_COMPUTE) if form is not None else OTHER_COMPUTE
 
 
 def _price_details(offer: Offer) -> str:

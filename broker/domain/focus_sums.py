@@ -32,22 +32,27 @@ class OneCurrency:
 
 
 class OneParent:
-    """A SkuPriceId has one SkuId, one meter and one unit, in every row."""
+    """What a name stands for is the same in every row: SKU of a price, category of a service."""
+
+    _CHILDREN = (
+        ("SkuPriceId", ("SkuId", "SkuMeter", "PricingUnit")),
+        ("ServiceName", ("ServiceCategory", "ServiceSubcategory")),
+    )
 
     def __init__(self) -> None:
-        self._parents: dict[str, tuple[str, ...]] = {}
+        self._parents: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def see(self, row: CheckedRow) -> Iterator[Finding]:
-        """Compares with the first row of the same price."""
-        price = row.text("SkuPriceId")
-        if not price:
-            return
-        columns = ("SkuId", "SkuMeter", "PricingUnit")
-        found = tuple(row.text(column) for column in columns)
-        parent = self._parents.setdefault(price, found)
-        for column, one, other in zip(columns, found, parent, strict=True):
-            if one != other:
-                yield row.finding(RuleGroup.SKUS, column, f"{other!r}, as elsewhere under {price!r}")
+        """Compares with the first row of the same price, and of the same service."""
+        for child, columns in self._CHILDREN:
+            name = row.text(child)
+            if not name:
+                continue
+            found = tuple(row.text(column) for column in columns)
+            parent = self._parents.setdefault((child, name), found)
+            for column, one, other in zip(columns, found, parent, strict=True):
+                if one != other:
+                    yield row.finding(RuleGroup.SKUS, column, f"{other!r}, as elsewhere under {name!r}")
 
 
 class NoOverlap:

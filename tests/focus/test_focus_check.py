@@ -85,6 +85,7 @@ CORRUPTIONS: tuple[tuple[Pick, str, str, RuleGroup], ...] = (
     (usage, "ServiceCategory", "Computing", G.WORDS),
     (usage, "ServiceName", "", G.NULLS),
     (usage, "ServiceSubcategory", "Machine Learning", G.WORDS),
+    (usage, "ServiceSubcategory", "Virtual Machines", G.SKUS),
     (usage, "SkuId", "fake/sku-else", G.SKUS),
     (usage, "SkuId", "", G.NULLS),
     (usage, "SkuMeter", "", G.NULLS),
