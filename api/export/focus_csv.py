@@ -1,4 +1,4 @@
-"""A FOCUS data set as CSV, written row by row."""
+"""Data sets of spend as CSV, written row by row."""
 
 from __future__ import annotations
 
@@ -29,9 +29,13 @@ def cell_text(value: Cell) -> str:
     return no_formula(value)
 
 
-async def focus_csv(rows: AsyncIterator[FocusRow], version: FocusVersion) -> AsyncIterator[bytes]:
+def focus_csv(rows: AsyncIterator[FocusRow], version: FocusVersion) -> AsyncIterator[bytes]:
+    """A FOCUS data set of ``version``."""
+    return csv_chunks(rows, focus_columns(version))
+
+
+async def csv_chunks(rows: AsyncIterator[FocusRow], columns: Sequence[str]) -> AsyncIterator[bytes]:
     """The header and then ``rows`` in UTF-8, some hundred rows a chunk."""
-    columns = focus_columns(version)
     chunk: list[Sequence[str]] = [columns]
     async for row in rows:
         chunk.append([cell_text(row.get(column)) for column in columns])

@@ -9,12 +9,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from api.dependencies import Moment, Since, SpendReader, Until, product_of, window_between
-from api.export.focus_csv import focus_csv
+from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.manifest import streamed_manifest
 from api.schemas.spend import AS_OF_HEADER, FOCUS_TOTALS, SpendForm, spend_csv, spend_to_document
 from api.schemas.times import format_time
 from broker.domain.account import Caller
 from broker.domain.focus_columns import FocusVersion
+from broker.domain.projection_rows import PROJECTION_COLUMNS
 from broker.domain.spend import Interval
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
@@ -65,6 +66,27 @@ async def export_projection(
         spend_csv(SpendForm.model_validate(document)),
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="projected-spend.csv"'},
+    )
+
+
+@router.get("/projection-rows.csv", response_class=StreamingResponse)
+async def export_projection_rows(
+    request: Request,
+    caller: SpendReader,
+    since: Since = None,
+    until: Until = None,
+    team: str | None = None,
+) -> StreamingResponse:
+    """Projected charges alone, a row a placement and day, apart from actual ones."""
+    window = window_between(since, until)
+    export = await product_of(request).spend.projection_rows(caller, window, team)
+    return StreamingResponse(
+        csv_chunks(export.rows, PROJECTION_COLUMNS),
+        media_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": 'attachment; filename="projection-rows.csv"',
+            AS_OF_HEADER: format_time(export.as_of),
+        },
     )
 
 

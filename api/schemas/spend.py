@@ -20,6 +20,7 @@ NO_GROUP = "-"
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 AS_OF_HEADER = "Broker-As-Of"
 FOCUS_TOTALS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+PROJECTION_TOTALS = ("ProjectedBilledCost", "ProjectedEffectiveCost")
 CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd")
 
 

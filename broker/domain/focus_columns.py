@@ -45,6 +45,8 @@ _DECIMALS = frozenset(
         "PricingCurrencyEffectiveCost",
         "PricingCurrencyListUnitPrice",
         "PricingQuantity",
+        "ProjectedBilledCost",
+        "ProjectedEffectiveCost",
         "x_GpuCount",
     }
 )
@@ -54,6 +56,7 @@ _TIMES = frozenset(
         "BillingPeriodStart",
         "ChargePeriodEnd",
         "ChargePeriodStart",
+        "x_AsOf",
         "x_TermEnd",
         "x_TermStart",
     }

@@ -15,6 +15,7 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.domain.focus_columns import FocusRow
 from broker.domain.focus_rows import focus_rows
 from broker.domain.money import ZERO
+from broker.domain.projection_rows import projection_rows
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import GROUPS, Charge, ChargeBasis, Interval, SpendRow, sum_charges
 from broker.domain.window import Window
@@ -36,8 +37,8 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True)
-class FocusExport:
-    """Actual charges up to ``as_of``; ``rows`` are made while they are read, a page a time."""
+class RowExport:
+    """Rows as of a moment; actual ones are made while they are read, a page a time."""
 
     as_of: datetime
     rows: AsyncIterator[FocusRow]
@@ -83,7 +84,7 @@ class SpendService:
         window: Window | None = None,
         team: str | None = None,
         as_of: datetime | None = None,
-    ) -> FocusExport:
+    ) -> RowExport:
         """Actual charges as FOCUS rows whose period begins in ``window`` (None: all).
 
         ``as_of``: a moment that is past, from an earlier export (None: now); InputError for one that is not.
@@ -94,7 +95,14 @@ class SpendService:
             problem = FieldProblem("/as_of", as_of.isoformat(), f"at most {now.isoformat()}")
             raise InputError("spend", (problem,))
         at = as_of or now
-        return FocusExport(at, self._focus_rows(team_filter(caller, team), window, at))
+        return RowExport(at, self._focus_rows(team_filter(caller, team), window, at))
+
+    async def projection_rows(
+        self, caller: Caller, window: Window | None = None, team: str | None = None
+    ) -> RowExport:
+        """What is expected beyond the actual charges, as rows of a data set of its own."""
+        now = self._clock.now()
+        return RowExport(now, _each(projection_rows(await self.charges(caller, window, team), now)))
 
     async def _focus_rows(
         self, team: str | None, window: Window | None, now: datetime
@@ -158,6 +166,11 @@ class SpendService:
 
 def _sum(charges: Iterable[Charge]) -> Decimal:
     return sum((charge.usd for charge in charges), ZERO)
+
+
+async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:
+    for row in rows:
+        yield row
 
 
 def _holds(reservation: Reservation) -> bool:

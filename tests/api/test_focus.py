@@ -85,3 +85,19 @@ async def test_the_future_is_not_actual(home: Home) -> None:
     answer = await home.client().get("/v1/spend/focus.csv", params={"as_of": "2099-01-01T00:00:00Z"})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "/as_of"
+
+
+async def test_the_projection_is_a_data_set_of_its_own(home: Home) -> None:
+    client = await home.team("research")
+    plan = await home.plan(client)
+    answer = await client.get("/v1/spend/projection-rows.csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    assert {row["x_RecordType"] for row in rows} == {"Projected"}
+    assert {row["x_CommitState"] for row in rows} == {"Planned"}
+    for column in ("ProjectedBilledCost", "ProjectedEffectiveCost"):
+        assert sum(Decimal(row[column]) for row in rows) == Decimal(plan["cost_usd"])
+    assert not {"BilledCost", "EffectiveCost"} & set(rows[0])
+    await hold(home, client, "h100-b")
+    advance(home, 3)
+    later = await client.get("/v1/spend/projection-rows.csv")
+    assert later.text.count("\r\n") == answer.text.count("\r\n"), "what is owed is no forecast"
