@@ -14,7 +14,7 @@ from api.bootstrap import Product
 from api.boundary import Boundary
 from api.pages import STATIC, session
 from api.pages import routes as pages
-from api.routes import market, operations, plans, reoptimizations, reservations, spend
+from api.routes import market, operations, plans, reoptimizations, reservations, spend, webhooks
 from api.schedule import Timetable
 
 DISTRIBUTION = "gpu-capacity-broker"
@@ -45,7 +45,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     )
     app.state.product = product
     errors.install(app)
-    for room in (plans, reservations, market, reoptimizations, spend, operations, session, pages):
+    for room in (plans, reservations, market, reoptimizations, spend, webhooks, operations, session, pages):
         app.include_router(room.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Boundary)

@@ -24,6 +24,8 @@ from broker.store.plans import SqlPlanRepository
 from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
+from broker.store.webhooks import SqlWebhookRepository
+from broker.webhook_ports import WebhookRepository
 
 
 class SqlUnitOfWork:
@@ -40,6 +42,7 @@ class SqlUnitOfWork:
     launches: LaunchRepository
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
+    webhooks: WebhookRepository
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
@@ -50,6 +53,7 @@ class SqlUnitOfWork:
         self.launches = SqlLaunchRepository(self._session)
         self.reoptimizations = SqlReoptimizationRepository(self._session)
         self.accounts = SqlAccountRepository(self._session)
+        self.webhooks = SqlWebhookRepository(self._session)
 
     async def __aenter__(self) -> Self:
         return self

@@ -93,7 +93,7 @@ def test_dstack_reads_fleets_and_runs(tmp_path: Path) -> None:
     assert (fleet["nodes"], fleet["placement"]) == ({"min": 4, "max": 4}, "cluster")
     assert fleet["resources"]["gpu"]["name"] == ["V100"]
     assert fleet["resources"]["gpu"]["count"] == {"min": 8, "max": 8}
-    assert (task["type"], task["nodes"], task["fleets"]) == ("task", 4, ["pre-train-8b-f"])
+    assert (task["type"], task["nodes"], task["fleets"][0]["name"]) == ("task", 4, "pre-train-8b-f")
     service = found["chat-2.dstack.yml"]
     assert (service["type"], service["replicas"]) == ("service", {"min": 2, "max": 4})
     assert service["spot_policy"] == "on-demand"
