@@ -115,7 +115,7 @@ async def test_events_say_what_changed_in_money(home: Home, receiver: Receiver) 
     money = [told for _, b in receiver.seen if (told := json.loads(b)["data"]["money"]) is not None]
     assert money[0]["before_usd"] is None
     assert Decimal(money[0]["after_usd"]) == 24 * 24
-    assert (Decimal(money[-1]["after_usd"]), Decimal(money[-1]["owed_usd"])) == (48, 48)
+    assert [Decimal(money[-1][name]) for name in ("after_usd", "owed_usd")] == [48, 48]
     told = sum(Decimal(m["change_usd"]) for m in money)
     assert told == 48, "what is told sums to what it came to cost"
 
