@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 SECRET_PREFIX = "whsec_"  # noqa: S105  a marker, not a secret
 SECRET_BYTES = 32
 EVERYTHING = ("*",)
+ALL_TEAMS = "*"
 TRIES_AFTER = tuple(
     timedelta(seconds=seconds) for seconds in (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
@@ -26,7 +27,10 @@ TRIES_AFTER = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """An address of a team. ``events``: patterns such as ``plan.*``. ``disabled_at``: it answered 410."""
+    """An address of a team (an administrator's: of ALL_TEAMS).
+
+    ``events``: patterns such as ``plan.*``. ``disabled_at``: it answered 410.
+    """
 
     webhook_id: str
     team: str

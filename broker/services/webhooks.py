@@ -17,6 +17,7 @@ from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import ZERO, format_usd, to_cents
 from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import (
+    ALL_TEAMS,
     EVERYTHING,
     SECRET_BYTES,
     Delivery,
@@ -58,7 +59,10 @@ class WebhooksService:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def create(self, caller: Caller, url: str, events: Sequence[str] = EVERYTHING) -> Webhook:
-        """A webhook of the caller's team; InputError for an address that is not public."""
+        """A webhook of the caller's team, an administrator's of every team's events.
+
+        InputError for an address that is not public.
+        """
         require_scope(caller, Scope.SPEND_READ)
         if not 0 < len(events) <= MOST_PATTERNS:
             problem = FieldProblem("/events", f"{len(events)} patterns", f"1 to {MOST_PATTERNS}")
@@ -67,7 +71,7 @@ class WebhooksService:
         now = self._clock.now()
         webhook = Webhook(
             webhook_id=make_id("whk", now, self._random_bytes(ENTROPY_BYTES)),
-            team=caller.team,
+            team=ALL_TEAMS if caller.may(Scope.ADMIN) else caller.team,
             url=url,
             events=tuple(events),
             secret=make_secret(self._random_bytes(SECRET_BYTES)),

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.errors import NotFound
 from broker.domain.money import from_micro_usd, to_micro_usd
-from broker.domain.webhook import Delivery, DeliveryState, MoneyChange, OutboxEvent, Webhook
+from broker.domain.webhook import ALL_TEAMS, Delivery, DeliveryState, MoneyChange, OutboxEvent, Webhook
 from broker.ports import Page
 from broker.store.pages import fetch_page
 from broker.store.webhook_tables import DeliveryRow, OutboxRow, ToldMoneyRow, WebhookRow
@@ -67,8 +67,9 @@ class SqlWebhookRepository:
         await self._session.execute(changed.values(disabled_at=webhook.disabled_at))
 
     async def find_of_team(self, team: str) -> tuple[Webhook, ...]:
-        """Those that are told of a team's events, oldest first."""
-        chosen = select(WebhookRow).where(WebhookRow.team == team).order_by(WebhookRow.webhook_id)
+        """Those that are told of a team's events, an administrator's among them, oldest first."""
+        told = WebhookRow.team.in_((team, ALL_TEAMS))
+        chosen = select(WebhookRow).where(told).order_by(WebhookRow.webhook_id)
         return tuple(_webhook(row) for row in await self._session.scalars(chosen))
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:

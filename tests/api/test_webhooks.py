@@ -135,6 +135,14 @@ async def test_teams_and_patterns_keep_events_apart(home: Home, receiver: Receiv
     assert (await ours.get("/v1/webhooks")).json()["items"] == []
 
 
+async def test_an_administrator_is_told_of_every_team(home: Home, receiver: Receiver) -> None:
+    await hook(home.client(), receiver.url, "plan.done")
+    for team in ("research", "product"):
+        await home.plan(await home.team(team), {**DOCUMENT, "team": team})
+    await home.product.webhooks.deliver()
+    assert [json.loads(body)["data"]["team"] for _, body in receiver.seen] == ["research", "product"]
+
+
 async def test_a_failed_try_comes_again_later_and_then_no_more(home: Home, receiver: Receiver) -> None:
     receiver.statuses = [500, 302, 200]
     client = await home.team("research")
