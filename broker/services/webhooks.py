@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +25,7 @@ from broker.domain.webhook import (
     DeliveryState,
     MoneyChange,
     OutboxEvent,
+    SendOutcome,
     Webhook,
     make_secret,
     next_try,
@@ -109,13 +111,16 @@ class WebhooksService:
             await uow.commit()
 
     async def deliver(self) -> int:
-        """Empties the outbox, then sends everything that is due, oldest first; how many tries were made."""
+        """Empties the outbox, then sends what is due, to each webhook in order; how many were due."""
         async with self._sending:
             while await self._fan_out():
                 pass
             tries = 0
             while due := await self._claim():
-                await asyncio.gather(*(self._try(delivery) for delivery in due))
+                by_webhook: defaultdict[str, list[Delivery]] = defaultdict(list)
+                for delivery in due:
+                    by_webhook[delivery.webhook_id].append(delivery)
+                await asyncio.gather(*(self._try(line) for line in by_webhook.values()))
                 tries += len(due)
             return tries
 
@@ -148,21 +153,28 @@ class WebhooksService:
             await uow.commit()
         return due
 
-    async def _try(self, delivery: Delivery) -> None:
-        """One try, with no transaction open; what came of it is stored after."""
+    async def _try(self, line: Sequence[Delivery]) -> None:
+        """One try of each event of one webhook, in order, up to the first that fails: a dead server costs one
+        time limit, and the rest comes again when the claim is over."""
         async with self._slots:
-            await self._send(delivery)
+            for delivery in line:
+                if not await self._send(delivery):
+                    return
 
-    async def _send(self, delivery: Delivery) -> None:
+    async def _send(self, delivery: Delivery) -> bool:
+        """One try, with no transaction open; what came of it is stored after."""
         async with self._units() as uow:
             try:
                 webhook = await uow.webhooks.find(delivery.webhook_id)
             except NotFound:
-                return
+                return False
         now = self._clock.now()
         headers = {"content-type": "application/json"}
         headers |= sign(webhook.secret, delivery.message_id, now, delivery.body)
-        outcome = await self._sender.send(webhook.url, headers, delivery.body)
+        if webhook.disabled_at is None:
+            outcome = await self._sender.send(webhook.url, headers, delivery.body)
+        else:
+            outcome = SendOutcome(GONE, "the webhook has ended")
         attempts = delivery.attempts + 1
         again = next_try(attempts, now) if outcome.status != GONE else None
         state = DeliveryState.DELIVERED
@@ -172,8 +184,9 @@ class WebhooksService:
         async with self._units() as uow:
             await uow.webhooks.finish(done)
             if outcome.status == GONE:
-                await uow.webhooks.disable(replace(webhook, disabled_at=now))
+                await uow.webhooks.disable(replace(webhook, disabled_at=webhook.disabled_at or now))
             await uow.commit()
+        return not outcome.error
 
     def _entry(self, webhook: Webhook, caller: Caller, action: str, detail: str) -> AuditEntry:
         return AuditEntry(

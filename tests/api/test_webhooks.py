@@ -182,6 +182,21 @@ async def test_gone_ends_a_webhook(home: Home, receiver: Receiver) -> None:
     assert (await client.get(f"/v1/webhooks/{made['webhook_id']}")).json()["disabled_at"] is not None
 
 
+async def test_what_waits_behind_a_failure_keeps_its_order(home: Home, receiver: Receiver) -> None:
+    receiver.statuses = [500, 200]
+    client = await home.team("research")
+    made = await hook(client, receiver.url, "webhook.*", "plan.*")
+    await home.plan(client)
+    await home.product.webhooks.deliver()
+    assert len(receiver.seen) == 1
+    clock_of(home).advance(minutes=3)
+    await home.product.webhooks.deliver()
+    told = receiver.events()
+    assert told[0] == told[1] == "webhook.create"
+    assert told[2:] == ["plan.request", "plan.run", "plan.done"]
+    assert {d["state"] for d in await deliveries(client, made)} == {"delivered"}
+
+
 async def test_a_change_that_is_rolled_back_is_not_told(home: Home, receiver: Receiver) -> None:
     client = await home.team("research")
     await hook(client, receiver.url, "plan.*")
