@@ -10,14 +10,14 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import structlog
-
 from api.background import Background, Readiness
 from api.clocks import SystemClock
 from api.events import PlanEvents
+from api.notifier import LoggedNotifier, Nudge
 from api.planning_call import build_estimator, build_planner, plan_call
 from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
+from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
 from broker.buying import Buying
 from broker.catalogue import load_gate_rules
@@ -36,6 +36,7 @@ from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.reservations import ReservationsService, ReservingRules
 from broker.services.spend import SpendService
+from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
 from broker.store.engine import Store, create_store
 from providers.http import ProviderHttp
@@ -45,18 +46,8 @@ from providers.spec import Feed
 
 __all__ = ["Product", "build_estimator", "build_planner", "build_product"]
 
-log = structlog.get_logger()
-
 STALE_AFTER_POLLS = 5
 LEAST_STALE_AFTER = timedelta(minutes=2)
-
-
-class LoggedNotifier:
-    """Writes events to the log."""
-
-    async def notify(self, event: str, team: str, body: dict[str, object]) -> None:
-        """One line for one event."""
-        log.info("event", name=event, team=team, **body)
 
 
 @dataclass
@@ -77,6 +68,7 @@ class Product:
     moves: MovesService
     reoptimize: ReoptimizeService
     spend: SpendService
+    webhooks: WebhooksService
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
 
@@ -136,7 +128,10 @@ def build_product(
     price_lists = frozenset(adapters) - frozenset(selling)
     clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
     store = create_store(settings.database_url, exclusive=exclusive)
-    units, events, notifier = store.unit_of_work, PlanEvents(), LoggedNotifier()
+    units, events, background = store.unit_of_work, PlanEvents(), Background()
+    sender = HttpWebhookSender(allow_loopback=settings.webhook_allow_loopback)
+    webhooks = WebhooksService(units, sender, clock)
+    notifier = LoggedNotifier(Nudge(background, webhooks.deliver))
     executor = build_executor(settings.solver_executor, events)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
 
@@ -211,4 +206,6 @@ def build_product(
             ),
         ),
         spend=SpendService(units, clock),
+        webhooks=webhooks,
+        background=background,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from api.schemas.audit import AuditForm, AuditPage
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
 from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm
-from api.schemas.spend import SpendForm
+from api.schemas.spend import AS_OF_HEADER, SpendForm
 from broker.domain.errors import BrokerError, FieldProblem, InputError
 from broker.domain.spend import Interval
 from broker.settings import Settings
@@ -119,6 +120,22 @@ class BrokerClient:
         wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until}
         return self._read(SpendForm, self._call("GET", "/v1/spend/projection", params=wanted))
 
+    def download(self, path: str, file: Path, params: Mapping[str, str | None]) -> str:
+        """Streams an answer into ``file``; the ``Broker-As-Of`` that it says."""
+        given = {name: value for name, value in params.items() if value is not None}
+        try:
+            with self._http.stream("GET", path, params=given) as answer, file.open("wb") as out:
+                if not answer.is_success:
+                    answer.read()
+                    raise _error(answer)
+                for block in answer.iter_bytes():
+                    out.write(block)
+                return str(answer.headers.get(AS_OF_HEADER, ""))
+        except httpx.ReadTimeout as error:
+            raise ServerTimedOut(f"GET {path}: no answer in time") from error
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise self._unreachable(error) from error
+
     def _call(
         self,
         method: str,
@@ -134,9 +151,7 @@ class BrokerClient:
         except httpx.ReadTimeout as error:
             raise ServerTimedOut(f"{method} {path}: no answer in time; the server may still do it") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            found = f"{self._base_url!r} ({str(error) or type(error).__name__})"
-            expected = "the address of a running broker (start one with `broker up`)"
-            raise InputError("environment", (FieldProblem("BROKER_URL", found, expected),)) from error
+            raise self._unreachable(error) from error
         if answer.is_success:
             return answer
         raise _error(answer)
@@ -146,6 +161,11 @@ class BrokerClient:
             return form.model_validate(answer.json())
         except ValueError as error:
             raise self._not_a_broker(answer.text[:60]) from error
+
+    def _unreachable(self, error: Exception) -> InputError:
+        found = f"{self._base_url!r} ({str(error) or type(error).__name__})"
+        expected = "the address of a running broker (start one with `broker up`)"
+        return InputError("environment", (FieldProblem("BROKER_URL", found, expected),))
 
     def _not_a_broker(self, found: str) -> InputError:
         problem = FieldProblem("BROKER_URL", f"{self._base_url!r} that answers {found!r}", "a broker")

@@ -64,6 +64,7 @@ class Timetable:
             (self.poll, settings.poll_seconds),
             (self.reconcile, settings.reconcile_seconds),
             (self.look_again, settings.reoptimize_seconds),
+            (self.deliver, settings.webhook_seconds),
         )
         for job, seconds in jobs:
             self._scheduler.add_job(
@@ -120,6 +121,10 @@ class Timetable:
     async def look_again(self) -> None:
         """Looks at every current plan, whatever changed."""
         await self._pass("reoptimize", partial(self._product.reoptimize.run, "timetable"))
+
+    async def deliver(self) -> None:
+        """Sends webhooks that are due."""
+        await self._pass("webhooks", self._product.webhooks.deliver)
 
     async def _pass(self, job: str, work: Work) -> None:
         """One pass of ``job``, unless one is under way; no failure ends the timetable."""

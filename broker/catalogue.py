@@ -114,6 +114,13 @@ def load_models() -> Mapping[str, ModelShape]:
         return MappingProxyType({row["model"]: _model(row) for row in csv.DictReader(file)})
 
 
+@cache
+def load_hugging_face_names() -> Mapping[str, str]:
+    """Hugging Face names of the named models that have one."""
+    with (CONFIG / "models.csv").open(newline="") as file:
+        return MappingProxyType({row["model"]: row["hf_id"] for row in csv.DictReader(file) if row["hf_id"]})
+
+
 def _model(row: Mapping[str, str]) -> ModelShape:
     full = row["full_attn_layers"]
     return ModelShape(

@@ -23,10 +23,30 @@ HOME = Path(__file__).resolve().parents[1] / ".peers"
 INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-compile", "--no-deps", "--requirement")
 INSTALL_LIMIT_S = 240
 RUN_LIMIT_S = 120
+NEEDS_PYTHON = {"focus-validator": "3.12"}
+"""Peers that our own version of Python is too old for."""
 
 
 class PeerFailed(Exception):
     """An environment could not be made, or a script in it ended badly."""
+
+
+class NoPython(PeerFailed):
+    """The version of Python that a peer needs is not on this machine."""
+
+
+def interpreter(peer: str) -> Path:
+    """A Python that ``peer`` runs on: ours, or one on the path or of pyenv. NoPython."""
+    version = NEEDS_PYTHON.get(peer)
+    if version is None:
+        return Path(sys.executable)
+    found = shutil.which(f"python{version}")
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for candidate in (*([Path(found)] if found else []), *sorted(pyenv.glob(f"{version}*/bin/python"))):
+        asked = subprocess.run([str(candidate), "--version"], capture_output=True, text=True, check=False)
+        if asked.returncode == 0 and asked.stdout.startswith(f"Python {version}."):
+            return candidate
+    raise NoPython(f"{peer} needs Python {version}, which is not on this machine")
 
 
 def python_of(peer: str) -> Path:
@@ -39,7 +59,7 @@ def python_of(peer: str) -> Path:
         stamp = place / "pins.txt"
         if not stamp.is_file() or stamp.read_bytes() != pins.read_bytes():
             shutil.rmtree(place, ignore_errors=True)
-            _install(place, pins)
+            _install(interpreter(peer), place, pins)
             shutil.copyfile(pins, stamp)
     return place / "bin" / "python"
 
@@ -61,8 +81,11 @@ def run(peer: str, script: str, *arguments: str, environ: Mapping[str, str]) -> 
         raise PeerFailed(f"{script} of {peer} gave no answer: {error}") from error
 
 
-def _install(place: Path, pins: Path) -> None:
-    venv.create(place, with_pip=False, symlinks=True)
+def _install(base: Path, place: Path, pins: Path) -> None:
+    if base == Path(sys.executable):
+        venv.create(place, with_pip=False, symlinks=True)
+    else:
+        subprocess.run([str(base), "-m", "venv", "--without-pip", str(place)], check=True)
     python = place / "bin" / "python"
     command = [sys.executable, "-m", "pip", "--python", str(python), *INSTALL, str(pins)]
     try:
@@ -76,7 +99,10 @@ def _install(place: Path, pins: Path) -> None:
 def main(names: list[str]) -> int:
     """0 when every named environment stands."""
     for name in names or sorted(path.stem for path in PINS.glob("*.txt")):
-        print(python_of(name))
+        try:
+            print(python_of(name))
+        except NoPython as error:
+            print(error)
     return 0
 
 

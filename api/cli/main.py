@@ -27,11 +27,13 @@ class BrokerGroup(LazyGroup):
         "quarantine": CommandEntry("api.cli.quarantine", "Prices that are not believed.", LOOK),
         "plan": CommandEntry("api.cli.plan", "Plan workloads.", PLAN),
         "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),
+        "export": CommandEntry("api.cli.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
         "reserve": CommandEntry("api.cli.reserve", "Reserve a plan on the running server.", HOLD),
         "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),
         "extend": CommandEntry("api.cli.extend", "Hold a reservation longer.", HOLD),
         "release": CommandEntry("api.cli.release", "Give a reservation back.", HOLD),
         "spend": CommandEntry("api.cli.spend", "Projected and actual spend.", HOLD),
+        "focus-check": CommandEntry("api.cli.focus_check", "Check any FOCUS file.", HOLD),
         "perf": CommandEntry("api.cli.perf", "The performance core alone.", LOOK),
         "providers": CommandEntry("api.cli.providers", "Adapters and recorded payloads.", LOOK),
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -13,14 +14,25 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli.configuration import load_settings
+from api.cli.download import DataSet, download
 from api.cli.figures import usd
 from api.cli.output import Json, print_json, stderr, stdout, write_text
 from api.client import connect
-from api.schemas.spend import SpendForm, spend_csv
+from api.export.tables import write_parquet, write_xlsx
+from api.schemas.spend import (
+    CSV_COLUMNS,
+    FOCUS_TOTALS,
+    PROJECTION_TOTALS,
+    SpendForm,
+    spend_csv,
+    spend_csv_rows,
+)
+from broker.domain.focus_columns import FocusVersion, Kind
 from broker.domain.money import ZERO
 from broker.domain.spend import ChargeBasis, Interval
 
 app = typer.Typer(add_completion=False)
+SPEND_KINDS = {"period": Kind.TIME, "usd": Kind.DECIMAL}
 
 
 class Group(StrEnum):
@@ -41,6 +53,19 @@ def spend(
     ] = None,
     until: Annotated[str | None, typer.Option("--to", help="First instant after the last.")] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
+    xlsx_file: Annotated[Path | None, typer.Option("--xlsx", help="The same rows as a workbook.")] = None,
+    parquet_file: Annotated[
+        Path | None, typer.Option("--parquet", help="The same rows as a Parquet file.")
+    ] = None,
+    projection_file: Annotated[
+        Path | None,
+        typer.Option("--projection", help="Write projected charges alone: .csv, .parquet or .xlsx."),
+    ] = None,
+    focus_file: Annotated[
+        Path | None,
+        typer.Option("--focus", help="Write actual charges in FOCUS columns: .csv, .parquet or .xlsx."),
+    ] = None,
+    focus_version: Annotated[FocusVersion, typer.Option(help="Of the FOCUS columns.")] = FocusVersion.V1_2,
     as_json: Json = False,
 ) -> None:
     """Projected and actual spend of the running server, by period and group.
@@ -48,14 +73,58 @@ def spend(
     Example: BROKER_KEY=… broker spend --group-by team --csv spend.csv
     """
     with connect(load_settings()) as client:
+        wanted = (
+            (focus_file, _focus(focus_version, since, until)),
+            (projection_file, _projection(since, until)),
+        )
+        written = [(file, download(client, one, file)) for file, one in wanted if file is not None]
+        if written:
+            _tell(written, as_json)
+            return
         form = client.find_spend(group_by=str(group_by), interval=interval, since=since, until=until)
-    if csv_file is not None:
-        write_text(csv_file, spend_csv(form))
-        stderr().print(f"{len(form.items)} rows written to {csv_file}", markup=False, soft_wrap=True)
+    files = _write(form, csv_file, xlsx_file, parquet_file)
+    for file in files:
+        stderr().print(f"{len(form.items)} rows written to {file}", markup=False, soft_wrap=True)
     if as_json:
         print_json(form.model_dump(mode="json"))
-    elif csv_file is None:
+    elif not files:
         print_spend(stdout(), form)
+
+
+def _write(
+    form: SpendForm, csv_file: Path | None, xlsx_file: Path | None, parquet_file: Path | None
+) -> list[Path]:
+    """The rows in every form that is asked for; the files."""
+    columns = [(name, SPEND_KINDS.get(name, Kind.STRING)) for name in CSV_COLUMNS]
+    rows = [tuple(map(str, row)) for row in spend_csv_rows(form)]
+    if csv_file is not None:
+        write_text(csv_file, spend_csv(form))
+    if xlsx_file is not None:
+        write_xlsx(xlsx_file, "Spend", columns, rows)
+    if parquet_file is not None:
+        write_parquet(parquet_file, columns, rows)
+    return [file for file in (csv_file, xlsx_file, parquet_file) if file is not None]
+
+
+def _focus(version: FocusVersion, since: str | None, until: str | None) -> DataSet:
+    params = {"version": str(version), "from": since, "to": until}
+    return DataSet("FOCUS Cost and Usage", "/v1/spend/focus.csv", params, FOCUS_TOTALS, str(version))
+
+
+def _projection(since: str | None, until: str | None) -> DataSet:
+    params = {"from": since, "to": until}
+    return DataSet("Projected spend", "/v1/spend/projection-rows.csv", params, PROJECTION_TOTALS)
+
+
+def _tell(written: Sequence[tuple[Path, dict[str, Any]]], as_json: bool) -> None:
+    if as_json:
+        manifests = [manifest for _, manifest in written]
+        print_json(manifests[0] if len(manifests) == 1 else {"items": manifests})
+        return
+    for file, manifest in written:
+        sums = ", ".join(f"{name} {amount}" for name, amount in manifest["totals_usd"].items())
+        text = f"{manifest['rows']} rows written to {file}, as of {manifest['as_of']}: {sums} USD"
+        stderr().print(text, markup=False, soft_wrap=True)
 
 
 def print_spend(console: Console, form: SpendForm) -> None:

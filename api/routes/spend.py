@@ -6,11 +6,16 @@ from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from api.dependencies import Since, SpendReader, Until, product_of, window_between
-from api.schemas.spend import SpendForm, spend_csv, spend_to_document
+from api.dependencies import Moment, Since, SpendReader, Until, product_of, window_between
+from api.export.focus_csv import csv_chunks, focus_csv
+from api.export.manifest import streamed_manifest
+from api.schemas.spend import AS_OF_HEADER, FOCUS_TOTALS, SpendForm, spend_csv, spend_to_document
+from api.schemas.times import format_time
 from broker.domain.account import Caller
+from broker.domain.focus_columns import FocusVersion
+from broker.domain.projection_rows import PROJECTION_COLUMNS
 from broker.domain.spend import Interval
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
@@ -62,3 +67,70 @@ async def export_projection(
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="projected-spend.csv"'},
     )
+
+
+@router.get("/projection-rows.csv", response_class=StreamingResponse)
+async def export_projection_rows(
+    request: Request,
+    caller: SpendReader,
+    since: Since = None,
+    until: Until = None,
+    team: str | None = None,
+) -> StreamingResponse:
+    """Projected charges alone, a row a placement and day, apart from actual ones."""
+    window = window_between(since, until)
+    export = await product_of(request).spend.projection_rows(caller, window, team)
+    return StreamingResponse(
+        csv_chunks(export.rows, PROJECTION_COLUMNS),
+        media_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": 'attachment; filename="projection-rows.csv"',
+            AS_OF_HEADER: format_time(export.as_of),
+        },
+    )
+
+
+@router.get("/focus.csv", response_class=StreamingResponse)
+async def export_focus(
+    request: Request,
+    caller: SpendReader,
+    since: Since = None,
+    until: Until = None,
+    team: str | None = None,
+    version: FocusVersion = FocusVersion.V1_2,
+    as_of: Moment | None = None,
+) -> StreamingResponse:
+    """Actual charges in the FOCUS columns, streamed; ``Broker-As-Of`` says up to when."""
+    window = window_between(since, until)
+    export = product_of(request).spend.focus(caller, window, team, as_of)
+    return StreamingResponse(
+        focus_csv(export.rows, version),
+        media_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="focus-{version}.csv"',
+            AS_OF_HEADER: format_time(export.as_of),
+        },
+    )
+
+
+@router.get("/focus.manifest.json")
+async def show_focus_manifest(
+    request: Request,
+    caller: SpendReader,
+    since: Since = None,
+    until: Until = None,
+    team: str | None = None,
+    version: FocusVersion = FocusVersion.V1_2,
+    as_of: Moment | None = None,
+) -> JSONResponse:
+    """Hash, row count and totals of that file, made again for the same ``as_of``."""
+    window = window_between(since, until)
+    export = product_of(request).spend.focus(caller, window, team, as_of)
+    document = await streamed_manifest(
+        focus_csv(export.rows, version),
+        data_set="FOCUS Cost and Usage",
+        version=str(version),
+        as_of=export.as_of,
+        columns=FOCUS_TOTALS,
+    )
+    return JSONResponse(document)

@@ -18,6 +18,9 @@ from broker.domain.spend import ChargeBasis, Interval, SpendRow
 
 NO_GROUP = "-"
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+AS_OF_HEADER = "Broker-As-Of"
+FOCUS_TOTALS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+PROJECTION_TOTALS = ("ProjectedBilledCost", "ProjectedEffectiveCost")
 CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd")
 
 
@@ -83,6 +86,10 @@ def spend_csv(form: SpendForm) -> str:
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
     for period, group_by, group, basis, amount in spend_csv_rows(form):
-        name = f"'{group}" if group.startswith(FORMULA_STARTS) and group != NO_GROUP else group
-        writer.writerow([period, group_by, name, basis, format_usd(amount)])
+        writer.writerow([period, group_by, no_formula(group), basis, format_usd(amount)])
     return text.getvalue()
+
+
+def no_formula(text: str) -> str:
+    """``text``, quoted with ``'`` where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(FORMULA_STARTS) and text != NO_GROUP else text

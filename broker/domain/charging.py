@@ -50,23 +50,25 @@ def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """One unit's time on the bill; ``owed`` when it is due whatever happens next."""
+class Stretch:
+    """One unit's time on the bill; ``owed`` when it is due whatever happens next. ``usd`` is exact."""
 
     reservation: Reservation
+    unit: Unit
     segment: Segment
     usd: Decimal
     owed: bool
 
 
-def _stretches(reservation: Reservation, now: datetime) -> Iterator[_Stretch]:
+def _stretches(reservation: Reservation, now: datetime) -> Iterator[Stretch]:
     for unit in reservation.units:
         segment = _billed_segment(reservation, unit, now)
         if segment is not None:
             terms = reservation.offer.window
             bought = terms is not None and not terms.waits and unit.reference is not None
             owed = bought or unit.state is UnitState.GONE
-            yield _Stretch(reservation, segment, _bill_usd(reservation, unit, segment), owed)
+            cost_usd = _bill_usd(reservation, unit, segment)
+            yield Stretch(reservation, unit, segment, cost_usd, owed)
 
 
 def _bill_usd(reservation: Reservation, unit: Unit, segment: Segment) -> Decimal:
@@ -138,16 +140,30 @@ def reservation_charges(
 
     ``kinds``: the kind of each workload by name, where it is known.
     """
-    groups: defaultdict[tuple[str, ...], list[_Stretch]] = defaultdict(list)
+    charges = (
+        charge
+        for stretch, usd in rounded_stretches(reservations, now)
+        for charge in _charges(stretch, usd, kinds, now)
+    )
+    return (*charges, *(credit for row in reservations for credit in _credits(row, kinds)))
+
+
+def rounded_stretches(
+    reservations: Sequence[Reservation], now: datetime
+) -> tuple[tuple[Stretch, Decimal], ...]:
+    """Every stretch with its share, in whole cents, of its placement's rounded cost.
+
+    ``reservations`` must hold all of a plan, or none of it: a placement is rounded once.
+    """
+    groups: defaultdict[tuple[str, ...], list[Stretch]] = defaultdict(list)
     for reservation in reservations:
         groups[_placement_key(reservation)].extend(_stretches(reservation, now))
-    charges = [
-        charge
+    return tuple(
+        pair
         for stretches in groups.values()
         if stretches
-        for charge in _group_charges(stretches, kinds, now)
-    ]
-    return (*charges, *(credit for row in reservations for credit in _credits(row, kinds)))
+        for pair in zip(stretches, _shares([stretch.usd for stretch in stretches]), strict=True)
+    )
 
 
 def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Iterator[Charge]:
@@ -159,20 +175,22 @@ def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Ite
             yield _charge(reservation, kinds, window, -to_cents(unit.credit_usd), ChargeBasis.ACTUAL)
 
 
+def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
+    return split_cents(to_cents(sum(exact, ZERO)), exact)
+
+
 def _placement_key(reservation: Reservation) -> tuple[str, ...]:
     if reservation.plan_id is None:
         return (reservation.reservation_id,)
     return (reservation.plan_id, reservation.offer.offer_id, reservation.workload or "")
 
 
-def _group_charges(
-    stretches: Sequence[_Stretch], kinds: Mapping[str, WorkloadKind], now: datetime
+def _charges(
+    stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime
 ) -> Iterator[Charge]:
-    exact = [stretch.usd for stretch in stretches]
-    for stretch, usd in zip(stretches, split_cents(to_cents(sum(exact, ZERO)), exact), strict=True):
-        for segment, basis, part_usd in _parts(stretch, usd, now):
-            for window, day_usd in spread_by_day(part_usd, (segment,)):
-                yield _charge(stretch.reservation, kinds, window, day_usd, basis)
+    for segment, basis, part_usd in parts_of(stretch, usd, now):
+        for window, day_usd in spread_by_day(part_usd, (segment,)):
+            yield _charge(stretch.reservation, kinds, window, day_usd, basis)
 
 
 def _charge(
@@ -197,8 +215,8 @@ def _charge(
     )
 
 
-def _parts(
-    stretch: _Stretch, usd: Decimal, now: datetime
+def parts_of(
+    stretch: Stretch, usd: Decimal, now: datetime
 ) -> tuple[tuple[Segment, ChargeBasis, Decimal], ...]:
     """A stretch cut at ``now``: what is owed already, and what is expected."""
     segment = stretch.segment

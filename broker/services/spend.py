@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.charging import plan_charges, reservation_charges
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.focus_columns import FocusRow
+from broker.domain.focus_rows import focus_rows
 from broker.domain.money import ZERO
+from broker.domain.projection_rows import projection_rows
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import GROUPS, Charge, ChargeBasis, Interval, SpendRow, sum_charges
 from broker.domain.window import Window
@@ -30,6 +34,14 @@ class Projection:
     total_usd: Decimal
     actual_usd: Decimal
     projected_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class RowExport:
+    """Rows as of a moment; actual ones are made while they are read, a page a time."""
+
+    as_of: datetime
+    rows: AsyncIterator[FocusRow]
 
 
 class SpendService:
@@ -66,6 +78,62 @@ class SpendService:
             projected_usd=_sum(c for c in charges if c.basis is ChargeBasis.PROJECTED),
         )
 
+    def focus(
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        team: str | None = None,
+        as_of: datetime | None = None,
+    ) -> RowExport:
+        """Actual charges as FOCUS rows whose period begins in ``window`` (None: all).
+
+        ``as_of``: a moment that is past, from an earlier export (None: now); InputError for one that is not.
+        """
+        require_scope(caller, Scope.SPEND_READ)
+        now = self._clock.now()
+        if as_of is not None and as_of > now:
+            problem = FieldProblem("/as_of", as_of.isoformat(), f"at most {now.isoformat()}")
+            raise InputError("spend", (problem,))
+        at = as_of or now
+        return RowExport(at, self._focus_rows(team_filter(caller, team), window, at))
+
+    async def projection_rows(
+        self, caller: Caller, window: Window | None = None, team: str | None = None
+    ) -> RowExport:
+        """What is expected beyond the actual charges, as rows of a data set of its own."""
+        now = self._clock.now()
+        return RowExport(now, _each(projection_rows(await self.charges(caller, window, team), now)))
+
+    async def _focus_rows(
+        self, team: str | None, window: Window | None, now: datetime
+    ) -> AsyncIterator[FocusRow]:
+        async with self._uow_factory() as uow:
+            install_id = await uow.accounts.install_id()
+        async for whole in self._placed_together(team):
+            for row in focus_rows(whole, now, install_id):
+                start = row["ChargePeriodStart"]
+                if window is None or (isinstance(start, datetime) and window.contains(start)):
+                    yield row
+
+    async def _placed_together(self, team: str | None) -> AsyncIterator[tuple[Reservation, ...]]:
+        """Every reservation, those of a plan together, with no transaction open while they are used."""
+        seen: set[str] = set()
+        cursor: str | None = None
+        while True:
+            async with self._uow_factory() as uow:
+                page = await uow.reservations.find_page(team, PAGE, cursor)
+            for reservation in page.items:
+                if reservation.plan_id is None:
+                    yield (reservation,)
+                elif reservation.plan_id not in seen:
+                    seen.add(reservation.plan_id)
+                    async with self._uow_factory() as uow:
+                        whole = await _reservations(uow, team, reservation.plan_id)
+                    yield whole
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
     async def charges(
         self, caller: Caller, window: Window | None = None, team: str | None = None
     ) -> tuple[Charge, ...]:
@@ -100,6 +168,11 @@ def _sum(charges: Iterable[Charge]) -> Decimal:
     return sum((charge.usd for charge in charges), ZERO)
 
 
+async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:
+    for row in rows:
+        yield row
+
+
 def _holds(reservation: Reservation) -> bool:
     return reservation.is_open and reservation.state is not ReservationState.RELEASING
 
@@ -111,12 +184,14 @@ def _is_taken_up(reservations: list[Reservation]) -> bool:
     return bool(reservations) and all(r.state is not ReservationState.FAILED for r in reservations)
 
 
-async def _reservations(uow: UnitOfWork, team: str | None) -> tuple[Reservation, ...]:
+async def _reservations(
+    uow: UnitOfWork, team: str | None, plan_id: str | None = None
+) -> tuple[Reservation, ...]:
     """Every reservation, failed ones too: they tell an attempt from a plan that is held."""
     found: list[Reservation] = []
     cursor: str | None = None
     while True:
-        page = await uow.reservations.find_page(team, PAGE, cursor)
+        page = await uow.reservations.find_page(team, PAGE, cursor, plan_id)
         found.extend(page.items)
         cursor = page.next_cursor
         if cursor is None:

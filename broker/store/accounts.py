@@ -12,6 +12,7 @@ from broker.domain.errors import ConcurrentChange, NotFound
 from broker.ports import Page
 from broker.store.pages import fetch_page
 from broker.store.tables import ApiKeyRow, AuditRow, MetaRow, RememberedAnswerRow
+from broker.store.webhook_tables import OutboxRow
 from broker.store.workers import is_alive
 from broker.store.writes import Values, insert_many, insert_new, insert_or_keep, table_of, update_one
 
@@ -112,8 +113,9 @@ class SqlAccountRepository:
         return and_(columns.claimed_by == self._worker_id, columns.status.is_(None))
 
     async def add_audit(self, entry: AuditEntry) -> None:
-        """Appends to the audit trail."""
+        """Appends to the audit trail, and to what webhooks are told."""
         await insert_many(self._session, AuditRow, [_audit_values(entry)])
+        await insert_many(self._session, OutboxRow, [_outbox_values(entry)])
 
     async def find_audit(
         self, team: str | None, limit: int, cursor: str | None, object_id: str | None = None
@@ -139,6 +141,18 @@ class SqlAccountRepository:
 def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:
     columns = table_of(RememberedAnswerRow).c
     return and_(columns.team == team, columns.key == key, columns.route == route)
+
+
+def _outbox_values(entry: AuditEntry) -> Values:
+    return {
+        "at": entry.at,
+        "event": entry.action,
+        "team": entry.team,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "actor": entry.actor,
+        "detail": entry.detail,
+    }
 
 
 def _key_values(key: ApiKey) -> Values:

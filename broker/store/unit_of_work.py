@@ -28,6 +28,8 @@ from broker.store.plans import SqlPlanRepository
 from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
+from broker.store.webhooks import SqlWebhookRepository
+from broker.webhook_ports import WebhookRepository
 
 _led_in: ContextVar[int | None] = ContextVar("led_in", default=None)
 
@@ -57,6 +59,7 @@ class SqlUnitOfWork:
     launches: LaunchRepository
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
+    webhooks: WebhookRepository
 
     def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
         self._epoch = _led_in.get()
@@ -68,6 +71,7 @@ class SqlUnitOfWork:
         self.launches = SqlLaunchRepository(self._session)
         self.reoptimizations = SqlReoptimizationRepository(self._session)
         self.accounts = SqlAccountRepository(self._session, worker_id)
+        self.webhooks = SqlWebhookRepository(self._session)
 
     async def __aenter__(self) -> Self:
         return self

@@ -15,9 +15,11 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 
 from api.app import create_app
-from api.bootstrap import LoggedNotifier, Product
+from api.bootstrap import Product
 from api.events import PlanEvents
+from api.notifier import LoggedNotifier
 from api.schemas.workloads import read_workloads
+from api.webhook_sender import HttpWebhookSender
 from broker.buying import Buying
 from broker.domain.account import Scope
 from broker.domain.offer import Offer
@@ -34,6 +36,7 @@ from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeService
 from broker.services.reservations import ReservationsService
 from broker.services.spend import SpendService
+from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
 from broker.store import create_store
 from tests.fakes.clock import FakeClock
@@ -117,6 +120,7 @@ class House:
             moves=MovesService(units, buying, drafting, self.clock, self.notifier),
             reoptimize=ReoptimizeService(*planner, read_request=read),
             spend=SpendService(units, self.clock),
+            webhooks=WebhooksService(units, HttpWebhookSender(allow_loopback=True), self.clock),
         )
 
     @asynccontextmanager

@@ -106,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.seen.append((self.command, self.path, dict(self.headers)))
         rows = self.server.answers.get((self.command, path), [(404, {"title": "no such route"})])
         status, body = rows.pop(0) if len(rows) > 1 else rows[0]
-        data = json.dumps(body).encode()
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

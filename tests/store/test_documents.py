@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, settings
 
-from broker.domain.offer import Offer, Stock
+from broker.domain.offer import Offer, Stock, Tier
 from broker.domain.plan import Plan
 from broker.store.documents import from_document, to_document
 from tests import strategies
@@ -62,6 +62,19 @@ def test_nan_comes_back() -> None:
 
 def test_money_is_a_string() -> None:
     assert to_document(Reading(1.0)) == {"value": 1.0, "usd": "0.10"}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    counts: tuple[tuple[Tier, int], ...]
+
+
+def test_pairs_of_different_kinds_come_back_and_short_ones_do_not() -> None:
+    pairs = Pairs(((Tier.SPOT, 3), (Tier.WINDOW, 1)))
+
+    assert from_document(Pairs, through_json(pairs)) == pairs
+    with pytest.raises(ValueError, match="zip"):
+        from_document(Pairs, {"counts": [["spot"]]})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,113 @@
+"""Placements as dstack configurations: a fleet each, and the task or service that runs on it.
+
+``dstack apply -f FILE``, the fleet first. Fields: dstack's fleet, task and service YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.targets import Target, Words, load_words, named, require_words
+from api.export.vllm import (
+    INSTALL_VLLM,
+    PORT,
+    batch_command,
+    gpus_per_node,
+    nodes_per_server,
+    replicas_per_server,
+    serve_command,
+    servers,
+)
+from broker.catalogue import load_gpus
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.offer import Tier
+from broker.domain.plan import Placement, Plan
+from broker.domain.workload import WorkloadKind
+
+TORCHRUN = (
+    'torchrun --nnodes "$DSTACK_NODES_NUM" --node-rank "$DSTACK_NODE_RANK" '
+    '--nproc-per-node "$DSTACK_GPUS_PER_NODE" '
+    '--master-addr "$DSTACK_MASTER_NODE_IP" --master-port 29500 $COMMAND'
+)
+
+
+def dstack_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, str]:
+    """A fleet and a run a placement; InputError for what dstack cannot say."""
+    words = load_words(Target.DSTACK)
+    require_words(plan, words, source)
+    files = {}
+    for at, (name, placement) in enumerate(named(plan)):
+        if placement.kind is WorkloadKind.SERVING and nodes_per_server(placement) > 1:
+            expected = "replicas of at most one node, as dstack's services have"
+            found = f"{placement.gpus_per_replica} GPUs"
+            problem = FieldProblem(f"/placements/{at}/gpus_per_replica", found, expected)
+            raise InputError(source, (problem,))
+        files[f"{name}.fleet.dstack.yml"] = _yaml(_fleet(name, placement, words))
+        files[f"{name}.dstack.yml"] = _yaml(_run(name, placement, models, words))
+    return files
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(document), sort_keys=False, width=200)
+
+
+def _place(placement: Placement, words: Words) -> dict[str, Any]:
+    gpu, memory = words.gpus[placement.gpu], load_gpus()[placement.gpu].memory_gb
+    place: dict[str, Any] = {
+        "backends": [words.sellers[placement.provider]],
+        "resources": {
+            "gpu": {"name": gpu, "memory": f"{memory:g}GB", "count": gpus_per_node(placement)},
+        },
+        "spot_policy": "spot" if placement.tier is Tier.SPOT else "on-demand",
+    }
+    if placement.provider in words.same_regions:
+        place["regions"] = [placement.region]
+        if placement.zone:
+            place["availability_zones"] = [placement.zone]
+    if placement.provider in words.same_types:
+        place["instance_types"] = [placement.sku]
+    return place
+
+
+def _fleet(name: str, placement: Placement, words: Words) -> dict[str, Any]:
+    together = placement.nodes > 1 and placement.kind is WorkloadKind.TRAINING
+    return {
+        "type": "fleet",
+        "name": f"{name}-f",
+        "nodes": placement.nodes,
+        "placement": "cluster" if together else "any",
+        **_place(placement, words),
+    }
+
+
+def _run(name: str, placement: Placement, models: Mapping[str, str], words: Words) -> dict[str, Any]:
+    run: dict[str, Any] = {
+        "type": "service" if placement.kind is WorkloadKind.SERVING else "task",
+        "name": name,
+        "fleets": [f"{name}-f"],
+        "env": environment(placement, models),
+    }
+    if placement.kind is WorkloadKind.TRAINING:
+        run |= {"nodes": placement.nodes, "commands": [RUN_GUARD, TORCHRUN]}
+    elif placement.kind is WorkloadKind.BATCH:
+        run |= {"nodes": 1, "commands": [INSTALL_VLLM, MODEL_GUARD, BATCH_GUARD, batch_command(placement)]}
+    else:
+        run |= {
+            "port": PORT,
+            **_replicas(placement),
+            "commands": [INSTALL_VLLM, MODEL_GUARD, serve_command(placement)],
+        }
+    return run | _place(placement, words)
+
+
+def _replicas(placement: Placement) -> dict[str, Any]:
+    least, most = servers(placement)
+    rate = placement.estimate.value.get("requests_per_s_per_replica")
+    if least == most or not rate:
+        return {"replicas": most}
+    target = round(rate * replicas_per_server(placement), 3)
+    return {"replicas": f"{least}..{most}", "scaling": {"metric": "rps", "target": target}}

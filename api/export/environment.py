@@ -1,0 +1,39 @@
+"""What an exported task finds in its environment, whichever tool starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from api.schemas.times import format_time
+from broker.domain.plan import Placement
+from broker.domain.workload import WorkloadKind
+
+RUN_GUARD = ': "${COMMAND:?set COMMAND to the training script and its arguments}"'
+MODEL_GUARD = ': "${MODEL:?set MODEL to a Hugging Face model or a folder}"'
+BATCH_GUARD = ': "${INPUT:?set INPUT and OUTPUT to files of requests and answers}"'
+
+
+def environment(placement: Placement, models: Mapping[str, str]) -> dict[str, str]:
+    """Layout, precision and time of a placement, and what the user is to fill in, empty."""
+    layout = placement.parallelism
+    found = {
+        "BROKER_OFFER_ID": placement.offer_id,
+        "BROKER_HOLD_FROM": format_time(min(segment.start for segment in placement.segments)),
+        "BROKER_HOLD_UNTIL": format_time(max(segment.end for segment in placement.segments)),
+        "MODEL": models.get(placement.workload, ""),
+        "PRECISION": str(placement.precision),
+        "TENSOR_PARALLEL": str(layout.tp),
+        "PIPELINE_PARALLEL": str(layout.pp),
+    }
+    if placement.kind is WorkloadKind.TRAINING:
+        found |= {
+            "COMMAND": "",
+            "DATA_PARALLEL": str(layout.dp),
+            "CONTEXT_PARALLEL": str(layout.cp),
+            "EXPERT_PARALLEL": str(layout.ep),
+            "MICRO_BATCH": str(layout.micro_batch),
+            "RECOMPUTE": layout.recompute,
+        }
+    elif placement.kind is WorkloadKind.BATCH:
+        found |= {"INPUT": "", "OUTPUT": ""}
+    return found

@@ -1,0 +1,96 @@
+"""Placements as SkyPilot tasks: ``sky launch FILE``, ``sky serve up FILE`` for services.
+
+Fields: SkyPilot's task YAML. Of a training run the user gives the command, as COMMAND.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.targets import Target, Words, load_words, named, require_words
+from api.export.vllm import (
+    INSTALL_VLLM,
+    PORT,
+    SERVED,
+    batch_command,
+    gpus_per_node,
+    nodes_per_server,
+    replicas_per_server,
+    serve_command,
+    servers,
+)
+from broker.domain.offer import Tier
+from broker.domain.plan import Placement, Plan
+from broker.domain.workload import WorkloadKind
+
+_FIRST = '$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
+TORCHRUN = (
+    'torchrun --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" '
+    f'--nproc-per-node "$SKYPILOT_NUM_GPUS_PER_NODE" --master-addr "{_FIRST}" --master-port 29500 $COMMAND'
+)
+SPANNING = (
+    ' --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" '
+    f'--master-addr "{_FIRST}" $([ "$SKYPILOT_NODE_RANK" = 0 ] || echo --headless)'
+)
+
+
+def skypilot_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, str]:
+    """A task a placement; InputError for sellers and GPUs that SkyPilot does not know."""
+    words = load_words(Target.SKYPILOT)
+    require_words(plan, words, source)
+    return {
+        f"{name}.sky.yaml": yaml.safe_dump(_task(name, placement, models, words), sort_keys=False, width=200)
+        for name, placement in named(plan)
+    }
+
+
+def _task(name: str, placement: Placement, models: Mapping[str, str], words: Words) -> dict[str, Any]:
+    task: dict[str, Any] = {
+        "name": name,
+        "num_nodes": placement.nodes,
+        "resources": _resources(placement, words),
+        "envs": environment(placement, models),
+    }
+    if placement.kind in SERVED:
+        task["setup"] = INSTALL_VLLM
+    if placement.kind is WorkloadKind.TRAINING:
+        task["run"] = f"{RUN_GUARD}\n{TORCHRUN}\n"
+    elif placement.kind is WorkloadKind.BATCH:
+        task["run"] = f"{MODEL_GUARD}\n{BATCH_GUARD}\n{batch_command(placement)}\n"
+    else:
+        spanned = nodes_per_server(placement)
+        task["num_nodes"] = spanned
+        task["resources"]["ports"] = PORT
+        task["service"] = _service(placement)
+        task["run"] = f"{MODEL_GUARD}\n{serve_command(placement)}{SPANNING if spanned > 1 else ''}\n"
+    return task
+
+
+def _resources(placement: Placement, words: Words) -> dict[str, Any]:
+    infra = words.sellers[placement.provider]
+    if placement.provider in words.same_regions:
+        infra = "/".join([infra, placement.region, *([placement.zone] if placement.zone else [])])
+    resources: dict[str, Any] = {"infra": infra}
+    if placement.provider in words.same_types:
+        resources["instance_type"] = placement.sku
+    else:
+        resources["accelerators"] = f"{words.gpus[placement.gpu]}:{gpus_per_node(placement)}"
+    resources["use_spot"] = placement.tier is Tier.SPOT
+    if placement.nodes > 1:
+        resources["network_tier"] = "best"
+    return resources
+
+
+def _service(placement: Placement) -> dict[str, Any]:
+    least, most = servers(placement)
+    policy: dict[str, Any] = {"min_replicas": least, "max_replicas": most}
+    rate = placement.estimate.value.get("requests_per_s_per_replica")
+    if rate and most > least:
+        policy["target_qps_per_replica"] = round(rate * replicas_per_server(placement), 3)
+    patience = round(placement.estimate.value.get("cold_start_s", 600.0) * 2)
+    probe = {"path": "/health", "initial_delay_seconds": max(60, patience)}
+    return {"readiness_probe": probe, "replica_policy": policy}

@@ -1,0 +1,90 @@
+"""What the tools that a plan is exported to call sellers and GPUs; reads ``config/export.toml``."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from broker.catalogue import CONFIG
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.plan import Placement, Plan
+
+LONGEST_NAME = 40
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+
+
+class Target(StrEnum):
+    """A tool that takes a plan over."""
+
+    SKYPILOT = "skypilot"
+    DSTACK = "dstack"
+    VLLM = "vllm"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """One tool's words; ``same_regions`` and ``same_types``: sellers whose own words it uses."""
+
+    target: Target
+    sellers: Mapping[str, str]
+    gpus: Mapping[str, str]
+    same_regions: frozenset[str]
+    same_types: frozenset[str]
+
+
+@cache
+def _export_words() -> Mapping[str, Any]:
+    return tomllib.loads((CONFIG / "export.toml").read_text(encoding="utf-8"))
+
+
+def load_words(target: Target) -> Words:
+    """The words of a tool that launches nodes."""
+    table = _export_words()[target]
+    return Words(
+        target=target,
+        sellers=table["sellers"],
+        gpus=table["gpus"],
+        same_regions=frozenset(table["same_regions"]),
+        same_types=frozenset(table["same_types"]),
+    )
+
+
+def load_precisions() -> Mapping[str, Mapping[str, str]]:
+    """VLLM's arguments for a precision."""
+    table: Mapping[str, Mapping[str, str]] = _export_words()["vllm"]["precisions"]
+    return table
+
+
+def require_words(plan: Plan, words: Words, source: str) -> None:
+    """InputError naming every placement whose seller or GPU the tool does not know."""
+    problems = []
+    for at, placement in enumerate(plan.placements):
+        for field, found, known in (
+            ("provider", placement.provider, words.sellers),
+            ("gpu", placement.gpu, words.gpus),
+        ):
+            if found not in known:
+                expected = f"one that {words.target} knows: {', '.join(sorted(known))}"
+                problems.append(FieldProblem(f"/placements/{at}/{field}", repr(found), expected))
+    if problems:
+        raise InputError(source, tuple(problems))
+
+
+def named(plan: Plan) -> Iterator[tuple[str, Placement]]:
+    """Placements with a name each that every tool takes: letters, digits and single dashes."""
+    names = [_plain(placement.workload) for placement in plan.placements]
+    counts, seen = Counter(names), Counter[str]()
+    for name, placement in zip(names, plan.placements, strict=True):
+        seen[name] += 1
+        yield (name if counts[name] == 1 else f"{name}-{seen[name]}"), placement
+
+
+def _plain(workload: str) -> str:
+    name = _NOT_IN_NAMES.sub("-", workload.lower()).strip("-")[: LONGEST_NAME - 4].strip("-")
+    return name if name[:1].isalpha() and len(name) > 1 else f"w-{name}".strip("-")

@@ -1,0 +1,108 @@
+"""Webhooks: where a team wants to be told what changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
+from api.schemas.times import Instant
+from broker.domain.webhook import EVERYTHING, Delivery, Webhook
+from broker.services.accounts import Answer
+
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+
+Pattern = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class NewWebhook(BaseModel):
+    """``events``: names with ``*``, such as ``plan.*``; all of them unless told."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: Annotated[str, Field(min_length=1, max_length=2000)]
+    events: list[Pattern] = list(EVERYTHING)
+
+
+class WebhookForm(BaseModel):
+    """A webhook; its ``secret`` is in the answer that makes it, and nowhere else."""
+
+    webhook_id: str
+    team: str
+    url: str
+    events: list[str]
+    created_at: Instant
+    disabled_at: Instant | None
+
+
+class DeliveryForm(BaseModel):
+    """One event for one webhook; ``next_at`` only while it is tried again."""
+
+    message_id: str
+    state: str
+    attempts: int
+    next_at: Instant | None
+    error: str
+
+
+@router.post("", status_code=201)
+async def create_webhook(
+    request: Request, caller: SpendReader, wanted: Annotated[NewWebhook, Body()]
+) -> Response:
+    """Tells ``url`` of the team's events from now on; the secret that signs them is shown once."""
+
+    async def act() -> Answer:
+        made = await product_of(request).webhooks.create(caller, wanted.url, wanted.events)
+        document = {**_form(made), "secret": made.secret}
+        return json_answer(201, document, {"Location": f"/v1/webhooks/{made.webhook_id}"})
+
+    return await answer_once(request, caller, act)
+
+
+@router.get("")
+async def list_webhooks(
+    request: Request, caller: SpendReader, limit: Limit = 50, cursor: Cursor = None
+) -> JSONResponse:
+    """The team's webhooks, newest first."""
+    page = await product_of(request).webhooks.find_webhooks(caller, limit, cursor)
+    return listing([_form(webhook) for webhook in page.items], page.next_cursor)
+
+
+@router.get("/{webhook_id}")
+async def show_webhook(request: Request, caller: SpendReader, webhook_id: str) -> JSONResponse:
+    """One, with what was last sent to it and is still to be."""
+    webhook, deliveries = await product_of(request).webhooks.find(caller, webhook_id)
+    return JSONResponse({**_form(webhook), "deliveries": [_delivery(one) for one in deliveries]})
+
+
+@router.delete("/{webhook_id}", status_code=204)
+async def delete_webhook(request: Request, caller: SpendReader, webhook_id: str) -> Response:
+    """Nothing more is sent to it."""
+    await product_of(request).webhooks.remove(caller, webhook_id)
+    return Response(status_code=204)
+
+
+def _form(webhook: Webhook) -> dict[str, Any]:
+    return WebhookForm(
+        webhook_id=webhook.webhook_id,
+        team=webhook.team,
+        url=webhook.url,
+        events=list(webhook.events),
+        created_at=webhook.created_at,
+        disabled_at=webhook.disabled_at,
+    ).model_dump(mode="json")
+
+
+def _delivery(delivery: Delivery) -> dict[str, Any]:
+    waiting: datetime | None = delivery.next_at if delivery.state == "pending" else None
+    return DeliveryForm(
+        message_id=delivery.message_id,
+        state=str(delivery.state),
+        attempts=delivery.attempts,
+        next_at=waiting,
+        error=delivery.error,
+    ).model_dump(mode="json")

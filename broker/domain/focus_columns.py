@@ -1,0 +1,168 @@
+"""Columns of a FOCUS Cost and Usage data set: names, types, order, by version of the specification.
+
+Source: FinOps Open Cost and Usage Specification, Cost and Usage, 1.2 (57 columns) and 1.4. Columns of our
+own begin with ``x_`` and stand after the specification's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+Cell = str | Decimal | datetime | None
+FocusRow = Mapping[str, Cell]
+
+
+class FocusVersion(StrEnum):
+    """A version of the specification that is written."""
+
+    V1_2 = "1.2"
+    V1_4 = "1.4"
+
+
+class Kind(StrEnum):
+    """What a column holds."""
+
+    DECIMAL = "decimal"
+    STRING = "string"
+    TIME = "time"
+    JSON = "json"
+
+
+_DECIMALS = frozenset(
+    {
+        "BilledCost",
+        "CommitmentDiscountQuantity",
+        "ConsumedQuantity",
+        "ContractedCost",
+        "ContractedUnitPrice",
+        "EffectiveCost",
+        "ListCost",
+        "ListUnitPrice",
+        "PricingCurrencyContractedUnitPrice",
+        "PricingCurrencyEffectiveCost",
+        "PricingCurrencyListUnitPrice",
+        "PricingQuantity",
+        "ProjectedBilledCost",
+        "ProjectedEffectiveCost",
+        "x_GpuCount",
+    }
+)
+_TIMES = frozenset(
+    {
+        "BillingPeriodEnd",
+        "BillingPeriodStart",
+        "ChargePeriodEnd",
+        "ChargePeriodStart",
+        "x_AsOf",
+        "x_TermEnd",
+        "x_TermStart",
+    }
+)
+_JSON = frozenset({"AllocatedMethodDetails", "AllocatedTags", "ContractApplied", "SkuPriceDetails", "Tags"})
+
+_BOTH = (
+    "AvailabilityZone",
+    "BilledCost",
+    "BillingAccountId",
+    "BillingAccountName",
+    "BillingAccountType",
+    "BillingCurrency",
+    "BillingPeriodEnd",
+    "BillingPeriodStart",
+    "CapacityReservationId",
+    "CapacityReservationStatus",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargeFrequency",
+    "ChargePeriodEnd",
+    "ChargePeriodStart",
+    "CommitmentDiscountCategory",
+    "CommitmentDiscountId",
+    "CommitmentDiscountName",
+    "CommitmentDiscountQuantity",
+    "CommitmentDiscountStatus",
+    "CommitmentDiscountType",
+    "CommitmentDiscountUnit",
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "ContractedCost",
+    "ContractedUnitPrice",
+    "EffectiveCost",
+    "InvoiceId",
+    "InvoiceIssuerName",
+    "ListCost",
+    "ListUnitPrice",
+    "PricingCategory",
+    "PricingCurrency",
+    "PricingCurrencyContractedUnitPrice",
+    "PricingCurrencyEffectiveCost",
+    "PricingCurrencyListUnitPrice",
+    "PricingQuantity",
+    "PricingUnit",
+    "RegionId",
+    "RegionName",
+    "ResourceId",
+    "ResourceName",
+    "ResourceType",
+    "ServiceCategory",
+    "ServiceName",
+    "ServiceSubcategory",
+    "SkuId",
+    "SkuMeter",
+    "SkuPriceDetails",
+    "SkuPriceId",
+    "SubAccountId",
+    "SubAccountName",
+    "SubAccountType",
+    "Tags",
+)
+_ONLY_1_2 = ("ProviderName", "PublisherName")
+_ONLY_1_4 = (
+    "AllocatedMethodDetails",
+    "AllocatedMethodId",
+    "AllocatedResourceId",
+    "AllocatedResourceName",
+    "AllocatedTags",
+    "CommitmentProgramEligibilityDetails",
+    "ContractApplied",
+    "HostProviderName",
+    "InvoiceDetailId",
+    "ServiceProviderName",
+)
+_STANDARD: Mapping[FocusVersion, tuple[str, ...]] = {
+    FocusVersion.V1_2: tuple(sorted((*_BOTH, *_ONLY_1_2))),
+    FocusVersion.V1_4: tuple(sorted((*_BOTH, *_ONLY_1_4))),
+}
+OWN_COLUMNS = (
+    "x_AcceleratorType",
+    "x_GpuCount",
+    "x_PlacementId",
+    "x_PlanId",
+    "x_PriceSnapshotId",
+    "x_ReservationId",
+    "x_TermEnd",
+    "x_TermStart",
+)
+
+
+def standard_columns(version: FocusVersion) -> tuple[str, ...]:
+    """The specification's columns of ``version``, in our order."""
+    return _STANDARD[version]
+
+
+def focus_columns(version: FocusVersion) -> tuple[str, ...]:
+    """Every column that is written, in order."""
+    return (*_STANDARD[version], *OWN_COLUMNS)
+
+
+def kind_of(column: str) -> Kind:
+    """What ``column`` holds; an unknown one is text."""
+    if column in _DECIMALS:
+        return Kind.DECIMAL
+    if column in _TIMES:
+        return Kind.TIME
+    return Kind.JSON if column in _JSON else Kind.STRING

@@ -1,0 +1,70 @@
+"""The tables of webhooks: addresses, the outbox of events, what is sent to whom, and what was told."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from broker.store.columns import Identifier, Prose, Serial
+from broker.store.tables import Row
+
+
+class WebhookRow(Row):
+    """An address of a team."""
+
+    __tablename__ = "webhooks"
+    __table_args__ = (Index(None, "created_at", "webhook_id"),)
+
+    webhook_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    team: Mapped[str] = mapped_column(Identifier, index=True)
+    url: Mapped[str] = mapped_column(Prose)
+    events: Mapped[list[Any]]
+    secret: Mapped[str]
+    created_at: Mapped[datetime]
+    created_by: Mapped[str]
+    disabled_at: Mapped[datetime | None]
+
+
+class OutboxRow(Row):
+    """A change that nobody was told of yet; written with the change, gone once it is fanned out."""
+
+    __tablename__ = "outbox"
+    __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012  read once by SQLAlchemy
+
+    event_id: Mapped[int] = mapped_column(Serial, primary_key=True)
+    at: Mapped[datetime]
+    event: Mapped[str]
+    team: Mapped[str] = mapped_column(Identifier)
+    object_kind: Mapped[str]
+    object_id: Mapped[str] = mapped_column(Identifier)
+    actor: Mapped[str]
+    detail: Mapped[str] = mapped_column(Prose)
+
+
+class DeliveryRow(Row):
+    """One event for one webhook."""
+
+    __tablename__ = "deliveries"
+    __table_args__ = (Index(None, "state", "next_at"), Index(None, "webhook_id", "event_id"))
+
+    event_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    webhook_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    message_id: Mapped[str] = mapped_column(Identifier)
+    body: Mapped[str] = mapped_column(Prose)
+    state: Mapped[str]
+    attempts: Mapped[int]
+    next_at: Mapped[datetime]
+    error: Mapped[str] = mapped_column(Prose)
+
+
+class ToldMoneyRow(Row):
+    """What an object was last said to cost."""
+
+    __tablename__ = "told_money"
+
+    object_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    expected_micro_usd: Mapped[int] = mapped_column(BigInteger)
+    owed_micro_usd: Mapped[int] = mapped_column(BigInteger)

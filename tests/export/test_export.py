@@ -1,0 +1,175 @@
+"""Plans as files of other tools: those tools read them, and say the same of nodes, GPUs and places."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.export.dstack import dstack_files
+from api.export.skypilot import skypilot_files
+from api.export.targets import Target, load_words
+from api.export.vllm import vllm_files
+from api.schemas.plan import plan_to_document
+from broker.catalogue import load_gpus, load_hugging_face_names
+from broker.domain.errors import InputError
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.offer import Tier
+from broker.domain.plan import Placement, Plan
+from broker.domain.workload import Precision, WorkloadKind
+from providers.registry import SPECS
+from tests.cli.running import broker
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
+from tests.peers_env import run
+
+CATALOGUE = Path(__file__).parents[2] / "fixtures" / "providers" / "skypilot"
+MODEL = "meta-llama/Llama-3.1-8B"
+METRICS = {"requests_per_s_per_replica": 2.5, "cold_start_s": 90.0}
+
+
+def placed(provider: str, sku: str, region: str, name: str, kind: WorkloadKind, **changes: Any) -> Placement:
+    offer = an_offer(f"{provider}-{name}", provider=provider)
+    offer = replace(offer, sku=replace(offer.sku, name=sku), region=region)
+    segments = [a_segment(0, 10, 2), a_segment(10, 20, 4)]
+    return replace(a_placement(offer, segments, name, kind), **changes)
+
+
+def the_plan() -> Plan:
+    estimate = Estimate(METRICS, METRICS, METRICS)
+    layout = Parallelism(tp=2)
+    serving = {"gpus_per_replica": 2, "replicas": 16, "parallelism": layout, "estimate": estimate}
+    kind = WorkloadKind
+    return a_plan(
+        placed("lambda", "gpu_8x_v100", "us-south-1", "Pre train/8B", kind.TRAINING, gpu="V100-SXM2-16GB"),
+        placed("aws", "p5.48xlarge", "us-east-1", "chat", kind.SERVING, tier=Tier.SPOT, **serving),
+        placed("aws", "p5.48xlarge", "us-east-1", "chat", kind.SERVING, precision=Precision.FP8, **serving),
+        placed("runpod", "NVIDIA H100", "US-KS-2", "8 summaries", kind.BATCH, gpus_per_replica=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def sky_tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The plan's tasks as SkyPilot reads them, its catalogue at hand."""
+    folder = tmp_path_factory.mktemp("sky")
+    for cloud in ("aws", "lambda"):
+        place = folder / ".sky" / "catalogs" / "v8" / cloud
+        place.mkdir(parents=True)
+        shutil.copy(CATALOGUE / f"{cloud}-vms.csv", place / "vms.csv")
+    for name, text in skypilot_files(the_plan(), {"chat": MODEL}, "plan.json").items():
+        (folder / name).write_text(text)
+    environ = {"HOME": str(folder), "SKY_RUNTIME_DIR": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    found: dict[str, Any] = run("skypilot", "accept_skypilot.py", str(folder), environ=environ)
+    return found
+
+
+@pytest.mark.xdist_group("peers")
+def test_skypilot_reads_the_tasks(sky_tasks: dict[str, Any]) -> None:
+    assert set(sky_tasks) == {f"{n}.sky.yaml" for n in ("pre-train-8b", "chat-1", "chat-2", "w-8-summaries")}
+    run_, chat = sky_tasks["pre-train-8b.sky.yaml"], sky_tasks["chat-1.sky.yaml"]
+    assert run_["num_nodes"] == 4
+    assert run_["resources"]["infra"] == "lambda/us-south-1"
+    assert run_["resources"]["instance_type"] == "gpu_8x_v100"
+    assert chat["resources"]["use_spot"] is True
+    assert chat["service"]["replica_policy"]["max_replicas"] == 4
+    assert chat["service"]["replica_policy"]["target_qps_per_replica"] == 10
+    assert chat["envs"]["MODEL"] == MODEL
+    assert "--tensor-parallel-size 2" in chat["run"]
+    assert "--data-parallel-size 4" in chat["run"]
+    assert sky_tasks["w-8-summaries.sky.yaml"]["resources"]["accelerators"] == {"H100": 8}
+
+
+@pytest.mark.xdist_group("peers")
+def test_dstack_reads_fleets_and_runs(tmp_path: Path) -> None:
+    for name, text in dstack_files(the_plan(), {"chat": MODEL}, "plan.json").items():
+        (tmp_path / name).write_text(text)
+    found = run("dstack", "accept_dstack.py", str(tmp_path), environ={"HOME": str(tmp_path)})
+    assert len(found) == 8
+    fleet, task = found["pre-train-8b.fleet.dstack.yml"], found["pre-train-8b.dstack.yml"]
+    assert (fleet["nodes"], fleet["placement"]) == ({"min": 4, "max": 4}, "cluster")
+    assert fleet["resources"]["gpu"]["name"] == ["V100"]
+    assert fleet["resources"]["gpu"]["count"] == {"min": 8, "max": 8}
+    assert (task["type"], task["nodes"], task["fleets"][0]["name"]) == ("task", 4, "pre-train-8b-f")
+    service = found["chat-2.dstack.yml"]
+    assert (service["type"], service["replicas"]) == ("service", {"min": 2, "max": 4})
+    assert service["spot_policy"] == "on-demand"
+    assert "--quantization fp8" in service["commands"][-1]
+    assert found["w-8-summaries.dstack.yml"]["backends"] == ["runpod"]
+
+
+VLLM_OPTIONS = {
+    "model",
+    "served-model-name",
+    "tensor-parallel-size",
+    "pipeline-parallel-size",
+    "data-parallel-size",
+    "enable-expert-parallel",
+    "dtype",
+    "quantization",
+    "host",
+    "port",
+}
+"""Of the documented options of ``vllm serve``."""
+
+
+def test_vllm_configurations_have_documented_options_only() -> None:
+    files = vllm_files(the_plan(), {"chat": MODEL}, "plan.json")
+    assert set(files) == {"chat-1.vllm.yaml", "chat-2.vllm.yaml", "w-8-summaries.vllm.yaml"}
+    read = {name: yaml.safe_load(text) for name, text in files.items()}
+    assert all(set(settings) <= VLLM_OPTIONS for settings in read.values())
+    assert read["chat-2.vllm.yaml"]["quantization"] == "fp8"
+    assert (read["chat-1.vllm.yaml"]["model"], read["chat-1.vllm.yaml"]["dtype"]) == (MODEL, "bfloat16")
+    assert "model" not in read["w-8-summaries.vllm.yaml"]
+    with pytest.raises(InputError, match="training alone"):
+        vllm_files(replace(the_plan(), placements=the_plan().placements[:1]), {}, "plan.json")
+
+
+def test_a_replica_over_two_nodes_is_one_server() -> None:
+    wide = placed(
+        "aws",
+        "p5.48xlarge",
+        "us-east-1",
+        "wide",
+        WorkloadKind.SERVING,
+        gpus_per_replica=16,
+        replicas=2,
+        parallelism=Parallelism(tp=8, pp=2),
+    )
+    task = yaml.safe_load(skypilot_files(a_plan(wide), {}, "plan.json")["wide.sky.yaml"])
+    assert task["num_nodes"] == 2
+    assert task["service"]["replica_policy"] == {"min_replicas": 1, "max_replicas": 2}
+    assert "--node-rank" in task["run"]
+    with pytest.raises(InputError, match="at most one node"):
+        dstack_files(a_plan(wide), {}, "plan.json")
+
+
+def test_what_a_tool_does_not_know_is_named() -> None:
+    plan = a_plan(placed("sfcompute", "h100", "hayesvalley", "run", WorkloadKind.TRAINING))
+    with pytest.raises(
+        InputError, match=r"/placements/0/provider.*'sfcompute'.*one that skypilot knows: aws"
+    ):
+        skypilot_files(plan, {}, "plan.json")
+
+
+@pytest.mark.parametrize("target", [Target.SKYPILOT, Target.DSTACK])
+def test_the_tables_name_what_we_have(target: Target) -> None:
+    words = load_words(target)
+    assert set(words.sellers) <= set(SPECS)
+    assert set(words.gpus) <= set(load_gpus())
+    assert words.same_regions | words.same_types <= set(words.sellers)
+
+
+def test_the_command_writes_and_prints(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(plan_to_document(the_plan())))
+    done = broker("export", plan, "--to", "dstack", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert len(list((tmp_path / "out").iterdir())) == 8
+    printed = broker("export", plan, "--to", "vllm", "--json")
+    assert set(json.loads(printed.stdout)["files"]) == set(vllm_files(the_plan(), {}, "plan.json"))
+    assert broker("export", tmp_path / "none.json", "--to", "vllm").exit_code == 2
+    assert load_hugging_face_names()["Llama-2-7B"] == "meta-llama/Llama-2-7b-hf"
