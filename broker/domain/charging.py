@@ -166,13 +166,18 @@ def rounded_stretches(
     )
 
 
-def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Iterator[Charge]:
-    """What leaving windows early gave back: charges below zero, at the instant of leaving."""
+def credits_of(reservation: Reservation) -> Iterator[tuple[Unit, datetime, Decimal]]:
+    """What leaving windows early gave back (below zero: cost), by unit, at the instant of leaving."""
     for unit in reservation.units:
         left_at = unit.gone_at or reservation.released_at
         if unit.credit_usd and left_at is not None:
-            window = Window(left_at, left_at + SHORTEST)
-            yield _charge(reservation, kinds, window, -to_cents(unit.credit_usd), ChargeBasis.ACTUAL)
+            yield unit, left_at, to_cents(unit.credit_usd)
+
+
+def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Iterator[Charge]:
+    for _, left_at, usd in credits_of(reservation):
+        window = Window(left_at, left_at + SHORTEST)
+        yield _charge(reservation, kinds, window, -usd, ChargeBasis.ACTUAL)
 
 
 def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:

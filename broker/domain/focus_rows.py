@@ -4,6 +4,7 @@ Usage is one row a unit and hour. What is bought ahead (windows, minimum terms) 
 the money, and hourly Committed rows, which carry its amortised cost up to now, Used or Unused. Bills are
 whole cents, so ``BilledCost`` and ``EffectiveCost`` are; ``ListCost`` and ``ContractedCost`` are price times
 quantity and not rounded. Hours are cut from running totals: a later export says the same of a past hour.
+What a seller gives back for a window that was left early is a Credit.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.billing import billed_seconds, holding_cost_usd, spread_by_day
-from broker.domain.charging import Stretch, parts_of, rounded_stretches
+from broker.domain.charging import SHORTEST, Stretch, credits_of, parts_of, rounded_stretches
 from broker.domain.focus_columns import Cell
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer, Tier, WindowKind
 from broker.domain.reservation import Reservation
 from broker.domain.sku import Form
 from broker.domain.spend import ChargeBasis
-from broker.domain.window import Window
+from broker.domain.window import Segment, Window
 
 HOUR = timedelta(hours=1)
 GPU_HOURS = "GPU Hours"
@@ -32,6 +33,17 @@ _SERVICES: Mapping[Form | None, tuple[str, str]] = {
     Form.CONTAINER: ("GPU Containers", "Containers"),
 }
 _ANY_SERVICE = ("GPU Nodes", "Other (Compute)")
+
+_COSTS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost", "PricingCurrencyEffectiveCost")
+_PRICED = (
+    "ContractedUnitPrice",
+    "ListUnitPrice",
+    "PricingCurrencyContractedUnitPrice",
+    "PricingCurrencyListUnitPrice",
+    "PricingUnit",
+    "SkuPriceDetails",
+    "SkuPriceId",
+)
 
 Row = dict[str, Cell]
 
@@ -52,6 +64,8 @@ def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: s
             yield from _committed_rows(stretch, usd, now, lot, base)
         else:
             yield from _usage_rows(stretch, usd, now, lot, base)
+    for reservation in reservations:
+        yield from _leaving_rows(reservation, install_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,24 @@ def _window_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base:
         "ChargeFrequency": "One-Time",
     }
     yield from _covered(stretch, usd, term, _used(stretch), now, lot, bought)
+
+
+def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
+    """What a seller gave back for a window that was left early (Credit), or charged for it (Adjustment)."""
+    for unit, left_at, usd in credits_of(reservation):
+        segment = Segment(reservation.start, reservation.end or left_at + SHORTEST, unit.nodes)
+        stretch = Stretch(reservation, unit, segment, abs(usd), owed=True)
+        hour = left_at.replace(minute=0, second=0, microsecond=0)
+        yield {
+            **_base(stretch, _Lot.of(stretch), install_id),
+            **dict.fromkeys(_PRICED),
+            **_period(Window(hour, hour + HOUR)),
+            **dict.fromkeys(_COSTS, -usd),
+            "ChargeCategory": "Credit" if usd > 0 else "Adjustment",
+            "ChargeDescription": f"{reservation.offer.sku.name} in {reservation.offer.region} left early",
+            "ChargeFrequency": "One-Time",
+            "ResourceId": reservation.reservation_id,
+        }
 
 
 def _used(stretch: Stretch) -> Window | None:

@@ -63,7 +63,7 @@ def concrete_errors() -> list[type[errors.BrokerError]]:
     return found
 
 
-INTERNAL = {errors.BrokerError, errors.StoreUnavailable, errors.PlanInvalid}
+INTERNAL = {errors.BrokerError, errors.LeadershipLost, errors.StoreUnavailable, errors.PlanInvalid}
 
 
 @pytest.mark.parametrize("kind", concrete_errors(), ids=lambda kind: kind.__name__)

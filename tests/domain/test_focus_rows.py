@@ -160,6 +160,7 @@ tiers = st.sampled_from([Tier.ON_DEMAND, Tier.SPOT, Tier.COMMITTED])
     increment_s=st.sampled_from([1, 60, 3600]),
     min_hours=st.sampled_from([0.0, 1.0, 720.0]),
     rule=st.sampled_from(CancelRule),
+    credit_usd=st.sampled_from([None, Decimal("12.345"), Decimal("-3.10")]),
 )
 def test_rows_sum_to_the_ledger(
     price: Decimal,
@@ -171,16 +172,20 @@ def test_rows_sum_to_the_ledger(
     increment_s: int,
     min_hours: float,
     rule: CancelRule,
+    credit_usd: Decimal | None,
 ) -> None:
     terms = slot_terms(NOON, 1000, cancel=rule) if windowed else None
     offer = an_offer(price=str(price), window=terms, increment_s=increment_s, min_hours=min_hours)
     offer = offer if windowed else replace(offer, tier=tier)
     left = None if gone is None else min(gone, after) or None
     row = held(offer, hours, gone=left, nodes=3)
+    if windowed and left is not None:
+        row = replace(row, units=(replace(row.units[0], credit_usd=credit_usd),))
     now = NOON + timedelta(hours=after)
     rows = rows_of(row, after=after)
     assert total(rows, "BilledCost") == owed_usd([row], now)
-    assert total(rows, "EffectiveCost") <= total(rows, "BilledCost")
+    bought = [r for r in rows if r["ChargeCategory"] not in ("Credit", "Adjustment")]
+    assert total(bought, "EffectiveCost") <= total(bought, "BilledCost")
     if not windowed and tier is not Tier.COMMITTED:
         by_day: dict[object, Decimal] = {}
         for found in rows:

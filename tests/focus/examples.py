@@ -47,12 +47,14 @@ def bought(
 
 
 def a_bill() -> list[Reservation]:
-    """On demand, spot, by contract, through an aggregator, two windows (one left early), a minimum term."""
+    """On demand, spot, by contract, through an aggregator, windows (left early, sold back, wound down), a minimum term."""
     window = an_offer("win", "10.5", window=slot_terms(NOON, 400, cancel=CancelRule.NEVER))
     vm = replace(an_offer("agg", "20.333333"), seller="lambdalabs", provider="shadeform")
     spot = replace(an_offer("spot", "7.77", increment_s=1), tier=Tier.SPOT)
     framed = replace(an_offer("frame", "16"), contract=ContractTerms("frame", Decimal(20)))
     term = replace(an_offer("term", "9.1", min_hours=720), tier=Tier.COMMITTED)
+    sold = bought("sold", replace(window, offer_id="win-3"), 48, gone=10.5)
+    charged = bought("charged", replace(window, offer_id="win-4"), 48, gone=12)
     wish = Wish(NOON + timedelta(hours=1.5), NOON + timedelta(hours=30))
     return [
         bought("od", replace(an_offer("od", "24.5"), zone="us-1a"), nodes=2, gone=9.5),
@@ -62,6 +64,8 @@ def a_bill() -> list[Reservation]:
         bought("early", window, 48, gone=20),
         replace(bought("running", replace(window, offer_id="win-2"), 400), requested=wish),
         bought("term", term, 800),
+        replace(sold, units=(replace(sold.units[0], credit_usd=Decimal("120.55")),)),
+        replace(charged, units=(replace(charged.units[0], credit_usd=Decimal("-7.50")),)),
     ]
 
 
