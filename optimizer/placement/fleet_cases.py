@@ -95,7 +95,11 @@ class Replicas:
 
     @classmethod
     def of(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
-        """Of the workload in a row of the serving table."""
+        """Of the workload in a row of the serving table; one market is estimated once."""
+        return problem.once_for_market(("replicas", row), lambda: cls._made(problem, estimates, row))
+
+    @classmethod
+    def _made(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
         serving, skus = estimates.serving, problem.table.skus
         sizes = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
         per_node = np.array([sku.gpus_per_node for sku in skus], dtype=np.int64)[:, None]

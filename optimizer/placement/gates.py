@@ -95,7 +95,7 @@ def open_gates(problem: Problem, workload: Workload) -> Opened:
 
 def market_shelves(problem: Problem) -> Shelves:
     """Every offer of the market on its shelf."""
-    return problem.once(("shelves",), lambda: build_shelves(problem.table))
+    return problem.once_for_market(("shelves",), lambda: build_shelves(problem.table))
 
 
 def fit_gates(log: GateLog, opened: Opened, obstacles: Sequence[Obstacle | None], fits_kind: Bools) -> None:
@@ -110,7 +110,7 @@ def fit_gates(log: GateLog, opened: Opened, obstacles: Sequence[Obstacle | None]
 
 def _opened(problem: Problem, policies: Sequence[Policy], on_spot: bool, on_window: bool) -> Opened:
     table = problem.table
-    places = problem.once(("places",), lambda: _places(table.offers))
+    places = problem.once_for_market(("places",), lambda: _places(table.offers))
     passing = problem.allowed.copy()
     log = GateLog(int(passing.sum()))
     for gate, allowed in (

@@ -15,6 +15,8 @@ from optimizer.placement.stock import Ledger
 from optimizer.placement.units import FleetCase, beside, only_units
 
 TRIED = 200
+COUNTS = (1, *sorted(base << power for base in (2, 3) for power in range(16)))
+"""How many of the cheapest offers are let in, one after the other."""
 
 
 def cheapest_gpu_hour_column(
@@ -56,7 +58,7 @@ def _fleets(
     after_s = chosen[after].end_s if after is not None else None
     offers = np.unique(case.units.offer)
     order = offers[np.lexsort((offers, _gpu_hour_usd(problem.table, offers)))]
-    for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128):
+    for count in COUNTS:
         if count > 2 * len(order):
             return
         inside = np.isin(case.units.offer, order[:count])

@@ -108,12 +108,19 @@ class Problem:
     index_of: Mapping[str, int] = field(repr=False)
     held: Mapping[str, Held] = field(default_factory=dict, repr=False)
     kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
+    kept_of_market: dict[Hashable, object] = field(default_factory=dict, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What ``make`` gives, made once; it may depend on the key and on offers, mask and times alone."""
         if key not in self.kept:
             self.kept[key] = make()
         return cast("Made", self.kept[key])
+
+    def once_for_market(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """The same for what does not depend on the mask: shared with the problem over fewer offers."""
+        if key not in self.kept_of_market:
+            self.kept_of_market[key] = make()
+        return cast("Made", self.kept_of_market[key])
 
     def seconds(self, instant: datetime) -> float:
         """Seconds from the origin to ``instant``."""

@@ -189,7 +189,7 @@ def _window_gate(opened: Opened, sizes: Sizes, at_windows: _Part, log: GateLog) 
     least = np.where(usable, sizes.counts[None, :], np.iinfo(np.int64).max).min(axis=1)
     windows = int(shelves.with_nodes(sizes.limit, np.arange(len(least)), least).sum())
     log.keep(Obstacle.WINDOW, max(0, log.left - windows) + len(np.unique(at_windows.offer)))
-    log.kept += len(at_windows.offer)
+    log.kept += len(np.unique(at_windows.offer * len(sizes.counts) + at_windows.size))
 
 
 def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> _Part:

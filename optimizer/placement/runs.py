@@ -138,4 +138,4 @@ def _needed_s(problem: Problem, estimates: Estimates, found: RunCandidates, inde
     def needed() -> float:
         return estimates.training.estimate(row, kind, choice, rate)["hours"] * 3600
 
-    return problem.once(("needed_s", found.run.name, kind, choice, rate), needed)
+    return problem.once_for_market(("needed_s", found.run.name, kind, choice, rate), needed)
