@@ -56,11 +56,18 @@ async def create_webhook(
     """Tells ``url`` of the team's events from now on; the secret that signs them is shown once."""
 
     async def act() -> Answer:
-        made = await product_of(request).webhooks.create(caller, wanted.url, wanted.events)
-        document = {**_form(made), "secret": made.secret}
-        return json_answer(201, document, {"Location": f"/v1/webhooks/{made.webhook_id}"})
+        return _made(await product_of(request).webhooks.create(caller, wanted.url, wanted.events))
 
-    return await answer_once(request, caller, act)
+    async def again(stored: tuple[str, ...]) -> Answer:
+        webhook, _ = await product_of(request).webhooks.find(caller, stored[0])
+        return _made(webhook)
+
+    return await answer_once(request, caller, act, again)
+
+
+def _made(webhook: Webhook) -> Answer:
+    document = {**_form(webhook), "secret": webhook.secret}
+    return json_answer(201, document, {"Location": f"/v1/webhooks/{webhook.webhook_id}"})
 
 
 @router.get("")

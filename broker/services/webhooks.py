@@ -82,6 +82,7 @@ class WebhooksService:
         )
         async with self._units() as uow:
             await uow.webhooks.add(webhook)
+            await uow.accounts.bind(caller.claim, (webhook.webhook_id,))
             await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.create", url))
             await uow.commit()
         return webhook

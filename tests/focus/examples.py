@@ -47,7 +47,7 @@ def bought(
 
 
 def a_bill() -> list[Reservation]:
-    """On demand, spot, by contract, through an aggregator, windows (left early, sold back, wound down), a term."""
+    """On demand, spot, by contract, by an aggregator, windows (left early, sold back, wound down), a term."""
     window = an_offer("win", "10.5", window=slot_terms(NOON, 400, cancel=CancelRule.NEVER))
     vm = replace(an_offer("agg", "20.333333"), seller="lambdalabs", provider="shadeform")
     spot = replace(an_offer("spot", "7.77", increment_s=1), tier=Tier.SPOT)

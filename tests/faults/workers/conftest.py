@@ -70,7 +70,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory, postgres_url_factory: Callabl
         def start(number: int) -> processes.Running:
             own = folder / f"server-{number}"
             own.mkdir()
-            settings = {"BROKER_POLL_SECONDS": "3600", "BROKER_REOPTIMIZE_SECONDS": "3600"}
+            settings = {
+                "BROKER_POLL_SECONDS": "3600",
+                "BROKER_REOPTIMIZE_SECONDS": "3600",
+                "BROKER_WEBHOOK_ALLOW_LOOPBACK": "true",
+            }
             return processes.start_server(own, sandbox.url, url, ADMIN_KEY, **settings)
 
         with ThreadPoolExecutor(2) as pool:

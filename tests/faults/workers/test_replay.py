@@ -24,6 +24,7 @@ RECORDED = {
     "/v1/reservations": "reservation.intend",
     "/v1/reservations/{reservation_id}/extend": "reservation.extend",
     "/v1/quarantine/{offer_id}/release": "offer.believe",
+    "/v1/webhooks": "webhook.create",
 }
 """The line of the audit trail that each effect leaves; a re-optimization leaves a record of its own."""
 
@@ -114,6 +115,10 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         doubted = client.get("/v1/quarantine").json()["items"][0]["offer_id"]
         one_answer(await twins(pair, f"/v1/quarantine/{doubted}/release", "k-believe", {}))
         effects["/v1/quarantine/{offer_id}/release"] = len(recorded(client, "offer.believe", doubted))
+
+        told = {"url": f"{pair.sandbox.url}/events"}
+        one_answer(await twins(pair, "/v1/webhooks", "k-hook", told))
+        effects["/v1/webhooks"] = len(recorded(client, "webhook.create"))
 
         one_answer(await twins(pair, "/v1/reoptimizations", "k-look", {}))
         wait_for("the look", 60, lambda: looks_asked_for(client) or None)
