@@ -11,7 +11,7 @@ With prices of scarcity (``prices``) it bounds cost + price × what is held. J s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.stopwatch import never
 from optimizer.placement.units import HOUR_S, FleetCase, Units, no_covers, only_units
 
 MAX_STEPS = 64
@@ -137,7 +138,9 @@ def layer_bound(problem: Problem, case: FleetCase) -> FleetBound:
     return FleetBound(layers, layer, hours, *cold, in_hours, in_cents, rates)
 
 
-def with_dual(problem: Problem, case: FleetCase, known: FleetBound) -> FleetBound:
+def with_dual(
+    problem: Problem, case: FleetCase, known: FleetBound, out_of_time: Callable[[], bool] = never
+) -> FleetBound:
     """With the dual for the service's own start, where that is known, at the slowest cold start of all."""
     if case.service.starts_after is not None or not known.feasible:
         return known
@@ -147,7 +150,7 @@ def with_dual(problem: Problem, case: FleetCase, known: FleetBound) -> FleetBoun
         return known
     lengths = _hour_lengths(problem, known.hours)[first:]
     lengths[0] = known.first_hours(due, float(lengths[0]))
-    dual = build_dual(problem, case, first, lengths, known.from_due(due))
+    dual = build_dual(problem, case, first, lengths, known.from_due(due), out_of_time)
     return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers)
 
 

@@ -26,7 +26,6 @@ from optimizer.placement.run_pool import RunPool, keep
 from optimizer.placement.runs import begun_later
 from optimizer.placement.search import Search
 from optimizer.placement.standing import NEVER_CENTS, Standing, free_names, left_cents
-from optimizer.placement.units import surcharged
 
 MAX_ROUNDS = 40
 STALE_ROUNDS = 3
@@ -72,7 +71,7 @@ class Rounds:
         self.rng = random.Random(search.seed)  # noqa: S311  draws, not secrets
         self.names = sorted(free_names(search.candidates) - frozen)
         self.frozen = frozen
-        self._asked: set[tuple[str, Paid]] = set()
+        self._asked: set[tuple[str, Paid, bool]] = set()
         self._asked_beside: set[tuple[str, bytes]] = set()
 
     def run(self) -> None:
@@ -160,11 +159,12 @@ class Rounds:
         self.search.tell()
 
     def _make_fleets(self, name: str) -> None:
-        key = (name, self.dual.key(name, self.prices))
+        paid = self.dual.key(name, self.prices)
+        case = self.dual.case_at(name, paid)
+        key = (name, paid, bool(case.covers.size))
         if key in self._asked:
             return
         self._asked.add(key)
-        case = surcharged(self.candidates.fleets[name], dict(key[1]))
         self.pool.add(fleets(self.candidates, case, free_nodes(self.problem), [None], None, 1))
 
     def _runs_at_prices(self, name: str) -> list[Column]:
