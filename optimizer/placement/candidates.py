@@ -39,13 +39,19 @@ class Candidates:
     bounded: set[str] = field(default_factory=set)
     sharpened: set[str] = field(default_factory=set)
 
-    def bound_services(self, out_of_time: Callable[[], bool], *, waiting: bool = False) -> None:
-        """The layers of what is not bounded yet until ``out_of_time``.
+    def bound_services(
+        self,
+        out_of_time: Callable[[], bool],
+        *,
+        waiting: bool = False,
+        known_usd: Mapping[str, float] | None = None,
+    ) -> None:
+        """The layers of what is not bounded yet until ``out_of_time``, what is known to cost most first.
 
-        ``waiting``: only of what waits for a run.
-        A service without a bound counts for nothing.
+        ``waiting``: only of what waits for a run. A service without a bound counts for nothing.
         """
-        for service in self.problem.services():
+        known = known_usd or {}
+        for service in sorted(self.problem.services(), key=lambda s: -known.get(s.name, 0.0)):
             if service.name in self.bounded or (waiting and service.starts_after is None):
                 continue
             if out_of_time():

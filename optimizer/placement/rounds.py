@@ -41,6 +41,7 @@ RELAX_SHARE = 0.2
 CONVERGE_SHARE = 0.4
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 5e-4
+PROVE_SHARE = 0.4
 MAKE_SHARE = 0.3
 RUIN_SHARE = 0.15
 COMBINE_SHARE = 0.25
@@ -77,6 +78,9 @@ class Rounds:
     def run(self) -> None:
         """Until the gap is reached, the time is over, or nothing has changed for some rounds."""
         stale = 0
+        if not self.search.done:
+            # What a dual meets on its way makes the fleets of ``make``.
+            self.prove(self.prices, self.search.watch.until(PROVE_SHARE))
         for _ in range(MAX_ROUNDS):
             before = self._state()
             for step in (

@@ -30,6 +30,7 @@ MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
 SERVICES_SHARE = 0.3
+LAYERS_SHARE = 0.4
 FIRST_SHARE = 0.4
 COMPOSE_SHARE = 0.5
 IMPROVE_SHARE = 0.5
@@ -73,10 +74,11 @@ def solve(search: Search) -> Solution:
     search.prove(separate_bound_cents(candidates, pools), "priced")
 
     columns = first_plan(search, pools)
-    candidates.bound_services(out_of_time)
+    known_usd = _cheapest_usd(columns)
+    candidates.bound_services(search.watch.until(LAYERS_SHARE), known_usd=known_usd)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
     if few and not search.done:
-        candidates.sharpen_services(_cheapest_usd(columns), out_of_time)
+        candidates.sharpen_services(known_usd, out_of_time)
         search.prove(separate_bound_cents(candidates, pools), "bounded alone")
         columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
     if few and not search.done:
