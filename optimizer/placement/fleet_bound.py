@@ -252,10 +252,12 @@ def _flat_layer(problem: Problem, sketch: _Sketch) -> Layer:
     """The layer without what starting costs."""
     price, _, high = _steps_of(sketch.cover, MAX_BASE_STEPS)
     lengths = _hour_lengths(problem, len(sketch.needs))
-    fitting = np.where(high[None, :] >= sketch.needs[:, None], price[None, :], np.inf)
-    hourly = fitting.min(axis=1, initial=np.inf) * lengths
+    levels, inverse = np.unique(sketch.needs, return_inverse=True)
+    fitting = np.where(high[None, :] >= levels[:, None], price[None, :], np.inf)
+    hourly = fitting.min(axis=1, initial=np.inf)[inverse] * lengths
     later = np.append(np.cumsum(hourly[::-1])[::-1][1:], 0.0)
-    return Layer(sketch.base_usd, price, high, sketch.needs, np.tile(later[:, None], (1, len(price))))
+    onward = np.broadcast_to(later[:, None], (len(later), len(price)))
+    return Layer(sketch.base_usd, price, high, sketch.needs, onward)
 
 
 def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterator[tuple[float, int]]:
@@ -334,11 +336,14 @@ def _whole_start_cover(steps: Ints, cost: Floats) -> Floats:
     for price, negative in pairs:
         if not kept or -negative > kept[-1][0]:
             kept.append((-negative, price))
-    gains = np.array([max(1, s) for s, _ in kept], dtype=np.int64)
-    prices = np.array([c for _, c in kept], dtype=np.float64)
-    found = np.zeros(GRID + 1)
-    for level in range(1, GRID + 1):
-        found[level] = float((found[np.maximum(0, level - gains)] + prices).min())
+    found, rises = np.full(GRID + 1, np.inf), np.arange(GRID + 1)
+    found[0] = 0.0
+    for gain, price in kept:
+        count = 1
+        while count * max(1, gain) < 2 * GRID:
+            before = np.maximum(0, rises - count * max(1, gain))
+            found = np.minimum(found, found[before] + count * price)
+            count *= 2
     return found
 
 
