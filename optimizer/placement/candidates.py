@@ -11,7 +11,7 @@ from broker.domain.plan import CandidateCounts, Obstacle
 from broker.domain.workload import Serving
 from optimizer.placement.columns import in_cents
 from optimizer.placement.estimates import Estimates
-from optimizer.placement.fleet_bound import FleetBound, bound_fleet
+from optimizer.placement.fleet_bound import FleetBound, layer_bound, with_dual
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.gates import GateLog
@@ -26,7 +26,10 @@ MOST_PLACEMENTS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked."""
+    """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked.
+
+    ``bounded`` services have their layers, ``sharpened`` ones their dual and covers as well.
+    """
 
     problem: Problem
     estimates: Estimates
@@ -34,21 +37,54 @@ class Candidates:
     fleets: dict[str, FleetCase]
     bounds: dict[str, FleetBound]
     bounded: set[str] = field(default_factory=set)
+    sharpened: set[str] = field(default_factory=set)
 
-    def bound_services(self, out_of_time: Callable[[], bool], *, waiting: bool = False) -> None:
-        """Bounds what is not bounded yet until ``out_of_time``; ``waiting``: only what waits for a run.
+    def bound_services(
+        self,
+        out_of_time: Callable[[], bool],
+        *,
+        waiting: bool = False,
+        known_usd: Mapping[str, float] | None = None,
+    ) -> None:
+        """The layers of what is not bounded yet until ``out_of_time``, what is known to cost most first.
 
-        A service without a bound counts for nothing.
+        ``waiting``: only of what waits for a run. A service without a bound counts for nothing.
         """
-        for service in self.problem.services():
+        known = known_usd or {}
+        for service in sorted(self.problem.services(), key=lambda s: -known.get(s.name, 0.0)):
             if service.name in self.bounded or (waiting and service.starts_after is None):
                 continue
             if out_of_time():
                 return
-            bound = bound_fleet(self.problem, self.fleets[service.name])
-            self.bounded.add(service.name)
-            self.bounds[service.name] = bound
-            self.fleets[service.name] = _judged(self.fleets[service.name], bound)
+            self.bound_service(service.name)
+
+    def bound_service(self, name: str) -> None:
+        """The layers of one service."""
+        self._take(name, layer_bound(self.problem, self.fleets[name]))
+
+    def sharpen_service(self, name: str, out_of_time: Callable[[], bool]) -> None:
+        """The dual and the covers of one service, as far as time allows."""
+        if name not in self.bounded:
+            self.bound_service(name)
+        self.sharpened.add(name)
+        self._take(name, with_dual(self.problem, self.fleets[name], self.bounds[name], out_of_time))
+
+    def sharpen_services(self, known_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
+        """Sharpens until ``out_of_time``, where most is unproven of what a known way costs first."""
+        open_usd = {
+            service.name: known_usd.get(service.name, 0.0) - self.least_service_usd(service, None)
+            for service in self.problem.services()
+            if service.starts_after is None and service.name not in self.sharpened
+        }
+        for name in sorted(open_usd, key=lambda n: (-open_usd[n], n)):
+            if open_usd[name] <= 0 or out_of_time():
+                return
+            self.sharpen_service(name, out_of_time)
+
+    def _take(self, name: str, bound: FleetBound) -> None:
+        self.bounded.add(name)
+        self.bounds[name] = bound
+        self.fleets[name] = _judged(self.fleets[name], bound)
 
     def log(self, name: str) -> GateLog:
         """What the gates did for a workload."""

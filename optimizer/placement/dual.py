@@ -9,22 +9,24 @@ with what is known of it at prices no higher.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, unplaced_cents
-from optimizer.placement.fleet_bound import bound_fleet
+from optimizer.placement.fleet_bound import layer_bound, with_dual
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.holding import due_s
 from optimizer.placement.prices import StockPrices, counted_midway, middle_s
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.runs import RunCandidates, deadline_s, last_second
-from optimizer.placement.units import surcharged
+from optimizer.placement.stopwatch import never
+from optimizer.placement.units import FleetCase, surcharged
 
 ROUNDING_USD = 0.005
+DEPTHS = 2
 
 Paid = frozenset[tuple[int, float]]
 """(offer, USD per node-hour) of every priced offer that a service could want."""
@@ -61,6 +63,8 @@ class Dual:
         self.pools = pools
         self.asked = 0
         self._keys: dict[str, tuple[StockPrices, Paid]] = {}
+        self._depths: dict[tuple[str, Paid], int] = {}
+        self._covers: dict[tuple[str, Paid], tuple[Ints, Ints]] = {}
         nothing: Paid = frozenset()
         self._known = {
             service.name: {nothing: _placed_usd(candidates, service)}
@@ -77,31 +81,59 @@ class Dual:
         beat_usd: float = -np.inf,
     ) -> DualPoint:
         """What the prices prove. ``most_usd``: what a known way of a service costs at them, so no bound
-        is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, while
-        all gains together could still prove more than ``beat_usd``."""
+        is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, for
+        their layers and then for their dual, while all gains could still prove more than ``beat_usd``."""
         least = {name: self._run_usd(name, prices) for name in self.pools}
         least.update((name, min(self.known_usd(name, prices), self._left_usd(name))) for name in self._known)
         total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
         gains = {
-            name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name] for name in self._known
+            name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name]
+            for name in self._known
+            if self._depth_at(name, self.key(name, prices)) < DEPTHS
         }
         hoped = total + sum(gain for gain in gains.values() if gain > 0)
-        for name in sorted(gains, key=lambda n: (-gains[n], n)):
-            if gains[name] < worth_usd or hoped <= beat_usd or out_of_time():
-                break
-            usd = min(max(least[name], self.service_usd(name, prices)), self._left_usd(name))
-            total += usd - least[name]
-            hoped += usd - least[name] - gains[name]
-            least[name] = usd
+        for depth in range(1, DEPTHS + 1):
+            for name in sorted(gains, key=lambda n: (-gains[n], n)):
+                if gains[name] < worth_usd or hoped <= beat_usd or out_of_time():
+                    break
+                usd = self.service_usd(name, prices, depth, out_of_time)
+                usd = min(max(least[name], usd), self._left_usd(name))
+                total += usd - least[name]
+                gains[name] -= usd - least[name]
+                hoped -= gains[name] if depth == DEPTHS else 0.0
+                least[name] = usd
         return DualPoint(prices, least, total)
 
-    def service_usd(self, name: str, prices: StockPrices) -> float:
-        """Least cost of a service at the prices, placed; asked once for equal prices."""
+    def service_usd(
+        self, name: str, prices: StockPrices, depth: int, out_of_time: Callable[[], bool] = never
+    ) -> float:
+        """Least cost of a service at the prices, placed; asked once for equal prices and each depth."""
         key = self.key(name, prices)
-        if key not in self._known[name]:
+        if self._depth_at(name, key) < depth:
             self.asked += 1
-            self._known[name][key] = self._asked_usd(name, key)
+            usd = self._asked_usd(name, key, depth, out_of_time)
+            self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
+            self._depths[name, key] = depth
         return self._known[name][key]
+
+    def _depth_at(self, name: str, key: Paid) -> int:
+        """How deep a service was asked: not at all, its layers, its dual as well."""
+        if not key:
+            return (name in self.candidates.bounded) + (name in self.candidates.sharpened)
+        return self._depths.get((name, key), 0)
+
+    def case_at(self, name: str, key: Paid) -> FleetCase:
+        """The service at some prices, with the covers of its dual where it was asked so."""
+        case = self.candidates.fleets[name]
+        if not key:
+            return case
+        case = surcharged(case, dict(key))
+        used, counts = self._covers.get((name, key), (None, None))
+        if used is None or counts is None:
+            return case
+        covers = np.zeros((len(counts), len(case.units)), dtype=np.int64)
+        covers[:, used] = counts
+        return replace(case, covers=covers)
 
     def known_usd(self, name: str, prices: StockPrices) -> float:
         """The most that is known without asking: at these prices or at lower ones."""
@@ -128,9 +160,21 @@ class Dual:
         wanted = np.unique(surcharged(case, usd).units.offer) if usd else ()
         return frozenset((int(offer), usd[int(offer)]) for offer in wanted if int(offer) in usd)
 
-    def _asked_usd(self, name: str, key: Paid) -> float:
-        problem, case = self.candidates.problem, surcharged(self.candidates.fleets[name], dict(key))
-        bound = bound_fleet(problem, case)
+    def _asked_usd(self, name: str, key: Paid, depth: int, out_of_time: Callable[[], bool]) -> float:
+        problem, candidates = self.candidates.problem, self.candidates
+        if not key:
+            if depth == DEPTHS:
+                candidates.sharpen_service(name, out_of_time)
+            else:
+                candidates.bound_service(name)
+            return _placed_usd(candidates, candidates.fleets[name].service)
+        case = surcharged(candidates.fleets[name], dict(key))
+        bound = layer_bound(problem, case)
+        if depth == DEPTHS:
+            bound = with_dual(problem, case, bound, out_of_time)
+            used = np.flatnonzero(bound.covers.any(axis=0))
+            if len(used):
+                self._covers[name, key] = used, bound.covers[:, used]
         usd = bound.from_due(due_s(problem, time_of(problem, case, None), False, bound.longest_cold_s))
         placements = min(MOST_PLACEMENTS, len(np.unique(case.units.offer)))
         return usd - ROUNDING_USD * placements if np.isfinite(usd) else usd

@@ -11,7 +11,7 @@ With prices of scarcity (``prices``) it bounds cost + price × what is held. J s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.stopwatch import never
 from optimizer.placement.units import HOUR_S, FleetCase, Units, no_covers, only_units
 
 MAX_STEPS = 64
@@ -137,7 +138,9 @@ def layer_bound(problem: Problem, case: FleetCase) -> FleetBound:
     return FleetBound(layers, layer, hours, *cold, in_hours, in_cents, rates)
 
 
-def with_dual(problem: Problem, case: FleetCase, known: FleetBound) -> FleetBound:
+def with_dual(
+    problem: Problem, case: FleetCase, known: FleetBound, out_of_time: Callable[[], bool] = never
+) -> FleetBound:
     """With the dual for the service's own start, where that is known, at the slowest cold start of all."""
     if case.service.starts_after is not None or not known.feasible:
         return known
@@ -147,7 +150,7 @@ def with_dual(problem: Problem, case: FleetCase, known: FleetBound) -> FleetBoun
         return known
     lengths = _hour_lengths(problem, known.hours)[first:]
     lengths[0] = known.first_hours(due, float(lengths[0]))
-    dual = build_dual(problem, case, first, lengths, known.from_due(due))
+    dual = build_dual(problem, case, first, lengths, known.from_due(due), out_of_time)
     return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers)
 
 
@@ -249,10 +252,12 @@ def _flat_layer(problem: Problem, sketch: _Sketch) -> Layer:
     """The layer without what starting costs."""
     price, _, high = _steps_of(sketch.cover, MAX_BASE_STEPS)
     lengths = _hour_lengths(problem, len(sketch.needs))
-    fitting = np.where(high[None, :] >= sketch.needs[:, None], price[None, :], np.inf)
-    hourly = fitting.min(axis=1, initial=np.inf) * lengths
+    levels, inverse = np.unique(sketch.needs, return_inverse=True)
+    fitting = np.where(high[None, :] >= levels[:, None], price[None, :], np.inf)
+    hourly = fitting.min(axis=1, initial=np.inf)[inverse] * lengths
     later = np.append(np.cumsum(hourly[::-1])[::-1][1:], 0.0)
-    return Layer(sketch.base_usd, price, high, sketch.needs, np.tile(later[:, None], (1, len(price))))
+    onward = np.broadcast_to(later[:, None], (len(later), len(price)))
+    return Layer(sketch.base_usd, price, high, sketch.needs, onward)
 
 
 def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterator[tuple[float, int]]:
@@ -331,11 +336,14 @@ def _whole_start_cover(steps: Ints, cost: Floats) -> Floats:
     for price, negative in pairs:
         if not kept or -negative > kept[-1][0]:
             kept.append((-negative, price))
-    gains = np.array([max(1, s) for s, _ in kept], dtype=np.int64)
-    prices = np.array([c for _, c in kept], dtype=np.float64)
-    found = np.zeros(GRID + 1)
-    for level in range(1, GRID + 1):
-        found[level] = float((found[np.maximum(0, level - gains)] + prices).min())
+    found, rises = np.full(GRID + 1, np.inf), np.arange(GRID + 1)
+    found[0] = 0.0
+    for gain, price in kept:
+        count = 1
+        while count * max(1, gain) < 2 * GRID:
+            before = np.maximum(0, rises - count * max(1, gain))
+            found = np.minimum(found, found[before] + count * price)
+            count *= 2
     return found
 
 

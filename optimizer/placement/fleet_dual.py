@@ -8,7 +8,7 @@ N units, K classes of hours, M covers of the pool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from optimizer.placement.hour_prices import (
     valid_prices,
 )
 from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.stopwatch import never
 from optimizer.placement.units import FleetCase, in_stock
 
 MAX_PASSES = 24
@@ -134,17 +135,23 @@ class _Ascent:
 
 
 def build_dual(
-    problem: Problem, case: FleetCase, first_hour: int, lengths: Floats, known_usd: float = 0.0
+    problem: Problem,
+    case: FleetCase,
+    first_hour: int,
+    lengths: Floats,
+    known_usd: float = 0.0,
+    out_of_time: Callable[[], bool] = never,
 ) -> FleetDual:
     """The dual of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held.
 
     Where a fleet on the first covers costs hardly more than another bound, ``known_usd``, that one is kept.
+    When ``out_of_time``, the sharing stays as it is by then.
     """
     ascent = _begun(problem, case, first_hour, lengths)
     first = _covers(problem, case, ascent)
     if known_usd > 0 and _cheapest_usd(problem, case, first) <= known_usd * (1 + PROVEN):
         return FleetDual(known_usd, first)
-    _ascend(ascent, MAX_PASSES)
+    _ascend(ascent, MAX_PASSES, out_of_time)
     return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
 
 
@@ -194,11 +201,12 @@ def _begun(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) 
     return ascent
 
 
-def _ascend(ascent: _Ascent, most: int) -> None:
+def _ascend(ascent: _Ascent, most: int, out_of_time: Callable[[], bool] = never) -> None:
     """Passes of small steps on the pool and one look at all units, until they hardly help."""
     hope, reached = FIRST_HOPE, [ascent.reached_usd]
     passes = MAX_WORK // (len(ascent.menu) * ascent.states.count * len(ascent.needs))
-    while len(reached) <= min(most, max(LEAST_PASSES, passes)) and np.isfinite(reached[-1]):
+    most = min(most, max(LEAST_PASSES, passes))
+    while len(reached) <= most and np.isfinite(reached[-1]) and not out_of_time():
         before = reached[-1]
         prices, hoped = ascent.climb(ascent.prices, before * (1 + hope))
         ascent.price([ascent.spread(prices) if len(reached) % 2 else prices])

@@ -30,17 +30,18 @@ def fleets(
 ) -> list[Column]:
     """Columns from ``free`` nodes for every end of the run before.
 
-    On the covers of the bound where all of them are free; else on fresh ones, beside the best ladders; as
-    paths where there is none. ``nominal``: the end for which ladders and fresh covers are chosen.
+    The best ladders, and fleets on the covers of the bound; on fresh ones, too, where others hold some of
+    their nodes; as paths where there is none. ``nominal``: the end for which ladders and fresh covers are
+    chosen.
     """
     problem = candidates.problem
     columns = list(cover_columns(problem, case, free, ends))
-    if columns and in_stock(case, case.covers, free).all():
-        return columns
+    known = bool(columns) and bool(in_stock(case, case.covers, free).all())
     case = beside(case, free)
     built = [b for b in best_ladders(problem, case, free, nominal, ladders) if b.rungs]
-    fresh = _with_fresh_covers(problem, case, nominal)
-    columns += [*cover_columns(problem, fresh, free, ends), *_ladder_columns(candidates, case, built, ends)]
+    columns += _ladder_columns(candidates, case, built, ends)
+    if not known:
+        columns += cover_columns(problem, _with_fresh_covers(problem, case, nominal), free, ends)
     if not columns:
         columns = list(_paths(candidates, case, free, built, ends))
     return list(dict.fromkeys(columns))

@@ -134,7 +134,6 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Res
     prices = _prices_of(candidates.problem, warm)
     rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
     if not search.done:
-        rounds.prove(prices, search.watch.until(SERVICES_SHARE))
         rounds.run()
     assert search.best is not None
     free = {name: pool for name, pool in pools.items() if name not in frozen}

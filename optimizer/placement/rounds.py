@@ -26,7 +26,6 @@ from optimizer.placement.run_pool import RunPool, keep
 from optimizer.placement.runs import begun_later
 from optimizer.placement.search import Search
 from optimizer.placement.standing import NEVER_CENTS, Standing, free_names, left_cents
-from optimizer.placement.units import surcharged
 
 MAX_ROUNDS = 40
 STALE_ROUNDS = 3
@@ -42,6 +41,7 @@ RELAX_SHARE = 0.2
 CONVERGE_SHARE = 0.4
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 5e-4
+PROVE_SHARE = 0.4
 MAKE_SHARE = 0.3
 RUIN_SHARE = 0.15
 COMBINE_SHARE = 0.25
@@ -72,12 +72,15 @@ class Rounds:
         self.rng = random.Random(search.seed)  # noqa: S311  draws, not secrets
         self.names = sorted(free_names(search.candidates) - frozen)
         self.frozen = frozen
-        self._asked: set[tuple[str, Paid]] = set()
+        self._asked: set[tuple[str, Paid, bool]] = set()
         self._asked_beside: set[tuple[str, bytes]] = set()
 
     def run(self) -> None:
         """Until the gap is reached, the time is over, or nothing has changed for some rounds."""
         stale = 0
+        if not self.search.done:
+            # What a dual meets on its way makes the fleets of ``make``.
+            self.prove(self.prices, self.search.watch.until(PROVE_SHARE))
         for _ in range(MAX_ROUNDS):
             before = self._state()
             for step in (
@@ -160,11 +163,12 @@ class Rounds:
         self.search.tell()
 
     def _make_fleets(self, name: str) -> None:
-        key = (name, self.dual.key(name, self.prices))
+        paid = self.dual.key(name, self.prices)
+        case = self.dual.case_at(name, paid)
+        key = (name, paid, bool(case.covers.size))
         if key in self._asked:
             return
         self._asked.add(key)
-        case = surcharged(self.candidates.fleets[name], dict(key[1]))
         self.pool.add(fleets(self.candidates, case, free_nodes(self.problem), [None], None, 1))
 
     def _runs_at_prices(self, name: str) -> list[Column]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from optimizer.placement.bound import relaxed_bound_cents, separate_bound_cents
 from optimizer.placement.columns import Column
@@ -29,6 +30,7 @@ MAX_ROUNDS = 12
 MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
 SERVICES_SHARE = 0.3
+LAYERS_SHARE = 0.4
 FIRST_SHARE = 0.4
 COMPOSE_SHARE = 0.5
 IMPROVE_SHARE = 0.5
@@ -71,10 +73,14 @@ def solve(search: Search) -> Solution:
     pools = build_run_pools(candidates, lean=not few)
     search.prove(separate_bound_cents(candidates, pools), "priced")
 
-    columns = first_plans(search, pools) if few else first_plan(search, pools)
-    if not few:
-        candidates.bound_services(out_of_time)
+    columns = first_plan(search, pools)
+    known_usd = _cheapest_usd(columns)
+    candidates.bound_services(search.watch.until(LAYERS_SHARE), known_usd=known_usd)
+    search.prove(separate_bound_cents(candidates, pools), "bounded alone")
+    if few and not search.done:
+        candidates.sharpen_services(known_usd, out_of_time)
         search.prove(separate_bound_cents(candidates, pools), "bounded alone")
+        columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
     if few and not search.done:
         limits = search.share(BOUND_SHARE)
         search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
@@ -97,6 +103,14 @@ def solution_of(
     billed = best.objective_cents - best.switching_cents
     bound = None if best.required_missing else min(search.bound_cents, billed)
     return Solution(best, bound, tuple(columns), pools)
+
+
+def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:
+    """What the cheapest column of each workload costs."""
+    usd: dict[str, float] = {}
+    for column in columns:
+        usd[column.workload] = min(usd.get(column.workload, inf), column.total_cents / 100)
+    return usd
 
 
 def search_only(search: Search) -> Choice:
