@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from broker.domain import reconciling
+from broker.domain.lease_steps import without
 from broker.domain.reconciling import (
     Abandon,
     Action,
@@ -30,7 +31,6 @@ from broker.domain.reconciling import (
     let_go,
     replanned,
     settled_state,
-    without,
 )
 from broker.domain.reservation import (
     Idempotency,
