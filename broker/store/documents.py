@@ -119,6 +119,8 @@ def _only_member(kind: Any) -> Any:
 def _container_decoder(kind: Any, origin: Any) -> Decoder:
     if origin is tuple and get_args(kind)[1:] == (...,):
         return partial(_decode_items, tuple, _decoder(get_args(kind)[0]))
+    if origin is tuple:
+        return partial(_decode_places, tuple(_decoder(place) for place in get_args(kind)))
     if origin is frozenset:
         return partial(_decode_items, frozenset, _decoder(get_args(kind)[0]))
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -128,6 +130,11 @@ def _container_decoder(kind: Any, origin: Any) -> Decoder:
 
 def _decode_optional(decode: Decoder, document: Any) -> Any:
     return None if document is None else decode(document)
+
+
+def _decode_places(decoders: tuple[Decoder, ...], document: list[Any]) -> tuple[Any, ...]:
+    """A tuple of fixed length, each place of its own type; raises ValueError for another length."""
+    return tuple(decode(item) for decode, item in zip(decoders, document, strict=True))
 
 
 def _decode_items(container: Decoder, decode: Decoder, document: list[Any]) -> Any:
