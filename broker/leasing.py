@@ -233,7 +233,9 @@ class Leasing:
         entry = AuditEntry(now, actor, "plan.given_back", "plan", plan_id, team, bill)
         async with self._uow_factory() as uow:
             await uow.accounts.add_audit(entry)
+            crash_points.here("plan.given_back.before")
             await uow.commit()
+            crash_points.here("plan.given_back.after")
 
     async def _give_up(
         self, reservation_id: str, reason: str, actor: str, *, whole_plan: bool

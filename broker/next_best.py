@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from broker import crash_points
 from broker.domain.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
 from broker.domain.freshness import fresh_offers
 from broker.domain.holding_orders import Intent, intents_of
@@ -107,7 +108,9 @@ class NextBest:
                     why,
                     replaces=refused.replaces,
                 )
+                crash_points.here("next_best.intend.before")
                 await uow.commit()
+                crash_points.here("next_best.intend.after")
         except Conflict as conflict:
             log.info("no exchange for %s: %s", refused.reservation_id, conflict)
             return ()

@@ -26,6 +26,7 @@ from broker.domain.window import Window
 
 DEAD = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 OVER = "its time is over"
+LOST_FOR_GOOD = "the answer was lost, and this provider cannot say what became of the order"
 OVERDUE = timedelta(hours=1)
 """How long after its end a window that ends by itself may still be shown before its end is asked for."""
 UNBOUGHT = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
@@ -253,7 +254,8 @@ def _decide_doubtful(reservation: Reservation, unit: Unit, sight: Sight) -> Acti
         return Wait()
     if sight.idempotency is Idempotency.TAG:
         return Retry(unit.ordinal)
-    return Lost((unit.ordinal,), "the answer was lost, and this provider cannot say what became of the order")
+    words = f"{LOST_FOR_GOOD}: {reservation.reason}" if reservation.reason else LOST_FOR_GOOD
+    return Lost((unit.ordinal,), words)
 
 
 def _decide_settled(reservation: Reservation, sight: Sight) -> Action:

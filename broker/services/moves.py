@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from broker import crash_points
 from broker.buying import Buying
 from broker.domain.errors import Conflict, ProviderError, StalePlan
 from broker.domain.holding_orders import find_drifts, intents_of
@@ -71,7 +72,9 @@ class MovesService:
                 f"moved from {', '.join(row.reservation_id for row in change.leaving)}",
                 replaces=tuple(row.reservation_id for row in change.leaving),
             )
+            crash_points.here("move.intend.before")
             await uow.commit()
+            crash_points.here("move.intend.after")
         try:
             bought = await self._buying.buy_in_order(drafts, actor)
         except ProviderError:

@@ -212,7 +212,9 @@ class ReconcileService:
         """Whether no other process acts on ``row``."""
         async with self._uow_factory() as uow:
             claimed = await uow.reservations.claim(row.reservation_id)
+            crash_points.here("reservation.claim.before")
             await uow.commit()
+            crash_points.here("reservation.claim.after")
         return claimed
 
     async def _second_look(self, row: Reservation, leases: Sequence[Lease]) -> list[Lease]:

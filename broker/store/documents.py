@@ -128,12 +128,13 @@ def _container_decoder(kind: Any, origin: Any) -> Decoder:
     raise TypeError(f"a document cannot carry {kind}")
 
 
-def _decode_places(decoders: tuple[Decoder, ...], document: Any) -> Any:
-    return tuple(decode(item) for decode, item in zip(decoders, document, strict=True))
-
-
 def _decode_optional(decode: Decoder, document: Any) -> Any:
     return None if document is None else decode(document)
+
+
+def _decode_places(decoders: tuple[Decoder, ...], document: list[Any]) -> tuple[Any, ...]:
+    """A tuple of fixed length, each place of its own type; raises ValueError for another length."""
+    return tuple(decode(item) for decode, item in zip(decoders, document, strict=True))
 
 
 def _decode_items(container: Decoder, decode: Decoder, document: list[Any]) -> Any:

@@ -8,7 +8,7 @@ function: quantities hold from each interval's start to the next one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
@@ -63,6 +63,7 @@ class PlacedOrder(PayloadModel):
     execution_price: Decimal | None = None
     rejected_reason: str | None = None
     idempotency_key: str | None = None
+    created_at: AwareDatetime | None = None
 
     @property
     def is_filled(self) -> bool:
@@ -126,16 +127,18 @@ def holdings(
 ) -> tuple[Holding, ...]:
     """Every buy order as a lease, then the contracts that no order of the list explains.
 
-    A filled buy without a contract was sold back when a filled sell of the same block is listed, has
-    ended when its time is over, and else waits for its contract to show.
+    A filled buy without a contract was sold back when a filled sell of the same block came after it, has
+    ended when its time is over, and else waits for its contract to show. Of equal buys, those that fewer
+    sells came after take the contracts, as a block may be bought again after it was sold back.
     """
     free = [contract for contract in contracts if contract.nodes > 0]
     sold = [order for order in orders if order.side == SELL and order.is_filled]
-    found = []
-    for order in orders:
-        if order.side == BUY:
-            contract = _take(free, order) if order.is_filled else None
-            found.append(Holding(_order_lease(order, contract, sold, now), contract))
+    buys = [order for order in orders if order.side == BUY]
+    bought = [order for order in buys if order.is_filled]
+    taken = {
+        order.id: _take(free, order) for order in sorted(bought, key=lambda o: len(_sales_after(o, sold)))
+    }
+    found = [Holding(_order_lease(o, taken.get(o.id), sold, now), taken.get(o.id)) for o in buys]
     found += [Holding(contract_lease(contract), contract) for contract in free]
     return tuple(found)
 
@@ -172,6 +175,16 @@ def _block(order: PlacedOrder) -> tuple[str | None, int, datetime | None]:
     return order.instance_type, order.quantity, order.end_at
 
 
+def _sales_after(order: PlacedOrder, sold: Iterable[PlacedOrder]) -> list[PlacedOrder]:
+    """Those of ``sold`` that may have sold the block of ``order``, which none did before it was bought."""
+    return [
+        sell
+        for sell in sold
+        if _block(sell) == _block(order)
+        and (sell.created_at is None or order.created_at is None or sell.created_at >= order.created_at)
+    ]
+
+
 def _order_lease(
     order: PlacedOrder,
     contract: Contract | None,
@@ -180,7 +193,8 @@ def _order_lease(
 ) -> Lease:
     state = ORDER_STATES.get(order.status, LeaseState.UNKNOWN)
     detail = order.rejected_reason or f"order {order.status}"
-    sale = next((sell for sell in sold if _block(sell) == _block(order)), None)
+    sales = _sales_after(order, sold)
+    sale = min(sales, key=lambda sell: sell.created_at or now) if sales else None
     credit: Decimal | None = None
     if contract is not None:
         state, detail = _contract_state(contract), f"contract {contract.id} {contract.state}"

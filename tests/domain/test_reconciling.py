@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import product
 
@@ -121,6 +122,16 @@ CASES: list[tuple[str, Reservation, Sight, Action]] = [
         row(S.UNKNOWN, U.ORDERING),
         sight(now=LATE, idempotency=Idempotency.NEITHER),
         Lost((0,), "the answer was lost, and this provider cannot say what became of the order"),
+    ),
+    (
+        "and keeps what the provider said",
+        replace(row(S.UNKNOWN, U.ORDERING), reason="machines without a description: vm-1"),
+        sight(now=LATE, idempotency=Idempotency.NEITHER),
+        Lost(
+            (0,),
+            "the answer was lost, and this provider cannot say what became of the order: "
+            "machines without a description: vm-1",
+        ),
     ),
     ("which ends it with its plan", row(S.UNKNOWN, U.GONE), sight(), Abandon("", whole_plan=True)),
     ("somebody may still be buying", row(S.PENDING, U.PLANNED), sight(), Wait()),

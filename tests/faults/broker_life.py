@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -73,16 +73,16 @@ class StandingClock(MarketClock):
         self._seen = (super().now() + timedelta(seconds=0.5)).replace(microsecond=0)
 
 
-class OneOffer:
-    """A feed of the one offer that a story is about."""
+class Shelf:
+    """A feed of the few offers that a story is about."""
 
-    def __init__(self, provider: str, offer: Offer) -> None:
+    def __init__(self, provider: str, offers: Iterable[Offer]) -> None:
         self.provider = provider
-        self._offer = offer
+        self._offers = tuple(offers)
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """The offer, seen now."""
-        return OfferBatch((replace(self._offer, observed_at=observed_at),))
+        """The offers, seen now."""
+        return OfferBatch(tuple(replace(offer, observed_at=observed_at) for offer in self._offers))
 
 
 @dataclass
@@ -109,9 +109,9 @@ class Broker:
             rules=ReconcileRules(stray_grace=GRACE, max_strays=50),
         )
 
-    async def sell(self) -> None:
-        """Puts the offer on sale, seen now."""
-        feed = OneOffer(self.place.provider, self.offer)
+    async def sell(self, *others: Offer) -> None:
+        """Puts the offer on sale, seen now, and ``others`` beside it."""
+        feed = Shelf(self.place.provider, (self.offer, *others))
         await OffersService(self.store.unit_of_work, {self.place.provider: feed}, self.clock).refresh()
 
     def arm(self, operation: str, kind: str, **more: Any) -> None:

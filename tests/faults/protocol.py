@@ -3,7 +3,8 @@
 One reservation of one node. A buyer, a user who may release, and a reconciler take single steps in every
 order; time passes anywhere; the buyer and the reconciler may die anywhere; a call may land after its
 caller's death. Rows change by the product's pure functions, and ``decide`` and ``find_strays`` are the
-product's. Strays have no grace here: safety must come from open intents, not from waiting.
+product's. Strays have no grace here: safety must come from open intents, not from waiting. A released
+lease may linger; what is held and not shown must be missed twice by the same reconciler.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from functools import lru_cache
 from typing import Any
 
 from broker.domain import reconciling
+from broker.domain.lease_steps import without
+from broker.domain.moving import handover
 from broker.domain.reconciling import (
     Abandon,
     Action,
     Adopt,
+    Book,
     Buy,
     Lost,
     MoveTo,
@@ -25,12 +29,13 @@ from broker.domain.reconciling import (
     Resend,
     Retry,
     Sight,
+    Wait,
     decide,
     find_strays,
     let_go,
+    missing_units,
     replanned,
     settled_state,
-    without,
 )
 from broker.domain.reservation import (
     Idempotency,
@@ -45,6 +50,7 @@ from tests.faults.world import (
     DONE,
     IDLE,
     INSTALL,
+    SECOND_LOOK_TICKS,
     SETTLE_TICKS,
     TICK,
     Design,
@@ -62,7 +68,9 @@ from tests.faults.world import (
 
 
 @lru_cache(None)
-def _decide(row: Row, leases: tuple[Lease, ...], now: int, idempotency: Idempotency) -> Action:
+def _decide(
+    row: Row, leases: tuple[Lease, ...], now: int, idempotency: Idempotency, missed: int | None
+) -> Action:
     reservation = reservation_of(row)
     sight = Sight(
         now=NOON + now * TICK,
@@ -70,8 +78,10 @@ def _decide(row: Row, leases: tuple[Lease, ...], now: int, idempotency: Idempote
         idempotency=idempotency,
         settle=SETTLE_TICKS * TICK,
         quiet_since=reconciling.quiet_since(reservation, ()),
+        missed={} if missed is None else {0: NOON + missed * TICK},
+        second_look=SECOND_LOOK_TICKS * TICK,
     )
-    return decide(reservation, sight)
+    return handover(reservation, (), (), sight.now) or decide(reservation, sight)
 
 
 class Protocol:
@@ -86,7 +96,7 @@ class Protocol:
         s = self._s
         first = ("call", 1, False) if s.design is Design.NO_INTENT else ("intend",)
         user = ("wish",) if s.releases else DONE
-        return World(0, None, (), s.replies, False, first, user, IDLE, s.passes, s.deaths)
+        return World(0, None, (), s.replies, False, first, user, IDLE, None, s.passes, s.deaths)
 
     def following(self, world: World) -> Iterator[World]:
         """Every world that can come next."""
@@ -104,8 +114,10 @@ class Protocol:
 
     def _dying(self, world: World, actor: str, local: Local) -> Iterator[World]:
         after = world._replace(deaths=world.deaths - 1)
-        dead = IDLE if actor == "reconciler" else DONE
-        yield _at(after, actor, dead)
+        if actor == "reconciler":
+            yield _at(after._replace(missed=None), actor, IDLE)
+        else:
+            yield _at(after, actor, DONE)
         if local[0] == "call" and actor == "buyer":  # it lands all the same, and nobody hears the answer
             yield after._replace(buyer=("land", local[1]))
 
@@ -157,7 +169,7 @@ class Protocol:
             dead = lease.state in reconciling.DEAD and reply is not Reply.LOST
             return world, Reply.REFUSED if dead else reply, known[0]
         visible_at = world.now + self._s.visible_after
-        made = Instance(attempt, world.now, visible_at, reply is Reply.FAILS_LATER, dead=False)
+        made = Instance(attempt, world.now, visible_at, reply is Reply.FAILS_LATER, None)
         return world._replace(cloud=(*world.cloud, made)), reply, len(world.cloud)
 
     def _answer(
@@ -215,8 +227,10 @@ class Protocol:
         return self._killed(world, references[0]), ("end", rest, seen) if rest else DONE
 
     def _killed(self, world: World, reference: int) -> World:
+        if world.cloud[reference].ends_at is not None:
+            return world
         cloud = list(world.cloud)
-        cloud[reference] = cloud[reference]._replace(dead=True)
+        cloud[reference] = cloud[reference]._replace(ends_at=world.now + self._s.ends_after)
         return world._replace(cloud=tuple(cloud))
 
     def _give_up(self, world: World, seen: Any) -> tuple[World, Local]:
@@ -235,7 +249,17 @@ class Protocol:
 
     def _release(self, world: World, base: Row, seen: Any) -> tuple[World, Local]:
         assert base.reference is not None
-        return self._killed(world, base.reference), ("lose", base, seen)
+        return self._killed(world, base.reference), ("look", base, seen)
+
+    def _look(self, world: World, base: Row, seen: Any) -> tuple[World, Local]:
+        """By its id, before the list: both must show it gone."""
+        assert base.reference is not None
+        found = lease_of_instance(base.reference, world.cloud[base.reference], world.now)
+        return world, ("list", base, seen) if found.state in reconciling.DEAD else DONE
+
+    def _list(self, world: World, base: Row, seen: Any) -> tuple[World, Local]:
+        listed = [n for n, lease in self._listed(world) if lease.state not in reconciling.DEAD]
+        return world, DONE if base.reference in listed else ("lose", base, seen)
 
     def _lose(self, world: World, base: Row, seen: Any) -> tuple[World, Local]:
         gone = without(reservation_of(base), (0,), "", NOON + world.now * TICK)
@@ -253,13 +277,15 @@ class Protocol:
 
     # The reconciler: list, read and decide, act, sweep.
 
-    def _idle(self, world: World) -> tuple[World, Local]:
-        seen = tuple(
+    def _listed(self, world: World) -> tuple[tuple[int, Lease], ...]:
+        return tuple(
             (n, lease_of_instance(n, i, world.now))
             for n, i in enumerate(world.cloud)
-            if not i.dead and i.visible_at <= world.now
+            if not i.is_dead(world.now) and i.visible_at <= world.now
         )
-        return world._replace(passes=max(0, world.passes - 1)), ("decide", seen)
+
+    def _idle(self, world: World) -> tuple[World, Local]:
+        return world._replace(passes=max(0, world.passes - 1)), ("decide", self._listed(world))
 
     def _decide(self, world: World, seen: Any) -> tuple[World, Local]:
         row = world.row
@@ -270,7 +296,11 @@ class Protocol:
             assert row.reference is not None
             second = lease_of_instance(row.reference, world.cloud[row.reference], world.now)
             leases.extend([second] if second.state is not LeaseState.ENDED else [])
-        return self._acting(world, row, _decide(row, tuple(leases), world.now, self._s.idempotency), seen)
+        missing = missing_units(reservation_of(row), leases)
+        since = world.now if world.missed is None else world.missed
+        world = world._replace(missed=since if missing else None)
+        action = _decide(row, tuple(leases), world.now, self._s.idempotency, world.missed)
+        return self._acting(world, row, action, seen)
 
     def _acting(self, world: World, row: Row, action: Action, seen: Any) -> tuple[World, Local]:
         match action:
@@ -284,10 +314,12 @@ class Protocol:
                 return world, ("give_up", seen)
             case Release(leases):
                 return world, ("end", _numbers(leases), seen)
-            case Retry() | Lost() | MoveTo():
+            case Retry() | Lost() | MoveTo() | Book():
                 return world, ("note", row, action, seen)
-            case _:
+            case Wait():
                 return world, DONE
+            case _:
+                raise AssertionError(f"{action} is for windows and ends, which are not in this world")
 
     def _adopt(
         self, world: World, attempt: int, reference: int, extras: tuple[int, ...], seen: Any
@@ -299,8 +331,8 @@ class Protocol:
         match action:
             case Retry():
                 row = row.with_unit(replanned(row.units[0]))
-            case Lost(ordinals, reason):
-                row = without(row, ordinals, reason, NOON + world.now * TICK)
+            case Lost(ordinals, reason, at):
+                row = without(row, ordinals, reason, at or NOON + world.now * TICK)
             case MoveTo(state):
                 row = self._moved(row, state)
         return self._written(world, base, row) or world, DONE

@@ -72,7 +72,7 @@ class Search:
         return self._ends[start]
 
     def _fault_of(self, world: World) -> str:
-        live = [n for n, i in enumerate(world.cloud) if not i.dead and not i.fails]
+        live = [n for n, i in enumerate(world.cloud) if not i.is_dead(world.now) and not i.fails]
         row = world.row
         if row is None:
             return "orphan" if live else ""

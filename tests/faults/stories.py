@@ -6,19 +6,27 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from broker import crash_points
+from broker.buying import Buying
 from broker.domain.errors import BrokerError
 from broker.domain.identity import make_tag
 from broker.domain.offer import Offer
-from broker.domain.reservation import Lease, Order
+from broker.domain.plan import Plan
+from broker.domain.reservation import Lease, Order, Reservation
+from broker.domain.workload import PlanRequest, WorkloadKind
+from broker.drafting import Drafting
+from broker.leasing import Leasing
+from broker.next_best import NextBest
 from broker.ports import Reserver
+from broker.services.moves import MovesService
 from broker.services.reservations import ReservationsService
-from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_segment
-from tests.fakes.notifier import RecordingNotifier
+from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_request, a_segment
+from tests.fakes.notifier import InlineExecutor, RecordingNotifier
 from tests.faults.broker_life import Broker, Place, compared, opened
 
 
@@ -50,15 +58,78 @@ async def held_and_released(broker: Broker) -> None:
     await broker.passes(3)
 
 
-async def planned(broker: Broker) -> None:
-    """The same through a plan."""
-    await broker.sell()
-    segment = a_segment(0, 24, 1, broker.clock.now())
-    plan = a_plan(a_placement(broker.offer, [segment], "story"), as_of=broker.clock.now())
+async def _reserved_by_plan(broker: Broker, *others: Offer) -> tuple[Reservation, ...]:
+    await broker.sell(*others)
+    plan = _plan_on(broker, broker.offer, "plan-1")
     async with broker.store.unit_of_work() as uow:
         await uow.plans.add(a_record(plan))
         await uow.commit()
-    await broker.reservations.reserve_plan(ALICE, plan.plan_id)
+    return await broker.reservations.reserve_plan(ALICE, plan.plan_id)
+
+
+def _plan_on(broker: Broker, offer: Offer, plan_id: str) -> Plan:
+    """One node of ``offer`` for the service of ``a_request``, for a day from now."""
+    now = broker.clock.now()
+    placement = a_placement(offer, [a_segment(0, 24, 1, now)], "chat", WorkloadKind.SERVING)
+    return a_plan(placement, plan_id=plan_id, as_of=now)
+
+
+def _other(broker: Broker) -> Offer:
+    """The same under another name."""
+    return replace(broker.offer, offer_id=f"{broker.offer.offer_id}-other")
+
+
+async def planned(broker: Broker) -> None:
+    """The same through a plan."""
+    await _reserved_by_plan(broker)
+    await broker.passes(2)
+
+
+async def plan_refused(broker: Broker) -> None:
+    """A plan is refused and given back."""
+    broker.arm("create", "out_of_capacity", count=1)
+    await _reserved_by_plan(broker)
+
+
+async def exchanged(broker: Broker) -> None:
+    """A plan is refused, and the next best is bought in its place."""
+
+    def plan_call(request: PlanRequest, offers: tuple[Offer, ...], *_: object) -> Plan:
+        return _plan_on(broker, offers[0], "plan-again")
+
+    units, reservers = broker.store.unit_of_work, {broker.place.provider: broker.adapter}
+    next_best = NextBest(
+        units, plan_call, InlineExecutor(), broker.clock, read_request=lambda document: a_request()
+    )
+    broker.reservations = ReservationsService(
+        units, reservers, broker.clock, RecordingNotifier(), next_best=next_best
+    )
+    broker.arm("create", "out_of_capacity", count=1)
+    await _reserved_by_plan(broker, _other(broker))
+    await broker.passes(3)
+
+
+async def moved(broker: Broker) -> None:
+    """What a plan holds moves to another offer; the old goes once the new is usable."""
+    rows = await _reserved_by_plan(broker, _other(broker))
+    await broker.passes(3)
+    units, reservers = broker.store.unit_of_work, {broker.place.provider: broker.adapter}
+    leasing = Leasing(units, reservers, broker.clock)
+    drafting = Drafting(leasing, broker.clock)
+    buying = Buying(units, leasing, drafting, broker.clock)
+    moves = MovesService(units, buying, drafting, broker.clock, RecordingNotifier())
+    await broker.sell(_other(broker))
+    plan = _plan_on(broker, _other(broker), "plan-2")
+    await moves.move("reoptimizer", plan, [row.reservation_id for row in rows])
+    await broker.passes(6)
+
+
+async def extended(broker: Broker) -> None:
+    """What is held for a while is held for longer."""
+    await broker.sell()
+    end = broker.clock.now() + timedelta(hours=3)
+    row = await broker.reservations.reserve_offer(ALICE, broker.offer.offer_id, 1, None, end, "story")
+    await broker.reservations.extend(ALICE, row.reservation_id, end + timedelta(hours=1))
     await broker.passes(2)
 
 
@@ -139,6 +210,10 @@ STORIES: dict[str, Story] = {
     for story in (
         held_and_released,
         planned,
+        plan_refused,
+        exchanged,
+        moved,
+        extended,
         lost_with_effect,
         lost_without_effect,
         refused_halfway,

@@ -38,9 +38,13 @@ ALIKE = {
         "reservation.gone",
     ],
     "planned": ["plan.intend"],
+    "plan_refused": ["plan.given_back"],
+    "exchanged": ["next_best.intend"],
+    "moved": ["move.intend"],
+    "extended": ["reservation.extend"],
     "lost_with_effect": ["reservation.unknown"],
     "refused_halfway": ["reservation.refused", "reservation.abandon"],
-    "later": ["reservation.parked"],
+    "later": ["reservation.parked", "reservation.claim"],
     "stray": ["lease.release_stray"],
     "not_released": ["call.release_again"],
 }
@@ -57,7 +61,7 @@ OF_ONE_KIND = {
     },
     Idempotency.NEITHER: {"lost_with_effect": ["reservation.gone"]},
 }
-OF_WINDOWS = {"reservation.granted", "reservation.scheduled"}
+OF_WINDOWS = {"reservation.granted", "reservation.scheduled", "reservation.billed"}
 """Passed in the stories of sellers of windows, which the nightly profile plays."""
 
 EFFECT_NOT_STORED = ["call.order.after", "call.release.after"]

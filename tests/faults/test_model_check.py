@@ -18,6 +18,9 @@ MOST_CPU_S = 60.0
 SHALLOW = {"ticks": 3, "passes": 1, "deaths": 1}
 DEEP = {"ticks": 4, "passes": 2, "deaths": 1}
 REPLIES = [(reply,) for reply in Reply] + [(Reply.LOST, Reply.LOST), (Reply.NOT_MADE, Reply.LOST)]
+RELEASES = [(False, 0), (True, 0), (True, 1)]
+"""Whether the user releases, and how many ticks a released lease is still shown."""
+
 VISIBLE_AFTER = {  # ticks until a list shows what was made; past the settling time where nobody can ask
     Idempotency.TOKEN: (0, 1),
     Idempotency.TAG: (0, 1),
@@ -38,8 +41,8 @@ def scenarios(design: Design) -> Iterator[Scenario]:
     for idempotency, delays in VISIBLE_AFTER.items():
         for delay in delays:
             for replies in REPLIES if design is Design.SOUND else REPLIES[:2]:
-                for releases in (False, True):
-                    yield Scenario(idempotency, delay, replies, releases, design, **depth)
+                for releases, ends_after in RELEASES if design is Design.SOUND else RELEASES[:2]:
+                    yield Scenario(idempotency, delay, ends_after, replies, releases, design, **depth)
 
 
 def searched(design: Design) -> tuple[Verdict, float]:

@@ -23,6 +23,7 @@ from tests.fakes.examples import an_offer
 
 TICK = timedelta(minutes=1)
 SETTLE_TICKS = 2
+SECOND_LOOK_TICKS = 1
 INSTALL = "model"
 OFFER = an_offer("node")
 IDLE = ("idle",)
@@ -66,7 +67,11 @@ class Instance(NamedTuple):
     born: int
     visible_at: int
     fails: bool
-    dead: bool
+    ends_at: int | None
+
+    def is_dead(self, now: int) -> bool:
+        """Whether a release of it has taken effect."""
+        return self.ends_at is not None and self.ends_at <= now
 
 
 Local = tuple[Any, ...]
@@ -84,6 +89,7 @@ class World(NamedTuple):
     buyer: Local
     user: Local
     reconciler: Local
+    missed: int | None  # when the reconciler first missed what is held
     passes: int  # passes that may still begin before the closing ones
     deaths: int  # deaths that may still come
 
@@ -94,6 +100,7 @@ class Scenario:
 
     idempotency: Idempotency
     visible_after: int
+    ends_after: int
     replies: tuple[Reply, ...]
     releases: bool
     design: Design = Design.SOUND
@@ -137,8 +144,10 @@ def row_of(reservation: Reservation, before: Row) -> Row:
 @lru_cache(None)
 def lease_of_instance(reference: int, instance: Instance, now: int) -> Lease:
     state = LeaseState.ACTIVE
-    if instance.dead:
+    if instance.is_dead(now):
         state = LeaseState.ENDED
+    elif instance.ends_at is not None:
+        state = LeaseState.ENDING
     elif instance.fails:
         state = LeaseState.FAILED if now > instance.born else LeaseState.PROVISIONING
     return Lease("fake", str(reference), state, tag_of(instance.attempt))

@@ -235,6 +235,39 @@ def test_two_equal_orders_take_two_contracts_and_a_sale_ends_the_one_left_over()
     ]
 
 
+def at_hour(hour: int) -> str:
+    return f"2026-11-20T{hour:02}:00:00Z"
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("contracts", [[], [contract("cont_2")]])
+def test_a_block_that_is_bought_again_was_not_sold_back(
+    newest_first: bool, contracts: list[Contract]
+) -> None:
+    orders = [
+        placed("ordr_1", created_at=at_hour(1)),
+        placed("ordr_s", side="sell", created_at=at_hour(2), execution_price="700"),
+        placed("ordr_2", created_at=at_hour(3)),
+    ]
+    found = holdings(orders[::-1] if newest_first else orders, contracts, AT)
+    leases = {holding.lease.reference: holding.lease for holding in found}
+    assert leases["ordr_1"].state is LeaseState.ENDED
+    assert leases["ordr_1"].credit_usd == 7
+    assert leases["ordr_2"].state is (LeaseState.ACTIVE if contracts else LeaseState.PROVISIONING)
+    assert leases["ordr_2"].credit_usd is None
+
+
+def test_each_sale_pays_for_the_block_that_was_held_then() -> None:
+    orders = [
+        placed("ordr_2", created_at=at_hour(3)),
+        placed("s2", side="sell", created_at=at_hour(4), execution_price="900"),
+        placed("ordr_1", created_at=at_hour(1)),
+        placed("s1", side="sell", created_at=at_hour(2), execution_price="700"),
+    ]
+    found = {holding.lease.reference: holding.lease for holding in holdings(orders, [], AT)}
+    assert [found[name].credit_usd for name in ("ordr_1", "ordr_2")] == [7, 9]
+
+
 def test_a_filled_order_without_contract_ends_with_its_time() -> None:
     late = datetime(2026, 12, 3, tzinfo=UTC)
     assert holdings([placed("o")], [], AT)[0].lease.state is LeaseState.PROVISIONING

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from broker.domain.offer import Offer, Stock, Tier
-from broker.domain.plan import Plan
+from broker.domain.plan import Obstacle, Plan
 from broker.store.documents import from_document, to_document
 from tests import strategies
 
@@ -28,10 +28,22 @@ def test_an_offer_comes_back_exactly(offer: Offer) -> None:
     assert str(back.price_usd_per_node_hour) == str(offer.price_usd_per_node_hour)
 
 
+@dataclass(frozen=True)
+class Counted:
+    counts: tuple[tuple[Obstacle, int], ...]
+
+
 @settings(max_examples=20)
 @given(strategies.plans)
 def test_a_plan_comes_back_exactly(plan: Plan) -> None:
     assert from_document(Plan, through_json(plan)) == plan
+
+
+def test_a_tuple_of_fixed_length_has_a_type_for_each_place() -> None:
+    found = from_document(Counted, to_document(Counted(((Obstacle.STOCK, 3),))))
+    assert found == Counted(((Obstacle.STOCK, 3),))
+    with pytest.raises(ValueError, match="zip"):
+        from_document(Counted, {"counts": [["stock"]]})
 
 
 def test_keys_of_a_newer_version_are_skipped_and_missing_ones_take_their_default() -> None:

@@ -14,9 +14,14 @@ import psycopg
 import pytest
 
 from tests.e2e.processes import wait_for
+from tests.faults.profile import NIGHTLY
 from tests.faults.workers.conftest import HEADERS, Pair
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("several"),
+    pytest.mark.skipif(not NIGHTLY, reason="minutes of two servers: TEST_PROFILE=nightly"),
+]
 
 PROVIDER = "cudo"
 
