@@ -14,8 +14,8 @@ endif
 help:
 	@echo "make run    install, plan the bundled examples on the sandbox market, serve API and pages"
 	@echo "make test   install, then every gate: format, lint, types, import arrows, tests"
-	@echo "make nightly  the proofs of reserving, whole (hours)"
 	@echo "make check  the gates without the tests"
+	@echo "make nightly  the slow tests, and the proofs of reserving at full depth (hours)"
 	@echo "make bench  the benchmarks (not part of the tests)"
 	@echo "make errors the error tables of docs/performance-model.md"
 
@@ -35,10 +35,11 @@ run: $(STAMP)
 
 test: check
 	$(BIN)/python tests/setup_machine.py
-	$(BIN)/python -m tests.peers_env
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m tests.peers_env clients dstack gpuhunt skypilot
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 nightly: $(DEV_STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 	TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadgroup -s tests/faults
 
 check: lint types arrows

@@ -48,6 +48,7 @@ def validated(file: Path, report: Path) -> ElementTree.Element:
     return ElementTree.parse(report).getroot()
 
 
+@pytest.mark.slow
 def test_the_public_validator_finds_only_its_own_faults(tmp_path: Path) -> None:
     try:
         peers_env.interpreter("focus-validator")
