@@ -1,8 +1,8 @@
 """A broker is killed at every boundary; after the next start the market's ledger and the tables agree.
 
-With every run of the suite: every point with one seller of each idempotency, and every other seller at the
-two points where an effect is done and not yet stored. ``TEST_PROFILE=nightly``: every point that any story
-passes, with every seller.
+With every run of the suite: both sides of every effect with a seller whose orders carry a tag, after every
+effect with one seller of each other idempotency, and every other seller at the two points where an effect is
+done and not yet stored. ``TEST_PROFILE=nightly``: every point that any story passes, with every seller.
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ def both_sides(points: list[str]) -> list[str]:
     return [f"{point}.{side}" for point in points for side in ("before", "after")]
 
 
+def after(points: list[str]) -> list[str]:
+    return [f"{point}.after" for point in points]
+
+
 def points_of_source() -> set[str]:
     """Points by name, and those that carry the name of an audited step."""
     found = set()
@@ -107,7 +111,8 @@ def cases(lab: Lab, provider: str, offer: Offer | None) -> Iterator[tuple[str, s
                     yield story, point
     elif OF_EACH_KIND[kind] == provider:
         for story, points in (*ALIKE.items(), *OF_ONE_KIND[kind].items()):
-            yield from ((story, point) for point in both_sides(points))
+            whole = kind is Idempotency.TAG
+            yield from ((story, point) for point in (both_sides(points) if whole else after(points)))
     else:
         yield from (("held_and_released", point) for point in EFFECT_NOT_STORED)
 

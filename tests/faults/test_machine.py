@@ -252,10 +252,13 @@ class Life(RuleBasedStateMachine):
             self._runner.close()
 
     async def _settle(self) -> ReconcileReport:
+        """Passes until two in a row do nothing: what is gone must be missed twice before it is written."""
+        quiet = 0
         for _ in range(40):
             self._clock.advance(minutes=3)
             report = await self._reconcile.run_once()
-            if not report.actions and not report.strays:
+            quiet = 0 if report.actions or report.strays else quiet + 1
+            if quiet == 2:
                 break
         return report
 
