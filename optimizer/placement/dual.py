@@ -89,7 +89,7 @@ class Dual:
         gains = {
             name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name]
             for name in self._known
-            if self._depth_at(name, self.key(name, prices)) < DEPTHS
+            if np.isfinite(least[name]) and self._depth_at(name, self.key(name, prices)) < DEPTHS
         }
         hoped = total + sum(gain for gain in gains.values() if gain > 0)
         for depth in range(1, DEPTHS + 1):

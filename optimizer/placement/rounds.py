@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
-from optimizer.placement.dual import Dual, Paid, priced_runs
+from optimizer.placement.dual import Dual, DualPoint, Paid, priced_runs
 from optimizer.placement.fleet_pool import fleets, free_beside
 from optimizer.placement.improve import Improver
 from optimizer.placement.ladders import free_nodes
@@ -38,10 +38,10 @@ LEAST_STEP = 0.05
 RUNS_AT_PRICES = 3
 WORTH_SHARE = 0.1
 RELAX_SHARE = 0.2
+DEEPEN_SHARE = 0.3
 CONVERGE_SHARE = 0.4
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 5e-4
-PROVE_SHARE = 0.4
 MAKE_SHARE = 0.3
 RUIN_SHARE = 0.15
 COMBINE_SHARE = 0.25
@@ -80,7 +80,7 @@ class Rounds:
         stale = 0
         if not self.search.done:
             # What a dual meets on its way makes the fleets of ``make``.
-            self.prove(self.prices, self.search.watch.until(PROVE_SHARE))
+            self.prove(self.prices, self.search.watch.until(DEEPEN_SHARE))
         for _ in range(MAX_ROUNDS):
             before = self._state()
             for step in (
@@ -123,6 +123,7 @@ class Rounds:
 
     def converge(self) -> None:
         """Prices, what they prove and columns at them in turn, until neither bound nor relaxation moves."""
+        self.deepen()
         out_of_time = self.search.watch.until(CONVERGE_SHARE)
         for _ in range(CONVERGE_STEPS):
             before = self.centre.total_usd, 0.0 if self.relaxed is None else self.relaxed.usd
@@ -136,15 +137,26 @@ class Rounds:
             if after[0] - before[0] < least and before[1] - after[1] < least and self.step <= LEAST_STEP:
                 break
 
+    def deepen(self) -> None:
+        """Asks at the best prices so far what was not asked there in time: this only adds to the bound."""
+        self._take(self._point(self.centre.prices, self.search.watch.until(DEEPEN_SHARE)))
+
     def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> None:
         """The bound at prices, which become the centre if they prove more."""
-        most, best = self.pool.least_usd(prices, self.candidates.fleets), self.centre.total_usd
-        point = self.dual.evaluate(prices, most, self._worth_usd(), out_of_time, best)
-        if point.total_usd > best:
-            self.centre, self.step = point, min(1.0, 2 * self.step)
-            self.search.prove(point.cents, "bounded")
-        else:
-            self.step = max(LEAST_STEP, self.step / 2)
+        more = self._take(self._point(prices, out_of_time))
+        self.step = min(1.0, 2 * self.step) if more else max(LEAST_STEP, self.step / 2)
+
+    def _point(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> DualPoint:
+        most = self.pool.least_usd(prices, self.candidates.fleets)
+        return self.dual.evaluate(prices, most, self._worth_usd(), out_of_time, self.centre.total_usd)
+
+    def _take(self, point: DualPoint) -> bool:
+        """The point as the centre, if it proves more; where something cannot be served, nothing does."""
+        if not self.centre.total_usd < point.total_usd < float("inf"):
+            return False
+        self.centre = point
+        self.search.prove(point.cents, "bounded")
+        return True
 
     def make(self) -> None:
         """Columns at the prices: for each run, and for services whose known ones are above their bound."""
