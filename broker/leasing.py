@@ -28,7 +28,12 @@ from broker.domain.lease_steps import in_state, lease_for, order_of, progressed,
 from broker.domain.leaving import leaving_bill
 from broker.domain.moving import is_beside
 from broker.domain.outcome import REFUSALS, Outcome
-from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
+from broker.domain.reconciling import (
+    DEAD,
+    granted_window,
+    let_go,
+    replanned,
+)
 from broker.domain.reservation import Lease, LeaseState, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from broker.domain.reconciling import ended, settled_state
+from broker.domain.reconciling import (
+    ended,
+    settled_state,
+)
 from broker.domain.reservation import Lease, LeaseState, Order, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 

@@ -9,7 +9,9 @@ from decimal import Decimal
 
 from broker.domain.holding_orders import Intent
 from broker.domain.money import ZERO, format_usd, to_cents
-from broker.domain.reconciling import BeginRelease
+from broker.domain.reconciling_actions import (
+    BeginRelease,
+)
 from broker.domain.reservation import Reservation, ReservationState, UnitState
 
 IN_USE = frozenset({ReservationState.HELD, ReservationState.ACTIVE})

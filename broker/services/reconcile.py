@@ -16,6 +16,13 @@ from broker.domain.holding_orders import bought_later
 from broker.domain.moving import handover, is_beside, successors_of
 from broker.domain.outcome import HOPELESS, Outcome
 from broker.domain.reconciling import (
+    decide,
+    find_strays,
+    is_behind,
+    missing_units,
+    quiet_since,
+)
+from broker.domain.reconciling_actions import (
     Abandon,
     Action,
     Adopt,
@@ -30,11 +37,6 @@ from broker.domain.reconciling import (
     Retry,
     Sight,
     Wait,
-    decide,
-    find_strays,
-    is_behind,
-    missing_units,
-    quiet_since,
 )
 from broker.domain.replacing import replacement_of
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState

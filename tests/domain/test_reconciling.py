@@ -11,6 +11,15 @@ import pytest
 
 from broker.domain.offer import CancelRule, Offer
 from broker.domain.reconciling import (
+    decide,
+    find_strays,
+    is_behind,
+    lease_of,
+    let_go,
+    quiet_since,
+    replanned,
+)
+from broker.domain.reconciling_actions import (
     Abandon,
     Action,
     Adopt,
@@ -23,13 +32,6 @@ from broker.domain.reconciling import (
     Retry,
     Sight,
     Wait,
-    decide,
-    find_strays,
-    is_behind,
-    lease_of,
-    let_go,
-    quiet_since,
-    replanned,
 )
 from broker.domain.reservation import (
     OPEN_STATES,

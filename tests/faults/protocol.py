@@ -18,6 +18,14 @@ from broker.domain import reconciling
 from broker.domain.lease_steps import without
 from broker.domain.moving import handover
 from broker.domain.reconciling import (
+    decide,
+    find_strays,
+    let_go,
+    missing_units,
+    replanned,
+    settled_state,
+)
+from broker.domain.reconciling_actions import (
     Abandon,
     Action,
     Adopt,
@@ -30,12 +38,6 @@ from broker.domain.reconciling import (
     Retry,
     Sight,
     Wait,
-    decide,
-    find_strays,
-    let_go,
-    missing_units,
-    replanned,
-    settled_state,
 )
 from broker.domain.reservation import (
     Idempotency,
