@@ -3,5 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+
+import pytest
+from _pytest.mark import ParameterSet
 
 NIGHTLY = os.environ.get("TEST_PROFILE") == "nightly"
+
+USUAL = ("lambda", "oci", "hotaisle")
+"""A seller of each class (tag, token, neither). The matrices of the others take minutes: they are ``slow``."""
+
+
+def matrix(sellers: Iterable[str]) -> list[ParameterSet]:
+    """Sellers as parameters of a matrix."""
+    return [pytest.param(s, marks=() if NIGHTLY or s in USUAL else pytest.mark.slow) for s in sellers]

@@ -18,7 +18,7 @@ from broker.domain.reservation import Idempotency
 from providers.registry import SPECS
 from tests.faults.broker_life import opened
 from tests.faults.lab import Figures, Lab
-from tests.faults.profile import NIGHTLY
+from tests.faults.profile import NIGHTLY, matrix
 from tests.faults.stories import STORIES
 from tests.faults.test_crash_points import sources
 
@@ -123,7 +123,7 @@ async def chosen(lab: Lab, provider: str) -> Offer | None:
         return broker.offer if broker.offer.window is None else None
 
 
-@pytest.mark.parametrize("provider", SELLERS)
+@pytest.mark.parametrize("provider", matrix(SELLERS))
 def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
     offer = asyncio.run(chosen(lab, provider))
     figures, points = Figures(), set()

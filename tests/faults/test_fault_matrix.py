@@ -21,7 +21,7 @@ from providers.sandbox.faults import CREATE_ONLY, FaultKind
 from tests.fakes.examples import ALICE
 from tests.faults.broker_life import Broker, compared, opened
 from tests.faults.lab import Figures, Lab
-from tests.faults.profile import NIGHTLY
+from tests.faults.profile import NIGHTLY, matrix
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -98,7 +98,7 @@ async def _matrix(lab: Lab, provider: str) -> Figures:
     return figures
 
 
-@pytest.mark.parametrize("provider", SELLERS)
+@pytest.mark.parametrize("provider", matrix(SELLERS))
 def test_no_fault_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
     figures = asyncio.run(_matrix(lab, provider))
     print(f"fault matrix: {provider} = {figures}")
