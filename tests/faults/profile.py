@@ -11,7 +11,7 @@ from _pytest.mark import ParameterSet
 NIGHTLY = os.environ.get("TEST_PROFILE") == "nightly"
 
 USUAL = ("lambda", "oci", "hotaisle")
-"""A seller of each class (tag, token, neither). The matrices of the others take minutes: they are ``slow``."""
+"""A seller of each class (tag, token, neither). Matrices of the others take minutes: they are ``slow``."""
 
 
 def matrix(sellers: Iterable[str]) -> list[ParameterSet]:
