@@ -123,7 +123,7 @@ async def chosen(lab: Lab, provider: str) -> Offer | None:
         return broker.offer if broker.offer.window is None else None
 
 
-@pytest.mark.parametrize("provider", matrix(SELLERS))
+@pytest.mark.parametrize("provider", matrix(SELLERS, usual=("lambda",)))
 def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
     offer = asyncio.run(chosen(lab, provider))
     figures, points = Figures(), set()
