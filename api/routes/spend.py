@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
@@ -80,14 +81,7 @@ async def export_projection_rows(
     """Projected charges alone, a row a placement and day, apart from actual ones."""
     window = window_between(since, until)
     export = await product_of(request).spend.projection_rows(caller, window, team)
-    return StreamingResponse(
-        csv_chunks(export.rows, PROJECTION_COLUMNS),
-        media_type="text/csv; charset=utf-8",
-        headers={
-            "Content-Disposition": 'attachment; filename="projection-rows.csv"',
-            AS_OF_HEADER: format_time(export.as_of),
-        },
-    )
+    return _csv_file(csv_chunks(export.rows, PROJECTION_COLUMNS), "projection-rows.csv", export.as_of)
 
 
 @router.get("/focus.csv", response_class=StreamingResponse)
@@ -103,14 +97,7 @@ async def export_focus(
     """Actual charges in the FOCUS columns, streamed; ``Broker-As-Of`` says up to when."""
     window = window_between(since, until)
     export = product_of(request).spend.focus(caller, window, team, as_of)
-    return StreamingResponse(
-        focus_csv(export.rows, version),
-        media_type="text/csv; charset=utf-8",
-        headers={
-            "Content-Disposition": f'attachment; filename="focus-{version}.csv"',
-            AS_OF_HEADER: format_time(export.as_of),
-        },
-    )
+    return _csv_file(focus_csv(export.rows, version), f"focus-{version}.csv", export.as_of)
 
 
 @router.get("/focus.manifest.json")
@@ -134,3 +121,12 @@ async def show_focus_manifest(
         columns=FOCUS_TOTALS,
     )
     return JSONResponse(document)
+
+
+def _csv_file(content: AsyncIterator[bytes], name: str, as_of: datetime) -> StreamingResponse:
+    """A streamed CSV to be saved as ``name``; the header says up to when it counts."""
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        AS_OF_HEADER: format_time(as_of),
+    }
+    return StreamingResponse(content, media_type="text/csv; charset=utf-8", headers=headers)
