@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -175,39 +176,34 @@ def test_one_node_is_held_seen_in_the_ledger_and_ended(world: World) -> None:
     assert world.client.delete(path).status_code in {200, 202, 204}
 
 
-def test_a_price_change_leads_to_a_proposal_with_its_saving(world: World) -> None:
-    plan = planned(world, document("reoptimizers"))
-    placed = next(p for p in plan["placements"] if p["workload"] == "chat-8b")
-    change = {"provider": placed["provider"], "sku": placed["sku"], "price_factor": 3.0}
-    httpx.post(world.sandbox.url + "/_sandbox/market", json=change).raise_for_status()
+@dataclass(frozen=True)
+class Watched:
+    """A plan that later tests read, and what was streamed while it was made."""
 
-    def look() -> dict[str, Any] | None:
-        rows = world.client.get("/v1/reoptimizations", params={"limit": 100}).json()["items"]
-        return next((r for r in rows if r["plan_id"] == plan["plan_id"] and r["state"] == "proposed"), None)
-
-    try:
-        proposal = wait_for("a proposal", 90, look)
-    finally:
-        httpx.post(
-            world.sandbox.url + "/_sandbox/market", json={**change, "price_factor": 1.0}
-        ).raise_for_status()
-    assert Decimal(proposal["saving_usd"]) > 0
-    assert any(move["workload"] == "chat-8b" for move in proposal["moves"])
+    plan: dict[str, Any]
+    events: list[dict[str, Any]]
 
 
-def test_progress_of_a_solve_streams(world: World) -> None:
-    answer = world.client.post("/v1/plans", json=document("streaming"))
+@pytest.fixture(scope="module")
+def watched(world: World) -> Watched:
+    """A plan of a team of its own, made once for all that only read it."""
+    answer = world.client.post("/v1/plans", json=document("finance-view"))
     with world.client.stream("GET", f"{answer.headers['Location']}/events") as stream:
         lines = [line for line in stream.iter_lines() if line.startswith("data:")]
     events = [json.loads(line.removeprefix("data:")) for line in lines]
+    return Watched(world.client.get(answer.headers["Location"]).json(), events)
+
+
+def test_progress_of_a_solve_streams(watched: Watched) -> None:
+    events = watched.events
     assert events[-1]["state"] == "done"
     solving = [event for event in events if "stage" in event]
     assert solving
     assert any(event["bound_usd"] is not None for event in solving)
 
 
-def test_finance_reads_spend_by_team_and_month_and_exports_it(world: World) -> None:
-    plan = planned(world, document("finance-view"))
+def test_finance_reads_spend_by_team_and_month_and_exports_it(world: World, watched: Watched) -> None:
+    plan = watched.plan
     start = datetime.now(UTC).date()
     window = {"from": f"{start}T00:00:00Z", "to": f"{start + timedelta(days=62)}T00:00:00Z"}
     answer = world.client.get(
@@ -224,8 +220,8 @@ def test_finance_reads_spend_by_team_and_month_and_exports_it(world: World) -> N
     assert sum(Decimal(row["usd"]) for row in rows) == Decimal(plan["cost_usd"])
 
 
-def test_finance_reads_the_same_figure_on_the_page_in_a_browser(world: World) -> None:
-    plan = planned(world, document("page-view"))
+def test_finance_reads_the_same_figure_on_the_page_in_a_browser(world: World, watched: Watched) -> None:
+    plan = watched.plan
     expected = f"${Decimal(plan['cost_usd']):,.2f}"
     with launched() as browser:
         page = browser.new_page()
@@ -236,7 +232,7 @@ def test_finance_reads_the_same_figure_on_the_page_in_a_browser(world: World) ->
         page.get_by_role("button", name="Sign in").click()
         page.goto(world.server.url + "/spend?interval=month&group_by=team")
         table = page.get_by_role("table").last
-        column = table.get_by_role("columnheader").all_inner_texts().index("page-view")
+        column = table.get_by_role("columnheader").all_inner_texts().index("finance-view")
         sums = table.locator("tfoot tr").last.locator("td, th").all_inner_texts()
         assert sums[column] == expected
         assert page.locator("svg[role=img] rect").count() > 0
@@ -253,3 +249,23 @@ def test_errors_are_problem_documents(world: World) -> None:
     assert "Llama-3.1-8B" in answer.text
     assert world.client.get("/v1/plans/nothing").status_code == 404
     assert httpx.get(world.server.url + "/v1/plans").status_code == 401
+
+
+def test_a_price_change_leads_to_a_proposal_with_its_saving(world: World, watched: Watched) -> None:
+    plan = watched.plan
+    placed = next(p for p in plan["placements"] if p["workload"] == "chat-8b")
+    change = {"provider": placed["provider"], "sku": placed["sku"], "price_factor": 3.0}
+    httpx.post(world.sandbox.url + "/_sandbox/market", json=change).raise_for_status()
+
+    def look() -> dict[str, Any] | None:
+        rows = world.client.get("/v1/reoptimizations", params={"limit": 100}).json()["items"]
+        return next((r for r in rows if r["plan_id"] == plan["plan_id"] and r["state"] == "proposed"), None)
+
+    try:
+        proposal = wait_for("a proposal", 90, look)
+    finally:
+        httpx.post(
+            world.sandbox.url + "/_sandbox/market", json={**change, "price_factor": 1.0}
+        ).raise_for_status()
+    assert Decimal(proposal["saving_usd"]) > 0
+    assert any(move["workload"] == "chat-8b" for move in proposal["moves"])
