@@ -17,6 +17,8 @@ from optimizer.performance.calibration import load_calibration, load_priors
 from optimizer.performance.evaluate import evaluate_bundled
 from optimizer.performance.report import HeldOutLine, Report
 
+pytestmark = pytest.mark.xdist_group("report")
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance-model.md"
 
 

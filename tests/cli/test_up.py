@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.running import QUICKSTART, ROOT
 
+pytestmark = pytest.mark.xdist_group("up")
+
 BROKER = Path(sys.executable).parent / "broker"
 
 

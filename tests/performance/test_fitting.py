@@ -43,6 +43,9 @@ from tests.performance.builders import rows_of
 MANY_ROWS = 40
 
 
+pytestmark = pytest.mark.xdist_group("fitting")
+
+
 @pytest.fixture(scope="module")
 def report() -> Report:
     return evaluate_rows(bundled_rows(), load_calibration(), load_gpus(), load_models())

@@ -19,7 +19,7 @@ from optimizer.placement.replan import Replanned
 from optimizer.placement.warm import WarmStart
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
 
-PROFILE = settings(max_examples=25, derandomize=True, deadline=None)
+PROFILE = settings(max_examples=15, derandomize=True, deadline=None)
 
 
 def again(
