@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from api.background import Background, Readiness
 from api.clocks import SystemClock
@@ -93,8 +95,20 @@ def build_executor(wish: str, events: PlanEvents) -> Executor:
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="planner")
     if wish == "process":
         return PlannerProcess(events.publish)
-    problem = FieldProblem("/solver_executor", repr(wish), "process or thread (Dask is not built in yet)")
-    raise InputError("settings", (problem,))
+    address = wish.removeprefix("dask://")
+    try:
+        planners = import_module("api.dask_workers").DaskPlanners(address, events.publish)
+    except ModuleNotFoundError as error:
+        raise _no_cluster(
+            wish, "the extra `dask` installed: pip install 'gpu-capacity-broker[dask]'"
+        ) from error
+    except OSError as error:
+        raise _no_cluster(wish, f"a Dask scheduler that answers at {address}") from error
+    return cast("Executor", planners)
+
+
+def _no_cluster(wish: str, expected: str) -> InputError:
+    return InputError("settings", (FieldProblem("BROKER_SOLVER_EXECUTOR", repr(wish), expected),))
 
 
 def _contracts(path: Path | None) -> tuple[ContractPrice, ...]:

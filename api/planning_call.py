@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions
+from broker.ports import PlanOptions, ProgressSink
 from broker.settings import Settings
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
@@ -21,7 +22,7 @@ from optimizer.performance.own_rows import completed, load_own_rows
 from optimizer.performance.own_shift import OwnShift
 from optimizer.planner import JointPlanner
 
-_senders: list[Sender] = []
+_sender: ContextVar[Sender | None] = ContextVar("sender", default=None)
 
 
 def build_estimator() -> Estimator:
@@ -50,10 +51,15 @@ def build_planner() -> JointPlanner:
 
 def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:
     """A checked plan: what the planning service hands to its executor. Labelled runs tell their progress."""
-    sink = _senders[-1].sink(options.label) if _senders and options.label else None
-    return build_planner().plan(request, offers, as_of, options, sink)
+    return build_planner().plan(request, offers, as_of, options, progress_sink(options.label))
 
 
 def send_progress_with(sender: Sender) -> None:
-    """In a worker process: where the progress of its runs goes from now on."""
-    _senders.append(sender)
+    """In a worker: where the progress of the runs of this thread goes from now on."""
+    _sender.set(sender)
+
+
+def progress_sink(label: str) -> ProgressSink | None:
+    """Where a run of that label tells its progress; None when nobody listens or it has no label."""
+    sender = _sender.get()
+    return sender.sink(label) if sender is not None and label else None

@@ -16,10 +16,13 @@ LOOK_EVERY_S = 0.5
 
 
 class Sender:
-    """In the worker: sends the progress of labelled runs, not more often than a person can follow."""
+    """In the worker: sends the progress of labelled runs, not more often than a person can follow.
 
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
+    ``tell`` is handed a run's label and its progress; it may raise OSError once nobody listens.
+    """
+
+    def __init__(self, tell: Callable[[str, Progress], None]) -> None:
+        self._tell = tell
 
     def sink(self, label: str) -> ProgressSink:
         """A sink for one run. A server that is gone is no reason to stop planning."""
@@ -31,7 +34,7 @@ class Sender:
                 return
             told[progress.stage] = now
             try:
-                self._pipe.send((label, progress))
+                self._tell(label, progress)
             except OSError:
                 told[progress.stage] = float("inf")
 

@@ -92,7 +92,7 @@ def _begin(progress: Connection) -> None:
     """In the worker: Ctrl-C is the parent's business, its death is ours, and progress goes to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
-    planning_call.send_progress_with(Sender(progress))
+    planning_call.send_progress_with(Sender(lambda label, seen: progress.send((label, seen))))
 
 
 def _end_with_parent() -> None:

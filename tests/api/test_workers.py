@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
-from api import planning_call
+from api.planning_call import progress_sink
 from api.relay import progress_of
 from api.workers import PlannerProcess
 from broker.ports import Progress
@@ -25,7 +25,8 @@ def pid() -> int:
 
 
 def tell(label: str) -> None:
-    show = planning_call._senders[-1].sink(label)
+    show = progress_sink(label)
+    assert show is not None
     for stage in ("priced", "priced", "chosen"):
         show(Progress(1.0, 100.5, 99.0, 0.0149, stage))
 

@@ -1,0 +1,68 @@
+"""Plans made on a Dask cluster whose workers have this product installed: ``BROKER_SOLVER_EXECUTOR=dask://host:port``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+from distributed import Client, get_worker
+
+from api.planning_call import send_progress_with
+from api.relay import Publish, Sender, progress_event
+from broker.ports import Progress
+
+T = TypeVar("T")
+
+CONNECT_LIMIT_S = 10.0
+
+
+class DaskPlanners(Executor):
+    """A client of one cluster. A worker that is lost has its call made again on another.
+
+    Several brokers may share a cluster: progress comes back on a topic of each client.
+    """
+
+    def __init__(self, address: str, publish: Publish | None = None) -> None:
+        """Connects to the scheduler at ``address`` (host:port). Raises OSError when none answers."""
+        self._client = Client(f"tcp://{address}", timeout=CONNECT_LIMIT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+        self._calls = self._client.get_executor(pure=False)  # type: ignore[no-untyped-call]
+        self._publish = publish
+        self._topic: str | None = None
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Schedules ``fn``, which the workers must be able to import; progress goes to the caller's loop."""
+        if self._topic is None and self._publish is not None:
+            self._topic = self._listen(self._publish, asyncio.get_running_loop())
+        future: Future[T] = self._calls.submit(_telling, self._topic, fn, *args, **kwargs)
+        return future
+
+    def _listen(self, publish: Publish, loop: asyncio.AbstractEventLoop) -> str:
+        topic = f"plans-{self._client.id}"
+
+        def hand_on(event: tuple[float, tuple[str, dict[str, object]]]) -> None:
+            label, told = event[1]
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(publish, label, dict(told))
+
+        self._client.subscribe_topic(topic, hand_on)  # type: ignore[no-untyped-call]
+        return topic
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leaves the cluster; without ``wait`` what it makes for us is cancelled. Twice is no error."""
+        if self._client.status != "closed":
+            self._calls.shutdown(wait=wait and not cancel_futures)
+            self._client.close()  # type: ignore[no-untyped-call]
+
+
+def _telling(topic: str | None, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """On the worker: ``fn``, with its progress logged under ``topic``."""
+    if topic is not None:
+        worker = get_worker()
+
+        def tell(label: str, progress: Progress) -> None:
+            worker.log_event(topic, (label, progress_event(progress)))
+
+        send_progress_with(Sender(tell))
+    return fn(*args, **kwargs)
