@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from urllib.parse import urlencode
 
+from api.pages.cards import Card
 from api.pages.charts import Charts, Series, both_widths, stacked_bars
-from api.pages.views import DASH, Card, usd
+from api.pages.words import DASH, usd
 from broker.domain.money import ZERO
 from broker.domain.spend import Charge, ChargeBasis, Interval, period_of, sum_charges
 from broker.domain.window import Window

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -23,21 +21,16 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.events import with_pauses
+from api.plan_requests import ask_for_plan, plan_events
 from api.schemas.plan import PlanForm, plan_to_document
 from api.schemas.reservation import ReservationsForm, reservation_to_document
 from api.schemas.times import format_time
-from api.schemas.workload_writer import to_document
-from api.schemas.workloads import read_workloads
 from broker.domain.errors import FieldProblem, InputError
-from broker.domain.money import format_usd
 from broker.domain.reservation import Reservation
-from broker.ports import PlanOptions, PlanRecord, PlanState
+from broker.ports import PlanOptions, PlanRecord
 from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
-UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
-HEARTBEAT_S = 10.0
 WORKLOADS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -97,14 +90,8 @@ async def request_plan(
     text = await _text(request)
 
     async def act() -> Answer:
-        # In a thread: a large document takes seconds, and others want answers meanwhile.
-        read = partial(read_workloads, source="request", base=None, now=product.clock.now())
-        wish = await asyncio.to_thread(read, text)
         options = PlanOptions(time_limit_s or product.settings.plan_time_limit_s, gap, seed)
-        # Stored with absolute times, so that a run after a crash asks the same question.
-        document = json.dumps(to_document(wish))
-        record = await product.planning.request_plan(caller, document, wish, options)
-        product.background.start(product.planning.run(record.plan_id))
+        record = await ask_for_plan(product, caller, text, options, "request")
         return _accepted(record)
 
     async def again(stored: tuple[str, ...]) -> Answer:
@@ -137,16 +124,6 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> JSONR
     return JSONResponse(record_to_document(await product_of(request).planning.find_plan(caller, plan_id)))
 
 
-def record_to_event(record: PlanRecord) -> dict[str, object]:
-    """Where a plan stands, as its event stream says it."""
-    event: dict[str, object] = {"state": str(record.state)}
-    if record.plan is not None:
-        event |= {"status": str(record.plan.status), "cost_usd": format_usd(record.plan.cost_usd)}
-    if record.problem is not None:
-        event["problem"] = record.problem
-    return event
-
-
 def _event_line(event: Mapping[str, object]) -> str:
     return f"event: progress\ndata: {json.dumps(event)}\n\n"
 
@@ -157,28 +134,13 @@ def _event_line(event: Mapping[str, object]) -> str:
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> StreamingResponse:
-    """Progress as server-sent events; the last one has state ``done`` or ``failed``.
-
-    In a silence the store is asked, as the plan may be made by another process.
-    """
+    """Progress as server-sent events; the last one has state ``done`` or ``failed``."""
     product = product_of(request)
     first = await product.planning.find_plan(caller, plan_id)
 
     async def lines() -> AsyncIterator[str]:
-        last = record_to_event(first)
-        yield _event_line(last)
-        if first.state not in UNFINISHED:
-            return
-        async for event in with_pauses(product.events.listen(plan_id), HEARTBEAT_S):
-            if event is None:
-                yield ": still at work\n\n"
-                record = await product.planning.find_plan(caller, plan_id)
-                if record.state not in UNFINISHED:
-                    yield _event_line(record_to_event(record))
-                    return
-            elif event != last:
-                last = event
-                yield _event_line(event)
+        async for event in plan_events(product, caller, first):
+            yield ": still at work\n\n" if event is None else _event_line(event)
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
