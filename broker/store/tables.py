@@ -146,13 +146,15 @@ class OfferChangeRow(Row):
 
 
 class PlanRow(Row):
-    """A plan and the request it answers. ``workloads_key`` is the same for the same set of names."""
+    """A plan and the request it answers. ``workloads_key`` is the same for the same set of names;
+    ``approval`` is derived at every write."""
 
     __tablename__ = "plans"
     __table_args__ = (
         Index(None, "created_at", "plan_id"),
         Index(None, "team", "created_at"),
         Index(None, "state", "team", "workloads_key"),
+        Index(None, "approval", "created_at"),
     )
 
     plan_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
@@ -171,6 +173,8 @@ class PlanRow(Row):
     approved_by: Mapped[str | None]
     approved_at: Mapped[datetime | None]
     supersedes: Mapped[str | None] = mapped_column(Identifier, index=True)
+    approval: Mapped[str | None] = mapped_column(Identifier)
+    decisions: Mapped[list[Any] | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]
