@@ -116,20 +116,6 @@ class QuarantineRow(Row):
     document: Mapped[dict[str, Any]]
 
 
-class PricePointRow(Row):
-    """The price of an offer from ``at`` on; appended to, never written over."""
-
-    __tablename__ = "price_points"
-    __table_args__ = (Index(None, "offer_id", "at"),)
-
-    point_id: Mapped[int] = mapped_column(Serial, primary_key=True)
-    offer_id: Mapped[str] = mapped_column(Identifier)
-    at: Mapped[datetime]
-    price_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
-    stock_nodes: Mapped[int | None]
-    available: Mapped[bool]
-
-
 class OfferChangeRow(Row):
     """One difference that a round brought."""
 

@@ -21,12 +21,14 @@ from broker.ports import (
     ReoptimizationRepository,
     ReservationRepository,
 )
+from broker.price_ports import PriceRepository
 from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
 from broker.store.launches import SqlLaunchRepository
 from broker.store.leader import find_epoch
 from broker.store.offers import SqlOfferRepository
 from broker.store.plans import SqlPlanRepository
+from broker.store.prices import SqlPriceRepository
 from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
@@ -63,6 +65,7 @@ class SqlUnitOfWork:
     accounts: AccountRepository
     webhooks: WebhookRepository
     budgets: BudgetRepository
+    prices: PriceRepository
 
     def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
         self._epoch = _led_in.get()
@@ -76,6 +79,7 @@ class SqlUnitOfWork:
         self.accounts = SqlAccountRepository(self._session, worker_id)
         self.webhooks = SqlWebhookRepository(self._session)
         self.budgets = SqlBudgetRepository(self._session)
+        self.prices = SqlPriceRepository(self._session)
 
     async def __aenter__(self) -> Self:
         return self
