@@ -29,6 +29,8 @@ from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
 from broker.ports import Clock
 from broker.services.accounts import AccountsService
+from broker.services.approvals import ApprovalsService
+from broker.services.budgets import BudgetsService
 from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
@@ -68,6 +70,8 @@ class Product:
     moves: MovesService
     reoptimize: ReoptimizeService
     spend: SpendService
+    budgets: BudgetsService
+    approvals: ApprovalsService
     webhooks: WebhooksService
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
@@ -206,6 +210,8 @@ def build_product(
             ),
         ),
         spend=SpendService(units, clock),
+        budgets=BudgetsService(units, clock),
+        approvals=ApprovalsService(units, clock, notifier, four_eyes=settings.four_eyes),
         webhooks=webhooks,
         background=background,
     )

@@ -64,6 +64,7 @@ class Timetable:
             (self.poll, settings.poll_seconds),
             (self.reconcile, settings.reconcile_seconds),
             (self.look_again, settings.reoptimize_seconds),
+            (self.watch_budgets, settings.budget_seconds),
             (self.deliver, settings.webhook_seconds),
         )
         for job, seconds in jobs:
@@ -121,6 +122,10 @@ class Timetable:
     async def look_again(self) -> None:
         """Looks at every current plan, whatever changed."""
         await self._pass("reoptimize", partial(self._product.reoptimize.run, "timetable"))
+
+    async def watch_budgets(self) -> None:
+        """Tells of budgets that run out."""
+        await self._pass("budgets", self._product.budgets.watch)
 
     async def deliver(self) -> None:
         """Sends webhooks that are due."""

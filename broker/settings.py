@@ -47,6 +47,8 @@ class Settings(BaseSettings):
     plan_time_limit_s: float = Field(default=20.0, gt=0)
     price_tolerance: float = Field(default=0.02, ge=0, le=1)
     approval_limit_usd: float | None = Field(default=None, ge=0)
+    four_eyes: bool = False
+    budget_seconds: float = Field(default=60.0, gt=0)
     webhook_seconds: float = Field(default=5.0, gt=0)
     webhook_allow_loopback: bool = False
     contract_prices: Path | None = None

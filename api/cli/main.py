@@ -33,6 +33,8 @@ class BrokerGroup(LazyGroup):
         "extend": CommandEntry("api.cli.extend", "Hold a reservation longer.", HOLD),
         "release": CommandEntry("api.cli.release", "Give a reservation back.", HOLD),
         "spend": CommandEntry("api.cli.spend", "Projected and actual spend.", HOLD),
+        "budgets": CommandEntry("api.cli.budgets", "What teams may spend, and where that stands.", HOLD),
+        "approvals": CommandEntry("api.cli.approvals", "Plans before finance: approve, reject.", HOLD),
         "focus-check": CommandEntry("api.cli.focus_check", "Check any FOCUS file.", HOLD),
         "perf": CommandEntry("api.cli.perf", "The performance core alone.", LOOK),
         "providers": CommandEntry("api.cli.providers", "Adapters and recorded payloads.", LOOK),

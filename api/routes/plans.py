@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from api.dependencies import (
@@ -22,6 +22,7 @@ from api.dependencies import (
     product_of,
 )
 from api.plan_requests import ask_for_plan, plan_events
+from api.schemas.finance import Word, decision_to_document
 from api.schemas.plan import PlanForm, plan_to_document
 from api.schemas.reservation import ReservationsForm, reservation_to_document
 from api.schemas.times import format_time
@@ -29,6 +30,7 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.domain.reservation import Reservation
 from broker.ports import PlanOptions, PlanRecord
 from broker.services.accounts import Answer
+from broker.services.approvals import Looked
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 WORKLOADS_BODY: dict[str, Any] = {
@@ -55,6 +57,8 @@ def record_to_document(record: PlanRecord) -> dict[str, Any]:
         "needs_approval": record.needs_approval,
         "approved_by": record.approved_by,
         "approved_at": format_time(record.approved_at) if record.approved_at else None,
+        "approval": None if record.approval is None else str(record.approval),
+        "decisions": [decision_to_document(decision) for decision in record.decisions],
         "supersedes": record.supersedes,
     }
 
@@ -146,14 +150,34 @@ async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> S
 
 
 @router.post("/{plan_id}/approve", responses={200: {"model": PlanForm}})
-async def approve_plan(request: Request, caller: Approver, plan_id: str) -> Response:
-    """Finance's word on exactly this plan."""
+async def approve_plan(
+    request: Request, caller: Approver, plan_id: str, word: Annotated[Word | None, Body()] = None
+) -> Response:
+    """Finance's yes to exactly this plan at today's prices."""
+    approvals, said = product_of(request).approvals, word or Word()
 
     async def act() -> Answer:
-        record = await product_of(request).planning.approve(caller, plan_id)
+        record = await approvals.approve(caller, plan_id, said.comment, _looked(said))
         return json_answer(200, record_to_document(record))
 
     return await answer_once(request, caller, act)
+
+
+@router.post("/{plan_id}/reject", responses={200: {"model": PlanForm}})
+async def reject_plan(
+    request: Request, caller: Approver, plan_id: str, word: Annotated[Word, Body()]
+) -> Response:
+    """Finance's no: the plan cannot be reserved until it is approved."""
+
+    async def act() -> Answer:
+        record = await product_of(request).approvals.reject(caller, plan_id, word.comment, _looked(word))
+        return json_answer(200, record_to_document(record))
+
+    return await answer_once(request, caller, act)
+
+
+def _looked(word: Word) -> Looked:
+    return Looked(word.plan_sha256, word.cost_now_usd)
 
 
 @router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})

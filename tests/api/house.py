@@ -29,6 +29,8 @@ from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.ports import Clock, Notifier, PlanCall
 from broker.services.accounts import AccountsService
+from broker.services.approvals import ApprovalsService
+from broker.services.budgets import BudgetsService
 from broker.services.moves import MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
@@ -120,6 +122,8 @@ class House:
             moves=MovesService(units, buying, drafting, self.clock, self.notifier),
             reoptimize=ReoptimizeService(*planner, read_request=read),
             spend=SpendService(units, self.clock),
+            budgets=BudgetsService(units, self.clock),
+            approvals=ApprovalsService(units, self.clock, self.notifier, four_eyes=self.settings.four_eyes),
             webhooks=WebhooksService(units, HttpWebhookSender(allow_loopback=True), self.clock),
         )
 
