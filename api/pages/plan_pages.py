@@ -19,7 +19,7 @@ from api.pages.session import PlanVisitor, PlanWritingVisitor
 from api.pages.words import usd
 from api.plan_requests import ask_for_plan, plan_events
 from broker.catalogue import CONFIG
-from broker.domain.account import Caller
+from broker.domain.account import Caller, Scope
 from broker.domain.errors import Conflict, InputError
 from broker.ports import PlanOptions, PlanRecord
 
@@ -33,6 +33,7 @@ MOST_RESERVATIONS = 200
 DONE: Mapping[str, str] = {
     "asked": "The plan is being made. Nothing is bought by planning.",
     "approved": "Approved. The team can reserve it now.",
+    "rejected": "Rejected. It cannot be reserved, and counts as spend no more.",
     "reserved": "Reserved: every placement is ordered, and each has its row under Reservations.",
     "released": "Release asked for everything that this plan held.",
 }
@@ -111,6 +112,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
     product = product_of(request)
     record = await product.planning.find_plan(caller, plan_id)
     held = await product.reservations.find_reservations(caller, MOST_RESERVATIONS, plan_id=plan_id)
+    asked = await product.approvals.find_approval(caller, plan_id) if caller.may(Scope.SPEND_READ) else None
     return show(
         request,
         "plan.html",
@@ -120,6 +122,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         notice=DONE.get(done, ""),
         step=plan_view.next_step(record, held.items),
         held=held.items,
+        approval=asked,
         proof=proof_of(request),
         once=new_once(),
         **_of_plan(record, product.clock.now()),
@@ -163,19 +166,6 @@ async def progress(request: Request, caller: PlanVisitor, plan_id: str) -> Respo
         yield "event: end\ndata: end\n\n"
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-
-
-@router.post("/plans/{plan_id}/approve")
-async def approve(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Finance's word on exactly the figures that were shown."""
-    form = await read_form(request)
-
-    async def act(named: Caller) -> str:
-        await as_seen(request, named, plan_id, form)
-        await product_of(request).planning.approve(named, plan_id)
-        return f"/plans/{plan_id}?done=approved"
-
-    return await act_once(request, caller, form, act)
 
 
 @router.post("/plans/{plan_id}/reserve")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,6 +13,7 @@ from api.pages.cards import SPLIT_BASELINE, Card, saved_usd
 from api.pages.charts import Charts, both_widths
 from api.pages.timelines import Bar, Lane, timeline
 from api.pages.words import DASH, moment, seller, share, usd, words
+from broker.domain.approvals import ApprovalState
 from broker.domain.money import ZERO
 from broker.domain.offer import Tier
 from broker.domain.plan import Placement, Plan
@@ -38,7 +39,7 @@ class PlanRow:
     cost_usd: Decimal | None
     gap: float | None
     saved_usd: Decimal | None
-    waits: bool
+    approval: ApprovalState | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,16 @@ class Step(StrEnum):
     MAKING = "making"
     NOTHING = "nothing"
     APPROVAL = "approval"
+    REJECTED = "rejected"
     RESERVING = "reserving"
     HELD = "held"
     OVER = "over"
+
+
+STEP_OF_APPROVAL: Mapping[ApprovalState | None, Step] = {
+    ApprovalState.WAITING: Step.APPROVAL,
+    ApprovalState.REJECTED: Step.REJECTED,
+}
 
 
 def title_of(record: PlanRecord) -> str:
@@ -102,7 +110,7 @@ def plan_row(record: PlanRecord) -> PlanRow:
         cost_usd=plan.cost_usd if plan else None,
         gap=plan.gap if plan else None,
         saved_usd=saved_usd(plan) if plan else None,
-        waits=record.needs_approval and record.approved_by is None,
+        approval=record.approval,
     )
 
 
@@ -116,7 +124,7 @@ def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
         return Step.OVER
     if record.plan is None or not record.plan.placements:
         return Step.NOTHING
-    return Step.APPROVAL if record.needs_approval and record.approved_by is None else Step.RESERVING
+    return STEP_OF_APPROVAL.get(record.approval, Step.RESERVING)
 
 
 def bought_at_once_usd(plan: Plan) -> Decimal:

@@ -22,7 +22,7 @@ from providers.market_clock import MarketClock
 SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
     ("/", "Overview", None),
     ("/plans", "Plans", Scope.PLANS_READ),
-    ("/approvals", "Approvals", Scope.PLANS_READ),
+    ("/approvals", "Approvals", Scope.SPEND_READ),
     ("/reservations", "Reservations", Scope.PLANS_READ),
     ("/proposals", "Proposals", Scope.PLANS_READ),
     ("/spend", "Spend", Scope.SPEND_READ),

@@ -20,6 +20,7 @@ from api.pages.proposal_pages import titles_of
 from api.pages.rendering import page_router, show
 from api.pages.session import AnyVisitor
 from broker.domain.account import Scope
+from broker.domain.approvals import ApprovalState
 
 SHOWN_LOOKS = 8
 COUNTED_RESERVATIONS = 200
@@ -46,7 +47,7 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
         "Overview",
         cards=overview_cards(feeds, plans, held.items),
         plans=rows,
-        waiting=sum(row.waits for row in rows),
+        waiting=sum(row.approval is ApprovalState.WAITING for row in rows),
         looks=looks.items,
         titles=await titles_of(product, caller, looks.items),
         as_of=as_of,
