@@ -12,6 +12,7 @@ from api.pages.charts import WIDE, Plot, Scale, money_axis, opened, scale_over
 from api.pages.timelines import day_axis, x_of
 from api.pages.words import moment
 
+WORD_HEIGHT = 14
 MOST_NOTES = 400
 """Places of a chart that answer the pointer; more would weigh more than they tell."""
 
@@ -117,9 +118,10 @@ def _path(
 
 def _limit(plot: Plot, scale: Scale, limit: Limit) -> str:
     y, right = scale.y(plot, limit.usd), plot.left + plot.width
+    word_y = y - 5 if y - plot.top > WORD_HEIGHT else y + WORD_HEIGHT
     return (
         f'<line class="limit" x1="{plot.left:g}" x2="{right:g}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="limit-word end" x="{right:g}" y="{y - 5:.1f}">{escape(limit.name)}</text>'
+        f'<text class="limit-word" x="{plot.left + 6:g}" y="{word_y:.1f}">{escape(limit.name)}</text>'
     )
 
 
