@@ -20,7 +20,7 @@ from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
 from broker.buying import Buying
-from broker.catalogue import load_gate_rules
+from broker.catalogue import load_energy_facts, load_gate_rules
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
@@ -31,6 +31,8 @@ from broker.ports import Clock
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService
+from broker.services.changes import ChangesService
+from broker.services.economics import EconomicsService
 from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
@@ -72,6 +74,8 @@ class Product:
     spend: SpendService
     budgets: BudgetsService
     approvals: ApprovalsService
+    changes: ChangesService
+    economics: EconomicsService
     webhooks: WebhooksService
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
@@ -212,6 +216,8 @@ def build_product(
         spend=SpendService(units, clock),
         budgets=BudgetsService(units, clock),
         approvals=ApprovalsService(units, clock, notifier, four_eyes=settings.four_eyes),
+        changes=ChangesService(units, clock),
+        economics=EconomicsService(units, clock, read_request=read_request, energy=load_energy_facts()),
         webhooks=webhooks,
         background=background,
     )

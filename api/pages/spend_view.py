@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from api.pages.charts import Charts, Series, both_widths, stacked_bars
 from api.pages.views import DASH, Card, usd
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, Interval, period_of, sum_charges
+from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, sum_charges
 from broker.domain.window import Window
 
 DRAWN_GROUPS = 7
@@ -134,11 +134,10 @@ def _tick(period: datetime, interval: Interval) -> str:
 def _periods(known: Sequence[datetime], interval: Interval) -> Iterator[datetime]:
     if not known:
         return
-    step = timedelta(days=1) if interval is Interval.DAY else LONGEST_MONTH
     period = known[0]
     while period <= known[-1]:
         yield period
-        period = period_of(period + step, interval)
+        period = next_period(period, interval)
 
 
 def period_label(period: datetime, interval: Interval) -> str:
