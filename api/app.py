@@ -22,6 +22,7 @@ from api.routes import (
     market,
     operations,
     plans,
+    prices,
     reoptimizations,
     reservations,
     spend,
@@ -57,7 +58,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     )
     app.state.product = product
     errors.install(app)
-    for room in (plans, approvals, reservations, market, reoptimizations):
+    for room in (plans, approvals, reservations, prices, market, reoptimizations):
         app.include_router(room.router)
     for room in (spend, economics, budgets, webhooks, operations, session, pages):
         app.include_router(room.router)

@@ -20,11 +20,12 @@ from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
 from broker.buying import Buying
-from broker.catalogue import load_energy_facts, load_gate_rules
+from broker.catalogue import load_energy_facts, load_gate_rules, load_provider_classes
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
+from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
 from broker.ports import Clock
@@ -36,6 +37,7 @@ from broker.services.economics import EconomicsService
 from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
+from broker.services.prices import HistoryRules, PricesService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.reservations import ReservationsService, ReservingRules
@@ -66,6 +68,7 @@ class Product:
     events: PlanEvents
     accounts: AccountsService
     offers: OffersService
+    prices: PricesService
     planning: PlanningService
     reservations: ReservationsService
     reconcile: ReconcileService
@@ -177,6 +180,14 @@ def build_product(
             gate=load_gate_rules(),
             contracts=_contracts(settings.contract_prices),
             price_lists=price_lists,
+        ),
+        prices=PricesService(
+            units,
+            clock,
+            rules=HistoryRules(
+                settings.history_full_days, settings.history_kept_days, settings.rounds_kept_days
+            ),
+            sources=ForecastSources(load_provider_classes()),
         ),
         planning=PlanningService(
             units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules

@@ -86,6 +86,14 @@ def load_gate_rules() -> GateRules:
     )
 
 
+@cache
+def load_provider_classes() -> Mapping[str, str]:
+    """The class of each provider that ``config/market.toml`` names; any other is a GPU cloud."""
+    table = tomllib.loads((CONFIG / "market.toml").read_text())["provider_classes"]
+    named = {kind: providers for kind, providers in table.items() if kind != "source"}
+    return MappingProxyType({name: kind for kind, providers in named.items() for name in providers})
+
+
 def _price_floors(usd_per_kwh: Decimal) -> Mapping[str, Decimal]:
     return MappingProxyType(
         {

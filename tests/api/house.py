@@ -37,6 +37,7 @@ from broker.services.economics import EconomicsService
 from broker.services.moves import MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
+from broker.services.prices import PricesService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeService
 from broker.services.reservations import ReservationsService
@@ -119,6 +120,7 @@ class House:
             events=events,
             accounts=AccountsService(units, self.clock),
             offers=OffersService(units, adapters, self.clock, gate=self.gate),
+            prices=PricesService(units, self.clock),
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
             reservations=ReservationsService(units, adapters, self.clock, self.notifier, read_request=read),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
