@@ -18,9 +18,11 @@ from api.pages import routes as pages
 from api.routes import (
     approvals,
     budgets,
+    economics,
     market,
     operations,
     plans,
+    prices,
     reoptimizations,
     reservations,
     spend,
@@ -56,9 +58,9 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     )
     app.state.product = product
     errors.install(app)
-    for room in (plans, approvals, reservations, market, reoptimizations, spend, budgets, webhooks):
+    for room in (plans, approvals, reservations, prices, market, reoptimizations):
         app.include_router(room.router)
-    for room in (operations, session, pages):
+    for room in (spend, economics, budgets, webhooks, operations, session, pages):
         app.include_router(room.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Boundary)

@@ -12,6 +12,7 @@ import httpx
 from pydantic import BaseModel
 
 from api.schemas.audit import AuditForm, AuditPage
+from api.schemas.economics import ChangesForm, SavingsForm, UnitsForm
 from api.schemas.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
@@ -20,7 +21,7 @@ from api.schemas.spend import AS_OF_HEADER, SpendForm
 from broker.domain.approvals import ApprovalState, Verdict
 from broker.domain.budgets import BudgetPeriod
 from broker.domain.errors import BrokerError, FieldProblem, InputError
-from broker.domain.spend import Interval
+from broker.domain.spend import CostView, Interval
 from broker.settings import Settings
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -144,11 +145,32 @@ class BrokerClient:
         verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
         self._call("POST", f"/v1/plans/{_part(plan_id)}/{verb}", body={"comment": comment})
 
+    def find_changes(self, before: str, after: str) -> ChangesForm:
+        """Why the month or plan ``after`` costs more or less than ``before``."""
+        wanted = {"from": before, "to": after}
+        return self._read(ChangesForm, self._call("GET", "/v1/spend/changes", params=wanted))
+
+    def find_units(self, since: str | None, until: str | None) -> UnitsForm:
+        """Unit economics and energy."""
+        wanted = {"from": since, "to": until}
+        return self._read(UnitsForm, self._call("GET", "/v1/spend/units", params=wanted))
+
+    def find_savings(self) -> SavingsForm:
+        """What current plans save against other habits."""
+        return self._read(SavingsForm, self._call("GET", "/v1/spend/savings"))
+
     def find_spend(
-        self, *, group_by: str, interval: Interval, since: str | None = None, until: str | None = None
+        self,
+        *,
+        group_by: str,
+        interval: Interval,
+        since: str | None = None,
+        until: str | None = None,
+        view: CostView = CostView.AMORTIZED,
     ) -> SpendForm:
         """Projected and actual spend by period and group."""
         wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until}
+        wanted["view"] = str(view)
         return self._read(SpendForm, self._call("GET", "/v1/spend/projection", params=wanted))
 
     def download(self, path: str, file: Path, params: Mapping[str, str | None]) -> str:

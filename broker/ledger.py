@@ -9,7 +9,7 @@ from datetime import datetime
 from broker.domain.approvals import ApprovalState
 from broker.domain.charging import plan_charges, reservation_charges
 from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.spend import Charge
+from broker.domain.spend import Charge, CostView
 from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
 from broker.ports import PlanRecord, UnitOfWork
@@ -18,9 +18,13 @@ PAGE = 200
 
 
 async def find_charges(
-    uow: UnitOfWork, now: datetime, team: str | None = None, window: Window | None = None
+    uow: UnitOfWork,
+    now: datetime,
+    team: str | None = None,
+    window: Window | None = None,
+    view: CostView = CostView.AMORTIZED,
 ) -> tuple[Charge, ...]:
-    """Every charge of ``team`` (None: all) that begins in ``window`` (None: any time), oldest first.
+    """Every charge of ``team`` (None: all) that counts in ``window`` (None: any time), oldest first.
 
     A current plan counts as planned until it is reserved; from then on its reservations do. A workload
     that an older plan still holds is not counted a second time, and a plan that finance rejected not at all.
@@ -39,7 +43,7 @@ async def find_charges(
         if is_expected(record, by_plan[record.plan_id]) and record.plan is not None:
             planned = plan_charges(record.plan, record.team, record.plan_id)
             charges.extend(c for c in planned if (c.team, c.workload) not in held)
-    chosen = (c for c in charges if window is None or window.contains(c.window.start))
+    chosen = (c for c in charges if window is None or window.contains(c.at(view)))
     return tuple(sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku)))
 
 

@@ -62,6 +62,10 @@ class PriceRepository(Protocol):
         """The first UTC day that is not summarised; None before the first summary."""
         ...
 
+    async def find_next_day(self) -> date | None:
+        """The day to summarise next: that one, or the day of the first point; None without any."""
+        ...
+
     async def summarise(self, day: date) -> int:
         """Stores figures of a day that is over, of every offer that changed and of every SKU; how many."""
         ...

@@ -51,6 +51,9 @@ class Settings(BaseSettings):
     budget_seconds: float = Field(default=60.0, gt=0)
     webhook_seconds: float = Field(default=5.0, gt=0)
     webhook_allow_loopback: bool = False
+    history_full_days: int = Field(default=90, ge=1)
+    history_kept_days: int = Field(default=1100, ge=1)
+    rounds_kept_days: int = Field(default=30, ge=1)
     contract_prices: Path | None = None
     log_format: Literal["console", "json"] = "console"
 

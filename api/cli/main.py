@@ -24,6 +24,7 @@ class BrokerGroup(LazyGroup):
         "sandbox": CommandEntry("api.cli.sandbox", "The sandbox market as a server of its own.", RUN),
         "poll": CommandEntry("api.cli.poll", "Ask providers now.", RUN),
         "offers": CommandEntry("api.cli.offers", "Offers now, cheapest first.", PLAN),
+        "prices": CommandEntry("api.cli.prices", "Prices over time, and what they may become.", LOOK),
         "quarantine": CommandEntry("api.cli.quarantine", "Prices that are not believed.", LOOK),
         "plan": CommandEntry("api.cli.plan", "Plan workloads.", PLAN),
         "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),

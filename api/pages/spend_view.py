@@ -13,7 +13,7 @@ from api.pages.spend_groups import group_words
 from api.pages.tables import Address
 from api.pages.words import DASH, usd
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, Interval, period_of, sum_charges
+from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, sum_charges
 from broker.domain.window import Window
 
 DRAWN_GROUPS = 7
@@ -140,11 +140,10 @@ def _tick(period: datetime, interval: Interval) -> str:
 def _periods(known: Sequence[datetime], interval: Interval) -> Iterator[datetime]:
     if not known:
         return
-    step = timedelta(days=1) if interval is Interval.DAY else LONGEST_MONTH
     period = known[0]
     while period <= known[-1]:
         yield period
-        period = period_of(period + step, interval)
+        period = next_period(period, interval)
 
 
 def period_label(period: datetime, interval: Interval) -> str:

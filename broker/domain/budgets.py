@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.money import CENT, ZERO, format_usd
-from broker.domain.spend import Charge, ChargeBasis, Interval, period_of
+from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, period_of
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 
@@ -19,7 +19,7 @@ DEFAULT_THRESHOLDS = (50, 80, 100)
 WHOLE = 100
 MOST_THRESHOLDS = 10
 MOST_PERCENT = 1000
-LONGEST_MONTH = timedelta(days=31)
+MONTHS_PER_QUARTER = 3
 LARGEST_USD = Decimal(1_000_000_000_000)
 
 
@@ -61,9 +61,11 @@ class Budget:
             return self.horizon
         month = period_of(now, Interval.MONTH)
         if self.period is BudgetPeriod.MONTH:
-            return Window(month, _later(month, 1))
-        start = month.replace(month=3 * ((month.month - 1) // 3) + 1)
-        return Window(start, _later(start, 3))
+            return Window(month, next_period(month, Interval.MONTH))
+        end = start = month.replace(month=3 * ((month.month - 1) // 3) + 1)
+        for _ in range(MONTHS_PER_QUARTER):
+            end = next_period(end, Interval.MONTH)
+        return Window(start, end)
 
 
 def require_valid(budget: Budget) -> None:
@@ -186,12 +188,6 @@ def alerts(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
     if found.expected_usd > budget.limit_usd:
         past.append(BudgetAlert(budget, window, WHOLE, ChargeBasis.PROJECTED, found.expected_usd))
     return tuple(past)
-
-
-def _later(month: datetime, months: int) -> datetime:
-    for _ in range(months):
-        month = (month + LONGEST_MONTH).replace(day=1)
-    return month
 
 
 def _day_of(charges: Iterable[Charge], usd: Decimal) -> datetime | None:

@@ -15,7 +15,7 @@ from broker.domain.focus_rows import focus_rows
 from broker.domain.money import ZERO
 from broker.domain.projection_rows import projection_rows
 from broker.domain.reservation import Reservation
-from broker.domain.spend import GROUPS, Charge, ChargeBasis, Interval, SpendRow, sum_charges
+from broker.domain.spend import GROUPS, Charge, ChargeBasis, CostView, Interval, SpendRow, sum_charges
 from broker.domain.window import Window
 from broker.ledger import PAGE, find_charges, find_reservations
 from broker.ports import Clock, UnitOfWorkFactory
@@ -54,20 +54,21 @@ class SpendService:
         interval: Interval = Interval.DAY,
         group_by: str = "team",
         team: str | None = None,
+        view: CostView = CostView.AMORTIZED,
     ) -> Projection:
-        """Charges that begin in ``window`` (None: all), by period and by one of GROUPS."""
+        """Charges that count in ``window`` (None: all), by period and by one of GROUPS."""
         if group_by not in GROUPS:
             problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
             raise InputError("spend", (problem,))
-        charges = await self.charges(caller, window, team)
+        charges = await self.charges(caller, window, team, view)
         by_basis = [
             (basis, row)
             for basis in ChargeBasis
-            for row in sum_charges((c for c in charges if c.basis is basis), interval, group_by)
+            for row in sum_charges((c for c in charges if c.basis is basis), interval, group_by, view)
         ]
         by_basis.sort(key=lambda pair: (pair[1].period, pair[1].group, pair[0]))
         return Projection(
-            rows=sum_charges(charges, interval, group_by),
+            rows=sum_charges(charges, interval, group_by, view),
             by_basis=tuple(by_basis),
             total_usd=_sum(charges),
             actual_usd=_sum(c for c in charges if c.basis is ChargeBasis.ACTUAL),
@@ -131,12 +132,16 @@ class SpendService:
                 return
 
     async def charges(
-        self, caller: Caller, window: Window | None = None, team: str | None = None
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        team: str | None = None,
+        view: CostView = CostView.AMORTIZED,
     ) -> tuple[Charge, ...]:
-        """Every charge that begins in ``window``, oldest first; see ``broker.ledger``."""
+        """Every charge that counts in ``window``, oldest first; see ``broker.ledger``."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._uow_factory() as uow:
-            return await find_charges(uow, self._clock.now(), team_filter(caller, team), window)
+            return await find_charges(uow, self._clock.now(), team_filter(caller, team), window, view)
 
 
 def _sum(charges: Iterable[Charge]) -> Decimal:

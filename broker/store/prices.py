@@ -196,6 +196,11 @@ class SqlPriceRepository:
         """The first UTC day that is not summarised; None before the first summary."""
         return await price_upkeep.find_summarised_until(self._session)
 
+    async def find_next_day(self) -> date | None:
+        """The day to summarise next; None without any point."""
+        until = await price_upkeep.find_summarised_until(self._session)
+        return until or await price_upkeep.find_first_day(self._session)
+
     async def summarise(self, day: date) -> int:
         """Stores figures of a day that is over; how many."""
         return await price_upkeep.summarise(self._session, day)

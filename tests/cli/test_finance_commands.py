@@ -92,3 +92,88 @@ def test_approvals_are_shown_and_decided() -> None:
         assert word in done.stdout
     assert refused.exit_code == 4
     assert server.seen[1][1].endswith("state=rejected")
+
+
+LINE = {
+    "workload": "tune",
+    "offer_id": "h100-a",
+    "provider": "lambda",
+    "tier": "on_demand",
+    "before_usd": "0",
+    "after_usd": "220.00",
+    "change_usd": "220.00",
+    "price_usd": "-20.00",
+    "volume_usd": "0.00",
+    "mix_usd": "240.00",
+    "is_new": True,
+    "is_gone": False,
+}
+CHANGES = {
+    **{name: LINE[name] for name in LINE if name.endswith("_usd")},
+    "before": "plan-1",
+    "after": "plan-2",
+    "items": [LINE],
+    "next_cursor": None,
+    "market_usd": "95.00",
+    "reoptimization_usd": "-80.00",
+    "unpriced": [],
+}
+UNITS = {
+    "total_usd": "205.00",
+    "committed_usd": "0",
+    "flexible_usd": "205.00",
+    "runs": 1,
+    "training_usd": "205.00",
+    "usd_per_run": "205.00",
+    "tokens_trained": 2e9,
+    "usd_per_trillion_tokens_trained": "102500.00",
+    "tokens_served": 0.0,
+    "usd_per_million_tokens_served": None,
+    "used_gpu_hours": 80.0,
+    "idle_gpu_hours": 0.0,
+    "idle_usd": "0",
+    "usd_per_used_gpu_hour": "2.562500",
+    "usd_per_idle_gpu_hour": None,
+    "energy": {
+        "kwh": 159.0,
+        "kg_co2e": 0.0,
+        "kwh_without_grid": 159.0,
+        "gpu_hours_without_power": 0.0,
+        "note": "an estimate",
+    },
+}
+SAVINGS = {
+    "items": [
+        {
+            "name": "single_shape",
+            "plans": 2,
+            "baseline_usd": "300.00",
+            "plan_usd": "240.00",
+            "saved_usd": "60.00",
+            "saved_share": 0.2,
+        }
+    ],
+    "not_run": [{"name": "converged", "plan_id": "plan-1", "why": "no offer can"}],
+    "next_cursor": None,
+}
+
+
+def test_finance_asks_what_changed_what_units_cost_and_what_is_saved() -> None:
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        ("GET", "/v1/spend/changes"): [(200, CHANGES)],
+        ("GET", "/v1/spend/units"): [(200, UNITS)],
+        ("GET", "/v1/spend/savings"): [(200, SAVINGS)],
+    }
+    with fake_server(answers) as server:
+        changed = broker("spend", "--changes", "plan-1", "plan-2", env=server.env, width=160)
+        units = broker("spend", "--units", env=server.env)
+        saved = broker("spend", "--savings", env=server.env)
+        data = broker("spend", "--units", "--json", env=server.env)
+    for word in ("h100-a (new)", "-$20.00", "$240.00", "the market: $95.00; the new plan: -$80.00"):
+        assert word in changed.stdout
+    assert "from=plan-1&to=plan-2" in server.seen[0][1]
+    for word in ("$102,500.00", "$2.5625", "1 runs", "159 kWh"):
+        assert word in units.stdout
+    for word in ("single_shape", "$60.00", "20 %", "converged could not run for plan-1: no offer can"):
+        assert word in saved.stdout
+    assert json.loads(data.stdout)["usd_per_run"] == "205.00"
