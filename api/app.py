@@ -15,7 +15,19 @@ from api.boundary import Boundary
 from api.membership import Membership
 from api.pages import STATIC, session
 from api.pages import routes as pages
-from api.routes import market, operations, plans, reoptimizations, reservations, spend, webhooks
+from api.routes import (
+    approvals,
+    budgets,
+    economics,
+    market,
+    operations,
+    plans,
+    prices,
+    reoptimizations,
+    reservations,
+    spend,
+    webhooks,
+)
 
 DISTRIBUTION = "gpu-capacity-broker"
 
@@ -46,7 +58,9 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     )
     app.state.product = product
     errors.install(app)
-    for room in (plans, reservations, market, reoptimizations, spend, webhooks, operations, session, pages):
+    for room in (plans, approvals, reservations, prices, market, reoptimizations):
+        app.include_router(room.router)
+    for room in (spend, economics, budgets, webhooks, operations, session, pages):
         app.include_router(room.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Boundary)

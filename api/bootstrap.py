@@ -22,18 +22,24 @@ from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
 from broker.buying import Buying
-from broker.catalogue import load_gate_rules
+from broker.catalogue import load_energy_facts, load_gate_rules, load_provider_classes
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
+from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
 from broker.ports import Clock
 from broker.services.accounts import AccountsService
+from broker.services.approvals import ApprovalsService
+from broker.services.budgets import BudgetsService
+from broker.services.changes import ChangesService
+from broker.services.economics import EconomicsService
 from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
+from broker.services.prices import HistoryRules, PricesService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.reservations import ReservationsService, ReservingRules
@@ -64,12 +70,17 @@ class Product:
     events: PlanEvents
     accounts: AccountsService
     offers: OffersService
+    prices: PricesService
     planning: PlanningService
     reservations: ReservationsService
     reconcile: ReconcileService
     moves: MovesService
     reoptimize: ReoptimizeService
     spend: SpendService
+    budgets: BudgetsService
+    approvals: ApprovalsService
+    changes: ChangesService
+    economics: EconomicsService
     webhooks: WebhooksService
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
@@ -184,6 +195,14 @@ def build_product(
             contracts=_contracts(settings.contract_prices),
             price_lists=price_lists,
         ),
+        prices=PricesService(
+            units,
+            clock,
+            rules=HistoryRules(
+                settings.history_full_days, settings.history_kept_days, settings.rounds_kept_days
+            ),
+            sources=ForecastSources(load_provider_classes()),
+        ),
         planning=PlanningService(
             units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
         ),
@@ -220,6 +239,10 @@ def build_product(
             ),
         ),
         spend=SpendService(units, clock),
+        budgets=BudgetsService(units, clock),
+        approvals=ApprovalsService(units, clock, notifier, four_eyes=settings.four_eyes),
+        changes=ChangesService(units, clock),
+        economics=EconomicsService(units, clock, read_request=read_request, energy=load_energy_facts()),
         webhooks=webhooks,
         background=background,
     )

@@ -12,12 +12,16 @@ import httpx
 from pydantic import BaseModel
 
 from api.schemas.audit import AuditForm, AuditPage
+from api.schemas.economics import ChangesForm, SavingsForm, UnitsForm
+from api.schemas.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
 from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm
 from api.schemas.spend import AS_OF_HEADER, SpendForm
+from broker.domain.approvals import ApprovalState, Verdict
+from broker.domain.budgets import BudgetPeriod
 from broker.domain.errors import BrokerError, FieldProblem, InputError
-from broker.domain.spend import Interval
+from broker.domain.spend import CostView, Interval
 from broker.settings import Settings
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -113,11 +117,60 @@ class BrokerClient:
         """Releases an offer from quarantine at its price; a second time is no error."""
         return self._read(QuarantinedForm, self._call("POST", f"/v1/quarantine/{quote(offer_id)}/release"))
 
+    def list_budgets(self) -> list[BudgetForm]:
+        """Every budget against what is owed and expected."""
+        return self._read(BudgetPage, self._call("GET", "/v1/budgets")).items
+
+    def put_budget(self, team: str, period: BudgetPeriod, body: Mapping[str, object]) -> BudgetForm:
+        """Sets a budget over the one of the same team and period."""
+        return self._read(BudgetForm, self._call("PUT", _budget(team, period), body=body))
+
+    def delete_budget(self, team: str, period: BudgetPeriod) -> None:
+        """Ends a budget; NotFound."""
+        self._call("DELETE", _budget(team, period))
+
+    def list_approvals(self, state: ApprovalState | None = None) -> Iterator[ApprovalForm]:
+        """Plans before finance, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            wanted = {"limit": str(PAGE), "state": state, "cursor": cursor}
+            page = self._read(ApprovalPage, self._call("GET", "/v1/approvals", params=wanted))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def decide(self, plan_id: str, verdict: Verdict, comment: str) -> None:
+        """Finance's word on a plan."""
+        verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
+        self._call("POST", f"/v1/plans/{_part(plan_id)}/{verb}", body={"comment": comment})
+
+    def find_changes(self, before: str, after: str) -> ChangesForm:
+        """Why the month or plan ``after`` costs more or less than ``before``."""
+        wanted = {"from": before, "to": after}
+        return self._read(ChangesForm, self._call("GET", "/v1/spend/changes", params=wanted))
+
+    def find_units(self, since: str | None, until: str | None) -> UnitsForm:
+        """Unit economics and energy."""
+        wanted = {"from": since, "to": until}
+        return self._read(UnitsForm, self._call("GET", "/v1/spend/units", params=wanted))
+
+    def find_savings(self) -> SavingsForm:
+        """What current plans save against other habits."""
+        return self._read(SavingsForm, self._call("GET", "/v1/spend/savings"))
+
     def find_spend(
-        self, *, group_by: str, interval: Interval, since: str | None = None, until: str | None = None
+        self,
+        *,
+        group_by: str,
+        interval: Interval,
+        since: str | None = None,
+        until: str | None = None,
+        view: CostView = CostView.AMORTIZED,
     ) -> SpendForm:
         """Projected and actual spend by period and group."""
         wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until}
+        wanted["view"] = str(view)
         return self._read(SpendForm, self._call("GET", "/v1/spend/projection", params=wanted))
 
     def download(self, path: str, file: Path, params: Mapping[str, str | None]) -> str:
@@ -143,7 +196,7 @@ class BrokerClient:
         *,
         params: Mapping[str, str | None] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: Mapping[str, str] | None = None,
+        body: Mapping[str, object] | None = None,
     ) -> httpx.Response:
         given = {name: value for name, value in (params or {}).items() if value is not None}
         try:
@@ -175,6 +228,10 @@ class BrokerClient:
 def _part(name: str) -> str:
     """A path segment; ids have no slash, so one that has is not found rather than another route."""
     return name.replace("/", "%2F")
+
+
+def _budget(team: str, period: BudgetPeriod) -> str:
+    return f"/v1/budgets/{quote(team, safe='*')}/{period}"
 
 
 def _error(answer: httpx.Response) -> BrokerError:

@@ -35,6 +35,8 @@ POLL_FAILURES = Counter("broker_feed_failures", "Rounds of a feed that failed", 
 JOB_FAILURES = Counter("broker_job_failures", "Passes of a job that failed", ["job"])
 RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did", ["action"])
 
+HISTORY_SECONDS = 1800.0
+
 Job = Callable[[], Coroutine[Any, Any, None]]
 Work = Callable[[], Awaitable[object]]
 
@@ -64,7 +66,9 @@ class Timetable:
             (self.poll, settings.poll_seconds),
             (self.reconcile, settings.reconcile_seconds),
             (self.look_again, settings.reoptimize_seconds),
+            (self.watch_budgets, settings.budget_seconds),
             (self.deliver, settings.webhook_seconds),
+            (self.keep_history, HISTORY_SECONDS),
         )
         for job, seconds in jobs:
             self._scheduler.add_job(
@@ -122,9 +126,17 @@ class Timetable:
         """Looks at every current plan, whatever changed."""
         await self._pass("reoptimize", partial(self._product.reoptimize.run, "timetable"))
 
+    async def watch_budgets(self) -> None:
+        """Tells of budgets that run out."""
+        await self._pass("budgets", self._product.budgets.watch)
+
     async def deliver(self) -> None:
         """Sends webhooks that are due."""
         await self._pass("webhooks", self._product.webhooks.deliver)
+
+    async def keep_history(self) -> None:
+        """Summarises days of price history that are over, and lets go of what is too old."""
+        await self._pass("history", self._product.prices.keep_up)
 
     async def _pass(self, job: str, work: Work) -> None:
         """One pass of ``job``, unless one is under way; no failure ends the timetable."""

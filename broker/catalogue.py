@@ -1,8 +1,8 @@
 """Reads ``config/`` into typed objects; the one reader of each file there.
 
 ``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes · ``config/market.toml`` price gate ·
-``config/exchange_rates.csv`` dated rates · ``config/providers/<provider>.toml`` what a provider's names mean
-and what its API does not say.
+``config/exchange_rates.csv`` dated rates · ``config/energy.toml`` and ``config/grid.csv`` power and carbon ·
+``config/providers/<provider>.toml`` what a provider's names mean and what its API does not say.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from broker.domain.energy import EnergyFacts, GridFigure
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.exchange import ExchangeRate
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
@@ -85,6 +86,14 @@ def load_gate_rules() -> GateRules:
     )
 
 
+@cache
+def load_provider_classes() -> Mapping[str, str]:
+    """The class of each provider that ``config/market.toml`` names; any other is a GPU cloud."""
+    table = tomllib.loads((CONFIG / "market.toml").read_text())["provider_classes"]
+    named = {kind: providers for kind, providers in table.items() if kind != "source"}
+    return MappingProxyType({name: kind for kind, providers in named.items() for name in providers})
+
+
 def _price_floors(usd_per_kwh: Decimal) -> Mapping[str, Decimal]:
     return MappingProxyType(
         {
@@ -105,6 +114,27 @@ def load_exchange_rates() -> tuple[ExchangeRate, ...]:
             )
             for row in csv.DictReader(file)
         )
+
+
+@cache
+def load_energy_facts() -> EnergyFacts:
+    """What energy is estimated from."""
+    facts = tomllib.loads((CONFIG / "energy.toml").read_text())
+    with (CONFIG / "grid.csv").open(newline="") as file:
+        grid = tuple(
+            GridFigure(r["provider"], r["region"], float(r["grams_co2e_per_kwh"]), r["location"], r["source"])
+            for r in csv.DictReader(file)
+        )
+    return EnergyFacts(
+        watts=MappingProxyType(
+            {name: spec.tdp_w for name, spec in load_gpus().items() if spec.tdp_w is not None}
+        ),
+        node_overhead_share=facts["node"]["overhead_share"],
+        idle_share=facts["node"]["idle_share"],
+        pue=facts["pue"]["default"],
+        pue_of=MappingProxyType({name: one["value"] for name, one in facts["pue"]["of"].items()}),
+        grid=grid,
+    )
 
 
 @cache

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim
+from broker.domain.approvals import ApprovalState, Decision, Verdict
 from broker.domain.launches import LaunchAttempt
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
@@ -167,7 +168,7 @@ class PlanRecord:
     """A plan as the store keeps it: the request that was asked, and the answer once there is one.
 
     ``document`` is the workloads document as it came (JSON text), so that a run can be replayed.
-    ``approved_*`` is finance's word on exactly this plan.
+    ``approved_*`` is finance's word on exactly this plan, ``decisions`` every word on it, oldest first.
     """
 
     plan_id: str
@@ -184,6 +185,32 @@ class PlanRecord:
     approved_at: datetime | None = None
     supersedes: str | None = None
     version: int = 0
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def decision(self) -> Decision | None:
+        """The last word on it."""
+        return self.decisions[-1] if self.decisions else None
+
+    @property
+    def approval(self) -> ApprovalState | None:
+        """Where it stands with finance; None: nobody's word is needed, or there is no plan yet."""
+        if self.decision is not None and self.decision.verdict is Verdict.REJECTED:
+            return ApprovalState.REJECTED
+        if self.approved_by is not None:
+            return ApprovalState.APPROVED
+        ready = self.plan is not None and self.state in (PlanState.DONE, PlanState.PROPOSED)
+        return ApprovalState.WAITING if ready and self.needs_approval else None
+
+    def decided(self, decision: Decision) -> PlanRecord:
+        """The record with one more word on it."""
+        yes = decision.verdict is Verdict.APPROVED
+        return replace(
+            self,
+            approved_by=decision.by if yes else None,
+            approved_at=decision.at if yes else None,
+            decisions=(*self.decisions, decision),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +321,12 @@ class PlanRepository(Protocol):
 
     async def find_current(self, team: str | None = None) -> tuple[PlanRecord, ...]:
         """Each team's newest done plan for each set of workload names that nothing superseded."""
+        ...
+
+    async def find_by_approval(
+        self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
+    ) -> Page[PlanRecord]:
+        """Plans that stand in one of ``states`` with finance, newest first; ``team`` None: all."""
         ...
 
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:

@@ -47,8 +47,13 @@ class Settings(BaseSettings):
     plan_time_limit_s: float = Field(default=20.0, gt=0)
     price_tolerance: float = Field(default=0.02, ge=0, le=1)
     approval_limit_usd: float | None = Field(default=None, ge=0)
+    four_eyes: bool = False
+    budget_seconds: float = Field(default=60.0, gt=0)
     webhook_seconds: float = Field(default=5.0, gt=0)
     webhook_allow_loopback: bool = False
+    history_full_days: int = Field(default=90, ge=1)
+    history_kept_days: int = Field(default=1100, ge=1)
+    rounds_kept_days: int = Field(default=30, ge=1)
     contract_prices: Path | None = None
     log_format: Literal["console", "json"] = "console"
 

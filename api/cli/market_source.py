@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
-from api.bootstrap import build_product
+from api.bootstrap import Product, build_product
 from api.cli.configuration import load_settings
 from api.cli.output import read_text
 from api.schemas.market import Market, read_market
 from broker.domain.errors import Conflict, FieldProblem, InputError
 from broker.services.offers import OfferFilter
 from broker.settings import Settings
+
+T = TypeVar("T")
 
 
 def find_market(path: Path | None) -> Market:
@@ -24,18 +28,27 @@ def find_market(path: Path | None) -> Market:
 
 def stored_market(wanted: OfferFilter) -> Market:
     """The database's current offers that fit, cheapest per GPU-hour first."""
-    return asyncio.run(_stored_market(load_settings(), wanted))
 
-
-async def _stored_market(settings: Settings, wanted: OfferFilter) -> Market:
-    product = build_product(settings, os.environ, exclusive=False)
-    try:
-        if not await product.store.revision_is_current():
-            raise Conflict("the database has an older form; `broker poll` brings it up to date")
+    async def ask(product: Product) -> Market:
         as_of = await product.offers.find_as_of()
         if as_of is None:
             problem = FieldProblem("", "a database without offers", "one that was polled: `broker poll`")
             raise InputError("market", (problem,))
         return Market(as_of, await product.offers.find_offers(wanted))
+
+    return ask_stored(ask)
+
+
+def ask_stored(ask: Callable[[Product], Awaitable[T]]) -> T:
+    """What ``ask`` reads of the database, beside a running broker; Conflict for one of an older form."""
+    return asyncio.run(_ask_stored(load_settings(), ask))
+
+
+async def _ask_stored(settings: Settings, ask: Callable[[Product], Awaitable[T]]) -> T:
+    product = build_product(settings, os.environ, exclusive=False)
+    try:
+        if not await product.store.revision_is_current():
+            raise Conflict("the database has an older form; `broker poll` brings it up to date")
+        return await ask(product)
     finally:
         await product.close()

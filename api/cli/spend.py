@@ -17,6 +17,7 @@ from api.cli.configuration import load_settings
 from api.cli.download import DataSet, download
 from api.cli.figures import usd
 from api.cli.output import Json, print_json, stderr, stdout, write_text
+from api.cli.spend_views import show_changes, show_savings, show_units
 from api.client import connect
 from api.export.tables import write_parquet, write_xlsx
 from api.schemas.spend import (
@@ -29,7 +30,7 @@ from api.schemas.spend import (
 )
 from broker.domain.focus_columns import FocusVersion, Kind
 from broker.domain.money import ZERO
-from broker.domain.spend import ChargeBasis, Interval
+from broker.domain.spend import ChargeBasis, CostView, Interval
 
 app = typer.Typer(add_completion=False)
 SPEND_KINDS = {"period": Kind.TIME, "usd": Kind.DECIMAL}
@@ -42,6 +43,10 @@ class Group(StrEnum):
     WORKLOAD = "workload"
     PROVIDER = "provider"
     KIND = "kind"
+    TIER = "tier"
+    COMMITMENT = "commitment"
+    GPU = "gpu"
+    REGION = "region"
 
 
 @app.command()
@@ -52,6 +57,15 @@ def spend(
         str | None, typer.Option("--from", help="First instant, such as 2026-11-01T00:00:00Z.")
     ] = None,
     until: Annotated[str | None, typer.Option("--to", help="First instant after the last.")] = None,
+    view: Annotated[
+        CostView, typer.Option(help="A window's money over its days, or when it is paid.")
+    ] = CostView.AMORTIZED,
+    changes: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="FROM TO", help="Why the second of two months (2026-10) or plans costs more."),
+    ] = None,
+    units: Annotated[bool, typer.Option("--units", help="$ per run, token and GPU-hour; energy.")] = False,
+    savings: Annotated[bool, typer.Option("--savings", help="What plans save against other habits.")] = False,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
     xlsx_file: Annotated[Path | None, typer.Option("--xlsx", help="The same rows as a workbook.")] = None,
     parquet_file: Annotated[
@@ -81,7 +95,17 @@ def spend(
         if written:
             _tell(written, as_json)
             return
-        form = client.find_spend(group_by=str(group_by), interval=interval, since=since, until=until)
+        if changes is not None:
+            show_changes(client.find_changes(*changes), as_json)
+        if units:
+            show_units(client.find_units(since, until), as_json)
+        if savings:
+            show_savings(client.find_savings(), as_json)
+        if changes is not None or units or savings:
+            return
+        form = client.find_spend(
+            group_by=str(group_by), interval=interval, since=since, until=until, view=view
+        )
     files = _write(form, csv_file, xlsx_file, parquet_file)
     for file in files:
         stderr().print(f"{len(form.items)} rows written to {file}", markup=False, soft_wrap=True)

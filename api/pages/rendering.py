@@ -6,15 +6,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.templating import Jinja2Templates
 
-from api.dependencies import product_of
+from api.dependencies import SAFE_METHODS, product_of
 from api.errors import kind_of
-from api.pages import TEMPLATES, views
+from api.pages import TEMPLATES, words
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated
 from providers.market_clock import MarketClock
@@ -22,21 +22,30 @@ from providers.market_clock import MarketClock
 SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
     ("/", "Overview", None),
     ("/plans", "Plans", Scope.PLANS_READ),
+    ("/approvals", "Approvals", Scope.SPEND_READ),
+    ("/reservations", "Reservations", Scope.PLANS_READ),
+    ("/proposals", "Proposals", Scope.PLANS_READ),
     ("/spend", "Spend", Scope.SPEND_READ),
     ("/market", "Market", None),
-    ("/reservations", "Reservations", Scope.PLANS_READ),
 )
 """Path, name, and the scope that a visitor needs."""
 
 templates = Jinja2Templates(TEMPLATES)
 templates.env.filters.update(
-    usd=views.usd,
-    instant=views.instant,
-    share=views.share,
-    figures=views.figures,
-    place=views.place,
-    tone=views.tone,
-    words=views.words,
+    usd=words.usd,
+    signed_usd=words.signed_usd,
+    instant=words.instant,
+    moment=words.moment,
+    share=words.share,
+    figures=words.figures,
+    place=words.place,
+    tone=words.tone,
+    words=words.words,
+    seller=words.seller,
+    sellers_named=words.sellers_named,
+    offer_words=words.offer_words,
+    hours=words.hours,
+    counted=words.counted,
 )
 
 
@@ -46,6 +55,7 @@ def show(request: Request, template: str, title: str, status_code: int = 200, **
     page = {
         "title": title,
         "caller": caller,
+        "may": {scope.name.lower(): caller is not None and caller.may(scope) for scope in Scope},
         "sections": _sections(caller),
         "section": "/" + request.url.path.split("/")[1],
         "is_sandbox": isinstance(product_of(request).clock, MarketClock),
@@ -73,22 +83,49 @@ class PageRoute(APIRoute):
             except NotAuthenticated:
                 return to_sign_in(request)
             except RequestValidationError as error:
-                words = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
-                return show_error(request, InputError("request", ()), words)
+                told = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
+                return show_error(request, InputError("request", ()), told)
             except BrokerError as error:
                 return show_error(request, error, str(error))
 
         return shown
 
 
+def page_router() -> APIRouter:
+    """A router of pages."""
+    return APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=PageRoute)
+
+
 def to_sign_in(request: Request) -> Response:
-    """To the sign-in page, and from there back to where the visitor wanted to go."""
-    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"/signin?{urlencode({'next': wanted})}", 303)
+    """To the sign-in page, and from there back to where the visitor wanted to go.
+
+    A part of a page that a script asks for has the whole page go there.
+    """
+    wanted = _page_of(request) if request.method not in SAFE_METHODS else _address(request)
+    target = f"/signin?{urlencode({'next': wanted})}"
+    if request.headers.get("HX-Request"):
+        return Response(status_code=204, headers={"HX-Redirect": target})
+    return RedirectResponse(target, 303)
 
 
-def show_error(request: Request, error: BrokerError, words: str) -> Response:
+def _address(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def _page_of(request: Request) -> str:
+    """The page that an action belongs to: its address is one step further."""
+    return request.url.path.rpartition("/")[0] or "/"
+
+
+def show_error(request: Request, error: BrokerError, told: str) -> Response:
     """An error as a page, with the status that the API gives it."""
     kind = kind_of(error)
-    trace_id = getattr(request.state, "trace_id", None)
-    return show(request, "error.html", kind.title, kind.status, detail=words, trace_id=trace_id)
+    return show(
+        request,
+        "error.html",
+        kind.title,
+        kind.status,
+        detail=told,
+        back=_page_of(request),
+        trace_id=getattr(request.state, "trace_id", None),
+    )

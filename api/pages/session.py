@@ -1,6 +1,7 @@
 """Signing in with an API key, which a cookie then carries for twelve hours.
 
-The cookie can only read: the API takes it for GET alone, no script and no other site can use it.
+The API takes the cookie for GET alone; the pages change something only by forms that carry a proof of
+the session (``api.pages.forms``). No script and no other site can use it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi import Depends, Query, Request
+from fastapi.responses import RedirectResponse, Response
 
 from api.dependencies import SESSION_COOKIE, product_of
-from api.pages.rendering import PageRoute, show
+from api.pages.rendering import page_router, show
 from broker.domain.access import require_scope
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import NotAuthenticated, NotPermitted
@@ -22,7 +23,7 @@ from broker.domain.errors import NotAuthenticated, NotPermitted
 SESSION_S = 12 * 3600
 LOCAL_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20]*")
 
-router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=PageRoute)
+router = page_router()
 
 
 async def visitor_of(request: Request) -> Caller:
@@ -45,6 +46,7 @@ def visits(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
 
 AnyVisitor = Annotated[Caller, Depends(visitor_of)]
 PlanVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_READ))]
+PlanWritingVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_WRITE))]
 SpendVisitor = Annotated[Caller, Depends(visits(Scope.SPEND_READ))]
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from urllib.parse import urlencode
 
+from api.pages.cards import Card
 from api.pages.charts import Charts, Series, both_widths, stacked_bars
-from api.pages.views import DASH, Card, usd
+from api.pages.spend_groups import group_words
+from api.pages.tables import Address
+from api.pages.words import DASH, usd
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, Interval, period_of, sum_charges
+from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, sum_charges
 from broker.domain.window import Window
 
 DRAWN_GROUPS = 7
@@ -42,15 +44,18 @@ class SpendTable:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A link to the same view over another time."""
+    """A link to the same view over another time; ``is_shown``: the one that is looked at."""
 
     name: str
     url: str
+    is_shown: bool
 
 
 def month_start(instant: datetime, months_later: int = 0) -> datetime:
-    """Midnight of the first day of a month, ``months_later`` after the one of ``instant``."""
+    """Midnight of the first day of a month, ``months_later`` (or before, below zero) that of ``instant``."""
     first = instant.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    for _ in range(-months_later):
+        first = (first - timedelta(days=1)).replace(day=1)
     for _ in range(months_later):
         first = (first + LONGEST_MONTH).replace(day=1)
     return first
@@ -67,24 +72,21 @@ def wished_window(since: str | None, until: str | None, now: datetime) -> tuple[
         return usual, "Those dates are no span of time, so these are this month and the next two."
 
 
-def presets(now: datetime, interval: Interval, group_by: str) -> tuple[Preset, ...]:
+def presets(now: datetime, window: Window, address: Address) -> tuple[Preset, ...]:
     """Spans that finance asks for most."""
-    spans = (("This month", 0, 1), ("Next month", 1, 2), ("Three months", 0, 3), ("Twelve months", 0, 12))
-    return tuple(
-        Preset(
-            name,
-            "/spend?"
-            + urlencode(
-                {
-                    "from": f"{month_start(now, first):%Y-%m-%d}",
-                    "to": f"{month_start(now, last):%Y-%m-%d}",
-                    "interval": interval.value,
-                    "group_by": group_by,
-                }
-            ),
-        )
-        for name, first, last in spans
+    spans = (
+        ("Last month", -1, 0),
+        ("This month", 0, 1),
+        ("Next month", 1, 2),
+        ("Three months", 0, 3),
+        ("Twelve months", 0, 12),
     )
+    found = []
+    for name, first, last in spans:
+        span = Window(month_start(now, first), month_start(now, last))
+        url = address.url(**{"from": f"{span.start:%Y-%m-%d}", "to": f"{span.end:%Y-%m-%d}"})
+        found.append(Preset(name, url, span == window))
+    return tuple(found)
 
 
 def spend_table(charges: Sequence[Charge], interval: Interval, group_by: str) -> SpendTable:
@@ -99,10 +101,11 @@ def spend_table(charges: Sequence[Charge], interval: Interval, group_by: str) ->
     for period in sorted({period for period, _ in cells}):
         values = tuple(cells.get((period, name), ZERO) for name in names)
         rows.append(SpendRowView(period_label(period, interval), values, sum(values, ZERO)))
-    legend = names if len(names) <= DRAWN_GROUPS + 1 else (*names[:DRAWN_GROUPS], "all others")
+    shown = tuple(group_words(group_by, name) for name in names)
+    legend = shown if len(shown) <= DRAWN_GROUPS + 1 else (*shown[:DRAWN_GROUPS], "all others")
     sums = tuple(totals[name] for name in names)
     charts = _charts(cells, names, legend, interval)
-    return SpendTable(names, tuple(rows), sums, sum(sums, ZERO), legend, charts)
+    return SpendTable(shown, tuple(rows), sums, sum(sums, ZERO), legend, charts)
 
 
 def _charts(
@@ -118,13 +121,16 @@ def _charts(
         return tuple(float(sum((cells.get((at, group), ZERO) for group in groups), ZERO)) for at in periods)
 
     alone = len(legend) if len(legend) == len(names) else len(legend) - 1
-    series = [Series(name, values_of(name)) for name in names[:alone]]
+    series = [Series(legend[i], values_of(name)) for i, name in enumerate(names[:alone])]
     if alone < len(names):
         series.append(Series(legend[-1], values_of(*names[alone:])))
     labels = [period_label(period, interval) for period in periods]
     ticks = [_tick(period, interval) for period in periods]
     title = f"Spend by {interval}, stacked by group; the table below has the same figures"
-    return both_widths(lambda width: stacked_bars(labels, series, title, width, ticks=ticks))
+    touching = interval is not Interval.MONTH
+    return both_widths(
+        lambda width: stacked_bars(labels, series, title, width, ticks=ticks, touching=touching)
+    )
 
 
 def _tick(period: datetime, interval: Interval) -> str:
@@ -134,11 +140,10 @@ def _tick(period: datetime, interval: Interval) -> str:
 def _periods(known: Sequence[datetime], interval: Interval) -> Iterator[datetime]:
     if not known:
         return
-    step = timedelta(days=1) if interval is Interval.DAY else LONGEST_MONTH
     period = known[0]
     while period <= known[-1]:
         yield period
-        period = period_of(period + step, interval)
+        period = next_period(period, interval)
 
 
 def period_label(period: datetime, interval: Interval) -> str:
@@ -147,15 +152,28 @@ def period_label(period: datetime, interval: Interval) -> str:
 
 
 def spend_cards(charges: Sequence[Charge], table: SpendTable, window: Window) -> tuple[Card, ...]:
-    """Total, what is owed already and what is only planned, the daily mean, the largest share."""
-    owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
+    """Total, what is owed, reserved and only planned, and the daily mean."""
+    owed = _sum(c for c in charges if c.basis is ChargeBasis.ACTUAL)
+    expected = [c for c in charges if c.basis is ChargeBasis.PROJECTED]
+    reserved = _sum(c for c in expected if c.reservation_id is not None)
     days = Decimal(max(1.0, window.hours / 24))
     last = window.end - timedelta(seconds=1)
-    largest = usd(table.sums[0]) if table.sums else "nothing is planned or held"
     return (
         Card("Total", usd(table.total), f"{window.start:%Y-%m-%d} to {last:%Y-%m-%d}", lead=True),
-        Card("Owed already", usd(owed), "for what is reserved"),
-        Card("Expected", usd(table.total - owed), "from plans and running reservations"),
+        Card("Owed already", usd(owed), _part(owed, table.total)),
+        Card("Reserved beyond that", usd(reserved), _part(reserved, table.total)),
+        Card(
+            "Only planned",
+            usd(table.total - owed - reserved),
+            _part(table.total - owed - reserved, table.total),
+        ),
         Card("A day, on average", usd(table.total / days), f"over {days:.0f} days"),
-        Card("Largest share", table.names[0] if table.names else DASH, largest),
     )
+
+
+def _part(usd_: Decimal, whole: Decimal) -> str:
+    return f"{100 * usd_ / whole:.1f} % of it" if whole else DASH
+
+
+def _sum(charges: Iterable[Charge]) -> Decimal:
+    return sum((charge.usd for charge in charges), ZERO)

@@ -1,8 +1,7 @@
-"""Offers, their price history, and the health of feeds."""
+"""Offers now, and the health of feeds."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from decimal import Decimal
 
 from fastapi import APIRouter, Request, Response
@@ -14,27 +13,20 @@ from api.dependencies import (
     AnyCaller,
     Cursor,
     Limit,
-    Since,
-    Until,
     answer_once,
     json_answer,
     listing,
     product_of,
-    window_between,
 )
 from api.schemas.offer import offer_to_document
 from api.schemas.provider import feed_to_document, quarantined_to_document
-from api.schemas.times import format_time
-from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.price_gate import Quarantined
-from broker.domain.window import Window
 from broker.services.accounts import Answer
 from broker.services.offers import OfferFilter
 from providers.registry import SPECS
 
 router = APIRouter(prefix="/v1", tags=["market"])
-HISTORY = timedelta(days=30)
 SHOWN_REJECTED = 100
 
 
@@ -63,31 +55,6 @@ async def list_offers(
     offers = await product_of(request).offers.find_offers(wanted)
     page, next_cursor = page_of(offers, price_per_gpu, limit, cursor)
     return listing([offer_to_document(offer) for offer in page], next_cursor)
-
-
-@router.get("/offers/{offer_id:path}/prices")
-async def list_prices(
-    request: Request,
-    caller: AnyCaller,
-    offer_id: str,
-    since: Since = None,
-    until: Until = None,
-) -> JSONResponse:
-    """Price changes of one offer, led by the price in force at the start; 30 days when no time is given."""
-    product = product_of(request)
-    now = product.clock.now()
-    window = window_between(since, until) or Window(now - HISTORY, now)
-    points = await product.offers.find_prices(offer_id, window)
-    items = [
-        {
-            "at": format_time(point.at),
-            "price_usd_per_node_hour": format_usd(point.price_usd_per_node_hour),
-            "stock_nodes": point.stock_nodes,
-            "available": point.available,
-        }
-        for point in points
-    ]
-    return listing(items, None)
 
 
 @router.get("/offers/{offer_id:path}")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from api.dependencies import (
@@ -23,21 +21,18 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.events import with_pauses
+from api.plan_requests import ask_for_plan, plan_events
+from api.schemas.finance import Word, decision_to_document
 from api.schemas.plan import PlanForm, plan_to_document
 from api.schemas.reservation import ReservationsForm, reservation_to_document
 from api.schemas.times import format_time
-from api.schemas.workload_writer import to_document
-from api.schemas.workloads import read_workloads
 from broker.domain.errors import FieldProblem, InputError
-from broker.domain.money import format_usd
 from broker.domain.reservation import Reservation
-from broker.ports import PlanOptions, PlanRecord, PlanState
+from broker.ports import PlanOptions, PlanRecord
 from broker.services.accounts import Answer
+from broker.services.approvals import Looked
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
-UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
-HEARTBEAT_S = 10.0
 WORKLOADS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -62,6 +57,8 @@ def record_to_document(record: PlanRecord) -> dict[str, Any]:
         "needs_approval": record.needs_approval,
         "approved_by": record.approved_by,
         "approved_at": format_time(record.approved_at) if record.approved_at else None,
+        "approval": None if record.approval is None else str(record.approval),
+        "decisions": [decision_to_document(decision) for decision in record.decisions],
         "supersedes": record.supersedes,
     }
 
@@ -97,14 +94,8 @@ async def request_plan(
     text = await _text(request)
 
     async def act() -> Answer:
-        # In a thread: a large document takes seconds, and others want answers meanwhile.
-        read = partial(read_workloads, source="request", base=None, now=product.clock.now())
-        wish = await asyncio.to_thread(read, text)
         options = PlanOptions(time_limit_s or product.settings.plan_time_limit_s, gap, seed)
-        # Stored with absolute times, so that a run after a crash asks the same question.
-        document = json.dumps(to_document(wish))
-        record = await product.planning.request_plan(caller, document, wish, options)
-        product.background.start(product.planning.run(record.plan_id))
+        record = await ask_for_plan(product, caller, text, options, "request")
         return _accepted(record)
 
     async def again(stored: tuple[str, ...]) -> Answer:
@@ -137,16 +128,6 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> JSONR
     return JSONResponse(record_to_document(await product_of(request).planning.find_plan(caller, plan_id)))
 
 
-def record_to_event(record: PlanRecord) -> dict[str, object]:
-    """Where a plan stands, as its event stream says it."""
-    event: dict[str, object] = {"state": str(record.state)}
-    if record.plan is not None:
-        event |= {"status": str(record.plan.status), "cost_usd": format_usd(record.plan.cost_usd)}
-    if record.problem is not None:
-        event["problem"] = record.problem
-    return event
-
-
 def _event_line(event: Mapping[str, object]) -> str:
     return f"event: progress\ndata: {json.dumps(event)}\n\n"
 
@@ -157,41 +138,46 @@ def _event_line(event: Mapping[str, object]) -> str:
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> StreamingResponse:
-    """Progress as server-sent events; the last one has state ``done`` or ``failed``.
-
-    In a silence the store is asked, as the plan may be made by another process.
-    """
+    """Progress as server-sent events; the last one has state ``done`` or ``failed``."""
     product = product_of(request)
     first = await product.planning.find_plan(caller, plan_id)
 
     async def lines() -> AsyncIterator[str]:
-        last = record_to_event(first)
-        yield _event_line(last)
-        if first.state not in UNFINISHED:
-            return
-        async for event in with_pauses(product.events.listen(plan_id), HEARTBEAT_S):
-            if event is None:
-                yield ": still at work\n\n"
-                record = await product.planning.find_plan(caller, plan_id)
-                if record.state not in UNFINISHED:
-                    yield _event_line(record_to_event(record))
-                    return
-            elif event != last:
-                last = event
-                yield _event_line(event)
+        async for event in plan_events(product, caller, first):
+            yield ": still at work\n\n" if event is None else _event_line(event)
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 @router.post("/{plan_id}/approve", responses={200: {"model": PlanForm}})
-async def approve_plan(request: Request, caller: Approver, plan_id: str) -> Response:
-    """Finance's word on exactly this plan."""
+async def approve_plan(
+    request: Request, caller: Approver, plan_id: str, word: Annotated[Word | None, Body()] = None
+) -> Response:
+    """Finance's yes to exactly this plan at today's prices."""
+    approvals, said = product_of(request).approvals, word or Word()
 
     async def act() -> Answer:
-        record = await product_of(request).planning.approve(caller, plan_id)
+        record = await approvals.approve(caller, plan_id, said.comment, _looked(said))
         return json_answer(200, record_to_document(record))
 
     return await answer_once(request, caller, act)
+
+
+@router.post("/{plan_id}/reject", responses={200: {"model": PlanForm}})
+async def reject_plan(
+    request: Request, caller: Approver, plan_id: str, word: Annotated[Word, Body()]
+) -> Response:
+    """Finance's no: the plan cannot be reserved until it is approved."""
+
+    async def act() -> Answer:
+        record = await product_of(request).approvals.reject(caller, plan_id, word.comment, _looked(word))
+        return json_answer(200, record_to_document(record))
+
+    return await answer_once(request, caller, act)
+
+
+def _looked(word: Word) -> Looked:
+    return Looked(word.plan_sha256, word.cost_now_usd)
 
 
 @router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})

@@ -17,7 +17,7 @@ from api.schemas.times import format_time
 from broker.domain.account import Caller
 from broker.domain.focus_columns import FocusVersion
 from broker.domain.projection_rows import PROJECTION_COLUMNS
-from broker.domain.spend import Interval
+from broker.domain.spend import CostView, Interval
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 
@@ -30,11 +30,13 @@ async def projection_document(
     interval: Interval,
     group_by: str,
     team: str | None = None,
+    view: CostView = CostView.AMORTIZED,
 ) -> dict[str, Any]:
     """The projection as plain data; InputError for an unknown grouping."""
     window = window_between(since, until)
-    found = await product_of(request).spend.projection(caller, window, interval, group_by, team)
-    return spend_to_document(found.by_basis, interval=interval, group_by=group_by, window=(since, until))
+    found = await product_of(request).spend.projection(caller, window, interval, group_by, team, view)
+    document = spend_to_document(found.by_basis, interval=interval, group_by=group_by, window=(since, until))
+    return {**document, "view": str(view)}
 
 
 @router.get("/projection", responses={200: {"model": SpendForm}})
@@ -46,9 +48,15 @@ async def show_projection(
     interval: Interval = Interval.DAY,
     group_by: str = "team",
     team: str | None = None,
+    view: CostView = CostView.AMORTIZED,
 ) -> JSONResponse:
-    """Money by period and group: what plans will cost, what reservations did and will."""
-    return JSONResponse(await projection_document(request, caller, since, until, interval, group_by, team))
+    """Money by period and group: what plans will cost, what reservations did and will; without taxes.
+
+    ``view``: a window's money over its days (amortized), or when it is paid (cash).
+    """
+    return JSONResponse(
+        await projection_document(request, caller, since, until, interval, group_by, team, view)
+    )
 
 
 @router.get("/projection.csv")
@@ -60,9 +68,10 @@ async def export_projection(
     interval: Interval = Interval.DAY,
     group_by: str = "team",
     team: str | None = None,
+    view: CostView = CostView.AMORTIZED,
 ) -> Response:
     """The same rows and sums as CSV."""
-    document = await projection_document(request, caller, since, until, interval, group_by, team)
+    document = await projection_document(request, caller, since, until, interval, group_by, team, view)
     return Response(
         spend_csv(SpendForm.model_validate(document)),
         media_type="text/csv; charset=utf-8",

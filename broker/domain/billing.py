@@ -108,19 +108,24 @@ def spread_by_day(cost_usd: Decimal, segments: Sequence[Segment]) -> tuple[tuple
     Days on which nothing is held are left out. The windows are the held part of each day, from its
     first to its last held instant.
     """
-    by_day: dict[datetime, tuple[Window, Decimal]] = {}
+    rows = held_by_day(segments)
+    shares = split_cents(cost_usd, [Decimal(held) for _, held in rows]) if rows else ()
+    return tuple((window, usd) for (window, _), usd in zip(rows, shares, strict=True))
+
+
+def held_by_day(segments: Sequence[Segment]) -> tuple[tuple[Window, int], ...]:
+    """The held part of each UTC day of ``segments``, and its node-seconds."""
+    by_day: dict[datetime, tuple[Window, int]] = {}
     for segment in sorted(segments):
         for part in days(segment.window):
             day = part.start.replace(hour=0, minute=0, second=0, microsecond=0)
-            seconds = Decimal((part.end - part.start) // timedelta(seconds=1)) * segment.nodes
+            seconds = (part.end - part.start) // timedelta(seconds=1) * segment.nodes
             if day in by_day:
-                window, weight = by_day[day]
-                by_day[day] = (Window(window.start, part.end), weight + seconds)
+                window, before = by_day[day]
+                by_day[day] = (Window(window.start, part.end), before + seconds)
             else:
                 by_day[day] = (part, seconds)
-    rows = list(by_day.values())
-    shares = split_cents(cost_usd, [weight for _, weight in rows]) if rows else ()
-    return tuple((window, usd) for (window, _), usd in zip(rows, shares, strict=True))
+    return tuple(by_day.values())
 
 
 def _require(instant: datetime | None) -> datetime:

@@ -17,22 +17,35 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.billing import holding_cost_usd, spread_by_day
-from broker.domain.money import ZERO, split_cents, to_cents
-from broker.domain.offer import CancelRule
-from broker.domain.plan import Plan
+from broker.domain.billing import billed_seconds, held_by_day, holding_cost_usd
+from broker.domain.money import ZERO, split_cents, split_whole, to_cents
+from broker.domain.offer import CancelRule, Tier, WindowKind
+from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, Unit, UnitState
 from broker.domain.spend import Charge, ChargeBasis
 from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 
-SHORTEST = timedelta(seconds=1)
+SHORTEST = SECOND = timedelta(seconds=1)
+ONE = Decimal(1)
 
 
 def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
     """What ``plan`` is expected to cost, day by day; sums to its cost exactly."""
-    return tuple(
-        Charge(
+    return tuple(charge for placement in plan.placements for charge in _planned(placement, team, plan_id))
+
+
+def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
+    """Charges of a placement; of each day the same share is paid for nothing."""
+    rows = held_by_day(placement.segments)
+    weights = [Decimal(held) for _, held in rows]
+    gpus_per_node = max(1, placement.gpus // placement.nodes)
+    costs = split_cents(placement.cost_usd, weights)
+    unused = split_cents(min(placement.paid_unused_usd, placement.cost_usd), weights)
+    ahead = placement.tier is Tier.WINDOW
+    for (window, held), usd, idle_usd in zip(rows, costs, unused, strict=True):
+        gpu_seconds = held * gpus_per_node
+        yield Charge(
             window=window,
             team=team,
             workload=placement.workload,
@@ -43,10 +56,14 @@ def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
             usd=usd,
             basis=ChargeBasis.PROJECTED,
             plan_id=plan_id,
+            offer_id=placement.offer_id,
+            gpu=placement.gpu,
+            region=placement.region,
+            gpu_seconds=gpu_seconds,
+            idle_gpu_seconds=int(gpu_seconds * min(idle_usd / usd, ONE)) if usd else 0,
+            idle_usd=min(idle_usd, usd),
+            paid_at=rows[0][0].start if ahead else None,
         )
-        for placement in plan.placements
-        for window, usd in spread_by_day(placement.cost_usd, placement.segments)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +194,8 @@ def credits_of(reservation: Reservation) -> Iterator[tuple[Unit, datetime, Decim
 def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Iterator[Charge]:
     for _, left_at, usd in credits_of(reservation):
         window = Window(left_at, left_at + SHORTEST)
-        yield _charge(reservation, kinds, window, -usd, ChargeBasis.ACTUAL)
+        part = _Part(window, -usd, 0, 0, None)
+        yield _charge(reservation, kinds, part, ChargeBasis.ACTUAL)
 
 
 def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
@@ -190,33 +208,106 @@ def _placement_key(reservation: Reservation) -> tuple[str, ...]:
     return (reservation.plan_id, reservation.offer.offer_id, reservation.workload or "")
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A day of a stretch: money, GPU-seconds billed, those that were wanted and had, and when it is due."""
+
+    window: Window
+    usd: Decimal
+    gpu_seconds: int
+    used_gpu_seconds: int
+    paid_at: datetime | None
+
+    @property
+    def idle_usd(self) -> Decimal:
+        """The part of the money that went to GPU-seconds without use."""
+        idle = self.gpu_seconds - self.used_gpu_seconds
+        if not idle or self.usd <= 0:
+            return ZERO
+        return split_cents(self.usd, (Decimal(idle), Decimal(self.used_gpu_seconds)))[0]
+
+
 def _charges(
     stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime
 ) -> Iterator[Charge]:
+    per_node = stretch.reservation.offer.sku.gpus_per_node
+    used, paid_at = used_part(stretch), _paid_at(stretch)
     for segment, basis, part_usd in parts_of(stretch, usd, now):
-        for window, day_usd in spread_by_day(part_usd, (segment,)):
-            yield _charge(stretch.reservation, kinds, window, day_usd, basis)
+        rows = held_by_day((segment,))
+        weights = [Decimal(held) for _, held in rows]
+        billed = split_whole(_billed_node_seconds(stretch, segment), weights)
+        for (window, held), day_usd, seconds in zip(
+            rows, split_cents(part_usd, weights), billed, strict=True
+        ):
+            busy = min(held, _shared_node_seconds(window, used, segment.nodes), seconds)
+            part = _Part(window, day_usd, seconds * per_node, busy * per_node, paid_at)
+            yield _charge(stretch.reservation, kinds, part, basis)
+
+
+def _billed_node_seconds(stretch: Stretch, segment: Segment) -> int:
+    """Node-seconds billed for ``segment``, a part of ``stretch``; the last part has what is rounded up."""
+    offer = stretch.reservation.offer
+    held = (segment.end - segment.start) // SECOND * segment.nodes
+    whole = offer.window is not None and offer.window.kind is WindowKind.LISTED
+    if whole or segment.end != stretch.segment.end:
+        return held
+    all_held = (stretch.segment.end - stretch.segment.start) // SECOND * segment.nodes
+    return held + max(0, billed_seconds(offer, stretch.segment.window) * segment.nodes - all_held)
+
+
+def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int:
+    both = None if used is None else window.intersection(used)
+    return 0 if both is None else both.duration // SECOND * nodes
+
+
+def used_part(stretch: Stretch) -> Window | None:
+    """The part of a stretch that was wanted, usable and not given back; outside windows all that is held."""
+    row = stretch.reservation
+    if row.offer.window is None:
+        return stretch.segment.window
+    part: Window | None = row.usable
+    wanted = row.wish.window
+    if part is not None and wanted is not None:
+        part = part.intersection(wanted)
+    gone_at = stretch.unit.gone_at or row.released_at
+    if part is None or gone_at is None:
+        return part
+    return part.intersection(Window(part.start, gone_at)) if gone_at > part.start else None
+
+
+def _paid_at(stretch: Stretch) -> datetime | None:
+    """When a window is paid: at its order, or with its start while it is not ordered yet."""
+    terms = stretch.reservation.offer.window
+    if terms is None or terms.waits:
+        return None
+    if stretch.unit.reference is None:
+        return stretch.segment.start
+    return stretch.unit.ordered_at or stretch.reservation.created_at
 
 
 def _charge(
-    reservation: Reservation,
-    kinds: Mapping[str, WorkloadKind],
-    window: Window,
-    usd: Decimal,
-    basis: ChargeBasis,
+    reservation: Reservation, kinds: Mapping[str, WorkloadKind], part: _Part, basis: ChargeBasis
 ) -> Charge:
+    offer = reservation.offer
     return Charge(
-        window=window,
+        window=part.window,
         team=reservation.team,
         workload=reservation.workload or "-",
         kind=kinds.get(reservation.workload or ""),
-        provider=reservation.offer.provider,
-        sku=reservation.offer.sku.name,
-        tier=reservation.offer.tier,
-        usd=usd,
+        provider=offer.provider,
+        sku=offer.sku.name,
+        tier=offer.tier,
+        usd=part.usd,
         basis=basis,
         plan_id=reservation.plan_id,
         reservation_id=reservation.reservation_id,
+        offer_id=offer.offer_id,
+        gpu=offer.sku.gpu,
+        region=offer.region,
+        gpu_seconds=part.gpu_seconds,
+        idle_gpu_seconds=part.gpu_seconds - part.used_gpu_seconds,
+        idle_usd=part.idle_usd,
+        paid_at=part.paid_at,
     )
 
 

@@ -9,6 +9,8 @@ BrokerError
 │   ├── IdempotencyMismatch    one key, two bodies
 │   └── StillAtWork            the first request under a key has not answered yet
 ├── ApprovalRequired           a policy asks for finance's word first
+│   ├── ApprovalLapsed         it was given, and the plan costs more since
+│   └── PlanRejected           it was refused
 ├── OverBudget                 the plan costs more than the budget allows
 ├── NotAuthenticated           no key, or an unknown one
 ├── NotPermitted               the key lacks a scope
@@ -115,6 +117,19 @@ class StillAtWork(Conflict):
 
 class ApprovalRequired(BrokerError):
     """A plan over the policy's limit waits for ``spend:approve``."""
+
+
+class ApprovalLapsed(ApprovalRequired):
+    """What was approved is not what would be bought now; ``why`` says what changed."""
+
+    def __init__(self, plan_id: str, why: str) -> None:
+        self.plan_id = plan_id
+        self.why = why
+        super().__init__(f"plan {plan_id} was approved, but {why}: it has to be approved again")
+
+
+class PlanRejected(ApprovalRequired):
+    """Finance said no to the plan."""
 
 
 class OverBudget(BrokerError):

@@ -16,7 +16,14 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.billing import billed_seconds, holding_cost_usd, spread_by_day
-from broker.domain.charging import SHORTEST, Stretch, credits_of, parts_of, rounded_stretches
+from broker.domain.charging import (
+    SHORTEST,
+    Stretch,
+    credits_of,
+    parts_of,
+    rounded_stretches,
+    used_part,
+)
 from broker.domain.focus_columns import Cell
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer, Tier, WindowKind
@@ -131,7 +138,7 @@ def _window_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base:
         **_period(Window(begin, begin + HOUR)),
         "ChargeFrequency": "One-Time",
     }
-    yield from _covered(stretch, usd, term, _used(stretch), now, lot, bought)
+    yield from _covered(stretch, usd, term, used_part(stretch), now, lot, bought)
 
 
 def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
@@ -150,19 +157,6 @@ def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
             "ChargeFrequency": "One-Time",
             "ResourceId": reservation.reservation_id,
         }
-
-
-def _used(stretch: Stretch) -> Window | None:
-    """The part of a bought window that was wanted, usable and not given back."""
-    row = stretch.reservation
-    part: Window | None = row.usable
-    wanted = row.wish.window
-    if part is not None and wanted is not None:
-        part = part.intersection(wanted)
-    gone_at = stretch.unit.gone_at or row.released_at
-    if part is None or gone_at is None:
-        return part
-    return part.intersection(Window(part.start, gone_at)) if gone_at > part.start else None
 
 
 def _committed_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:

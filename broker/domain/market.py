@@ -47,7 +47,7 @@ class PollRound:
 
 @dataclass(frozen=True, slots=True)
 class PricePoint:
-    """The price of an offer from ``at`` on; a point is kept only when something changed."""
+    """The price of an offer from ``at`` on, when the broker saw it; kept only when something changed."""
 
     offer_id: str
     at: datetime

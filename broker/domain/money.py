@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 CENT = Decimal("0.01")
 MICRO = Decimal("0.000001")
@@ -30,19 +30,23 @@ def split_cents(total_usd: Decimal, weights: Sequence[Decimal]) -> tuple[Decimal
 
     Largest remainder; ties go to the earlier share. All-zero weights give everything to the first.
     """
+    return tuple(Decimal(share) * CENT for share in split_whole(int(total_usd / CENT), weights))
+
+
+def split_whole(total: int, weights: Sequence[Decimal]) -> tuple[int, ...]:
+    """``total`` split by ``weights`` into whole numbers that sum to it exactly, as ``split_cents`` does."""
     if not weights:
-        raise ValueError("split_cents needs at least one weight")
-    cents = int(total_usd / CENT)
+        raise ValueError("a sum is split over at least one weight")
     whole = sum(weights, ZERO)
     if whole == 0:
-        return (total_usd, *(ZERO for _ in weights[1:]))
-    exact = [Decimal(cents) * weight / whole for weight in weights]
-    floors = [int(share.to_integral_value(rounding=ROUND_DOWN)) for share in exact]
-    missing = cents - sum(floors)
+        return (total, *(0 for _ in weights[1:]))
+    exact = [Decimal(total) * weight / whole for weight in weights]
+    floors = [int(share.to_integral_value(rounding=ROUND_FLOOR)) for share in exact]
+    missing = total - sum(floors)
     order = sorted(range(len(weights)), key=lambda i: (floors[i] - exact[i], i))
     for i in order[:missing]:
         floors[i] += 1
-    return tuple(Decimal(share) * CENT for share in floors)
+    return tuple(floors)
 
 
 def format_usd(usd: Decimal) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
@@ -22,9 +22,31 @@ class ChargeBasis(StrEnum):
     ACTUAL = "actual"
 
 
+class CostView(StrEnum):
+    """Whether money counts when it is used (a window over its days) or when it is paid (at its purchase)."""
+
+    AMORTIZED = "amortized"
+    CASH = "cash"
+
+
+class Commitment(StrEnum):
+    """``committed``: owed already, or bound by what was bought ahead. ``flexible``: it may still change."""
+
+    COMMITTED = "committed"
+    FLEXIBLE = "flexible"
+
+
+BOUGHT_AHEAD = frozenset({Tier.WINDOW, Tier.COMMITTED})
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Money of one placement or reservation in one part of a day; whole cents."""
+    """Money of one placement or reservation in one part of a day; whole cents.
+
+    ``gpu_seconds`` are what is billed for it, ``idle_gpu_seconds`` those of them that nobody wanted or had
+    (the edges of a window, the rest of a minimum term), ``idle_usd`` their part of ``usd``. ``paid_at``:
+    when the money is due, where that is not when the charge begins.
+    """
 
     window: Window
     team: str
@@ -37,16 +59,40 @@ class Charge:
     basis: ChargeBasis
     plan_id: str | None = None
     reservation_id: str | None = None
+    offer_id: str = ""
+    gpu: str = ""
+    region: str = ""
+    gpu_seconds: int = 0
+    idle_gpu_seconds: int = 0
+    idle_usd: Decimal = ZERO
+    paid_at: datetime | None = None
+
+    @property
+    def commitment(self) -> Commitment:
+        """Whether the money is bound."""
+        bought = self.reservation_id is not None and self.tier in BOUGHT_AHEAD
+        bound = bought or self.basis is ChargeBasis.ACTUAL
+        return Commitment.COMMITTED if bound else Commitment.FLEXIBLE
+
+    def at(self, view: CostView) -> datetime:
+        """The instant that the money counts at."""
+        return self.window.start if view is CostView.AMORTIZED or self.paid_at is None else self.paid_at
 
 
 class Interval(StrEnum):
     """Width of a row of a projection."""
 
     DAY = "day"
+    WEEK = "week"
     MONTH = "month"
 
 
-GROUPS = ("team", "workload", "provider", "kind", "tier")
+GROUPS = ("team", "workload", "provider", "kind", "tier", "commitment", "gpu", "region")
+LONGEST = {
+    Interval.DAY: timedelta(days=1),
+    Interval.WEEK: timedelta(days=7),
+    Interval.MONTH: timedelta(days=31),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +105,16 @@ class SpendRow:
 
 
 def period_of(instant: datetime, interval: Interval) -> datetime:
-    """Start of the UTC day or month that holds ``instant``."""
+    """Start of the UTC day, week (Monday) or month that holds ``instant``."""
     day = instant.replace(hour=0, minute=0, second=0, microsecond=0)
+    if interval is Interval.WEEK:
+        return day - timedelta(days=day.weekday())
     return day if interval is Interval.DAY else day.replace(day=1)
+
+
+def next_period(period: datetime, interval: Interval) -> datetime:
+    """Start of the day, week or month after the one that starts at ``period``."""
+    return period_of(period + LONGEST[interval], interval)
 
 
 def group_of(charge: Charge, group_by: str) -> str:
@@ -69,9 +122,11 @@ def group_of(charge: Charge, group_by: str) -> str:
     return str(getattr(charge, group_by) or "-")
 
 
-def sum_charges(charges: Iterable[Charge], interval: Interval, group_by: str) -> tuple[SpendRow, ...]:
-    """Charges summed by period (of their start) and group, in that order."""
+def sum_charges(
+    charges: Iterable[Charge], interval: Interval, group_by: str, view: CostView = CostView.AMORTIZED
+) -> tuple[SpendRow, ...]:
+    """Charges summed by period (of their instant in ``view``) and group, in that order."""
     sums: defaultdict[tuple[datetime, str], Decimal] = defaultdict(lambda: ZERO)
     for charge in charges:
-        sums[(period_of(charge.window.start, interval), group_of(charge, group_by))] += charge.usd
+        sums[(period_of(charge.at(view), interval), group_of(charge, group_by))] += charge.usd
     return tuple(SpendRow(period, group, usd) for (period, group), usd in sorted(sums.items()))

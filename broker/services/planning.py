@@ -1,4 +1,4 @@
-"""Planning: requests for plans, their runs, and finance's word on them."""
+"""Planning: requests for plans, and their runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
-from broker.domain.errors import BrokerError, Conflict, NotPermitted
+from broker.domain.errors import BrokerError, NotPermitted
 from broker.domain.freshness import fresh_offers
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.launches import REMEMBERED, LaunchBook
@@ -176,20 +176,6 @@ class PlanningService:
             await uow.commit()
         left_over = [record for record in unfinished if record.plan_id not in self._under_way]
         return tuple([await self.run(record.plan_id) for record in left_over])
-
-    async def approve(self, caller: Caller, plan_id: str) -> PlanRecord:
-        """Finance's word on exactly this plan; a second one changes nothing."""
-        require_scope(caller, Scope.SPEND_APPROVE)
-        record = await self.find_plan(caller, plan_id)
-        if record.plan is None:
-            raise Conflict(f"plan {plan_id} is {record.state}: there is nothing to approve yet")
-        if record.approved_by is not None:
-            return record
-        approved = replace(record, approved_by=caller.key_id, approved_at=self._clock.now())
-        detail = f"seen: cost {format_usd(record.plan.cost_usd)} USD"
-        approved = await self._store(approved, "plan.approve", caller.key_id, detail)
-        await self._notifier.notify("plan.approved", record.team, {"plan_id": plan_id})
-        return approved
 
     async def find_plan(self, caller: Caller, plan_id: str) -> PlanRecord:
         """One plan; NotFound for another team's."""

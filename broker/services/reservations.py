@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker import crash_points
+from broker.approving import Approving, require_approved, require_as_approved
 from broker.buying import Buying
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import (
-    ApprovalRequired,
+    ApprovalLapsed,
     ConcurrentChange,
     Conflict,
     FieldProblem,
@@ -95,6 +96,7 @@ class ReservationsService:
         self._notifier = notifier
         self._rules = rules or ReservingRules()
         self._read_request = read_request
+        self._approving = Approving(uow_factory, clock)
         self._leasing = Leasing(uow_factory, reservers, clock)
         self._drafting = drafting or Drafting(self._leasing, clock, random_bytes)
         self._buying = Buying(uow_factory, self._leasing, self._drafting, clock, next_best)
@@ -109,8 +111,12 @@ class ReservationsService:
         after everything was given back, with what that cost.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        async with self._drafting.turn:
-            reservations = await self._intend_plan(caller, plan_id)
+        try:
+            async with self._drafting.turn:
+                reservations = await self._intend_plan(caller, plan_id)
+        except ApprovalLapsed as lapsed:
+            await self._approving.take_back(plan_id, lapsed.why)
+            raise
         try:
             held = await self._buying.buy_in_order(reservations, caller.key_id)
         except ProviderError:
@@ -127,6 +133,7 @@ class ReservationsService:
             plan = await self._approved(uow, record)
             offers = await self._current_offers(uow, plan)
             self._check_prices(plan, offers)
+            require_as_approved(record, plan, offers)
             self._check_budget(record, plan, offers)
             now = self._clock.now()
             intents = intents_of(plan, offers, now, self._rules.start_patience)
@@ -144,11 +151,7 @@ class ReservationsService:
             raise Conflict(f"plan {record.plan_id} is {record.state}: it cannot be reserved")
         if not record.plan.placements:
             raise Conflict(f"plan {record.plan_id} places nothing: there is nothing to reserve")
-        if record.needs_approval and record.approved_by is None:
-            way = f"POST /v1/plans/{record.plan_id}/approve with a key that has {Scope.SPEND_APPROVE}"
-            raise ApprovalRequired(
-                f"plan {record.plan_id} costs {format_usd(record.plan.cost_usd)} USD, over the limit: {way}"
-            ).naming(FieldProblem("/approved_by", "nobody", way))
+        require_approved(record, record.plan)
         if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
             raise Conflict(f"plan {record.plan_id} is reserved already")
         return record.plan

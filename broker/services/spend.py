@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,19 +9,16 @@ from decimal import Decimal
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
-from broker.domain.charging import plan_charges, reservation_charges
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.focus_columns import FocusRow
 from broker.domain.focus_rows import focus_rows
 from broker.domain.money import ZERO
 from broker.domain.projection_rows import projection_rows
-from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.spend import GROUPS, Charge, ChargeBasis, Interval, SpendRow, sum_charges
+from broker.domain.reservation import Reservation
+from broker.domain.spend import GROUPS, Charge, ChargeBasis, CostView, Interval, SpendRow, sum_charges
 from broker.domain.window import Window
-from broker.domain.workload import WorkloadKind
-from broker.ports import Clock, PlanRecord, UnitOfWork, UnitOfWorkFactory
-
-PAGE = 200
+from broker.ledger import PAGE, find_charges, find_reservations
+from broker.ports import Clock, UnitOfWorkFactory
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +54,21 @@ class SpendService:
         interval: Interval = Interval.DAY,
         group_by: str = "team",
         team: str | None = None,
+        view: CostView = CostView.AMORTIZED,
     ) -> Projection:
-        """Charges that begin in ``window`` (None: all), by period and by one of GROUPS."""
+        """Charges that count in ``window`` (None: all), by period and by one of GROUPS."""
         if group_by not in GROUPS:
             problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
             raise InputError("spend", (problem,))
-        charges = await self.charges(caller, window, team)
+        charges = await self.charges(caller, window, team, view)
         by_basis = [
             (basis, row)
             for basis in ChargeBasis
-            for row in sum_charges((c for c in charges if c.basis is basis), interval, group_by)
+            for row in sum_charges((c for c in charges if c.basis is basis), interval, group_by, view)
         ]
         by_basis.sort(key=lambda pair: (pair[1].period, pair[1].group, pair[0]))
         return Projection(
-            rows=sum_charges(charges, interval, group_by),
+            rows=sum_charges(charges, interval, group_by, view),
             by_basis=tuple(by_basis),
             total_usd=_sum(charges),
             actual_usd=_sum(c for c in charges if c.basis is ChargeBasis.ACTUAL),
@@ -128,40 +125,23 @@ class SpendService:
                 elif reservation.plan_id not in seen:
                     seen.add(reservation.plan_id)
                     async with self._uow_factory() as uow:
-                        whole = await _reservations(uow, team, reservation.plan_id)
+                        whole = await find_reservations(uow, team, reservation.plan_id)
                     yield whole
             cursor = page.next_cursor
             if cursor is None:
                 return
 
     async def charges(
-        self, caller: Caller, window: Window | None = None, team: str | None = None
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        team: str | None = None,
+        view: CostView = CostView.AMORTIZED,
     ) -> tuple[Charge, ...]:
-        """Every charge that begins in ``window``, oldest first.
-
-        A current plan counts as planned until it is reserved; from then on its reservations do. A
-        workload that an older plan still holds is not counted a second time.
-        """
+        """Every charge that counts in ``window``, oldest first; see ``broker.ledger``."""
         require_scope(caller, Scope.SPEND_READ)
-        wanted = team_filter(caller, team)
         async with self._uow_factory() as uow:
-            records = await uow.plans.find_current(wanted)
-            reservations = await _reservations(uow, wanted)
-            kinds = await _kinds(uow, records, reservations)
-        now = self._clock.now()
-        charges: list[Charge] = []
-        by_plan: defaultdict[str | None, list[Reservation]] = defaultdict(list)
-        for reservation in reservations:
-            by_plan[reservation.plan_id].append(reservation)
-        for plan_id, group in by_plan.items():
-            charges.extend(reservation_charges(group, kinds.get(plan_id, {}), now))
-        held = {(r.team, r.workload) for r in reservations if _holds(r)}
-        for record in records:
-            if record.plan is not None and not _is_taken_up(by_plan[record.plan_id]):
-                planned = plan_charges(record.plan, record.team, record.plan_id)
-                charges.extend(c for c in planned if (c.team, c.workload) not in held)
-        chosen = (c for c in charges if window is None or window.contains(c.window.start))
-        return tuple(sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku)))
+            return await find_charges(uow, self._clock.now(), team_filter(caller, team), window, view)
 
 
 def _sum(charges: Iterable[Charge]) -> Decimal:
@@ -171,42 +151,3 @@ def _sum(charges: Iterable[Charge]) -> Decimal:
 async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:
     for row in rows:
         yield row
-
-
-def _holds(reservation: Reservation) -> bool:
-    return reservation.is_open and reservation.state is not ReservationState.RELEASING
-
-
-def _is_taken_up(reservations: list[Reservation]) -> bool:
-    """Whether a plan is held or was: an attempt of which nothing stayed leaves it a plan."""
-    if any(_holds(r) for r in reservations):
-        return True
-    return bool(reservations) and all(r.state is not ReservationState.FAILED for r in reservations)
-
-
-async def _reservations(
-    uow: UnitOfWork, team: str | None, plan_id: str | None = None
-) -> tuple[Reservation, ...]:
-    """Every reservation, failed ones too: they tell an attempt from a plan that is held."""
-    found: list[Reservation] = []
-    cursor: str | None = None
-    while True:
-        page = await uow.reservations.find_page(team, PAGE, cursor, plan_id)
-        found.extend(page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            return tuple(found)
-
-
-async def _kinds(
-    uow: UnitOfWork, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
-) -> dict[str | None, dict[str, WorkloadKind]]:
-    """Kinds of workloads by plan, of plans that are no longer current too."""
-    plans = {record.plan_id: record.plan for record in records}
-    for plan_id in {r.plan_id for r in reservations if r.plan_id is not None} - set(plans):
-        plans[plan_id] = (await uow.plans.find(plan_id)).plan
-    return {
-        plan_id: {placement.workload: placement.kind for placement in plan.placements}
-        for plan_id, plan in plans.items()
-        if plan is not None
-    }

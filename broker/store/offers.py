@@ -19,7 +19,8 @@ from broker.domain.round_news import OfferMark, RoundNews, dated
 from broker.domain.window import Window
 from broker.store.documents import from_document, to_document
 from broker.store.price_history import PriceState, offer_is_available, points_of_change
-from broker.store.tables import FeedRow, OfferChangeRow, OfferRow, PricePointRow, RoundRow
+from broker.store.prices import append_points, find_points, keep_documents
+from broker.store.tables import FeedRow, OfferChangeRow, OfferRow, RoundRow
 from broker.store.writes import (
     Values,
     batches,
@@ -105,17 +106,7 @@ class SqlOfferRepository:
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
         """Points of change in ``window``, led by the one in force at its start."""
-        points = select(PricePointRow).where(PricePointRow.offer_id == offer_id)
-        leading = (
-            points.where(PricePointRow.at <= window.start)
-            .order_by(PricePointRow.at.desc(), PricePointRow.point_id.desc())
-            .limit(1)
-        )
-        inside = points.where(PricePointRow.at > window.start, PricePointRow.at < window.end).order_by(
-            PricePointRow.at, PricePointRow.point_id
-        )
-        rows = [*await self._session.scalars(leading), *await self._session.scalars(inside)]
-        return tuple(_price_point(row) for row in rows)
+        return await find_points(self._session, offer_id, window)
 
     async def find_changes(self, since: datetime, limit: int) -> tuple[OfferChange, ...]:
         """Changes after ``since``, oldest first."""
@@ -182,7 +173,8 @@ class SqlOfferRepository:
         after = {offer.offer_id: offer for offer in news.offers}
         before = await self._price_states(news.touched)
         points = points_of_change(before, after, round_.started_at)
-        await insert_many(self._session, PricePointRow, [_point_values(point) for point in points])
+        await append_points(self._session, points, after)
+        await keep_documents(self._session, news.gone)
         await delete_many(self._session, OfferRow, OfferRow.offer_id, news.gone)
         for part in batches(sorted(after)):
             rows = [_offer_values(after[key], news.fingerprints[key], round_, round_id) for key in part]
@@ -259,21 +251,6 @@ def _change_values(change: OfferChange, round_id: int) -> Values:
         "before_micro_usd": None if before is None else to_micro_usd(before),
         "after_micro_usd": None if after is None else to_micro_usd(after),
     }
-
-
-def _point_values(point: PricePoint) -> Values:
-    return {
-        "offer_id": point.offer_id,
-        "at": point.at,
-        "price_per_node_hour_micro_usd": to_micro_usd(point.price_usd_per_node_hour),
-        "stock_nodes": point.stock_nodes,
-        "available": point.available,
-    }
-
-
-def _price_point(row: PricePointRow) -> PricePoint:
-    price = from_micro_usd(row.price_per_node_hour_micro_usd)
-    return PricePoint(row.offer_id, row.at, price, row.stock_nodes, row.available)
 
 
 def _offer_change(row: OfferChangeRow) -> OfferChange:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
+from broker.domain.approvals import ApprovalState, Decision
 from broker.domain.errors import NotFound
 from broker.domain.money import to_micro_usd
 from broker.domain.plan import Plan
@@ -90,6 +92,15 @@ class SqlPlanRepository:
         )
         return tuple(_record(row) for row in await self._session.scalars(statement))
 
+    async def find_by_approval(
+        self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
+    ) -> Page[PlanRecord]:
+        """Plans that stand in one of ``states`` with finance, newest first; ``team`` None: all."""
+        statement = select(PlanRow).where(PlanRow.approval.in_([state.value for state in states]))
+        if team is not None:
+            statement = statement.where(PlanRow.team == team)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _record)
+
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
         """Claims and gives what is queued or running and no other living process makes, oldest first."""
         unfinished = PlanRow.state.in_([state.value for state in _UNFINISHED])
@@ -147,6 +158,8 @@ def _values(record: PlanRecord) -> Values:
         "approved_by": record.approved_by,
         "approved_at": record.approved_at,
         "supersedes": record.supersedes,
+        "approval": None if record.approval is None else record.approval.value,
+        "decisions": to_document(record.decisions) if record.decisions else None,
         "version": record.version,
     }
 
@@ -167,4 +180,5 @@ def _record(row: PlanRow) -> PlanRecord:
         approved_at=row.approved_at,
         supersedes=row.supersedes,
         version=row.version,
+        decisions=tuple(from_document(Decision, one) for one in row.decisions or ()),
     )

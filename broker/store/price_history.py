@@ -34,12 +34,12 @@ def price_state(offer: Offer) -> PriceState:
 def points_of_change(
     before: Mapping[str, PriceState], after: Mapping[str, Offer], round_at: datetime
 ) -> list[PricePoint]:
-    """A point for each offer that is new, changed, or (at ``round_at``, at its last price) gone."""
+    """A point at ``round_at`` for each offer that is new, changed, or (at its last price) gone."""
     points = []
     for offer_id, offer in after.items():
         state = price_state(offer)
         if before.get(offer_id) != state:
-            points.append(_point(offer_id, offer.observed_at, state))
+            points.append(_point(offer_id, round_at, state))
     for offer_id, state in before.items():
         if offer_id not in after and state.available:
             points.append(_point(offer_id, round_at, PriceState(state.price_micro_usd, 0, False)))

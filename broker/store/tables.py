@@ -116,20 +116,6 @@ class QuarantineRow(Row):
     document: Mapped[dict[str, Any]]
 
 
-class PricePointRow(Row):
-    """The price of an offer from ``at`` on; appended to, never written over."""
-
-    __tablename__ = "price_points"
-    __table_args__ = (Index(None, "offer_id", "at"),)
-
-    point_id: Mapped[int] = mapped_column(Serial, primary_key=True)
-    offer_id: Mapped[str] = mapped_column(Identifier)
-    at: Mapped[datetime]
-    price_per_node_hour_micro_usd: Mapped[int] = mapped_column(BigInteger)
-    stock_nodes: Mapped[int | None]
-    available: Mapped[bool]
-
-
 class OfferChangeRow(Row):
     """One difference that a round brought."""
 
@@ -146,13 +132,15 @@ class OfferChangeRow(Row):
 
 
 class PlanRow(Row):
-    """A plan and the request it answers. ``workloads_key`` is the same for the same set of names."""
+    """A plan and the request it answers. ``workloads_key`` is the same for the same set of names;
+    ``approval`` is derived at every write."""
 
     __tablename__ = "plans"
     __table_args__ = (
         Index(None, "created_at", "plan_id"),
         Index(None, "team", "created_at"),
         Index(None, "state", "team", "workloads_key"),
+        Index(None, "approval", "created_at"),
     )
 
     plan_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
@@ -171,6 +159,8 @@ class PlanRow(Row):
     approved_by: Mapped[str | None]
     approved_at: Mapped[datetime | None]
     supersedes: Mapped[str | None] = mapped_column(Identifier, index=True)
+    approval: Mapped[str | None] = mapped_column(Identifier)
+    decisions: Mapped[list[Any] | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]

@@ -11,6 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from broker.domain.errors import LeadershipLost, StoreUnavailable
+from broker.finance_ports import BudgetRepository
 from broker.ports import (
     AccountRepository,
     LaunchRepository,
@@ -20,11 +21,14 @@ from broker.ports import (
     ReoptimizationRepository,
     ReservationRepository,
 )
+from broker.price_ports import PriceRepository
 from broker.store.accounts import SqlAccountRepository
+from broker.store.budgets import SqlBudgetRepository
 from broker.store.launches import SqlLaunchRepository
 from broker.store.leader import find_epoch
 from broker.store.offers import SqlOfferRepository
 from broker.store.plans import SqlPlanRepository
+from broker.store.prices import SqlPriceRepository
 from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
@@ -60,6 +64,8 @@ class SqlUnitOfWork:
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
     webhooks: WebhookRepository
+    budgets: BudgetRepository
+    prices: PriceRepository
 
     def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
         self._epoch = _led_in.get()
@@ -72,6 +78,8 @@ class SqlUnitOfWork:
         self.reoptimizations = SqlReoptimizationRepository(self._session)
         self.accounts = SqlAccountRepository(self._session, worker_id)
         self.webhooks = SqlWebhookRepository(self._session)
+        self.budgets = SqlBudgetRepository(self._session)
+        self.prices = SqlPriceRepository(self._session)
 
     async def __aenter__(self) -> Self:
         return self

@@ -114,13 +114,13 @@ async def update_unchanged(
     statement = (
         update(table).where(key, table.c.version == version).values({**values, "version": version + 1})
     )
-    if _row_count(await session.execute(statement)) == 0:
+    if row_count(await session.execute(statement)) == 0:
         raise ConcurrentChange(f"{name} is not at version {version} any more")
 
 
 async def update_one(session: AsyncSession, row: type[Row], key: ColumnElement[bool], values: Values) -> bool:
     """Writes ``values`` where ``key`` holds; whether a row was there."""
-    return _row_count(await session.execute(update(table_of(row)).where(key).values(**values))) > 0
+    return row_count(await session.execute(update(table_of(row)).where(key).values(**values))) > 0
 
 
 def _insert(session: AsyncSession, row: type[Row]) -> sqlite.Insert | postgresql.Insert:
@@ -129,6 +129,7 @@ def _insert(session: AsyncSession, row: type[Row]) -> sqlite.Insert | postgresql
     return make(table_of(row))
 
 
-def _row_count(result: object) -> int:
+def row_count(result: object) -> int:
+    """How many rows a statement changed."""
     assert isinstance(result, CursorResult)
     return result.rowcount

@@ -21,6 +21,7 @@ from api.notifier import LoggedNotifier
 from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
 from broker.buying import Buying
+from broker.catalogue import load_energy_facts
 from broker.domain.account import Scope
 from broker.domain.offer import Offer
 from broker.domain.price_gate import GateRules
@@ -29,9 +30,14 @@ from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.ports import Clock, Notifier, PlanCall
 from broker.services.accounts import AccountsService
+from broker.services.approvals import ApprovalsService
+from broker.services.budgets import BudgetsService
+from broker.services.changes import ChangesService
+from broker.services.economics import EconomicsService
 from broker.services.moves import MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
+from broker.services.prices import PricesService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeService
 from broker.services.reservations import ReservationsService
@@ -114,12 +120,17 @@ class House:
             events=events,
             accounts=AccountsService(units, self.clock),
             offers=OffersService(units, adapters, self.clock, gate=self.gate),
+            prices=PricesService(units, self.clock),
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
             reservations=ReservationsService(units, adapters, self.clock, self.notifier, read_request=read),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
             moves=MovesService(units, buying, drafting, self.clock, self.notifier),
             reoptimize=ReoptimizeService(*planner, read_request=read),
             spend=SpendService(units, self.clock),
+            budgets=BudgetsService(units, self.clock),
+            approvals=ApprovalsService(units, self.clock, self.notifier, four_eyes=self.settings.four_eyes),
+            changes=ChangesService(units, self.clock),
+            economics=EconomicsService(units, self.clock, read_request=read, energy=load_energy_facts()),
             webhooks=WebhooksService(units, HttpWebhookSender(allow_loopback=True), self.clock),
         )
 

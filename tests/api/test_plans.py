@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from api.events import with_pauses
+from api import plan_requests
 from api.routes import plans
 from broker.domain.account import Scope
 from broker.ports import PlanState
@@ -209,7 +210,7 @@ async def test_a_listener_is_told_what_another_process_finished(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plan is made elsewhere: only the store knows."""
-    monkeypatch.setattr(plans, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(plan_requests, "HEARTBEAT_S", 0.02)
     team = await home.team("research")
     done = await home.plan(team)
     async with home.product.store.unit_of_work() as uow:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Self, TypeVar
 
 from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim
+from broker.domain.approvals import ApprovalState
 from broker.domain.errors import ConcurrentChange, Conflict, NotFound
 from broker.domain.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
@@ -257,6 +258,11 @@ class Plans(_Rows):
         for record in done:
             newest.setdefault((record.team, record.document), record)
         return tuple(r for r in newest.values() if r.plan_id not in superseded)
+
+    async def find_by_approval(
+        self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
+    ) -> Page[PlanRecord]:
+        return _page([r for r in self._newest(team) if r.approval in states], limit, cursor)
 
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
         unfinished = (PlanState.QUEUED, PlanState.RUNNING)

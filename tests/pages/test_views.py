@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.pages import spend_view, views
+from api.pages import plan_view, spend_view, words
 from broker.domain.offer import Tier
 from broker.domain.plan import Baseline, Plan
 from broker.domain.spend import Charge, ChargeBasis, Interval
@@ -59,7 +59,7 @@ def test_table_chart_and_cards_have_one_sum(made: Sequence[Charge], interval: In
     assert list(table.sums) == sorted(table.sums, reverse=True)
     window = Window(NOON, NOON + timedelta(days=200))
     cards = {card.label: card.figure for card in spend_view.spend_cards(made, table, window)}
-    assert cards["Total"] == views.usd(total)
+    assert cards["Total"] == words.usd(total)
 
 
 def test_months_follow_each_other() -> None:
@@ -106,14 +106,14 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
 def test_savings_name_their_habit(
     baselines: tuple[tuple[str, str | None], ...], label: str, figure: str
 ) -> None:
-    cards = views.plan_cards(a_plan_against(*baselines))
+    cards = plan_view.plan_cards(a_plan_against(*baselines))
     assert figure in [card.figure for card in cards if card.label == label]
     assert cards[0].figure == "$100.00"
 
 
 def test_figures_say_what_is_known() -> None:
     placement = a_placement(an_offer(), [a_segment(0, 10)])
-    assert views.figures(placement) == ["1.0 h"]
-    assert views.place(placement) == "us-1"
-    assert views.place(replace(placement, zone="us-1-a")) == "us-1-a"
-    assert views.place(replace(placement, zone="a")) == "us-1 · a"
+    assert words.figures(placement) == ["1.0 h"]
+    assert words.place(placement) == "us-1"
+    assert words.place(replace(placement, zone="us-1-a")) == "us-1-a"
+    assert words.place(replace(placement, zone="a")) == "us-1 · a"

@@ -4,12 +4,13 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, NotPermitted
+from broker.domain.approvals import ApprovalState
+from broker.domain.errors import FieldProblem, InputError, NotFound, NotPermitted
 from broker.domain.market import FeedHealth
 from broker.domain.workload import PlanRequest
 from broker.ports import PlanCall, PlanOptions, PlanRecord, PlanState
 from broker.services.planning import PlanningRules, PlanningService
-from tests.fakes.clock import NOON, FakeClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.examples import (
     ADMIN,
     ALICE,
@@ -96,21 +97,12 @@ async def test_what_a_crash_cut_off_is_run_again() -> None:
     assert room.tables.plans[mine.plan_id].state is PlanState.QUEUED
 
 
-async def test_finance_approves_once_what_is_over_the_limit() -> None:
+async def test_a_plan_over_the_limit_needs_finance() -> None:
     room = Room(limit="100")
     record = await room.ask()
-    with pytest.raises(Conflict, match="nothing to approve"):
-        await room.service.approve(ALICE, record.plan_id)
-    assert (await room.service.run(record.plan_id)).needs_approval
-    with pytest.raises(NotPermitted):
-        await room.service.approve(READER, record.plan_id)
-    with pytest.raises(NotFound):
-        await room.service.approve(BOB, record.plan_id)
-    approved = await room.service.approve(ALICE, record.plan_id)
-    assert (approved.approved_by, approved.approved_at) == ("key-alice", NOON)
-    room.clock.advance(hours=1)
-    assert (await room.service.approve(ADMIN, record.plan_id)).approved_by == "key-alice"
-    assert room.tables.audit[-1].detail == "seen: cost 232.00 USD"
+    assert record.approval is None
+    done = await room.service.run(record.plan_id)
+    assert (done.needs_approval, done.approval) == (True, ApprovalState.WAITING)
 
 
 async def test_teams_are_apart() -> None:

@@ -1,0 +1,114 @@
+"""Budgets against what is owed and expected: rows with a meter, and money adding up over the period."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from api.pages.charts import Charts, both_widths
+from api.pages.curves import Curve, Drawing, Limit, curves
+from api.pages.words import usd
+from broker.domain.budgets import BudgetStanding
+from broker.domain.money import ZERO
+from broker.domain.spend import Charge, ChargeBasis, Interval, period_of
+from broker.domain.webhook import ALL_TEAMS
+from broker.domain.window import Window
+
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One stretch of a meter: where it begins and how long it is, in percent of its whole; its series."""
+
+    start: float
+    length: float
+    series: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRow:
+    """A budget as a row; ``limit_at``: where the limit lies on the meter, in percent."""
+
+    standing: BudgetStanding
+    who: str
+    parts: tuple[Part, ...]
+    limit_at: float
+    tone: str
+
+
+def budget_rows(standings: Iterable[BudgetStanding]) -> tuple[BudgetRow, ...]:
+    """The one that runs out first stands first."""
+    rows = [_row(standing) for standing in standings]
+    rows.sort(key=lambda row: (-row.standing.expected_share, row.who))
+    return tuple(rows)
+
+
+def _row(standing: BudgetStanding) -> BudgetRow:
+    limit = standing.budget.limit_usd
+    whole = max(limit, standing.expected_usd)
+    parts, start = [], 0.0
+    for series, amount in enumerate((standing.owed_usd, standing.reserved_usd, standing.planned_usd)):
+        length = float(100 * max(amount, ZERO) / whole)
+        parts.append(Part(start, length, series))
+        start += length
+    over = standing.expected_usd > limit
+    tone = "bad" if over else "warn" if standing.expected_share > 0.8 else ""
+    return BudgetRow(
+        standing, team_words(standing.budget.team), tuple(parts), float(100 * limit / whole), tone
+    )
+
+
+def team_words(team: str) -> str:
+    """A team's name; everybody's budget has none."""
+    return "all teams" if team == ALL_TEAMS else team
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDay:
+    """Money added up to the end of a day: owed, and owed and expected."""
+
+    day: datetime
+    owed_usd: Decimal
+    expected_usd: Decimal
+
+
+def running_days(charges: Iterable[Charge], window: Window) -> tuple[RunningDay, ...]:
+    """Sums by the end of each day of ``window``."""
+    owed: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
+    both: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
+    for charge in charges:
+        day = period_of(charge.window.start, Interval.DAY)
+        both[day] += charge.usd
+        if charge.basis is ChargeBasis.ACTUAL:
+            owed[day] += charge.usd
+    days, sums, day = [], [ZERO, ZERO], window.start
+    while day < window.end:
+        sums = [sums[0] + owed[day], sums[1] + both[day]]
+        days.append(RunningDay(day, *sums))
+        day += DAY
+    return tuple(days)
+
+
+def running_charts(days: Sequence[RunningDay], standing: BudgetStanding, now: datetime) -> Charts:
+    """What is owed and expected, added up over the budget's period, against its limit."""
+    window = standing.window
+    owed = tuple((day.day + DAY, float(day.owed_usd)) for day in days if day.day <= now)
+    expected = tuple((day.day + DAY, float(day.expected_usd)) for day in days)
+    start = ((window.start, 0.0),)
+    drawing = Drawing(
+        window.start,
+        window.end,
+        (
+            Curve("owed and expected up to then", start + expected, "dashed"),
+            Curve("owed up to then", start + owed, "thin"),
+        ),
+        limits=(Limit(f"budget {usd(standing.budget.limit_usd)}", float(standing.budget.limit_usd)),),
+        now=now,
+        from_zero=True,
+    )
+    title = "Money added up over the budget's period against its limit; the table below has the same figures"
+    return both_widths(lambda width: curves(drawing, title, width, 220))

@@ -1,0 +1,64 @@
+"""Figures that a page leads with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from api.pages.words import DASH, counted, usd
+from broker.domain.market import FeedHealth
+from broker.domain.money import ZERO
+from broker.domain.plan import Plan
+from broker.domain.reservation import Reservation
+from broker.ports import PlanRecord
+
+SPLIT_BASELINE = "single_shape"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One figure with its name and a note; ``lead`` marks the one to read first."""
+
+    label: str
+    figure: str
+    note: str = ""
+    tone: str = ""
+    lead: bool = False
+
+
+def saved_usd(plan: Plan) -> Decimal | None:
+    """What the plan saves against one shape for both phases; None when that could not run."""
+    for baseline in plan.baselines:
+        if baseline.name == SPLIT_BASELINE and baseline.cost_usd is not None:
+            return baseline.cost_usd - plan.cost_usd
+    return None
+
+
+def market_card(feeds: Sequence[FeedHealth]) -> Card:
+    """What is on sale now, and whether that is still true."""
+    stale = sum(feed.stale_since is not None for feed in feeds)
+    offers = sum(feed.offers for feed in feeds)
+    health = f"{stale} stale" if stale else "all fresh"
+    return Card("Offers now", f"{offers:,}", f"from {len(feeds)} providers, {health}")
+
+
+def overview_cards(
+    feeds: Sequence[FeedHealth], plans: Sequence[PlanRecord], reservations: Sequence[Reservation]
+) -> tuple[Card, ...]:
+    """What the product knows, plans and holds now."""
+    cost = sum((p.plan.cost_usd for p in plans if p.plan), ZERO)
+    saved = [s for p in plans if p.plan and (s := saved_usd(p.plan)) is not None]
+    held = [row for row in reservations if row.is_open]
+    nodes = sum(row.nodes for row in held)
+    return (
+        Card("Planned spend", usd(cost), counted(len(plans), "current plan"), lead=True),
+        Card(
+            "Saved against one shape",
+            usd(sum(saved, ZERO)) if saved else DASH,
+            "one kind of node for training and serving alike",
+            tone="good" if saved else "",
+        ),
+        Card("Reservations open", f"{len(held):,}", counted(nodes, "node")),
+        market_card(feeds),
+    )

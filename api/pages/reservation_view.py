@@ -1,0 +1,95 @@
+"""From a reservation and its trail to what its pages show: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from api.pages.cards import Card
+from api.pages.words import counted, usd
+from broker.domain.account import AuditEntry
+from broker.domain.charging import reservation_charges
+from broker.domain.money import ZERO
+from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.spend import ChargeBasis
+
+STEP_WORDS: Mapping[str, str] = {
+    "reservation.intend": "Wanted",
+    "reservation.order": "Ordered from the provider",
+    "reservation.retry": "Ordered again",
+    "reservation.held": "Bought",
+    "reservation.granted": "Time granted by the provider",
+    "reservation.billed": "Billed",
+    "reservation.changed": "Changed",
+    "reservation.extend": "Extended",
+    "reservation.release": "Release asked for",
+    "reservation.release_refused": "Release refused for now",
+    "reservation.gone": "Seen gone at the provider",
+    "reservation.lost": "Taken away by the provider",
+    "reservation.failed": "Failed",
+    "reservation.refused": "Refused by the provider",
+    "reservation.unknown": "The provider's answer was lost",
+    "reservation.abandon": "Given up",
+    "reservation.parked": "Waits",
+    "reservation.moving": "Being moved",
+    "reservation.move_failed": "Move failed, stays where it is",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStep:
+    """One line of a trail."""
+
+    at: datetime
+    what: str
+    who: str
+    why: str
+    provider_request_id: str | None
+
+
+def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
+    """The trail, oldest first, in words."""
+    steps = [
+        HistoryStep(
+            entry.at,
+            STEP_WORDS.get(entry.action, entry.action.rpartition(".")[2].replace("_", " ").capitalize()),
+            entry.actor,
+            entry.detail,
+            entry.provider_request_id,
+        )
+        for entry in entries
+    ]
+    return tuple(reversed(steps))
+
+
+def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
+    """How many are open, usable, on their way, and in trouble, of those that are listed."""
+    is_open = [row for row in rows if row.is_open]
+    active = [row for row in rows if row.state is ReservationState.ACTIVE]
+    ahead = [row for row in is_open if row.state in (ReservationState.SCHEDULED, ReservationState.HELD)]
+    trouble = [row for row in rows if row.state in (ReservationState.UNKNOWN, ReservationState.FAILED)]
+    return (
+        Card("Open", f"{len(is_open):,}", counted(sum(row.nodes for row in is_open), "node"), lead=True),
+        Card("Usable now", f"{len(active):,}", counted(sum(row.nodes for row in active), "node")),
+        Card("Still to begin", f"{len(ahead):,}", "ordered or scheduled"),
+        Card("Failed or unclear", f"{len(trouble):,}", "of those listed", tone="bad" if trouble else ""),
+    )
+
+
+def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:
+    """What is owed already and what is to come."""
+    charges = reservation_charges((reservation,), {}, now)
+    owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
+    to_come = sum((c.usd for c in charges if c.basis is ChargeBasis.PROJECTED), ZERO)
+    price = reservation.offer.price_usd_per_node_hour
+    return (
+        Card("Owed so far", usd(owed), f"{usd(price)} a node and hour", lead=True),
+        Card("Still to come", usd(to_come), "until its end" if reservation.end else "not projected"),
+        Card("Capacity", counted(reservation.nodes, "node"), _gpus(reservation)),
+    )
+
+
+def _gpus(reservation: Reservation) -> str:
+    sku = reservation.offer.sku
+    return f"{reservation.nodes * sku.gpus_per_node} × {sku.gpu}"

@@ -1,0 +1,130 @@
+"""Spend: projected and actual, by group and period, against budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+
+from api.dependencies import product_of
+from api.pages import budget_view, spend_groups, spend_view
+from api.pages.forms import act_once, new_once, proof_of, read_form
+from api.pages.rendering import page_router, show
+from api.pages.session import SpendVisitor
+from api.pages.tables import Address, wished_sorting
+from broker.domain.account import Caller
+from broker.domain.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.money import CENT
+from broker.domain.spend import GROUPS, Interval
+from broker.domain.webhook import ALL_TEAMS
+
+NARROWED_BY = ("team", "provider", "kind", "tier")
+DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
+
+router = page_router()
+
+
+@router.get("/spend")
+async def spend_page(
+    request: Request,
+    caller: SpendVisitor,
+    since: Annotated[str | None, Query(alias="from")] = None,
+    until: Annotated[str | None, Query(alias="to")] = None,
+    interval: Interval = Interval.DAY,
+    group_by: str = "team",
+    sort: str = "-total",
+    done: str = "",
+) -> Response:
+    """Projected spend by group and period: chart and tables of the same figures."""
+    product = product_of(request)
+    now = product.clock.now()
+    group = group_by if group_by in GROUPS else "team"
+    window, notice = spend_view.wished_window(since, until, now)
+    wanted = {name: request.query_params.get(name, "") for name in NARROWED_BY}
+    span = {"from": f"{window.start:%Y-%m-%d}", "to": f"{window.end:%Y-%m-%d}"}
+    asked = {**span, "interval": interval.value, "group_by": group}
+    address = Address("/spend", {**asked, **wanted, "sort": sort})
+    sorting = wished_sorting(sort, tuple(spend_groups.SORTS), address, "groups")
+    charges = await product.spend.charges(caller, window)
+    chosen = spend_groups.narrowed(charges, wanted)
+    table = spend_view.spend_table(chosen, interval, group)
+    return show(
+        request,
+        "spend.html",
+        "Spend",
+        window=window,
+        problem=notice,
+        notice=DONE.get(done, ""),
+        presets=spend_view.presets(now, window, address),
+        interval=interval.value,
+        intervals=[one.value for one in Interval],
+        group_by=group,
+        groups=GROUPS,
+        choices=spend_groups.choices(charges, wanted),
+        narrowed=any(wanted.values()),
+        clear_url=address.url(**dict.fromkeys(wanted, "")),
+        asked=urlencode(asked),
+        span=urlencode({name: f"{at}T00:00:00Z" for name, at in span.items()}),
+        cards=spend_view.spend_cards(chosen, table, window),
+        table=table,
+        sorting=sorting,
+        rows=spend_groups.group_rows(chosen, group, sorting),
+        as_of=await product.offers.find_as_of(),
+        proof=proof_of(request),
+        once=new_once(),
+        **await _budgets(request, caller),
+    )
+
+
+async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
+    """Every budget that the visitor sees, and the one that is nearest to its end over time."""
+    product = product_of(request)
+    rows = budget_view.budget_rows(await product.budgets.find_standings(caller))
+    if not rows:
+        return {"budgets": (), "periods": _PERIODS}
+    tightest = rows[0].standing
+    team = None if tightest.budget.team == ALL_TEAMS else tightest.budget.team
+    days = budget_view.running_days(
+        await product.spend.charges(caller, tightest.window, team), tightest.window
+    )
+    charts = budget_view.running_charts(days, tightest, product.clock.now())
+    return {"budgets": rows, "periods": _PERIODS, "running": days, "running_charts": charts}
+
+
+_PERIODS = (BudgetPeriod.MONTH.value, BudgetPeriod.QUARTER.value)
+
+
+@router.post("/spend/budgets")
+async def set_budget(request: Request, caller: SpendVisitor) -> Response:
+    """Sets a budget of a team and period, over the one that there is."""
+    form = await read_form(request)
+    try:
+        limit_usd = Decimal(form.text("limit_usd").replace(",", "")).quantize(CENT)
+        if not limit_usd.is_finite():
+            raise ValueError("no amount")
+        period = BudgetPeriod(form.text("period"))
+    except (InvalidOperation, ValueError) as error:
+        found = f"{form.text('limit_usd')!r} a {form.text('period')!r}"
+        problem = FieldProblem("/limit_usd", found, "USD, such as 250000, a month or a quarter")
+        raise InputError("form", (problem,)) from error
+    product = product_of(request)
+    budget = Budget(
+        team=form.text("team") or caller.team,
+        period=period,
+        limit_usd=limit_usd,
+        thresholds=DEFAULT_THRESHOLDS,
+        horizon=None,
+        set_by=caller.key_id,
+        set_at=product.clock.now(),
+    )
+
+    async def act(named: Caller) -> str:
+        await product.budgets.put(named, budget)
+        return "/spend?done=budget"
+
+    return await act_once(request, caller, form, act)

@@ -1,0 +1,30 @@
+"""Approvals: plans before finance."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+
+from api.dependencies import Cursor, Limit, SpendReader, listing, product_of
+from api.schemas.finance import ApprovalPage, approval_to_document
+from broker.domain.approvals import ApprovalState
+
+router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
+
+
+@router.get("", responses={200: {"model": ApprovalPage}})
+async def list_approvals(
+    request: Request,
+    caller: SpendReader,
+    state: Annotated[list[ApprovalState] | None, Query(description="All of them unless told")] = None,
+    team: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Plans that wait for finance's word, or have it, newest first, with the figures of now."""
+    found = await product_of(request).approvals.find_approvals(
+        caller, frozenset(state or ApprovalState), limit, cursor, team=team
+    )
+    return listing([approval_to_document(one) for one in found.items], found.next_cursor)

@@ -1,0 +1,61 @@
+"""Budgets: what teams may spend, and where that stands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request
+from fastapi.responses import JSONResponse, Response
+
+from api.dependencies import Approver, SpendReader, listing, product_of, window_between
+from api.schemas.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
+from broker.domain.account import Caller
+from broker.domain.budgets import Budget, BudgetPeriod
+
+router = APIRouter(prefix="/v1/budgets", tags=["budgets"])
+
+
+@router.get("", responses={200: {"model": BudgetPage}})
+async def list_budgets(request: Request, caller: SpendReader, team: str | None = None) -> JSONResponse:
+    """Every budget against what is owed and expected, with the day it runs out."""
+    found = await product_of(request).budgets.find_standings(caller, team)
+    return listing([budget_to_document(one) for one in found], None)
+
+
+@router.get("/{team}/{period}", responses={200: {"model": BudgetForm}})
+async def show_budget(request: Request, caller: SpendReader, team: str, period: BudgetPeriod) -> JSONResponse:
+    """One."""
+    found = await product_of(request).budgets.find_standing(caller, team, period)
+    return JSONResponse(budget_to_document(found))
+
+
+@router.put("/{team}/{period}", responses={200: {"model": BudgetForm}})
+async def put_budget(
+    request: Request,
+    caller: Approver,
+    team: str,
+    period: BudgetPeriod,
+    wanted: Annotated[NewBudget, Body()],
+) -> JSONResponse:
+    """Sets a budget; ``*`` as the team is everybody together (administrator)."""
+    budget = _budget(request, caller, team, period, wanted)
+    return JSONResponse(budget_to_document(await product_of(request).budgets.put(caller, budget)))
+
+
+@router.delete("/{team}/{period}", status_code=204)
+async def delete_budget(request: Request, caller: Approver, team: str, period: BudgetPeriod) -> Response:
+    """Ends a budget."""
+    await product_of(request).budgets.remove(caller, team, period)
+    return Response(status_code=204)
+
+
+def _budget(request: Request, caller: Caller, team: str, period: BudgetPeriod, wanted: NewBudget) -> Budget:
+    return Budget(
+        team=team,
+        period=period,
+        limit_usd=wanted.limit_usd,
+        thresholds=tuple(wanted.thresholds),
+        horizon=window_between(wanted.start, wanted.end),
+        set_by=caller.key_id,
+        set_at=product_of(request).clock.now(),
+    )

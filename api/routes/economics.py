@@ -1,0 +1,81 @@
+"""Finance's questions: what changed, what a unit costs, what the split saves."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+
+from api.dependencies import Since, SpendReader, Until, product_of, window_between
+from api.schemas.economics import (
+    ChangesForm,
+    SavingsForm,
+    UnitsForm,
+    changes_to_document,
+    economics_to_document,
+    plan_changes_to_document,
+    savings_to_document,
+)
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.spend import CostView, Interval, next_period
+from broker.domain.window import Window
+
+router = APIRouter(prefix="/v1/spend", tags=["spend"])
+Side = Annotated[str, Query(max_length=100, description="A month (2026-10), or a plan's id")]
+_MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])")
+
+
+@router.get("/changes", responses={200: {"model": ChangesForm}})
+async def show_changes(
+    request: Request,
+    caller: SpendReader,
+    before: Annotated[Side, Query(alias="from")],
+    after: Annotated[Side, Query(alias="to")],
+    team: str | None = None,
+    view: CostView = CostView.AMORTIZED,
+) -> JSONResponse:
+    """Price, volume and mix, offer by offer, between two months or two plans; they sum to the change."""
+    months = month_of(before), month_of(after)
+    changes = product_of(request).changes
+    if months[0] is not None and months[1] is not None:
+        found = await changes.between_windows(caller, months[0], months[1], team=team, view=view)
+        return JSONResponse(changes_to_document(found, before, after))
+    if months != (None, None):
+        expected = "two months such as 2026-10 and 2026-11, or two plans"
+        raise InputError("request", (FieldProblem("/to", repr(after), expected),))
+    document: dict[str, Any] = plan_changes_to_document(
+        await changes.between_plans(caller, before, after), before, after
+    )
+    return JSONResponse(document)
+
+
+def month_of(text: str) -> Window | None:
+    """The UTC month that ``text`` names (2026-10); None for anything else."""
+    found = _MONTH.fullmatch(text)
+    if found is None:
+        return None
+    start = datetime(int(found[1]), int(found[2]), 1, tzinfo=UTC)
+    return Window(start, next_period(start, Interval.MONTH))
+
+
+@router.get("/units", responses={200: {"model": UnitsForm}})
+async def show_units(
+    request: Request,
+    caller: SpendReader,
+    since: Since = None,
+    until: Until = None,
+    team: str | None = None,
+) -> JSONResponse:
+    """$ per run, per 10¹² tokens trained, per 10⁶ served, per GPU-hour; energy, which is an estimate."""
+    window = window_between(since, until)
+    found = await product_of(request).economics.find(caller, window, team)
+    return JSONResponse(economics_to_document(found))
+
+
+@router.get("/savings", responses={200: {"model": SavingsForm}})
+async def show_savings(request: Request, caller: SpendReader, team: str | None = None) -> JSONResponse:
+    """What current plans save against each habit that could have run instead."""
+    return JSONResponse(savings_to_document(await product_of(request).economics.find_savings(caller, team)))

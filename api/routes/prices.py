@@ -1,0 +1,120 @@
+"""Prices over time: points, days, the market of the past, and forecasts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+
+from api.dependencies import AnyCaller, Moment, Since, Until, listing, product_of, window_between
+from api.schemas.market import market_to_document
+from api.schemas.prices import (
+    day_to_document,
+    forecast_to_document,
+    point_to_document,
+    sku_day_to_document,
+)
+from broker.domain.offer import Tier
+from broker.domain.window import Window
+from broker.services.prices import HORIZONS_HOURS
+
+router = APIRouter(prefix="/v1", tags=["prices"])
+HISTORY = timedelta(days=30)
+LONGEST_HOURS = 366 * 24
+Hours = Annotated[float, Query(gt=0, le=LONGEST_HOURS)]
+
+
+class Detail(StrEnum):
+    """How fine a history is."""
+
+    POINT = "point"
+    DAY = "day"
+
+
+class SkuInterval(StrEnum):
+    """How fine a history across sellers is."""
+
+    DAY = "day"
+
+
+class By(StrEnum):
+    """What a row is of."""
+
+    ALL = "all"
+    PROVIDER = "provider"
+
+
+def _window(request: Request, since: Since, until: Until) -> Window:
+    now = product_of(request).clock.now()
+    return window_between(since, until) or Window(now - HISTORY, now)
+
+
+@router.get("/offers/{offer_id:path}/prices")
+async def list_prices(
+    request: Request,
+    caller: AnyCaller,
+    offer_id: str,
+    since: Since = None,
+    until: Until = None,
+    interval: Detail = Detail.POINT,
+) -> JSONResponse:
+    """Price changes of one offer, led by the price in force at the start; 30 days when no time is given.
+
+    By day: least, median (by time), most and last of the prices in force while it was on sale.
+    """
+    product, window = product_of(request), _window(request, since, until)
+    if interval is Detail.DAY:
+        days = await product.prices.find_days(offer_id, window)
+        return listing([day_to_document(day) for day in days], None)
+    points = await product.offers.find_prices(offer_id, window)
+    return listing([point_to_document(point) for point in points], None)
+
+
+@router.get("/offers/{offer_id:path}/forecast")
+async def forecast_offer(
+    request: Request,
+    caller: AnyCaller,
+    offer_id: str,
+    hours: Annotated[list[Hours] | None, Query(max_length=20)] = None,
+    seed: Annotated[int, Query(ge=0, le=2**31 - 1)] = 1,
+) -> JSONResponse:
+    """What the price of a current offer may be after each of ``hours``, from history; it says where there is
+    none."""
+    forecast = await product_of(request).prices.forecast(offer_id, hours or HORIZONS_HOURS, seed)
+    return JSONResponse(forecast_to_document(forecast))
+
+
+@router.get("/prices")
+async def list_sku_prices(
+    request: Request,
+    caller: AnyCaller,
+    gpu: str,
+    tier: Tier,
+    since: Since = None,
+    until: Until = None,
+    interval: SkuInterval = SkuInterval.DAY,
+    by: By = By.ALL,
+) -> JSONResponse:
+    """Prices of a GPU in one tier by day, per GPU-hour, over all sellers or of each; 30 days by default."""
+    window = _window(request, since, until)
+    prices = product_of(request).prices
+    days = await prices.find_sku_days(gpu, tier.value, window, by_provider=by is By.PROVIDER)
+    return listing([sku_day_to_document(day) for day in days], None)
+
+
+@router.get("/market")
+async def market_known_at(
+    request: Request,
+    caller: AnyCaller,
+    at: Moment,
+    gpu: str | None = None,
+    tier: Tier | None = None,
+    provider: str | None = None,
+) -> JSONResponse:
+    """The market as the broker knew it at an instant: a document that ``broker plan --market`` takes."""
+    wanted = None if tier is None else tier.value
+    offers = await product_of(request).prices.find_known_at(at, gpu=gpu, tier=wanted, provider=provider)
+    return JSONResponse(market_to_document(at, offers))

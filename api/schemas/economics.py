@@ -1,0 +1,209 @@
+"""What changed, unit economics, savings and energy as JSON."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.schemas.offer import Money
+from broker.domain.money import format_usd, to_cents
+from broker.domain.savings import Savings
+from broker.domain.variance import ChangeLine, Changes, PlanChanges
+from broker.services.economics import Economics
+
+SIX_PLACES = Decimal("0.000001")
+ESTIMATE = "an estimate from rated powers and grid averages, not a measurement"
+
+
+class ChangeForm(BaseModel):
+    """Why one workload on one offer costs more or less; the three effects sum to ``change_usd``."""
+
+    workload: str
+    offer_id: str
+    provider: str
+    tier: str
+    before_usd: Money
+    after_usd: Money
+    change_usd: Money
+    price_usd: Money
+    volume_usd: Money
+    mix_usd: Money
+    is_new: bool
+    is_gone: bool
+
+
+class ChangesForm(BaseModel):
+    """The answer of ``GET /v1/spend/changes``; the last three only between plans."""
+
+    before: str
+    after: str
+    before_usd: Money
+    after_usd: Money
+    change_usd: Money
+    price_usd: Money
+    volume_usd: Money
+    mix_usd: Money
+    items: list[ChangeForm]
+    next_cursor: str | None = None
+    market_usd: Money | None = None
+    reoptimization_usd: Money | None = None
+    unpriced: list[str] | None = None
+
+
+class EnergyForm(BaseModel):
+    """An estimate; see ``note``."""
+
+    kwh: float
+    kg_co2e: float
+    kwh_without_grid: float
+    gpu_hours_without_power: float
+    note: str
+
+
+class UnitsForm(BaseModel):
+    """The answer of ``GET /v1/spend/units``; a ratio is null where there is nothing to divide by."""
+
+    total_usd: Money
+    committed_usd: Money
+    flexible_usd: Money
+    runs: int
+    training_usd: Money
+    usd_per_run: Money | None
+    tokens_trained: float
+    usd_per_trillion_tokens_trained: Money | None
+    tokens_served: float
+    usd_per_million_tokens_served: Money | None
+    used_gpu_hours: float
+    idle_gpu_hours: float
+    idle_usd: Money
+    usd_per_used_gpu_hour: Money | None
+    usd_per_idle_gpu_hour: Money | None
+    energy: EnergyForm
+
+
+class SavingForm(BaseModel):
+    """What plans save against one habit, over the plans for which it could run."""
+
+    name: str
+    plans: int
+    baseline_usd: Money
+    plan_usd: Money
+    saved_usd: Money
+    saved_share: float
+
+
+class NotRunForm(BaseModel):
+    """A habit that could not run for a plan."""
+
+    name: str
+    plan_id: str
+    why: str
+
+
+class SavingsForm(BaseModel):
+    """The answer of ``GET /v1/spend/savings``."""
+
+    items: list[SavingForm]
+    not_run: list[NotRunForm]
+    next_cursor: str | None = None
+
+
+def changes_to_document(changes: Changes, before: str, after: str) -> dict[str, Any]:
+    """The JSON form of what changed."""
+    return {
+        "before": before,
+        "after": after,
+        "before_usd": format_usd(changes.before_usd),
+        "after_usd": format_usd(changes.after_usd),
+        "change_usd": format_usd(changes.after_usd - changes.before_usd),
+        "price_usd": format_usd(changes.price_usd),
+        "volume_usd": format_usd(changes.volume_usd),
+        "mix_usd": format_usd(changes.mix_usd),
+        "items": [_line(line) for line in changes.lines],
+        "next_cursor": None,
+    }
+
+
+def plan_changes_to_document(found: PlanChanges, before: str, after: str) -> dict[str, Any]:
+    """The JSON form of what changed between two plans."""
+    return {
+        **changes_to_document(found.changes, before, after),
+        "market_usd": format_usd(found.market_usd),
+        "reoptimization_usd": format_usd(found.reoptimization_usd),
+        "unpriced": list(found.unpriced),
+    }
+
+
+def _line(line: ChangeLine) -> dict[str, Any]:
+    return {
+        "workload": line.workload,
+        "offer_id": line.offer_id,
+        "provider": line.provider,
+        "tier": line.tier,
+        "before_usd": format_usd(line.before_usd),
+        "after_usd": format_usd(line.after_usd),
+        "change_usd": format_usd(line.change_usd),
+        "price_usd": format_usd(line.price_usd),
+        "volume_usd": format_usd(line.volume_usd),
+        "mix_usd": format_usd(line.mix_usd),
+        "is_new": line.is_new,
+        "is_gone": line.is_gone,
+    }
+
+
+def economics_to_document(found: Economics) -> dict[str, Any]:
+    """The JSON form of unit economics and energy."""
+    units, energy = found.units, found.energy
+    return {
+        "total_usd": format_usd(units.total_usd),
+        "committed_usd": format_usd(units.committed_usd),
+        "flexible_usd": format_usd(units.flexible_usd),
+        "runs": units.runs,
+        "training_usd": format_usd(units.training_usd),
+        "usd_per_run": _cents(units.usd_per_run),
+        "tokens_trained": units.tokens_trained,
+        "usd_per_trillion_tokens_trained": _cents(units.usd_per_trillion_tokens_trained),
+        "tokens_served": units.tokens_served,
+        "usd_per_million_tokens_served": _small(units.usd_per_million_tokens_served),
+        "used_gpu_hours": float(units.used_gpu_hours),
+        "idle_gpu_hours": float(units.idle_gpu_hours),
+        "idle_usd": format_usd(units.idle_usd),
+        "usd_per_used_gpu_hour": _small(units.usd_per_used_gpu_hour),
+        "usd_per_idle_gpu_hour": _small(units.usd_per_idle_gpu_hour),
+        "energy": {
+            "kwh": round(energy.kwh, 3),
+            "kg_co2e": round(energy.kg_co2e, 3),
+            "kwh_without_grid": round(energy.kwh_without_grid, 3),
+            "gpu_hours_without_power": round(energy.gpu_hours_without_power, 3),
+            "note": ESTIMATE,
+        },
+    }
+
+
+def savings_to_document(found: Savings) -> dict[str, Any]:
+    """The JSON form of savings."""
+    return {
+        "items": [
+            {
+                "name": one.name,
+                "plans": one.plans,
+                "baseline_usd": format_usd(one.baseline_usd),
+                "plan_usd": format_usd(one.plan_usd),
+                "saved_usd": format_usd(one.saved_usd),
+                "saved_share": round(one.saved_share, 6),
+            }
+            for one in found.savings
+        ],
+        "not_run": [{"name": one.name, "plan_id": one.plan_id, "why": one.why} for one in found.not_run],
+        "next_cursor": None,
+    }
+
+
+def _cents(usd: Decimal | None) -> str | None:
+    return None if usd is None else format_usd(to_cents(usd))
+
+
+def _small(usd: Decimal | None) -> str | None:
+    return None if usd is None else format_usd(usd.quantize(SIX_PLACES))

@@ -1,0 +1,128 @@
+"""Budgets: set by finance, compared with what is owed and expected, and told when they run out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from broker.domain.access import require_scope, require_sight, team_filter
+from broker.domain.account import AuditEntry, Caller, Scope
+from broker.domain.budgets import (
+    WHOLE,
+    Budget,
+    BudgetAlert,
+    BudgetPeriod,
+    BudgetStanding,
+    alerts,
+    require_valid,
+    standing,
+)
+from broker.domain.money import format_usd
+from broker.domain.spend import ChargeBasis
+from broker.domain.webhook import ALL_TEAMS
+from broker.domain.window import Window
+from broker.finance_ports import FinanceUnitOfWork, FinanceUnits
+from broker.ledger import find_charges
+from broker.ports import Clock
+
+ACTOR = "budgets"
+
+
+class BudgetsService:
+    """Use cases of budgets."""
+
+    def __init__(self, units: FinanceUnits, clock: Clock) -> None:
+        self._units = units
+        self._clock = clock
+
+    async def put(self, caller: Caller, budget: Budget) -> BudgetStanding:
+        """Sets a budget, over the one of the same team and period.
+
+        Thresholds that were told stay told, unless the new limit is above them again. InputError, and
+        NotFound for a team that the caller does not see.
+        """
+        require_scope(caller, Scope.SPEND_APPROVE)
+        require_sight(caller, budget.team, "team", budget.team)
+        now = self._clock.now()
+        require_valid(budget)
+        async with self._units() as uow:
+            await uow.budgets.put(budget)
+            found = (await _standings(uow, (budget,), now))[0]
+            past = {(one.percent, one.basis) for one in alerts(found)}
+            for alert in _every_alert(found):
+                if (alert.percent, alert.basis) not in past:
+                    await uow.budgets.take_back(alert)
+            detail = (
+                f"{format_usd(budget.limit_usd)} USD a {budget.period}, "
+                f"told at {', '.join(map(str, budget.thresholds))} %"
+            )
+            await uow.accounts.add_audit(_entry(budget, now, caller.key_id, "budget.set", detail))
+            await uow.commit()
+        return found
+
+    async def remove(self, caller: Caller, team: str, period: BudgetPeriod) -> None:
+        """Ends a budget; NotFound."""
+        require_scope(caller, Scope.SPEND_APPROVE)
+        require_sight(caller, team, "budget", f"{team}/{period}")
+        async with self._units() as uow:
+            budget = await uow.budgets.find(team, period)
+            await uow.budgets.remove(team, period)
+            detail = f"was {format_usd(budget.limit_usd)} USD a {period}"
+            entry = _entry(budget, self._clock.now(), caller.key_id, "budget.delete", detail)
+            await uow.accounts.add_audit(entry)
+            await uow.commit()
+
+    async def find_standings(self, caller: Caller, team: str | None = None) -> tuple[BudgetStanding, ...]:
+        """Every budget that the caller sees, against what is owed and expected now."""
+        require_scope(caller, Scope.SPEND_READ)
+        async with self._units() as uow:
+            budgets = await uow.budgets.find_all(team_filter(caller, team))
+            return await _standings(uow, budgets, self._clock.now())
+
+    async def find_standing(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStanding:
+        """One; NotFound."""
+        require_scope(caller, Scope.SPEND_READ)
+        require_sight(caller, team, "budget", f"{team}/{period}")
+        async with self._units() as uow:
+            budget = await uow.budgets.find(team, period)
+            return (await _standings(uow, (budget,), self._clock.now()))[0]
+
+    async def watch(self) -> tuple[BudgetAlert, ...]:
+        """Tells every threshold that was passed, once in its period; what was told just now."""
+        now = self._clock.now()
+        told = []
+        async with self._units() as uow:
+            budgets = await uow.budgets.find_all(None)
+            for found in await _standings(uow, budgets, now):
+                for alert in alerts(found):
+                    if await uow.budgets.tell(alert):
+                        entry = _entry(alert.budget, now, ACTOR, "budget.threshold", str(alert))
+                        await uow.accounts.add_audit(entry)
+                        told.append(alert)
+            await uow.commit()
+        return tuple(told)
+
+
+async def _standings(
+    uow: FinanceUnitOfWork, budgets: tuple[Budget, ...], now: datetime
+) -> tuple[BudgetStanding, ...]:
+    if not budgets:
+        return ()
+    windows = [budget.window_at(now) for budget in budgets]
+    whole = Window(min(w.start for w in windows), max(w.end for w in windows))
+    teams = {budget.team for budget in budgets}
+    one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
+    charges = await find_charges(uow, now, one, whole)
+    return tuple(standing(budget, charges, now) for budget in budgets)
+
+
+def _every_alert(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
+    """What could be told of a budget in this period."""
+    return tuple(
+        BudgetAlert(found.budget, found.window, percent, basis, found.owed_usd)
+        for percent in {one.percent for one in found.thresholds} | {WHOLE}
+        for basis in ChargeBasis
+    )
+
+
+def _entry(budget: Budget, at: datetime, actor: str, action: str, detail: str) -> AuditEntry:
+    return AuditEntry(at, actor, action, "budget", budget.budget_id, budget.team, detail)

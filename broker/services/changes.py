@@ -1,0 +1,115 @@
+"""What changed: between two spans of time, and between two plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from broker.domain.access import require_scope, require_sight, team_filter
+from broker.domain.account import Caller, Scope
+from broker.domain.charging import plan_charges
+from broker.domain.errors import Conflict
+from broker.domain.money import ZERO, to_cents
+from broker.domain.plan import Plan
+from broker.domain.spend import CostView
+from broker.domain.variance import (
+    Changes,
+    PlanChanges,
+    Quantity,
+    attribute,
+    compare_plans,
+    quantities_of,
+)
+from broker.domain.window import Window
+from broker.ledger import find_charges
+from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
+
+INSTANT = timedelta(microseconds=1)
+
+
+class ChangesService:
+    """Use cases of variance."""
+
+    def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
+        self._uow_factory = uow_factory
+        self._clock = clock
+
+    async def between_windows(
+        self,
+        caller: Caller,
+        before: Window,
+        after: Window,
+        *,
+        team: str | None = None,
+        view: CostView = CostView.AMORTIZED,
+    ) -> Changes:
+        """Why ``after`` costs more or less than ``before``, both with what is expected in them."""
+        require_scope(caller, Scope.SPEND_READ)
+        wanted, now = team_filter(caller, team), self._clock.now()
+        async with self._uow_factory() as uow:
+            charges = await find_charges(uow, now, wanted)
+            old = quantities_of(c for c in charges if before.contains(c.at(view)))
+            new = quantities_of(c for c in charges if after.contains(c.at(view)))
+            then, later = before.start, min(max(after.start, before.start + INSTANT), now)
+            prices = await _prices_then(uow, new, then, later)
+        return attribute(old, new, prices)
+
+    async def between_plans(self, caller: Caller, old_id: str, new_id: str) -> PlanChanges:
+        """Why plan ``new_id`` costs more or less than ``old_id``: the market's doing, and the planner's.
+
+        NotFound for another team's; Conflict where one is not made yet.
+        """
+        require_scope(caller, Scope.SPEND_READ)
+        old, new = await self._plan(caller, old_id), await self._plan(caller, new_id)
+        async with self._uow_factory() as uow:
+            after = quantities_of(plan_charges(new, new.team, new_id))
+            prices = await _prices_then(uow, after, old.as_of, new.as_of)
+            repriced = await _at_prices_of(uow, old, new.as_of)
+        before = quantities_of(plan_charges(old, old.team, old_id))
+        changes = attribute(before, after, prices)
+        return compare_plans(old, new, changes, repriced)
+
+    async def _plan(self, caller: Caller, plan_id: str) -> Plan:
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+        require_sight(caller, record.team, "plan", plan_id)
+        if record.plan is None:
+            raise Conflict(f"plan {plan_id} is {record.state}: there is nothing to compare yet")
+        return record.plan
+
+
+async def _prices_then(
+    uow: UnitOfWork, quantities: Iterable[Quantity], then: datetime, later: datetime
+) -> dict[str, Fraction]:
+    """USD per GPU-second of each offer at ``then``: what it costs, by how its price moved until ``later``."""
+    found: dict[str, Fraction] = {}
+    for one in quantities:
+        if one.gpu_seconds and one.offer_id not in found:
+            moved = await _moved(uow, one.offer_id, then, later)
+            if moved is not None:
+                found[one.offer_id] = Fraction(one.usd) / one.gpu_seconds / moved
+    return found
+
+
+async def _at_prices_of(uow: UnitOfWork, plan: Plan, later: datetime) -> dict[str, Decimal]:
+    """Cost of ``plan`` on each of its offers at the prices of ``later``, where they are known."""
+    found: dict[str, Decimal] = {}
+    for placement in plan.placements:
+        moved = await _moved(uow, placement.offer_id, plan.as_of, later)
+        if moved is not None:
+            usd = Fraction(placement.cost_usd) * moved
+            cents = to_cents(Decimal(usd.numerator) / Decimal(usd.denominator))
+            found[placement.offer_id] = found.get(placement.offer_id, ZERO) + cents
+    return found
+
+
+async def _moved(uow: UnitOfWork, offer_id: str, then: datetime, later: datetime) -> Fraction | None:
+    """The offer's price of ``later`` over that of ``then``; None where one of them is not known."""
+    if later <= then:
+        return Fraction(1)
+    points = await uow.offers.find_prices(offer_id, Window(then, later + INSTANT))
+    if not points or points[0].at > then or not points[0].price_usd_per_node_hour:
+        return None
+    return Fraction(points[-1].price_usd_per_node_hour) / Fraction(points[0].price_usd_per_node_hour)

@@ -1,0 +1,132 @@
+"""Finance's word: asked for, given on figures that are kept, taken back when they no longer hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import httpx
+from pydantic import SecretStr
+
+from broker.domain.account import Scope
+from broker.settings import Settings
+from tests.api.house import ADMIN_KEY, OFFERS, Home, House, limit
+from tests.fakes.clock import FakeClock
+
+FINANCE = [Scope.SPEND_READ, Scope.SPEND_APPROVE, Scope.PLANS_READ]
+
+
+async def waiting(client: httpx.AsyncClient, *states: str) -> list[dict[str, Any]]:
+    answer = await client.get("/v1/approvals", params={"state": list(states)})
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
+
+
+async def reprice(home: Home, **prices: str) -> None:
+    """Polls again, with other prices."""
+    assert isinstance(home.house.clock, FakeClock)
+    home.house.clock.advance(minutes=1)
+    home.house.provider.offers = tuple(
+        replace(o, price_usd_per_node_hour=Decimal(prices.get(o.offer_id, o.price_usd_per_node_hour)))
+        for o in OFFERS
+    )
+    await home.product.offers.refresh()
+
+
+async def test_what_was_seen_is_kept_with_who_and_when(house: House) -> None:
+    house.rules = limit("100")
+    async with house.open() as home:
+        team, finance = await home.team("research"), await home.team("research", FINANCE)
+        assert (await team.put("/v1/budgets/research/month", json={"limit_usd": "1000"})).status_code == 200
+        plan = await home.plan(team)
+        (asked,) = await waiting(finance, "waiting")
+        assert asked["plan_id"] == plan["plan_id"]
+        assert asked["may_decide"]
+        figures = asked["figures"]
+        assert figures["cost_usd"] == figures["cost_now_usd"] == plan["cost_usd"]
+        assert Decimal(figures["budget_left_usd"]) == 1000 - Decimal(plan["cost_usd"])
+        word = {"comment": "go", "plan_sha256": figures["plan_sha256"], "cost_now_usd": "205.00"}
+        approved = await finance.post(f"/v1/plans/{plan['plan_id']}/approve", json=word)
+        assert approved.status_code == 200, approved.text
+        assert approved.json()["approval"] == "approved"
+        assert await waiting(finance, "waiting") == []
+        (decided,) = await waiting(finance, "approved", "rejected")
+        (decision,) = decided["decisions"]
+        assert (decision["comment"], decision["seen"]) == ("go", figures)
+        again = await finance.post(f"/v1/plans/{plan['plan_id']}/approve", json={"comment": "twice"})
+        assert len(again.json()["decisions"]) == 1
+        audit = (await finance.get("/v1/audit", params={"object_id": plan["plan_id"]})).json()["items"]
+        said = next(entry for entry in audit if entry["action"] == "plan.approve")
+        for word_ in ("go; seen: cost 205.00 USD", "budget left 795.00 USD", figures["plan_sha256"][:16]):
+            assert word_ in said["detail"]
+
+
+async def test_a_rejected_plan_is_not_reserved_and_is_no_spend(home: Home) -> None:
+    team = await home.team("research")
+    plan = await home.plan(team)
+    before = (await team.get("/v1/spend/projection")).json()["total_usd"]
+    assert Decimal(before) == Decimal(plan["cost_usd"])
+    no = await team.post(f"/v1/plans/{plan['plan_id']}/reject", json={"comment": "too dear"})
+    assert no.json()["approval"] == "rejected"
+    refused = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
+    assert (refused.status_code, refused.json()["code"]) == (409, "approval-required")
+    assert "too dear" in refused.json()["detail"]
+    assert Decimal((await team.get("/v1/spend/projection")).json()["total_usd"]) == 0
+    yes = await team.post(f"/v1/plans/{plan['plan_id']}/approve")
+    assert [one["verdict"] for one in yes.json()["decisions"]] == ["rejected", "approved"]
+    assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code == 202
+    late = await team.post(f"/v1/plans/{plan['plan_id']}/reject", json={"comment": "sorry"})
+    assert late.status_code == 409
+
+
+async def test_a_dearer_plan_needs_a_second_word_and_a_cheaper_one_does_not(house: House) -> None:
+    house.rules = limit("100")
+    async with house.open() as home:
+        team = await home.team("research")
+        plan = await home.plan(team)
+        path = f"/v1/plans/{plan['plan_id']}"
+        assert (await team.post(f"{path}/approve")).status_code == 200
+        await reprice(home, **{"h100-b": "20.6"})
+        refused = await team.post(f"{path}/reserve")
+        assert refused.json()["code"] == "approval-required"
+        assert "206.00 USD now, approved was 205.00 USD" in refused.json()["detail"]
+        (asked,) = await waiting(team, "waiting")
+        assert asked["figures"]["cost_now_usd"] == "206.00"
+        assert [one["verdict"] for one in asked["decisions"]] == ["approved", "lapsed"]
+        stale = await team.post(f"{path}/approve", json={"cost_now_usd": "205.00"})
+        assert stale.status_code == 409
+        assert (await team.post(f"{path}/approve", json={"cost_now_usd": "206"})).status_code == 200
+        await reprice(home, **{"h100-b": "19"})
+        assert (await team.post(f"{path}/reserve")).status_code == 202
+
+
+async def test_four_eyes_where_the_setting_says_so(house: House) -> None:
+    house.rules = limit("100")
+    house.settings = Settings(admin_key=SecretStr(ADMIN_KEY), poll_seconds=3600, four_eyes=True)
+    async with house.open() as home:
+        team, finance = await home.team("research"), await home.team("research", FINANCE)
+        plan = await home.plan(team)
+        own = await team.post(f"/v1/plans/{plan['plan_id']}/approve")
+        assert (own.status_code, own.json()["code"]) == (403, "not-permitted")
+        assert [one["may_decide"] for one in await waiting(team)] == [False]
+        assert (await finance.post(f"/v1/plans/{plan['plan_id']}/approve")).status_code == 200
+
+
+async def test_others_neither_see_nor_decide(house: House) -> None:
+    house.rules = limit("100")
+    async with house.open() as home:
+        team, others = await home.team("research"), await home.team("product")
+        reader = await home.team("research", [Scope.SPEND_READ])
+        early = await team.post("/v1/plans/nothing/approve")
+        assert early.status_code == 404
+        plan = await home.plan(team)
+        assert await waiting(others) == []
+        for verb in ("approve", "reject"):
+            path = f"/v1/plans/{plan['plan_id']}/{verb}"
+            assert (await others.post(path, json={"comment": "x"})).status_code == 404
+            assert (await reader.post(path, json={"comment": "x"})).status_code == 403
+        assert [one["may_decide"] for one in await waiting(reader)] == [False]
+        other = await team.post(f"/v1/plans/{plan['plan_id']}/approve", json={"plan_sha256": "0" * 64})
+        assert other.status_code == 409

@@ -1,0 +1,100 @@
+"""What changed, what units cost, what plans save: through the API, on a real store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.house import DOCUMENT, OFFERS, Home
+from tests.fakes.clock import FakeClock
+
+
+async def get(client: httpx.AsyncClient, path: str, **params: Any) -> dict[str, Any]:
+    answer = await client.get(path, params=params)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def reprice(home: Home, **prices: str) -> None:
+    assert isinstance(home.house.clock, FakeClock)
+    home.house.clock.advance(minutes=1)
+    home.house.provider.offers = tuple(
+        replace(o, price_usd_per_node_hour=Decimal(prices.get(o.offer_id, o.price_usd_per_node_hour)))
+        for o in OFFERS
+    )
+    await home.product.offers.refresh()
+
+
+async def test_the_market_and_the_planner_are_told_apart(home: Home) -> None:
+    team = await home.team("research")
+    old = await home.plan(team)
+    await reprice(home, **{"h100-b": "30", "h100-a": "22"})
+    new = await home.plan(team)
+    found = await get(team, "/v1/spend/changes", **{"from": old["plan_id"], "to": new["plan_id"]})
+    assert (found["before_usd"], found["after_usd"]) == (old["cost_usd"], new["cost_usd"])
+    assert (found["market_usd"], found["reoptimization_usd"]) == ("95.00", "-80.00")
+    assert found["unpriced"] == []
+    assert [line["offer_id"] for line in found["items"]] == ["h100-a", "h100-b"]
+    effects = [Decimal(found[name]) for name in ("price_usd", "volume_usd", "mix_usd")]
+    assert effects == [-20, 0, 35], "h100-a was 24 then, and 3.5 dearer than h100-b"
+    assert sum(effects) == Decimal(found["change_usd"]) == 15
+
+
+async def test_months_are_compared_with_what_is_expected_in_them(home: Home) -> None:
+    team = await home.team("research")
+    body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-12-11T00:00:00Z"}
+    assert (await team.post("/v1/reservations", json=body)).status_code == 202
+    found = await get(team, "/v1/spend/changes", **{"from": "2026-11", "to": "2026-12"})
+    hours = 7 * 24 + 12, 10 * 24
+    assert [Decimal(found[k]) for k in ("before_usd", "after_usd")] == [h * Decimal("20.5") for h in hours]
+    assert Decimal(found["volume_usd"]) == Decimal(found["change_usd"])
+    assert Decimal(found["price_usd"]) == Decimal(found["mix_usd"]) == 0
+
+
+@pytest.mark.parametrize(("before", "after"), [("2026-11", "plan-1"), ("2026-13", "2026-11")])
+async def test_only_like_is_compared_with_like(home: Home, before: str, after: str) -> None:
+    team = await home.team("research")
+    refused = await team.get("/v1/spend/changes", params={"from": before, "to": after})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/to"
+
+
+async def test_units_of_a_run(home: Home) -> None:
+    team = await home.team("research")
+    plan = await home.plan(team)
+    found = await get(team, "/v1/spend/units")
+    assert (found["runs"], found["usd_per_run"]) == (1, plan["cost_usd"])
+    assert found["tokens_trained"] == DOCUMENT["workloads"][0]["tokens"]
+    per_trillion = Decimal(plan["cost_usd"]) * 500
+    assert Decimal(found["usd_per_trillion_tokens_trained"]) == per_trillion
+    assert (found["used_gpu_hours"], found["idle_gpu_hours"]) == (80, 0)
+    assert Decimal(found["usd_per_used_gpu_hour"]) == Decimal("20.5") / 8
+    assert found["usd_per_million_tokens_served"] is None
+    assert (found["committed_usd"], found["flexible_usd"]) == ("0", plan["cost_usd"])
+    energy = found["energy"]
+    assert energy["kwh"] == pytest.approx(80 * 0.7 * 1.82 * 1.56, abs=0.01)
+    assert energy["kwh_without_grid"] == energy["kwh"]
+    assert "estimate" in energy["note"]
+
+
+async def test_savings_are_of_habits_that_could_run(home: Home) -> None:
+    team = await home.team("research")
+    await home.plan(team)
+    assert (await get(team, "/v1/spend/savings"))["items"] == []
+
+
+async def test_views_by_tier_week_and_cash(home: Home) -> None:
+    team = await home.team("research")
+    plan = await home.plan(team)
+    for view in ("amortized", "cash"):
+        for interval in ("day", "week", "month"):
+            for group in ("tier", "commitment", "gpu", "region"):
+                wanted = {"view": view, "interval": interval, "group_by": group}
+                found = await get(team, "/v1/spend/projection", **wanted)
+                assert found["total_usd"] == plan["cost_usd"]
+    assert [row["period"] for row in found["items"]] == ["2026-11-01T00:00:00Z"]
