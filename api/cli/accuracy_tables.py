@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from api.cli.plain_table import PlainTable
 from optimizer.performance.report import (
+    APART,
     COLLECTIVES,
     GRID,
     TRAINING,
@@ -41,7 +42,7 @@ LEGEND = (
     "floor: what two measurements of the same differ by. in 80 %: rows inside the",
     "80 % interval. ITL: time per output token; TTFT: time to first token.",
     "closed C≤8: closed loops of up to 8 requests; objective: rates at an objective;",
-    "one: one request at a time.",
+    "one: one request at a time; apart: sources that measured something else.",
 )
 HELD_OUT_WORDS = {"fitted": "nothing", "gpu": "GPU"}
 HELD_OUT_COLUMNS = ("fitted", "by_source", "by_model", "by_gpu")
@@ -141,6 +142,8 @@ def _grid_notes(grid: GridReport) -> Iterator[str]:
 
 def short_regime(regime: str) -> str:
     """A regime's name for a narrow column; the section stands above it."""
+    if regime.startswith(f"{APART} "):
+        return f"{APART}, {short_regime(regime.removeprefix(f'{APART} '))}"
     name = regime.removeprefix(f"{TRAINING.lower()} ").removeprefix(f"{COLLECTIVES.lower()} ")
     kind, _, rest = name.partition(" C")
     short = SHORT_REGIMES.get(name) or SHORT_REGIMES.get(kind)

@@ -24,6 +24,7 @@ from optimizer.performance.constants import (
     Intervals,
     Memory,
     Network,
+    OlderEngine,
     Queueing,
     ServingRates,
     Software,
@@ -53,6 +54,7 @@ class Calibration:
     default_software: str
     engines: Mapping[str, Engine]
     engine_by_name: Mapping[str, str]
+    engine_before: Mapping[str, OlderEngine]
     default_engine: str
     harnesses: Mapping[str, Harness]
     harness_by_name: Mapping[str, str]
@@ -64,9 +66,16 @@ class Calibration:
         """The class of a framework's name; the default one when no word of it is known."""
         return _first_word(framework.lower(), self.software_by_framework, self.default_software)
 
-    def engine_of(self, source: str, name: str) -> str:
-        """The class of a serving engine; tuned benchmark submissions are told by their source."""
-        return _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
+    def engine_of(self, source: str, name: str, release: str = "") -> str:
+        """The class of a serving engine and its release (a version, or a year and month where it begins with
+        one; the newest where it is blank); tuned benchmark submissions are told by their source."""
+        found = _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
+        older = self.engine_before.get(found)
+        return older.engine if older is not None and older.holds(release) else found
+
+    def is_old(self, engine: str) -> bool:
+        """Whether a class of engines is that of older releases only."""
+        return any(older.engine == engine for older in self.engine_before.values())
 
     def harness_of(self, source: str) -> Harness:
         """The harness of a published table, told by its source; fixed lengths where it is not known."""
@@ -116,6 +125,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         default_software=str(data["default_software"]),
         engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
         engine_by_name=dict(data["engine_by_name"]),
+        engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
         default_engine=str(data["default_engine"]),
         harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
         harness_by_name=dict(data["harness_by_name"]),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+NOTHING = frozenset({"", "-", "–", "?", "na", "n/a", "nan", "none", "null", "unknown"})
+
 
 class Unreadable(ValueError):
     """A row that cannot be predicted; the text says why."""
 
 
 def number(row: Mapping[str, str], name: str) -> float | None:
-    """A finite number of at least 0; None for a blank cell. Raises Unreadable."""
-    text = (row.get(name) or "").strip()
-    if not text:
+    """A finite number of at least 0; None for a cell that says nothing. Raises Unreadable."""
+    text = (row.get(name) or "").strip().replace(",", "")
+    if text.lower() in NOTHING:
         return None
     try:
         value = float(text)

@@ -5,10 +5,13 @@ Units are in the names; shares are in [0, 1]; a ``Table`` is by architecture, li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 Table = Mapping[str, float]
+RELEASE = re.compile(r"(\d+)[.-](\d+)")
+FIRST_YEAR = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,7 @@ class ServingRates:
     prefill_tokens_most: float
     load_most: float
     batch_load_most: float
+    memory_share_most: float
     quantised_compute: Table
     drain_share: float
 
@@ -181,23 +185,49 @@ class ServingRates:
 class Engine:
     """A class of serving engines, as factors on the times of the shared physics.
 
-    ``overhead`` on launches and host time, ``busy`` on decode's roofline, ``prefill`` on prompts.
-    ``harness_s``: from the client's request to the first step. ``batch_most``: sequences in flight at
+    ``overhead`` on launches and host time, ``sequence`` on the bookkeeping of a sequence, ``busy`` on
+    decode's roofline, ``prefill`` on prompts and ``attention`` on their attention; prompts are worked off in pieces of
+    ``chunk_tokens``. ``harness_s``: from the client's request to the first step; ``polled_steps``: decode
+    steps between two looks at the queue where a harness sets it so. ``batch_most``: sequences in flight at
     most when latency does not matter; ``burst_s``: compilation and tuning that a run's first prompts wait
-    for; ``kept_output``: share of an answer that holds cache from its start.
+    for; ``prompts_first``: 1 where waiting prompts stop decoding until none is left;
+    ``kept_output``: share of an answer that holds cache from its start.
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
     weights and workspace are in.
     """
 
     overhead: float
+    sequence: float
     busy: float
     prefill: float
+    attention: float
+    chunk_tokens: float
     harness_s: float
+    polled_steps: float
+    prompts_first: float
     burst_s: float
     batch_most: float
     kept_output: float
     memory_share: float
     cache_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class OlderEngine:
+    """The class ``engine`` of releases before ``version`` (major.minor) or before ``month`` (year-month)."""
+
+    engine: str
+    version: str
+    month: str
+    source: str
+
+    def holds(self, release: str) -> bool:
+        """Whether ``release`` is one of them; blank or unreadable ones are not."""
+        told = RELEASE.search(release)
+        if told is None:
+            return False
+        limit = RELEASE.search(self.month if int(told[1]) >= FIRST_YEAR else self.version)
+        return limit is not None and (int(told[1]), int(told[2])) < (int(limit[1]), int(limit[2]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +256,9 @@ class Queueing:
 @dataclass(frozen=True, slots=True)
 class Harness:
     """How the makers of a table asked for it: spread of lengths, share of prompts' tokens in the prefix
-    cache, prompt tokens above which tables pad to one length, requests of each client of a closed loop, and 1
-    where times are means over the whole run."""
+    cache, prompt tokens above which tables pad to one length, requests of each client of a closed loop, 1
+    where times are means over the whole run, and 1 where it sets engines to look at the queue every few steps
+    only."""
 
     input_cv: float
     output_cv: float
@@ -235,6 +266,7 @@ class Harness:
     varied_up_to: float
     rounds: float
     of_means: float
+    polled: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,21 @@ from optimizer.performance.evidence import (
     noise_floor_percent,
     percent,
 )
-from optimizer.performance.fitting import log_errors
+from optimizer.performance.fitting import log_errors, other_sources
 from optimizer.performance.folds import GPU, MODEL, SOURCE, held_out_errors, load_folds
 from optimizer.performance.measured import bundled_rows
 from optimizer.performance.observations import Observation, identifier_front, observations
 from optimizer.performance.ranking import cell_correlations
-from optimizer.performance.report import GRID, SERVING, TRAINING, ErrorLine, GridReport, HeldOutLine, Report
+from optimizer.performance.report import (
+    APART,
+    GRID,
+    SERVING,
+    TRAINING,
+    ErrorLine,
+    GridReport,
+    HeldOutLine,
+    Report,
+)
 from optimizer.performance.rows import ReadRows, is_serving, predictions, read_rows
 from optimizer.performance.side_tables import side_evidence
 from optimizer.performance.targets import Targets, figures, load_targets
@@ -91,7 +100,7 @@ def _evidence(
     spread = [found[o.place].spread.get(o.column, np.nan) for o in observed]
     errors = {kind: held_out_errors(kind, read, observed, calibration, gpus) for kind in (SOURCE, MODEL, GPU)}
     return Evidence(
-        tuple(Entry(_section(o), o.source, o.regime, regime_group(o), o.metric) for o in observed),
+        tuple(Entry(_section(o), o.source, _shown(o), regime_group(o), o.metric) for o in observed),
         {FITTED: log_errors(read, observed, calibration, gpus), **errors},
         np.log1p(as_array(spread)),
     )
@@ -102,7 +111,13 @@ def regime_group(observation: Observation) -> str:
     if observation.metric in TRAINING_METRICS:
         word = observation.regime.split(" ")[0]
         return f"training {'moe' if 'moe' in word else 'grid' if word == 'grid' else 'dense'}"
-    return observation.regime
+    return _shown(observation)
+
+
+def _shown(observation: Observation) -> str:
+    """The regime, set apart where the source measured something else (``[not_in_intervals]``): such rows are
+    shown, and no target or interval is held to them."""
+    return f"{APART} {observation.regime}" if observation.source in other_sources() else observation.regime
 
 
 def _section(observation: Observation) -> str:

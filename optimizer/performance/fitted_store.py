@@ -14,22 +14,24 @@ from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, Calibration, load_calibration
 from optimizer.performance.evaluate import regime_group
-from optimizer.performance.fitting import fit_settings
+from optimizer.performance.fitting import other_sources
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.performance.intervals import BURST, MOE, OBJECTIVE, memory_regime
+from optimizer.performance.intervals import BURST, FIRST_ALONE, MOE, OBJECTIVE, OLD, memory_regime
 from optimizer.performance.measured import data_sha256
 from optimizer.performance.observations import RATIO_REGIME, Observation, observations
 from optimizer.performance.rows import ReadRows, read_rows
-from optimizer.performance.serving_rows import CROWDED, CROWDED_ABOVE, RATIO_KEYS, REGIMES
+from optimizer.performance.serving_rows import CROWDED, CROWDED_ABOVE, IN_PROCESS, RATIO_KEYS, ServingRow
+from optimizer.performance.serving_words import REGIMES
 from optimizer.performance.training_rows import TrainingRow
 
 SHARE = 0.8
-ENOUGH, ENOUGH_APART = 20, 100
+ENOUGH = 20
+APART = {MOE: 100, OLD: ENOUGH}
 DENSE_STEPS, ADAPTER_STEPS = "intervals.training_dense", "intervals.training_adapters"
-DENSE = " without experts"
+OTHERS = " others"
 BETWEEN, FIRST, RATE = "time per output token", "time to first token", "output tokens/s"
 RATE_COLUMN = "pred_output_tokens_per_s_total"
-LEAST = 0.03
+LEAST = 0.01
 DIGITS = 5
 METRIC_TABLES = {
     RATE: "tokens_per_s",
@@ -64,7 +66,6 @@ def interval_half_widths(
     observed = [o for o in observations(rows) if o.fair] + loop_rates(rows)
     observed = [o for o in observed if o.place in read.training or o.place in read.serving]
     errors = held_out_errors(SOURCE, read, observed, calibration, gpus)
-    moe = {place: row.model.is_moe for place, row in read.serving.items()}
     samples: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for o, error in zip(observed, errors, strict=True):
         path = _memory_path(read, o) if o.metric == "peak memory" else _path(o)
@@ -73,11 +74,14 @@ def interval_half_widths(
         if path and np.isfinite(error):
             sample = o.source, abs(float(error))
             samples[path].append(sample)
-            if moe.get(o.place):
-                samples[f"{path}{MOE}"].append(sample)
-            elif o.place in moe:
-                samples[f"{path}{DENSE}"].append(sample)
+            if o.place in read.serving:
+                samples[f"{path}{_apart(read.serving[o.place], calibration)}"].append(sample)
     return {path: width for path, width in _half_widths(samples).items() if _has(calibration, path)}
+
+
+def _apart(row: ServingRow, calibration: Calibration) -> str:
+    """The kind of a serving row that may have a half-width of its own."""
+    return OLD if calibration.is_old(row.engine) else MOE if row.model.is_moe else OTHERS
 
 
 def _has(calibration: Calibration, path: str) -> bool:
@@ -94,14 +98,21 @@ def _of_stack(path: str | None, row: TrainingRow) -> str | None:
 
 
 def _half_widths(samples: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, float]:
-    """Where models with experts and those without have rows enough, each has its own half-width."""
+    """Kinds of rows that are many enough have their own half-width, and the rest's is made without them."""
     found = {}
     for path, sizes in sorted(samples.items()):
-        if path.endswith(DENSE) or len(sizes) < (ENOUGH_APART if path.endswith(MOE) else ENOUGH):
+        kind = next((kind for kind in APART if path.endswith(kind)), "")
+        if path.endswith(OTHERS) or len(sizes) < APART.get(kind, ENOUGH):
             continue
-        dense = samples.get(f"{path}{DENSE}", ())
-        found[path] = half_width(dense if len(dense) >= ENOUGH_APART else sizes)
+        others = [] if kind else _rest(path, samples)
+        found[path] = half_width(others if len(others) >= ENOUGH else sizes)
     return found
+
+
+def _rest(path: str, samples: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
+    """The samples of a path that no kind with a half-width of its own holds."""
+    few = [kind for kind, least in APART.items() if len(samples.get(f"{path}{kind}", ())) < least]
+    return [sample for kind in (OTHERS, *few) for sample in samples.get(f"{path}{kind}", ())]
 
 
 def half_width(sizes: Sequence[tuple[str, float]]) -> float:
@@ -110,8 +121,7 @@ def half_width(sizes: Sequence[tuple[str, float]]) -> float:
     The next row comes from a source that is not here, so sources count, not rows alone: each weighs the root
     of its rows. Sources that measured something else (``[not_in_intervals]``) count where there is no other.
     """
-    odd = fit_settings()["not_in_intervals"]
-    used = [sample for sample in sizes if sample[0] not in odd] or list(sizes)
+    used = [sample for sample in sizes if sample[0] not in other_sources()] or list(sizes)
     rows = Counter(source for source, _ in used)
     size = as_array([error for _, error in used])
     weight = as_array([rows[source] ** -0.5 for source, _ in used])
@@ -154,6 +164,8 @@ def _path(observation: Observation) -> str | None:
         return f"intervals.{table}.{OBJECTIVE}" if table else None
     if observation.regime == "offline_burst":
         return f"intervals.{table}.{BURST}" if table else None
+    if observation.regime == IN_PROCESS:
+        return f"intervals.{table}.{FIRST_ALONE}" if table else None
     crowded = observation.regime.endswith(f">{CROWDED_ABOVE:.0f}")
     kind = CROWDED if crowded else REGIMES.get(observation.regime.split(" ")[0])
     return f"intervals.{table}.{kind}" if table and kind else None

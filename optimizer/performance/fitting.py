@@ -11,6 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -141,6 +142,12 @@ def log_errors(
 def fit_settings() -> dict[str, Any]:
     """``config/performance_fit.toml``: parameters by kind of row, unfitted tables, noise floors."""
     return tomllib.loads(PARAMETERS.read_text())
+
+
+@cache
+def other_sources() -> frozenset[str]:
+    """Sources that measured something else than what is predicted: no measure of errors or intervals."""
+    return frozenset(fit_settings()["not_in_intervals"])
 
 
 def read_parameters(group: str) -> tuple[Parameter, ...]:

@@ -11,7 +11,9 @@ from optimizer.performance.constants import Intervals, Table
 
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9
-MOE, BURST, OBJECTIVE = "_moe", "burst", "objective"
+MOE, OLD, BURST, OBJECTIVE = "_moe", "_old", "burst", "objective"
+FIRST_ALONE = "first"
+WIDER = {BURST: "closed", FIRST_ALONE: "single"}
 GRID_STACK = "eager"
 
 
@@ -100,19 +102,29 @@ def serving_relative(
 
 
 def serving_row_relative(
-    regime: str, known_gpu: bool, constants: Intervals, moe: bool = False
+    regime: str, known_gpu: bool, constants: Intervals, moe: bool = False, old: bool = False
 ) -> tuple[float, float, float, float, float]:
-    """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime."""
+    """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime.
+
+    ``old``: releases of engines from before their present scheduler, which hosts slow down in many ways.
+    """
     more = 0.0 if known_gpu else constants.serving_unseen_gpu
-    ttft, itl = _of(constants.ttft, regime, moe) + more, _of(constants.itl, regime, moe) + more
-    return _of(constants.tokens_per_s, regime, moe) + more, ttft, ttft, itl, itl
+    ttft, itl = _of(constants.ttft, regime, moe, old) + more, _of(constants.itl, regime, moe, old) + more
+    return _of(constants.tokens_per_s, regime, moe, old) + more, ttft, ttft, itl, itl
 
 
-def _of(table: Table, regime: str, moe: bool) -> float:
-    """The half-width of a regime: its own for models with experts where they have one; a burst is a closed
-    loop where it has none."""
-    plain = table["closed" if regime == BURST else regime]
-    return table.get(f"{regime}{MOE}" if moe else regime, table.get(regime, plain))
+def ratio_relative(name: str, constants: Intervals, old: bool = False) -> float:
+    """Half-width of a percentile over the median, such as ``ttft_p99``."""
+    table = constants.percentile_ratio
+    return table.get(f"{name}{OLD}", table[name]) if old else table[name]
+
+
+def _of(table: Table, regime: str, moe: bool, old: bool = False) -> float:
+    """The half-width of a regime: its own for old engines or models with experts where they have one; a burst
+    is a closed loop and a first token in the engine's own process a single stream where they have none."""
+    plain = table.get(regime, table[WIDER.get(regime, regime)])
+    of_kind = table.get(f"{regime}{MOE}", plain) if moe else plain
+    return table.get(f"{regime}{OLD}", of_kind) if old else of_kind
 
 
 def _narrowed(relative: float, shrink: float, least: float) -> float:

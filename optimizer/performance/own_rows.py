@@ -23,8 +23,8 @@ from optimizer.performance.nearby import NUMBERS, OUTLIER, WORDS, Kernel, correl
 from optimizer.performance.nearby_rows import MEASURES, features_of, is_evidence, residuals_of
 from optimizer.performance.observations import SERVING_PAIRS, TRAINING_PAIRS, Observation, observations
 from optimizer.performance.rows import ReadRows, is_serving, read_rows
-from optimizer.performance.serving_rows import REGIMES, WEIGHT_WORDS
 from optimizer.performance.serving_rows import read_row as read_serving_row
+from optimizer.performance.serving_words import FORMATS, REGIMES, format_named
 from optimizer.performance.training_rows import read_row as read_training_row
 
 Row = dict[str, str]
@@ -155,8 +155,8 @@ def _faults(
         yield "model", repr(row.get("model", "")), "a model of config/models.csv"
     if serving and row.get("regime") not in REGIMES:
         yield "regime", repr(row.get("regime", "")), f"one of {', '.join(REGIMES)}"
-    if serving and row.get("weight_precision", "").lower() not in WEIGHT_WORDS:
-        yield "weight_precision", repr(row.get("weight_precision", "")), f"one of {', '.join(WEIGHT_WORDS)}"
+    if serving and format_named(row.get("weight_precision", "")) is None:
+        yield "weight_precision", repr(row.get("weight_precision", "")), f"one of {', '.join(FORMATS)}"
     yield from _measured_faults(row, SERVING_MEASURED if serving else TRAINING_MEASURED)
 
 

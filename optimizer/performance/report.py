@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 TRAINING, SERVING, GRID = "Training", "Serving", "Grid"
 COLLECTIVES, COLD_START, CACHE = "Collectives", "Cold start", "KV cache"
+APART = "apart"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ class Prefill:
 class ServedModel:
     """Everything that prefill and decode need of a model on a replica on its hardware.
 
-    What does not depend on the load is worked out once (``once``).
+    What does not depend on the load is worked out once (``once``). ``memory_share``: of the card that the
+    engine is told to take, its usual share where None.
     """
 
     shapes: Shapes
@@ -82,6 +83,7 @@ class ServedModel:
     calibration: Calibration
     engine_class: str | None = None
     speculation: Speculation | None = None
+    memory_share: float | None = None
 
     @cached_property
     def engine(self) -> Engine:
@@ -150,7 +152,8 @@ def cache_tokens(served: ServedModel) -> Array:
     and fills it [blis], TensorRT-LLM a share of what the weights leave [trt].
     """
     engine = served.engine
-    room = engine.memory_share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
+    share = engine.memory_share if served.memory_share is None else served.memory_share
+    room = share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
     left = engine.cache_share * (room - weight_bytes_per_gpu(served))
     return left / cache_bytes_per_token(served) * served.replica.dp
 
@@ -203,7 +206,7 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
     start, moved = _reduce_s(served, mine * queries)
     overhead = _step_overhead_s(served)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
-    host = rates.sequence_s * here * served.engine.overhead
+    host = rates.sequence_s * served.engine.sequence * here * served.engine.overhead
     busy = smooth_max(busy, host, rates.host_norm)
     total = (busy + start + moved + overhead) * slowdown(served)
     return DecodeStep(total, weights, cache, compute, start + moved, overhead)
@@ -314,21 +317,26 @@ def launch_s(served: ServedModel) -> Array:
 def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     """First pass over ``input_tokens``: 2·N·n + 2·n²·width·L FLOPs (causal), or the weights' read time.
 
-    What it takes from decoding is counted in full steps: prompts share them.
+    The engine works in pieces of ``chunk_tokens``, each of which reads the weights and is launched. What a
+    prompt takes from decoding is counted in full steps: prompts share them.
     """
-    shapes, rates, replica = served.shapes, served.rates, served.replica
+    shapes, rates, replica, engine = served.shapes, served.rates, served.replica, served.engine
     seen = seen_context(shapes, input_tokens)
     quadratic = 2.0 * input_tokens * seen * shapes.attention_width * shapes.layers
-    rest = _head_token_s(served) + quadratic / (wide_best(served.hw) * rates.product_share)
-    factor = served.engine.prefill / replica.tp
-    full = xp.maximum(input_tokens, rates.prefill_tokens_most)
-    alone, beside = filling_tokens(served, input_tokens), filling_tokens(served, full)
-    compute = (_layer_products_s(served, input_tokens, input_tokens, alone) + rest) * factor
+    attention = quadratic * engine.attention / (wide_best(served.hw) * rates.product_share)
+    rest = _head_token_s(served) + attention
+    factor = engine.prefill / replica.tp
+    piece = xp.minimum(input_tokens, engine.chunk_tokens)
+    pieces = input_tokens / piece
+    full = xp.maximum(piece, xp.minimum(engine.chunk_tokens, rates.prefill_tokens_most))
+    alone, beside = filling_tokens(served, piece), filling_tokens(served, full)
+    compute = (_layer_products_s(served, input_tokens, piece, alone) + rest) * factor
     packed = (_layer_products_s(served, input_tokens, full, beside) + rest) * factor
-    read = _weight_read_s(served, input_tokens)
+    read = _weight_read_s(served, piece) * pieces
     start, moved = _reduce_s(served, input_tokens)
+    launched = (start + launch_s(served)) * pieces
     slow = slowdown(served)
-    latency = (smooth_max(compute, read, rates.roofline_norm) + start + moved + launch_s(served)) * slow
+    latency = (smooth_max(compute, read, rates.roofline_norm) + moved + launched) * slow
     return Prefill(latency=latency, work=(packed + moved) * slow / (replica.pp * replica.dp))
 
 

@@ -6,7 +6,7 @@ Arrays over rows; tokens/s of one copy, times in seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,7 +32,9 @@ class Asked:
 
     ``rounds``: requests that a client of a closed loop sends one after the other; ``of_means``: 1 where the
     table gives means over a run from its cold start, 0 where medians; ``objective_s``: time between tokens
-    whose 99th percentile the rate was chosen to keep, inf where it was not.
+    whose 99th percentile the rate was chosen to keep, inf where it was not. ``before_s``: time before the
+    engine sees a request, its own where None; ``polled``: 1 where the engine looks at the queue
+    every few steps only.
     """
 
     batch: Array
@@ -41,6 +43,8 @@ class Asked:
     rounds: Array
     of_means: Array
     objective_s: Array
+    before_s: Array | None = None
+    polled: Array | float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,16 @@ def limit_of(served: ServedModel, lengths: Lengths) -> Array:
     return np.maximum(batch_limit(served, lengths, served.engine.batch_most), 1.0)
 
 
+def _limit_for(served: ServedModel, lengths: Lengths, wanted: Array) -> Array:
+    """The same where ``wanted`` are to be in flight: who runs out of cache gives the engine more memory."""
+    usual = limit_of(served, lengths)
+    share = served.rates.memory_share_most
+    if served.engine.memory_share >= share or not np.any(wanted > usual):
+        return usual
+    raised = limit_of(replace(served, memory_share=share), lengths)
+    return np.where(wanted > usual, np.maximum(usual, np.minimum(raised, wanted)), usual)
+
+
 def capacity(served: ServedModel, lengths: Lengths) -> Array:
     """Requests/s of one copy with as many sequences in flight as it takes; 0 where the cache holds none."""
     held = batch_limit(served, lengths, served.engine.batch_most)
@@ -65,25 +79,31 @@ def capacity(served: ServedModel, lengths: Lengths) -> Array:
     return np.where(held >= 1.0, full.requests_per_s, 0.0)
 
 
+def _before(served: ServedModel, asked: Asked) -> Array:
+    return harness(served) if asked.before_s is None else asked.before_s
+
+
 def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """``asked.batch`` clients, each with one request in flight: those beyond the cache wait for a place.
 
     All clients start at once, so that the first of ``rounds`` prompts meets a queue of them all; then they
     spread over ``_window`` of a cycle, where a prompt finds the B − 1 others as if they came at random
-    (arrival theorem). Means over the run hold both, and what engines compile on the first prompts; medians
-    are the later rounds'.
+    (arrival theorem), or they stay together (``_in_waves``). Means over the run hold both, and what engines
+    compile on the first prompts; medians are the later rounds'. Others' prompts that a prompt waits for do
+    not slow its answer too: time between tokens = step + ((B − 1)·prefill − waited)/output.
     """
-    most = limit_of(served, lengths)
-    batch = np.minimum(np.maximum(asked.batch, 1.0), most)
+    batch = np.minimum(np.maximum(asked.batch, 1.0), _limit_for(served, lengths, asked.batch))
     known = arrivals(served, lengths)
-    load = load_at(served, lengths, batch, harness(served), known)
+    before = _before(served, asked)
+    load = load_at(served, lengths, batch, before, known)
     prompts, step = known.joining(batch), load.step.total
     others = np.maximum(batch - 1.0, 0.0)
-    tpot = step + others * prompts.work / lengths.output_tokens
     rate = load.requests_per_s * others / batch
     window = _window(served, known, prompts, asked, step, load.requests_per_s)
-    later = _later(served, prompts, step, np.minimum(others, 1.0), rate, window)
-    burst = harness(served) + burst_mean(known.prompts, batch, step) + served.engine.burst_s
+    later = _later(served, prompts, step, np.minimum(others, 1.0), rate, window, asked)
+    later, waited = _in_waves(served, prompts, batch, window, later, rate)
+    tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
+    burst = before + burst_mean(known.prompts, batch, step) + served.engine.burst_s
     queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
     once = 1.0 / np.maximum(asked.rounds, 1.0)
     in_burst = np.where(asked.of_means > 0, once, np.where(once > 0.5, 1.0, 0.0))
@@ -96,6 +116,24 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
         _closed_spread(served, tpot, known, prompts, rate),
         np.ones_like(shown, dtype=np.bool_),
     )
+
+
+def _in_waves(
+    served: ServedModel, prompts: Prompts, batch: Array, window: Array, later: Spread, rate: Array
+) -> tuple[Spread, Array]:
+    """First tokens after the first round, and the others' prefill that they waited for.
+
+    Where waiting prompts stop decoding until none is left (``prompts_first``), answers that began together
+    and are as long end together: all B prompts come at once again, k of them share a step, and a prompt's
+    step is on average the (B/k + 1)/2-th: (B + k)/2 prefills. Uneven answers pull the clients apart: what of
+    a cycle they spread over (``_window``) has random arrivals instead.
+    """
+    met = np.minimum(rate * prompts.work, SATURATED) * np.maximum(later.mean - prompts.latency, 0.0)
+    together = np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
+    behind = ((batch + together) / 2.0 - 1.0) * prompts.work
+    share = served.engine.prompts_first * (1.0 - window)
+    mean = later.mean + share * np.maximum(behind - met, 0.0)
+    return Spread(mean, later.cv2 * (later.mean / mean) ** 2), met + share * np.maximum(behind - met, 0.0)
 
 
 def _window(
@@ -114,7 +152,13 @@ def _window(
 
 
 def _later(
-    served: ServedModel, prompts: Prompts, step: Array, busy: Array, rate: Array, window: Array
+    served: ServedModel,
+    prompts: Prompts,
+    step: Array,
+    busy: Array,
+    rate: Array,
+    window: Array,
+    asked: Asked,
 ) -> Spread:
     """First tokens after the first round, under ``rate`` packed into ``window`` of each cycle.
 
@@ -124,9 +168,8 @@ def _later(
     shared = 1.0 - np.minimum(prompts.steps, 1.0)
     packed = rate * (1.0 + shared * (1.0 / window - 1.0))
     packed = np.minimum(packed, np.maximum(constants.prefill_load_most / prompts.work, rate))
-    return first_token(
-        prompts, packed, step, busy, Spread(harness(served), as_array(constants.ttft_jitter**2))
-    )
+    fixed = Spread(_before(served, asked), as_array(constants.ttft_jitter**2))
+    return first_token(prompts, packed, step, busy, fixed, served.engine.polled_steps * asked.polled)
 
 
 def _closed_spread(
@@ -141,7 +184,7 @@ def _closed_spread(
 def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """Everything at once, as many in flight as cache, engine and the work itself allow."""
     most = np.minimum(limit_of(served, lengths), np.maximum(asked.requests, 1.0))
-    load = load_at(served, lengths, most, harness(served))
+    load = load_at(served, lengths, most, _before(served, asked))
     unknown = np.full_like(most, np.nan)
     return Answer(
         load.requests_per_s * lengths.output_tokens,
@@ -154,7 +197,7 @@ def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """Arrivals at a rate, whatever the answers take; a run of few requests never has more in flight."""
     most = np.minimum(limit_of(served, lengths), np.maximum(asked.requests, 1.0))
-    load, stable = load_at_rate(served, lengths, asked.rate, most, harness(served))
+    load, stable = load_at_rate(served, lengths, asked.rate, most, _before(served, asked))
     chosen = np.isfinite(asked.objective_s)
     if chosen.any():
         load = _at_objective(served, lengths, asked, load)
@@ -180,7 +223,7 @@ def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Loa
     wanted = np.where(
         np.isfinite(asked.objective_s), np.exp((1.0 - share) * own + share * usual), load.itl.mean
     )
-    return load_at_itl(served, lengths, wanted, known, harness(served))
+    return load_at_itl(served, lengths, wanted, known, _before(served, asked))
 
 
 def fixed_batch(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
@@ -198,7 +241,7 @@ def single_stream(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer
     constants = served.calibration.queueing
     known = arrivals(served, lengths)
     none = np.zeros_like(known.alone_s)
-    fixed = Spread(harness(served), as_array(constants.ttft_jitter**2))
+    fixed = Spread(_before(served, asked), as_array(constants.ttft_jitter**2))
     first = first_token(known.prompts, none, known.alone_s, none, fixed)
     tokens = lengths.output_tokens / (first.mean + (lengths.output_tokens - 1.0) * known.alone_s)
     between = Spread(known.alone_s, none + constants.itl_jitter**2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,11 +15,27 @@ from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.constants import Harness
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.intervals import BURST, OBJECTIVE, serving_row_relative
+from optimizer.performance.intervals import (
+    BURST,
+    FIRST_ALONE,
+    OBJECTIVE,
+    ratio_relative,
+    serving_row_relative,
+)
+from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity, limit_of
+from optimizer.performance.serving_words import (
+    REGIMES,
+    Formats,
+    cache_bytes,
+    engine_of,
+    formats_of,
+    products_of,
+    regime_of,
+)
 from optimizer.performance.shapes import stack_shapes
 
 METRICS = (
@@ -34,35 +51,14 @@ RATIOS = {
     for end, normal in (("p90", P90), ("p95", P95), ("p99", P99))
 }
 RATIO_KEYS = {column: column.removeprefix("pred_").removesuffix("_over_p50") for column in RATIOS}
-REGIMES = {
-    "offline_max": "offline",
-    "offline_burst": "closed",
-    "closed_loop": "closed",
-    "open_loop": "open",
-    "open_loop_slo": "open",
-    "single_stream": "single",
-    "single_stream_ttft": "single",
-    "static_batch": "static",
-}
-WEIGHT_WORDS = {
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "fp8": "fp8",
-    "fp4": "fp4",
-    "nvfp4": "fp4",
-    "mxfp4": "fp4",
-    "int4": "int4",
-    "q4_k_m": "int4",
-    "int8": "int8",
-    "int8-w8a16": "int8",
-}
 ATTENTION_DP = "attention-dp"
 LAYER_SPLIT = ("llama.cpp", "exllama")
 AT_ONCE = "offline_burst"
-USUAL_INPUT_TOKENS = 512.0
+IN_PROCESS = "single_stream_ttft"
+USUAL_INPUT_TOKENS, USUAL_OUTPUT_TOKENS = 512.0, 256.0
 TENSOR = (1, 2, 4, 8)
+ROOM_FOR_WEIGHTS = 0.75
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
-CACHE_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp16": 2.0, "bf16": 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +89,7 @@ class ServingRow:
     layout_given: bool
     note: str
     burst: bool = False
+    in_process: bool = False
 
 
 def read_row(
@@ -102,23 +99,20 @@ def read_row(
     models: Mapping[str, ModelShape],
 ) -> ServingRow:
     """A CSV row in the core's words. Raises Unreadable."""
-    spec = gpus.get(row.get("gpu", ""))
-    if spec is None:
-        raise Unreadable(f"unknown GPU {row.get('gpu', '')!r}")
-    model = models.get(row.get("model", ""))
-    if model is None:
-        raise Unreadable(f"unknown model {row.get('model', '')!r}")
-    regime = REGIMES.get(row.get("regime", ""))
-    if regime is None:
-        raise Unreadable(f"regime {row.get('regime', '')!r} is not one of {', '.join(REGIMES)}")
-    dense = WEIGHT_WORDS.get(row.get("weight_precision", "").strip().lower())
-    if dense is None:
-        raise Unreadable(f"weight precision {row.get('weight_precision', '')!r} is not known")
-    experts = WEIGHT_WORDS.get(row.get("moe_precision", "").strip().lower(), dense)
-    total = number(row, "gpus") or 1.0
-    tp, pp, dp, copies = _degrees(row, int(total), model.is_moe)
-    engine = calibration.engine_of(row.get("source", ""), row.get("engine", ""))
-    at_once = row.get("regime", "") == AT_ONCE
+    spec, gpu_note = find_gpu(row.get("gpu", ""), gpus)
+    model, model_note = find_model(
+        row.get("model", ""), models, number(row, "params_b"), number(row, "active_params_b")
+    )
+    published, regime_note = regime_of(row)
+    regime = REGIMES[published]
+    formats = formats_of(row, model, spec)
+    dense = formats.dense
+    lengths, length_note = _lengths(row, published)
+    total, count_note = _gpus(row, model, formats, spec, calibration)
+    notes = (gpu_note, model_note, count_note, regime_note, formats.note, length_note)
+    tp, pp, dp, copies = _degrees(row, total, model.is_moe)
+    engine = engine_of(row, spec, calibration)
+    at_once = published == AT_ONCE
     return ServingRow(
         model=model,
         sku=_sku(spec, tp * pp * dp),
@@ -128,11 +122,11 @@ def read_row(
         ep=max(int(number(row, "ep") or 1), dp),
         copies=copies,
         dense=dense,
-        experts=experts,
-        products=_products(dense),
-        kv_bytes=_cache_bytes(row, dense, engine, spec),
-        input_tokens=number(row, "isl") or USUAL_INPUT_TOKENS,
-        output_tokens=max(number(row, "osl") or 1.0, 1.0),
+        experts=formats.experts,
+        products=products_of(dense),
+        kv_bytes=cache_bytes(row, dense, engine, spec),
+        input_tokens=lengths[0],
+        output_tokens=lengths[1],
         regime=regime,
         batch=_size(row, regime),
         request_rate=_rate(row, regime),
@@ -140,20 +134,37 @@ def read_row(
         ends=at_once or regime == "offline",
         engine=engine,
         harness=calibration.harness_of(row.get("source", "")),
-        objective_s=_objective_s(row, calibration),
+        objective_s=_objective_s(row, model, published, calibration),
         layout_given=number(row, "tp") is not None,
-        note="" if number(row, "isl") else f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed",
+        note="; ".join(note for note in notes if note),
         burst=at_once,
+        in_process=published == IN_PROCESS,
     )
 
 
-def _cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) -> float:
-    """As given; else 16 bit, but 8 bit for 8- and 4-bit checkpoints on Blackwell and in TensorRT-LLM."""
-    given = CACHE_BYTES.get(row.get("kv_precision", "").strip().lower())
-    if given is not None:
-        return given
-    small = engine == "tensorrt_llm" or spec.arch.startswith("Blackwell")
-    return 1.0 if small and dense in {"fp8", "fp4"} else 2.0
+def _lengths(row: Mapping[str, str], published: str) -> tuple[tuple[float, float], str]:
+    """Tokens in and out; usual ones where the row leaves them open."""
+    told, answer = number(row, "isl"), number(row, "osl")
+    notes = []
+    if not told:
+        notes.append(f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed")
+    if answer is None and published != IN_PROCESS:
+        answer = USUAL_OUTPUT_TOKENS
+        notes.append(f"output length not given, {USUAL_OUTPUT_TOKENS:.0f} assumed")
+    return (told or USUAL_INPUT_TOKENS, max(answer or 1.0, 1.0)), "; ".join(notes)
+
+
+def _gpus(
+    row: Mapping[str, str], model: ModelShape, formats: Formats, spec: GpuSpec, calibration: Calibration
+) -> tuple[int, str]:
+    """GPUs in all; where nothing says how many, the smallest power of two whose memory holds the weights."""
+    told = number(row, "gpus")
+    if told or number(row, "tp"):
+        return int(told or 1.0), ""
+    widest = max(calibration.serving.weight_bytes[name] for name in (formats.dense, formats.experts))
+    cards = model.total_params * widest / (ROOM_FOR_WEIGHTS * spec.memory_gb * 1e9)
+    count = 1 << max(0, math.ceil(math.log2(cards)))
+    return count, f"count of GPUs not given, {count} assumed"
 
 
 def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, int, float]:
@@ -171,10 +182,6 @@ def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, i
     if moe and ATTENTION_DP in row.get("notes", "").lower() and dp == 1:
         tp, dp = 1, tp
     return tp, pp, dp, max(1.0, total / (tp * pp * dp))
-
-
-def _products(dense: str) -> str:
-    return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16", "int8": "bf16", "int4": "bf16"}.get(dense, "bf16")
 
 
 def _sku(spec: GpuSpec, gpus: int) -> Sku:
@@ -257,6 +264,8 @@ def _predict_group(
         as_array([_rounds(row) for row in rows]),
         as_array([row.harness.of_means for row in rows]),
         as_array([row.objective_s for row in rows]),
+        as_array([0.0 if row.in_process else served.engine.harness_s for row in rows]),
+        as_array([row.harness.polled for row in rows]),
     )
     answer = ANSWERS[rows[0].regime](served, lengths, asked)
     ends = np.asarray([row.ends for row in rows])
@@ -271,14 +280,16 @@ def _predict_group(
     ]
 
 
-def _objective_s(row: Mapping[str, str], calibration: Calibration) -> float:
+def _objective_s(
+    row: Mapping[str, str], model: ModelShape, published: str, calibration: Calibration
+) -> float:
     """The objective that the rate of an MLPerf row was chosen for; inf for other rows."""
-    if row.get("regime") != "open_loop_slo":
+    if published != "open_loop_slo":
         return np.inf
     chosen = calibration.chosen
     interactive = "interactive" in row.get("notes", "").lower()
     table = chosen.interactive_itl_p99_s if interactive else chosen.server_itl_p99_s
-    return table.get(row.get("model", ""), np.inf)
+    return table.get(model.name, np.inf)
 
 
 def _cv(row: ServingRow, value: float) -> float:
@@ -310,6 +321,16 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     return ServedModel(shapes, form, replica, hw, calibration, rows[0].engine)
 
 
+def _kind(row: ServingRow) -> str:
+    """The regime as intervals tell them apart."""
+    if row.burst:
+        return BURST
+    if row.in_process:
+        return FIRST_ALONE
+    crowded = row.regime == "closed" and row.batch > CROWDED_ABOVE
+    return OBJECTIVE if np.isfinite(row.objective_s) else CROWDED if crowded else row.regime
+
+
 def _prediction(
     row: ServingRow, answer: Answer, index: int, fits: bool, calibration: Calibration
 ) -> Prediction:
@@ -321,9 +342,8 @@ def _prediction(
         1e3 * float(answer.tpot.p50[index]),
         1e3 * float(answer.tpot.quantile(P95)[index]),
     )
-    regime = CROWDED if row.regime == "closed" and row.batch > CROWDED_ABOVE else row.regime
-    regime = BURST if row.burst else OBJECTIVE if np.isfinite(row.objective_s) else regime
-    relative = serving_row_relative(regime, known, calibration.intervals, row.model.is_moe)
+    old = calibration.is_old(row.engine)
+    relative = serving_row_relative(_kind(row), known, calibration.intervals, row.model.is_moe, old)
     stable = bool(answer.stable[index])
     spreads = {"ttft": answer.ttft, "tpot": answer.tpot}
     ratios = {
@@ -334,7 +354,7 @@ def _prediction(
     return Prediction(
         values=dict(zip(METRICS, values, strict=True)) | ratios,
         spread=dict(zip(METRICS, relative, strict=True))
-        | {column: calibration.intervals.percentile_ratio[RATIO_KEYS[column]] for column in ratios},
+        | {column: ratio_relative(RATIO_KEYS[column], calibration.intervals, old) for column in ratios},
         fits=fits,
         note="; ".join(note for note in notes if note),
         stable=stable,

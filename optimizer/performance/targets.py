@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import CONFIG
 from optimizer.performance.evidence import COLUMNS, Entry, Evidence, noise_floor_percent, percent
-from optimizer.performance.report import GRID, Figure, GridReport, HeldOutLine
+from optimizer.performance.report import APART, GRID, Figure, GridReport, HeldOutLine
 
 Members = NDArray[np.intp]
 TARGETS = CONFIG.with_name("performance_targets.toml")
@@ -144,7 +144,8 @@ def _grid(grid: GridReport | None, targets: Targets) -> Iterator[Figure]:
 def _coverage(held_out: tuple[HeldOutLine, ...], targets: Targets) -> Iterator[Figure]:
     by_section: dict[str, list[float]] = defaultdict(list)
     for line in held_out:
-        if line.rows >= targets.coverage_rows and np.isfinite(line.coverage):
+        judged = line.rows >= targets.coverage_rows and not line.regime.startswith(APART)
+        if judged and np.isfinite(line.coverage):
             by_section[line.section].append(100.0 * line.coverage)
     low, high = targets.coverage
     for section, shares in by_section.items():

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from optimizer.performance.layouts import (
     stack_layouts,
 )
 from optimizer.performance.memory import fit_probability
+from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
@@ -36,6 +38,7 @@ from optimizer.performance.training_nodes import row_sku
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 RAN_TOLERANCE = 0.15
 NOT_SURE = 0.02
+USUAL_LENGTH, USUAL_SEQUENCES = 4096.0, 4.0
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 OLD_MEGATRON = "megatron_2022"
 
@@ -65,25 +68,25 @@ def read_row(
     models: Mapping[str, ModelShape],
 ) -> TrainingRow:
     """A CSV row in the core's words. Raises Unreadable."""
-    spec = gpus.get(row.get("gpu", ""))
-    if spec is None:
-        raise Unreadable(f"unknown GPU {row.get('gpu', '')!r}")
-    model, notes = _model(row, models)
+    spec, gpu_note = find_gpu(row.get("gpu", ""), gpus, number(row, "gpu_mem_gb"))
+    model, model_notes = _model(row, models)
     number_format, format_notes = _format(row.get("precision", ""), spec)
     total = int(needed(row, "gpus_total"))
     sku, sku_notes = row_sku(row, spec, total, calibration)
     software = _software(row, calibration)
+    length, sequences, load_notes = _load(row, total)
+    notes = ((gpu_note,) if gpu_note else ()) + model_notes + load_notes
     return TrainingRow(
         model=model,
         sku=sku,
         gpus=total,
-        sequence_length=needed(row, "seq_len"),
-        sequences=needed(row, "global_batch"),
+        sequence_length=length,
+        sequences=sequences,
         number_format=number_format,
         software=software,
         adapters=row.get("workload", "") == "lora",
         zero_bubble=_zero_bubble(row),
-        layouts=_layouts(row, model, total, software),
+        layouts=_layouts(row, model, total, software, sequences),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
     )
@@ -183,12 +186,25 @@ def _prediction(
     return Prediction(values, spread, fits, "; ".join(row.notes + close))
 
 
+def _load(row: Mapping[str, str], gpus: int) -> tuple[float, float, tuple[str, ...]]:
+    """Tokens of a sequence and sequences of a step; usual ones where the row leaves them open."""
+    length, sequences = number(row, "seq_len"), number(row, "global_batch")
+    notes: tuple[str, ...] = ()
+    if not length:
+        length, notes = USUAL_LENGTH, (f"seq_len not given, {USUAL_LENGTH:.0f} assumed",)
+    if not sequences:
+        parts = [number(row, name) for name in ("micro_batch", "grad_accum", "dp")]
+        sequences = prod(part for part in parts if part) if all(parts) else USUAL_SEQUENCES * gpus
+        told = "from micro-batches" if all(parts) else f"{USUAL_SEQUENCES:.0f} sequences a GPU assumed"
+        notes += (f"global_batch not given, {told}",)
+    return length, sequences, notes
+
+
 def _model(row: Mapping[str, str], models: Mapping[str, ModelShape]) -> tuple[ModelShape, tuple[str, ...]]:
     if number(row, "layers") is None or number(row, "hidden") is None:
-        known = models.get(row.get("model", ""))
-        if known is None:
-            raise Unreadable(f"no model sizes, and {row.get('model', '')!r} is not a known model")
-        return known, ()
+        counts = number(row, "params_b"), number(row, "active_params_b")
+        known, note = find_model(row.get("model", ""), models, *counts)
+        return known, (note,) if note else ()
     shape = _counted(row)
     notes: tuple[str, ...] = ()
     if "hybrid" in row.get("arch", ""):
@@ -272,14 +288,16 @@ def _software(row: Mapping[str, str], calibration: Calibration) -> str:
     return calibration.software_of(framework)
 
 
-def _layouts(row: Mapping[str, str], model: ModelShape, gpus: int, software: str) -> tuple[Row, ...]:
+def _layouts(
+    row: Mapping[str, str], model: ModelShape, gpus: int, software: str, sequences: float
+) -> tuple[Row, ...]:
     """The layout that the row gives; every sensible value where it says nothing."""
     per_node = int(number(row, "gpus_per_node") or 8)
     tensor = _given(row, "tp", [t for t in _powers(TENSOR_MOST) if t <= per_node and model.heads % t == 0])
     stages = _given(row, "pp", _powers(min(PIPELINE_MOST, model.layers)))
     context = _given(row, "cp", [1.0])
     expert = _given(row, "ep", [e for e in _powers(64) if model.experts % e == 0] if model.is_moe else [1.0])
-    micro = _micro_batches(row, gpus, software)
+    micro = _micro_batches(row, gpus, software, sequences)
     if not model.is_moe:
         expert = [1.0]
     chunks = number(row, "interleave") or 0.0
@@ -307,14 +325,14 @@ def _given(row: Mapping[str, str], name: str, options: list[float] | list[int]) 
     return [value] if value else [float(option) for option in options]
 
 
-def _micro_batches(row: Mapping[str, str], gpus: int, software: str) -> list[float]:
+def _micro_batches(row: Mapping[str, str], gpus: int, software: str, sequences: float) -> list[float]:
     """The micro-batch that a row gives, or usual ones.
 
     torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has chunks.
     """
     stages, given = number(row, "pp") or 1.0, number(row, "micro_batch")
     pipelines = gpus / (stages * (number(row, "tp") or 1.0) * (number(row, "cp") or 1.0))
-    of_rank = needed(row, "global_batch") / pipelines
+    of_rank = sequences / pipelines
     if software == "fsdp" and stages > 1.0 and (given is None or given >= of_rank):
         return [max(1.0, of_rank // (stages * (number(row, "interleave") or 1.0)))]
     return [given] if given else [float(b) for b in MICRO_BATCHES]

@@ -72,10 +72,18 @@ def budget_load(prompts: Prompts, rate: Array, step_s: Array) -> Array:
     return rate * (prompts.work + step_s * prompts.steps)
 
 
-def first_token(prompts: Prompts, rate: Array, step_s: Array, busy: Array, fixed: Spread) -> Spread:
+def first_token(
+    prompts: Prompts,
+    rate: Array,
+    step_s: Array,
+    busy: Array,
+    fixed: Spread,
+    polled_steps: Array | float = 0.0,
+) -> Spread:
     """Time to first token under arrivals at ``rate`` beside decode steps of ``step_s``.
 
-    ``busy``: chance that others decode when a prompt comes; ``fixed``: what comes on top, whatever the load.
+    ``busy``: chance that others decode when a prompt comes; ``fixed``: what comes on top, whatever the load;
+    ``polled_steps``: decode steps between two looks at the queue, half of which a prompt waits.
     Own step: the larger of the prefill alone and of its work beside decoding. Prompts of a whole budget or
     more are served one by one: there the wait is M/G/1 with service w + s·n/M, between the two a mean by
     share of the budget.
@@ -88,7 +96,7 @@ def first_token(prompts: Prompts, rate: Array, step_s: Array, busy: Array, fixed
     single, single_var = _single_wait(prompts, load, step_s)
     alone = xp.minimum(prompts.steps, 1.0)
     wait = busy * ((1.0 - alone) * gated * slower + alone * single)
-    mean = fixed.mean + own + wait
+    mean = fixed.mean + own + wait + busy * polled_steps / 2.0 * step_s
     varies = busy * ((1.0 - alone) * gated_var * slower**2 + alone * single_var)
     variance = prompts.latency_sd**2 + varies + fixed.cv2 * mean**2
     return Spread(mean, variance / mean**2)

@@ -48,7 +48,7 @@ def test_ids_order_and_columns() -> None:
     ("changes", "word"),
     [
         ({"gpu": "H1000"}, "unknown GPU"),
-        ({"model": "Nobody-7B"}, "unknown model"),
+        ({"model": "Nobody"}, "unknown model"),
         ({"regime": "dreaming"}, "regime"),
         ({"isl": "many"}, "isl"),
         ({"weight_precision": "fp3"}, "precision"),

@@ -1,0 +1,156 @@
+"""What the words of published serving rows mean: number formats, regimes, engines, sizes left blank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.domain.model_shape import GpuSpec, ModelShape
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.cells import Unreadable, number
+
+REGIMES = {
+    "offline_max": "offline",
+    "offline_burst": "closed",
+    "closed_loop": "closed",
+    "open_loop": "open",
+    "open_loop_slo": "open",
+    "single_stream": "single",
+    "single_stream_ttft": "single",
+    "static_batch": "static",
+}
+OTHER_REGIMES = (
+    ("offline", "offline_max"),
+    ("throughput", "offline_max"),
+    ("burst", "offline_burst"),
+    ("server", "open_loop_slo"),
+    ("interactive", "open_loop_slo"),
+    ("poisson", "open_loop"),
+    ("open", "open_loop"),
+    ("closed", "closed_loop"),
+    ("concurren", "closed_loop"),
+    ("single", "single_stream"),
+    ("static", "static_batch"),
+    ("batch", "static_batch"),
+)
+FORMAT_WORDS = (
+    ("mxfp4", "mxfp4"),
+    ("fp4", "fp4"),
+    ("int8", "int8"),
+    ("w8a16", "int8"),
+    ("fp8", "fp8"),
+    ("float8", "fp8"),
+    ("e4m3", "fp8"),
+    ("w8a8", "int8"),
+    ("q8", "int8"),
+    ("int4", "int4"),
+    ("w4a", "int4"),
+    ("awq", "int4"),
+    ("gptq", "int4"),
+    ("4bit", "int4"),
+    ("4-bit", "int4"),
+    ("nf4", "int4"),
+    ("q4", "int4"),
+    ("exl2", "int4"),
+    ("bf16", "bf16"),
+    ("bfloat16", "bf16"),
+    ("fp16", "fp16"),
+    ("float16", "fp16"),
+    ("f16", "fp16"),
+    ("half", "fp16"),
+)
+FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "int4")
+MXFP4 = "mxfp4"
+NATIVE_FORMATS = (
+    ("gpt-oss", MXFP4),
+    ("deepseek-v3", "fp8"),
+    ("deepseek-r1", "fp8"),
+    ("kimi-k2", "fp8"),
+    ("minimax-m", "fp8"),
+)
+CACHE_WORDS = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5, "fp16": 2.0, "bf16": 2.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Number formats of dense weights and of experts, and what was assumed."""
+
+    dense: str
+    experts: str
+    note: str = ""
+
+
+def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Formats:
+    """As the row says; else as its model's name says; else as the model was published. Raises Unreadable.
+
+    MXFP4 checkpoints keep everything but their experts in 16 bits (gpt-oss).
+    """
+    wide = "bf16" if spec.bf16_tflops else "fp16"
+    told, note = (row.get("weight_precision") or "").strip(), ""
+    dense = format_named(told)
+    if told and dense is None:
+        raise Unreadable(f"weight precision {told!r} is not known")
+    if dense is None:
+        dense = format_named(row.get("model", "")) or _native(model.name.lower(), wide)
+        note = f"weight precision not given, {dense} assumed"
+    experts = format_named(row.get("moe_precision") or "")
+    if dense == MXFP4:
+        return Formats(wide, experts or "fp4", note) if model.is_moe else Formats("fp4", "fp4", note)
+    narrow = "fp4" if experts == MXFP4 else experts
+    return Formats(dense, narrow or dense, note)
+
+
+def format_named(text: str) -> str | None:
+    """The number format that a text names, None where it names none."""
+    return next((name for word, name in FORMAT_WORDS if word in text.lower()), None)
+
+
+def _native(model: str, wide: str) -> str:
+    return next((name for word, name in NATIVE_FORMATS if model.startswith(word)), wide)
+
+
+def cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) -> float:
+    """Bytes of a cached number, as given; else 16 bit, but 8 bit for 8- and 4-bit checkpoints on Blackwell
+    and in TensorRT-LLM."""
+    told = format_named(row.get("kv_precision") or "")
+    given = CACHE_WORDS.get(told or "")
+    if given is not None:
+        return given
+    small = engine == "tensorrt_llm" or spec.arch.startswith("Blackwell")
+    return 1.0 if small and dense in {"fp8", "fp4"} else 2.0
+
+
+def products_of(dense: str) -> str:
+    """The format that products run in: integers and 4-bit weights without units of their own widen."""
+    return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16"}.get(dense, "bf16")
+
+
+def regime_of(row: Mapping[str, str]) -> tuple[str, str]:
+    """The regime's published name, and a note where it was told from other cells. Raises Unreadable."""
+    text = (row.get("regime") or "").strip().lower()
+    if text in REGIMES:
+        return text, ""
+    named = next((name for word, name in OTHER_REGIMES if word in text), None)
+    if named is None and text:
+        raise Unreadable(f"regime {text!r} is not one of {', '.join(REGIMES)}")
+    if named is None:
+        named = _told_by_load(row)
+        return named, f"regime not given, {named} assumed"
+    return named, ""
+
+
+def _told_by_load(row: Mapping[str, str]) -> str:
+    if (row.get("request_rate") or "").strip():
+        return "open_loop"
+    size = number(row, "concurrency_or_batch")
+    if size is None:
+        return "offline_max"
+    return "closed_loop" if size > 1.0 else "single_stream"
+
+
+def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
+    """The class of the row's engine and release; vLLM on AMD's cards is a class of its own."""
+    told = (row.get(name) or "" for name in ("source", "engine", "engine_version"))
+    found = calibration.engine_of(*told)
+    return "rocm" if spec.vendor == "AMD" and re.match("vllm", found) else found
