@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -131,6 +132,24 @@ class Planner(Protocol):
 
 PlanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions], Plan]
 """A planner's ``plan`` as a module-level function, which another process can be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a new plan starts from: the plan that stands, as far as it may change.
+
+    ``leaving_usd`` by workload steers and is on no bill; ``frozen`` stay, and what starts before
+    ``frozen_before``, if they still can.
+    """
+
+    plan: Plan
+    leaving_usd: Mapping[str, Decimal] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
+    frozen_before: datetime | None = None
+
+
+ReplanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions, InForce], Plan]
+"""A planner's ``replan`` as a module-level function: a plan that starts from the one in force."""
 
 RequestReader = Callable[[str], PlanRequest]
 """Reads a stored workloads document again; raises InputError."""
