@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 
+from broker.domain.next_best import less_held
 from broker.domain.offer import Offer, Stock, StockLevel
+from broker.domain.reservation import Reservation
 from broker.domain.staying import HeldCapacity
 
 
@@ -31,6 +34,20 @@ def with_own(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Off
     gone = {one.offer.offer_id: one.offer for one in rows if one.offer.offer_id not in known}
     found = [_with(offer, nodes[offer.offer_id], pools) for offer in known.values()]
     return (*found, *(_alone(offer, nodes[key]) for key, offer in gone.items()))
+
+
+def less_others(offers: Iterable[Offer], others: Iterable[Reservation], now: datetime) -> tuple[Offer, ...]:
+    """``offers`` with the stock that the open reservations ``others`` leave, or will."""
+    rows = tuple(others)
+    taken = {row.offer.offer_id for row in rows}
+    pools = {row.offer.stock.pool.pool_id for row in rows if row.offer.stock.pool is not None}
+    left = (
+        less_held(o, rows, now)
+        if o.offer_id in taken or (o.stock.pool is not None and o.stock.pool.pool_id in pools)
+        else o
+        for o in offers
+    )
+    return tuple(offer for offer in left if offer is not None)
 
 
 def _with(offer: Offer, nodes: int, pools: Counter[str]) -> Offer:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.money import ZERO
+from broker.domain.reoptimize_policy import ReoptimizeMode
 
 
 class ProposalState(StrEnum):
@@ -128,7 +129,7 @@ class Reoptimization:
 
     ``before_usd``: what the plan costs from now on (None when it can no longer be had as it is);
     ``after_usd``: the same with the moves, what moving costs apart; ``new_plan_id`` names the plan with
-    them when one was stored. ``lapses_at``: until when a proposal stands.
+    them when one was stored. ``mode``: whether it acts by itself; ``lapses_at``: until when it stands.
     """
 
     reoptimization_id: str
@@ -142,6 +143,7 @@ class Reoptimization:
     new_plan_id: str | None = None
     moves: tuple[Move, ...] = ()
     reason: str = ""
+    mode: ReoptimizeMode = ReoptimizeMode.PROPOSE
     lapses_at: datetime | None = None
     decided_at: datetime | None = None
     decided_by: str | None = None
