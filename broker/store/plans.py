@@ -90,6 +90,19 @@ class SqlPlanRepository:
         )
         return tuple(_record(row) for row in await self._session.scalars(statement))
 
+    async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
+        """The plan and those whose place it took, one after the other; NotFound."""
+        found: list[str] = []
+        wanted: str | None = plan_id
+        while wanted is not None and wanted not in found:
+            found.append(wanted)
+            rows = await self._session.execute(select(PlanRow.supersedes).where(PlanRow.plan_id == wanted))
+            row = rows.one_or_none()
+            if row is None:
+                raise NotFound("plan", wanted)
+            wanted = row[0]
+        return tuple(found)
+
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
         """Claims and gives what is queued or running and no other living process makes, oldest first."""
         unfinished = PlanRow.state.in_([state.value for state in _UNFINISHED])
