@@ -28,6 +28,7 @@ class BrokerGroup(LazyGroup):
         "quarantine": CommandEntry("api.cli.quarantine", "Prices that are not believed.", LOOK),
         "plan": CommandEntry("api.cli.plan", "Plan workloads.", PLAN),
         "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),
+        "backtest": CommandEntry("api.cli.backtest", "Policies of looking again over recorded prices.", PLAN),
         "export": CommandEntry("api.cli.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
         "reserve": CommandEntry("api.cli.reserve", "Reserve a plan on the running server.", HOLD),
         "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),

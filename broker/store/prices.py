@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,8 +12,9 @@ from sqlalchemy import Select, and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.market import PricePoint
+from broker.domain.market_history import as_of_point
 from broker.domain.money import from_micro_usd, to_micro_usd
-from broker.domain.offer import Offer, Stock, StockLevel
+from broker.domain.offer import Offer
 from broker.domain.price_days import Closes, PriceDay, PriceMark, SkuDay, closes, filled, price_days, start_of
 from broker.domain.window import Window
 from broker.store import price_upkeep
@@ -244,21 +244,7 @@ _POINT = (PriceRow.at, PriceRow.micro_usd, PriceRow.stock_nodes, PriceRow.availa
 
 def known_then(point: PricePoint, document: Mapping[str, Any]) -> Offer:
     """The offer of a document at the price and stock of a point."""
-    return priced(_offer(document, point.at), point)
-
-
-def priced(offer: Offer, point: PricePoint) -> Offer:
-    """``offer`` as it stood at a point of its history."""
-    price = point.price_usd_per_node_hour
-    upfront, before = offer.upfront_usd, offer.price_usd_per_node_hour
-    if upfront is not None and before:
-        upfront = (upfront * price / before).quantize(Decimal("0.01"))
-    stock = offer.stock
-    if stock.nodes != point.stock_nodes or stock.level is StockLevel.NONE:
-        stock = Stock(StockLevel.UNKNOWN, point.stock_nodes, stock.pool)
-    return replace(
-        offer, price_usd_per_node_hour=price, upfront_usd=upfront, stock=stock, observed_at=point.at
-    )
+    return as_of_point(_offer(document, point.at), point)
 
 
 def _offer(document: Mapping[str, Any], seen_at: datetime) -> Offer:
