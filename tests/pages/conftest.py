@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from playwright.sync_api import Browser
 
 from api.app import create_app
 from api.bootstrap import Product
+from api.cli.listening import listen
 from broker.domain.account import Scope
 from tests.api.house import House
 from tests.chromium import launched
@@ -33,7 +33,7 @@ class _Server(threading.Thread):
 
     def __init__(self, house: House) -> None:
         super().__init__(name="site", daemon=True)
-        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.socket = listen("127.0.0.1", 0)
         self.house = house
         self.ready = threading.Event()
         self.keys: dict[str, str] = {}
