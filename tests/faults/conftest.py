@@ -20,6 +20,10 @@ def market() -> Iterator[SandboxHandle]:
 
 
 @pytest.fixture(scope="session")
-def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+def lab(
+    market: SandboxHandle, migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
     """Broker processes that may die, on SQLite files."""
-    return Lab(tmp_path_factory.mktemp("lab"), migrated_sqlite, market.url)
+    made = Lab(tmp_path_factory.mktemp("lab"), migrated_sqlite, market.url)
+    yield made
+    made.close()

@@ -1,13 +1,8 @@
-"""Lives and deaths of broker processes: each case is a database, a process that dies, and one that recovers.
-
-Processes are forked from a small server that has loaded the program once and runs nothing else, so that a
-death costs a fraction of a second and is a real SIGKILL of a real process.
-"""
+"""Lives and deaths of brokers: each case is a database, a process that dies, and one that recovers."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import signal
 from collections.abc import Callable
@@ -17,6 +12,8 @@ from typing import Any
 
 from broker.domain.offer import Offer
 from tests.faults.broker_life import Place
+from tests.faults.nursery import Nursery
+from tests.faults.profile import USUAL
 from tests.faults.stories import live, recover
 
 LIMIT_S = 60.0
@@ -61,9 +58,13 @@ class Lab:
         self._folder = folder
         self._template = template
         self._market_url = market_url
-        self._processes = multiprocessing.get_context("forkserver")
-        self._processes.set_forkserver_preload(["tests.faults.stories"])
+        self._nursery: Nursery | None = None
         self._cases = 0
+
+    def close(self) -> None:
+        """Ends the process that the others come from."""
+        if self._nursery is not None:
+            self._nursery.stop()
 
     def place(self, provider: str, timeout_s: float = 1.5, *, stands_still: bool = False) -> Place:
         """A new database for a broker on ``provider``."""
@@ -96,14 +97,8 @@ class Lab:
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
-    def run(self, target: Callable[..., None], *arguments: Any) -> int | None:
+    def run(self, target: Callable[..., None], *arguments: Any) -> int:
         """A process of its own; its exit code."""
-        process = self._processes.Process(target=target, args=arguments)
-        process.start()
-        process.join(LIMIT_S)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-        code = process.exitcode
-        process.close()
-        return code
+        if self._nursery is None:
+            self._nursery = Nursery(live, self.place(USUAL[0]), "held_and_released", None, None, None)
+        return self._nursery.run(target, *arguments, limit_s=LIMIT_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
@@ -27,6 +26,7 @@ from broker.services.moves import MovesService
 from broker.services.reservations import ReservationsService
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_request, a_segment
 from tests.fakes.notifier import InlineExecutor, RecordingNotifier
+from tests.faults import haste
 from tests.faults.broker_life import Broker, Place, compared, opened
 
 
@@ -241,7 +241,7 @@ def live(place: Place, story: str, offer: Offer | None, point: str | None, recor
             except BrokerError as error:
                 passed.append(f"error {error}")
 
-    asyncio.run(play())
+    haste.run(play())
     if record is not None:
         record.write_text(json.dumps(list(dict.fromkeys(passed))))
 
@@ -260,4 +260,4 @@ def recover(place: Place, offer: Offer | None, report: Path) -> None:
             found["given back"] = await compared(broker)
             return found
 
-    report.write_text(json.dumps(asyncio.run(heal())))
+    report.write_text(json.dumps(haste.run(heal())))

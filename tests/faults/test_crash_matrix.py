@@ -22,7 +22,7 @@ from tests.faults.profile import NIGHTLY, matrix
 from tests.faults.stories import STORIES
 from tests.faults.test_crash_points import sources
 
-pytestmark = [pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
+pytestmark = pytest.mark.timeout(3600)
 
 SELLERS = [name for name, spec in SPECS.items() if spec.idempotency is not None]
 OF_EACH_KIND = {Idempotency.TOKEN: "oci", Idempotency.TAG: "lambda", Idempotency.NEITHER: "hotaisle"}

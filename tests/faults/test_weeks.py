@@ -28,6 +28,7 @@ from broker.domain.offer import Offer
 from providers.sandbox import SandboxHandle, create_sandbox
 from providers.sandbox.server import serve_in_background
 from tests.fakes.examples import ALICE
+from tests.faults import haste
 from tests.faults.broker_life import Broker, Place, compared, opened
 from tests.faults.lab import Lab
 from tests.faults.profile import NIGHTLY
@@ -52,8 +53,10 @@ def market() -> Iterator[SandboxHandle]:
 
 
 @pytest.fixture
-def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path: Path) -> Lab:
-    return Lab(tmp_path, migrated_sqlite, market.url)
+def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, migrated_sqlite, market.url)
+    yield made
+    made.close()
 
 
 async def _advance_to(broker: Broker, minute: int) -> None:
@@ -98,7 +101,7 @@ def live_an_hour(place: Place, offer: Offer, seed: int) -> None:
                 print(f"hour {seed}: {error}")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    asyncio.run(play())
+    haste.run(play())
 
 
 def close_the_books(place: Place, offer: Offer, report: Path) -> None:
@@ -127,7 +130,7 @@ def close_the_books(place: Place, offer: Offer, report: Path) -> None:
                 "look": await compared(broker),
             }
 
-    report.write_text(json.dumps(asyncio.run(close())))
+    report.write_text(json.dumps(haste.run(close())))
 
 
 async def chosen(place: Place) -> Offer:
