@@ -30,6 +30,11 @@ def next_tag(tag: str) -> str:
     return f"{stem}-{int(attempt) + 1}"
 
 
+def reservation_of(tag: str, install_id: str) -> str:
+    """The id of the reservation that a tag of ours was made for."""
+    return tag.removeprefix(f"broker-{install_id}-").rsplit("-", 2)[0]
+
+
 def is_ours(tag: str | None, install_id: str) -> bool:
     """Whether this installation made ``tag``."""
     return tag is not None and tag.startswith(f"broker-{install_id}-")
