@@ -9,7 +9,7 @@ from datetime import datetime
 from broker import crash_points
 from broker.domain.account import AuditEntry
 from broker.domain.errors import NotFound
-from broker.domain.identity import ENTROPY_BYTES, make_id, reservation_of
+from broker.domain.identity import ENTROPY_BYTES, made_at, make_id, reservation_of
 from broker.domain.reservation import Lease, Reservation
 from broker.domain.strays import UNATTRIBUTED, offer_like, taken_in
 from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
@@ -33,13 +33,15 @@ class Strays:
     async def take_in(self, lease: Lease, seen_at: datetime, actor: str) -> Reservation | None:
         """``lease`` as a reservation that is still to be released; None where nobody knows its price.
 
-        ``seen_at``: when it was first seen.
+        It counts from when its seller says, else from its order as the trail has it, else from when the
+        reservation that its tag names was made, else from ``seen_at``, when it was first seen.
         """
         now = self._clock.now()
         reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
         async with self._uow_factory() as uow:
             tag = lease.tag or ""
-            owner = await _owner(uow, tag)
+            wanted = reservation_of(tag, await uow.accounts.install_id())
+            owner = await _owner(uow, wanted)
             offer = (
                 offer_like(lease, await uow.offers.find_current(provider=lease.provider))
                 if owner is None
@@ -47,7 +49,7 @@ class Strays:
             )
             row = None
             if offer is not None:
-                began_at = lease.began_at or await _ordered_at(uow, owner, tag) or seen_at
+                began_at = lease.began_at or await _ordered_at(uow, owner, tag) or made_at(wanted) or seen_at
                 row = taken_in(lease, owner, offer, reservation_id, began_at, now)
                 await uow.reservations.add(row)
             await uow.accounts.add_audit(_entry(lease, row, now, actor))
@@ -70,9 +72,9 @@ def _entry(lease: Lease, row: Reservation | None, now: datetime, actor: str) -> 
     )
 
 
-async def _owner(uow: UnitOfWork, tag: str) -> Reservation | None:
+async def _owner(uow: UnitOfWork, reservation_id: str) -> Reservation | None:
     try:
-        return await uow.reservations.find(reservation_of(tag, await uow.accounts.install_id()))
+        return await uow.reservations.find(reservation_id)
     except NotFound:
         return None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 ENTROPY_BYTES = 10
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _LENGTH = 26
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def make_id(prefix: str, at: datetime, entropy: bytes) -> str:
@@ -17,6 +18,20 @@ def make_id(prefix: str, at: datetime, entropy: bytes) -> str:
         number, digit = divmod(number, len(_ALPHABET))
         letters.append(_ALPHABET[digit])
     return f"{prefix}-{''.join(reversed(letters))}"
+
+
+def made_at(made_id: str) -> datetime | None:
+    """When ``make_id`` made it; None for what it did not make."""
+    letters = made_id.rpartition("-")[2]
+    if len(letters) != _LENGTH or not set(letters) <= set(_ALPHABET):
+        return None
+    number = 0
+    for letter in letters:
+        number = number * len(_ALPHABET) + _ALPHABET.index(letter)
+    try:
+        return _EPOCH + timedelta(milliseconds=number >> 80)
+    except OverflowError:
+        return None
 
 
 def make_tag(install_id: str, reservation_id: str, ordinal: int, attempt: int = 1) -> str:

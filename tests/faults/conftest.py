@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
+from tests.faults.broker_life import standing_market
 from tests.faults.lab import Lab
 
 
 @pytest.fixture(scope="session")
 def market() -> Iterator[SandboxHandle]:
     """A sandbox market, its clock this process's own to move."""
-    handle = start_in_background(0, seed=11)
+    handle = standing_market(seed=11)
     yield handle
     handle.stop()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,8 @@ class Figures:
     in_doubt: list[str] = field(default_factory=list)
     unheard: list[str] = field(default_factory=list)
     nameless: list[str] = field(default_factory=list)
+    money: list[str] = field(default_factory=list)
+    unpriced: list[str] = field(default_factory=list)
 
     def add(self, case: str, found: dict[str, Any]) -> None:
         """Counts one case."""
@@ -37,17 +41,22 @@ class Figures:
         for moment, look in found.items():
             for name in ("orphans", "doubles", "ghosts", "in_doubt", "nameless"):
                 getattr(self, name).extend(f"{case}, {moment}: {what}" for what in look[name])
+        for name in ("money", "unpriced"):
+            getattr(self, name).extend(f"{case}: {what}" for what in found["given back"][name])
         self.in_doubt.extend(
             f"{case}: {left} held in the end" for left in [found["given back"]["held"]] if left
         )
 
     def wrong(self) -> list[str]:
         """Everything that is not as it must be."""
-        return [*self.orphans, *self.doubles, *self.ghosts, *self.in_doubt, *self.unheard]
+        return [*self.orphans, *self.doubles, *self.ghosts, *self.in_doubt, *self.unheard, *self.money]
 
     def __str__(self) -> str:
         words = f"{self.cases}, orphans {len(self.orphans)}, doubles {len(self.doubles)}"
+        words += f", booked otherwise than billed {len(self.money)}"
         left = f"; left for a person where orders carry no name: {len(self.nameless)}"
+        if self.unpriced:
+            words += f", without a price {len(self.unpriced)}"
         return words + (left if self.nameless else "")
 
 
@@ -66,12 +75,14 @@ class Lab:
         if self._nursery is not None:
             self._nursery.stop()
 
-    def place(self, provider: str, timeout_s: float = 1.5, *, stands_still: bool = False) -> Place:
+    def place(self, provider: str, timeout_s: float = 1.5) -> Place:
         """A new database for a broker on ``provider``."""
         self._cases += 1
         path = self._folder / f"{provider}-{self._cases}.db"
         shutil.copy(self._template, path)
-        return Place(self._market_url, provider, f"sqlite:///{path}", timeout_s, self._cases, stands_still)
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE meta SET value = ? WHERE name = 'install_id'", (f"{self._cases:08x}",))
+        return Place(self._market_url, provider, f"sqlite:///{path}", timeout_s, self._cases)
 
     def points_of(self, provider: str, story: str, offer: Offer | None) -> list[str]:
         """The crash points that ``story`` passes when nobody dies."""

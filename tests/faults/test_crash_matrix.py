@@ -33,6 +33,7 @@ ALIKE = {
         "call.order",
         "reservation.held",
         "call.list",
+        "reservation.seen",
         "reservation.release",
         "call.release",
         "reservation.gone",
@@ -134,4 +135,4 @@ def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
         figures.add(case, lab.recovered(place, offer))
         points.add(point)
     print(f"crash matrix: {len(points)} points × {provider} = {figures}")
-    assert figures.wrong() == []
+    assert figures.wrong() == [], "\n".join(figures.wrong())

@@ -102,5 +102,5 @@ async def _matrix(lab: Lab, provider: str) -> Figures:
 def test_no_fault_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
     figures = haste.run(_matrix(lab, provider))
     print(f"fault matrix: {provider} = {figures}")
-    assert figures.wrong() == []
+    assert figures.wrong() == [], "\n".join(figures.wrong())
     assert SPECS[provider].idempotency is Idempotency.NEITHER or not figures.nameless

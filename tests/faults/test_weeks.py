@@ -14,7 +14,7 @@ import random
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,10 @@ from broker import crash_points
 from broker.domain.errors import BrokerError
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
-from providers.sandbox import SandboxHandle, create_sandbox
-from providers.sandbox.server import serve_in_background
+from providers.sandbox import SandboxHandle
 from tests.fakes.examples import ALICE
 from tests.faults import haste
-from tests.faults.broker_life import Broker, Place, compared, opened
+from tests.faults.broker_life import Broker, Place, compared, opened, standing_market
 from tests.faults.lab import Lab
 from tests.faults.profile import NIGHTLY
 
@@ -41,13 +40,11 @@ LATEST_STEP = 60
 """Steps are crash points passed; a life that has fewer is killed when it has nothing left to do."""
 
 MOST_HELD = 6
-START = datetime(2026, 11, 23, tzinfo=UTC)
 
 
 @pytest.fixture
 def market() -> Iterator[SandboxHandle]:
-    """A market whose time passes only when it is told to."""
-    handle = serve_in_background(create_sandbox(seed=3, wall=lambda: START), 0)
+    handle = standing_market(seed=3)
     yield handle
     handle.stop()
 
@@ -140,7 +137,7 @@ async def chosen(place: Place) -> Offer:
 
 @pytest.mark.parametrize("provider", SELLERS)
 def test_the_market_s_bill_is_the_spend(lab: Lab, provider: str) -> None:
-    place = lab.place(provider, stands_still=True)
+    place = lab.place(provider)
     offer = asyncio.run(chosen(place))
     assert offer.billing_increment_s == 3600
     for hour in range(HOURS):
