@@ -50,10 +50,14 @@ def is_running(reservation: Reservation, leases: Iterable[Lease]) -> bool:
 
 
 def never_came_up(reservation: Reservation, unit: Unit, leases: Iterable[Lease]) -> bool:
-    """Whether the provider took the order of a node and then found that it had no capacity: it bills nothing.
+    """Whether the provider took an order and then had no capacity for it: it bills nothing.
 
-    What was once usable and failed later was billed until then.
+    It says so, or the lease is gone before it was ever seen usable, with nobody asking for its end. What was
+    usable and failed later was billed until then.
     """
     if reservation.offer.window is not None or reservation.active_at is not None:
         return False
-    return any(lease.reference == unit.reference and lease.state is LeaseState.FAILED for lease in leases)
+    shown = next((lease for lease in leases if lease.reference == unit.reference), None)
+    if shown is not None and (shown.state is LeaseState.FAILED or shown.ended_at is not None):
+        return shown.state is LeaseState.FAILED
+    return unit.leaving_at is None

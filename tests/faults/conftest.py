@@ -1,4 +1,4 @@
-"""A market and a lab for each test process."""
+"""A market and a lab for each test: what one sells is not sold out, or over, because of another."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from tests.faults.broker_life import standing_market
 from tests.faults.lab import Lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def market() -> Iterator[SandboxHandle]:
-    """A sandbox market, its clock this process's own to move."""
+    """A sandbox market, its clock this test's own to move."""
     handle = standing_market(seed=11)
     yield handle
     handle.stop()
 
 
-@pytest.fixture(scope="session")
-def lab(
-    market: SandboxHandle, migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Lab]:
+@pytest.fixture
+def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path: Path) -> Iterator[Lab]:
     """Broker processes that may die, on SQLite files."""
-    made = Lab(tmp_path_factory.mktemp("lab"), migrated_sqlite, market.url)
+    made = Lab(tmp_path, migrated_sqlite, market.url)
     yield made
     made.close()

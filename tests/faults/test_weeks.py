@@ -13,7 +13,6 @@ import os
 import random
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,10 +24,9 @@ from broker import crash_points
 from broker.domain.errors import BrokerError
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
-from providers.sandbox import SandboxHandle
 from tests.fakes.examples import ALICE
 from tests.faults import haste
-from tests.faults.broker_life import Broker, Place, compared, opened, standing_market
+from tests.faults.broker_life import Broker, Place, compared, opened
 from tests.faults.lab import Lab
 from tests.faults.profile import NIGHTLY
 
@@ -40,20 +38,6 @@ LATEST_STEP = 60
 """Steps are crash points passed; a life that has fewer is killed when it has nothing left to do."""
 
 MOST_HELD = 6
-
-
-@pytest.fixture
-def market() -> Iterator[SandboxHandle]:
-    handle = standing_market(seed=3)
-    yield handle
-    handle.stop()
-
-
-@pytest.fixture
-def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, migrated_sqlite, market.url)
-    yield made
-    made.close()
 
 
 async def _advance_to(broker: Broker, minute: int) -> None:
