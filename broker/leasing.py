@@ -13,6 +13,7 @@ from datetime import datetime
 
 from broker import crash_points
 from broker.domain.account import AuditEntry
+from broker.domain.ending import end_times
 from broker.domain.errors import (
     ConcurrentChange,
     InsufficientCapacity,
@@ -28,18 +29,14 @@ from broker.domain.lease_steps import in_state, lease_for, order_of, progressed,
 from broker.domain.leaving import leaving_bill
 from broker.domain.moving import is_beside
 from broker.domain.outcome import REFUSALS, Outcome
-from broker.domain.reconciling import (
-    DEAD,
-    granted_window,
-    let_go,
-    replanned,
-)
-from broker.domain.reservation import Lease, LeaseState, Reservation, ReservationState, Unit, UnitState
+from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
+from broker.domain.reservation import Lease, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
+from broker.ending import Ending
 from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory
+from broker.strays import Strays
 
 TRIES = 4
-
 
 Change = Callable[[Reservation], Reservation]
 Beside = Callable[[UnitOfWork], Awaitable[object]]
@@ -55,6 +52,8 @@ class Leasing:
         self._reservers = reservers
         self._clock = clock
         self._not_before_end: set[tuple[str, str]] = set()
+        self._ending = Ending(self.reserver, clock)
+        self._strays = Strays(uow_factory, clock)
 
     def reserver(self, provider: str) -> Reserver:
         """The reserver of ``provider``; OrderRejected when nothing can be bought there."""
@@ -147,8 +146,16 @@ class Leasing:
             reservation, unit, change, "reservation.held", actor, detail=f"lease {lease.reference}"
         )
         if lease.reference not in row.provider_references:
-            await self.end_lease(lease)
+            await self.take_in(lease, reservation.units[ordinal].ordered_at or self._clock.now(), actor)
         return row
+
+    async def take_in(self, lease: Lease, seen_at: datetime, actor: str) -> Reservation | None:
+        """Releases a lease of ours that no intent is for, as ``Strays`` stores it; None without a price."""
+        row = await self._strays.take_in(lease, seen_at, actor)
+        if row is None:
+            await self._ending.end(lease)
+            return None
+        return await self.release_held(row, actor)
 
     async def retry(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
         """Plans another attempt at a unit whose order came to nothing."""
@@ -164,22 +171,24 @@ class Leasing:
         reason: str,
         actor: str,
         *,
-        at: datetime | None = None,
-        leases: Iterable[Lease] = (),
+        at: Mapping[int, datetime] | None = None,
+        leases: Sequence[Lease] = (),
         beside: Beside | None = None,
     ) -> Reservation:
-        """Stores that the provider no longer holds units; ``at``: since when (None: now).
+        """Stores that the provider no longer holds units; ``at``: when each ended, where that is not now.
 
         ``leases``: as they were last shown, with what leaving them gave back. ``beside`` writes more into the
         same transaction: what takes their place.
         """
-        row = without(with_money(reservation, leases), ordinals, reason, at or self._clock.now())
+        row = without(with_money(reservation, leases), ordinals, reason, self._clock.now(), at, leases)
         detail, attempts = f"units {list(ordinals)}: {reason}", attempts_between(reservation, row)
         return await self._write(row, "reservation.gone", actor, detail, attempts=attempts, beside=beside)
 
-    async def move(self, reservation: Reservation, state: ReservationState, actor: str) -> Reservation:
-        """Stores a state that the provider shows."""
-        row = in_state(reservation, state, self._clock.now())
+    async def move(
+        self, reservation: Reservation, state: ReservationState, actor: str, leases: Iterable[Lease] = ()
+    ) -> Reservation:
+        """Stores a state that the provider shows, with what ``leases`` say beside it."""
+        row = in_state(with_money(reservation, leases), state, self._clock.now())
         attempts = attempts_between(reservation, row)
         return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
 
@@ -285,47 +294,17 @@ class Leasing:
         gone, shown = [], []
         for unit in reservation.units:
             if unit.state is UnitState.HELD:
-                last = await self.end_lease(lease_for(reservation, unit))
+                last = await self._ending.end(lease_for(reservation, unit))
                 if last is not None:
                     gone.append(unit.ordinal)
                     shown.append(last)
         if not gone:
             return reservation
         try:
-            return await self.lose(reservation, gone, "", actor, leases=shown)
+            at = end_times(reservation, gone, shown, {})
+            return await self.lose(reservation, gone, "", actor, at=at, leases=shown)
         except ConcurrentChange:
             return await self.reload(reservation)
-
-    async def end_lease(self, lease: Lease) -> Lease | None:
-        """Asks for the end of ``lease``; as last shown once two looks, by id and in the list, find it gone.
-
-        A provider that refuses or fails changes nothing: the reconciler asks again.
-        """
-        try:
-            reserver = self.reserver(lease.provider)
-            crash_points.here("call.release.before")
-            await reserver.release(lease)
-            crash_points.here("call.release.after")
-            seen = await self._look_for(lease)
-            if seen is not None and seen.state not in DEAD:
-                return None
-            crash_points.here("call.list.before")
-            listed = await reserver.list_leases()
-            crash_points.here("call.list.after")
-        except ProviderError:
-            return None
-        if any(other.reference == lease.reference and other.state not in DEAD for other in listed):
-            return None
-        return seen or replace(lease, state=LeaseState.ENDED)
-
-    async def _look_for(self, lease: Lease) -> Lease | None:
-        try:
-            crash_points.here("call.look.before")
-            found = await self.reserver(lease.provider).find_lease(lease.reference, lease.region)
-            crash_points.here("call.look.after")
-        except LeaseNotFound:
-            return None
-        return found
 
     async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
         """Asks for the end of ``leases``; a refusal is noted once, in the provider's words.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Never, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from broker.catalogue import ProviderFacts, load_exchange_rates, load_gpus
 from broker.domain.errors import PayloadUnreadable
@@ -29,6 +29,19 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 MEMORY_TOLERANCE = 0.12
 """Share by which a payload may differ from a card's nominal memory (Verda prints 268 for B300's 288)."""
 
+
+def _instant(value: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    if found is None:
+        return None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+Instant = Annotated[datetime | None, BeforeValidator(_instant)]
+"""A time beside the point of its answer: one that cannot be read is as good as none. In UTC."""
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 GpuCount = Annotated[int, Field(ge=0, le=1024)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]

@@ -41,6 +41,7 @@ from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_b
 from providers.payload import (
     Amount,
     GpuCount,
+    Instant,
     Name,
     PayloadModel,
     RowRejected,
@@ -209,6 +210,8 @@ class _Instance(PayloadModel):
     status: str = ""
     status_details: str | None = None
     tags: tuple[str, ...] | None = None
+    created_at: Instant = None
+    deleted_at: Instant = None
 
 
 class _Instances(PayloadModel):
@@ -239,6 +242,8 @@ def _lease(instance: _Instance) -> Lease:
         sku=f"{instance.cloud}_{instance.shade_instance_type}",
         region=instance.region,
         detail=" ".join(part for part in (instance.status, instance.status_details) if part),
+        began_at=instance.created_at,
+        ended_at=instance.deleted_at,
     )
 
 

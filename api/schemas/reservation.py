@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.offer import Money
 from api.schemas.times import Instant, format_time
@@ -90,12 +90,6 @@ class ReservationRequest(BaseModel):
     end: Instant | None = None
     workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
     fit: Fit = Fit.EXACT
-
-    @model_validator(mode="after")
-    def _in_order(self) -> ReservationRequest:
-        if self.start is not None and self.end is not None and self.end <= self.start:
-            raise ValueError("an end after the start")
-        return self
 
 
 class ExtensionRequest(BaseModel):

@@ -101,7 +101,7 @@ def _bill_usd(reservation: Reservation, unit: Unit, segment: Segment) -> Decimal
 
 def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
     bought = unit.reference is not None
-    if unit.state is UnitState.GONE and not bought:
+    if unit.state is UnitState.GONE and (not bought or _never_came_up(reservation, unit)):
         return None
     if not bought and not reservation.is_open:
         return None
@@ -109,10 +109,14 @@ def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segm
         return _waiting_segment(reservation, unit, now)
     start, end = reservation.start, _billed_end(reservation, unit, now)
     if reservation.offer.window is None and unit.ordered_at is not None:
-        start = max(start, unit.ordered_at) if bought else start
+        start = unit.began_at or max(start, unit.ordered_at) if bought else start
     if end is None:
         return None
     return Segment(start, max(end, start + SHORTEST), unit.nodes)
+
+
+def _never_came_up(reservation: Reservation, unit: Unit) -> bool:
+    return reservation.offer.window is None and unit.paid_usd == ZERO
 
 
 def _waiting_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:

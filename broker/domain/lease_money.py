@@ -1,4 +1,4 @@
-"""What the sellers of windows say of money: what they billed, and what leaving early gave back."""
+"""What sellers say of money: since when they count, what they billed for windows, what leaving gave back."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ def has_news_of_money(reservation: Reservation, leases: Iterable[Lease]) -> bool
 
 
 def with_money(reservation: Reservation, leases: Iterable[Lease]) -> Reservation:
-    """``reservation`` with what the sellers of its windows say that they billed and gave back."""
-    if reservation.offer.window is None:
-        return reservation
+    """``reservation`` with what its seller says: since when it counts; of windows the bill and the credit."""
     shown = {lease.reference: lease for lease in leases}
     for unit in reservation.units:
         lease = shown.get(unit.reference or "")
-        if lease is not None:
+        if lease is None:
+            continue
+        if reservation.offer.window is None:
+            reservation = reservation.with_unit(replace(unit, began_at=lease.began_at or unit.began_at))
+        else:
             paid = unit.paid_usd if lease.billed_usd is None else lease.billed_usd
             credit = unit.credit_usd if lease.credit_usd is None else lease.credit_usd
             reservation = reservation.with_unit(replace(unit, paid_usd=paid, credit_usd=credit))

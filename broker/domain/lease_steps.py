@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from broker.domain.ending import never_came_up
+from broker.domain.money import ZERO
 from broker.domain.reconciling import (
     ended,
     settled_state,
@@ -55,11 +57,24 @@ def in_state(row: Reservation, state: ReservationState, now: datetime) -> Reserv
     return replace(row.moved_to(state), active_at=active_at, reason="")
 
 
-def without(reservation: Reservation, ordinals: Sequence[int], reason: str, now: datetime) -> Reservation:
-    """``reservation`` after the provider showed units gone; ended when nothing of it is left."""
+def without(
+    reservation: Reservation,
+    ordinals: Sequence[int],
+    reason: str,
+    now: datetime,
+    at: Mapping[int, datetime] | None = None,
+    leases: Sequence[Lease] = (),
+) -> Reservation:
+    """``reservation`` after the provider showed units gone; ended when nothing of it is left.
+
+    ``at``: when each of them ended, where that is not ``now``; ``leases``: as they were last shown.
+    """
     for unit in reservation.units:
         if unit.ordinal in ordinals:
-            reservation = reservation.with_unit(replace(unit, state=UnitState.GONE, gone_at=now))
+            paid = ZERO if never_came_up(reservation, unit, leases) else unit.paid_usd
+            gone_at = (at or {}).get(unit.ordinal, now)
+            gone = replace(unit, state=UnitState.GONE, gone_at=gone_at, paid_usd=paid)
+            reservation = reservation.with_unit(gone)
     if any(unit.state is not UnitState.GONE for unit in reservation.units):
         return replace(reservation, reason=reason or reservation.reason)
     if reservation.state in (ReservationState.ACTIVE, ReservationState.RELEASING):

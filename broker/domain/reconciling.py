@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from broker.domain.ending import end_times
 from broker.domain.holding_orders import bought_later, ends_by_itself, order_at, rank_of
 from broker.domain.identity import is_ours, next_tag
 from broker.domain.lease_money import has_news_of_money
@@ -77,7 +78,7 @@ def _decide_missing(reservation: Reservation, sight: Sight) -> Action | None:
     if not lost:
         return Wait()
     ordinals = tuple(unit.ordinal for unit in lost)
-    return Lost(ordinals, _last_words(reservation, ordinals, sight), _first_missed(ordinals, sight))
+    return Lost(ordinals, _last_words(reservation, ordinals, sight), _ends(reservation, ordinals, sight))
 
 
 def _is_gone(unit: Unit, sight: Sight) -> bool:
@@ -89,9 +90,10 @@ def _is_gone(unit: Unit, sight: Sight) -> bool:
     return since is not None and sight.now - since >= sight.second_look
 
 
-def _first_missed(ordinals: Iterable[int], sight: Sight) -> datetime | None:
-    seen = [sight.missed[n] for n in ordinals if n in sight.missed] if sight.missed is not None else []
-    return min(seen, default=None)
+def _ends(
+    reservation: Reservation, ordinals: Iterable[int], sight: Sight
+) -> tuple[tuple[int, datetime], ...]:
+    return tuple(end_times(reservation, ordinals, sight.leases, sight.missed or {}).items())
 
 
 def is_taken_back(reservation: Reservation, now: datetime) -> bool:
@@ -124,7 +126,7 @@ def _decide_releasing(reservation: Reservation, sight: Sight) -> Action:
         elif not in_flight and (unit.state is not UnitState.HELD or _is_gone(unit, sight)):
             gone.append(unit.ordinal)
     if gone or all(unit.state is UnitState.GONE for unit in reservation.units):
-        return Lost(tuple(gone), reservation.reason, _first_missed(gone, sight))
+        return Lost(tuple(gone), reservation.reason, _ends(reservation, gone, sight))
     if _will_end_by_itself(reservation, sight.now):
         return Wait()
     endable = tuple(lease for lease in live if lease.state is not LeaseState.ENDING)
@@ -285,16 +287,19 @@ def let_go(reservation: Reservation, reason: str, now: datetime, *, wanted: bool
 
     ``wanted``: somebody asked for the end, which is a release; else what never became active failed.
     """
-    units = tuple(
-        replace(unit, state=UnitState.GONE) if unit.state is UnitState.PLANNED else unit
-        for unit in reservation.units
-    )
+    units = tuple(_on_its_way_out(unit, now) for unit in reservation.units)
     left = replace(reservation, units=units)
     if any(unit.state is not UnitState.GONE for unit in units):
         return left.moved_to(ReservationState.RELEASING, reason)
     if wanted or reservation.state in (ReservationState.ACTIVE, ReservationState.RELEASING):
         return ended(left.moved_to(ReservationState.RELEASING, reason), now)
     return replace(left.moved_to(ReservationState.FAILED, reason), released_at=now)
+
+
+def _on_its_way_out(unit: Unit, now: datetime) -> Unit:
+    if unit.state is UnitState.PLANNED:
+        return replace(unit, state=UnitState.GONE)
+    return unit if unit.state is UnitState.GONE else replace(unit, leaving_at=now)
 
 
 def ended(reservation: Reservation, now: datetime, reason: str = "") -> Reservation:

@@ -76,12 +76,12 @@ class Abandon:
 class Lost:
     """Units that the provider no longer holds, or that nobody can tell it does.
 
-    ``at``: when that was first seen; None: now.
+    ``at``: when those ended of which it is known, by ordinal; the others: now.
     """
 
     ordinals: tuple[int, ...]
     reason: str
-    at: datetime | None = None
+    at: tuple[tuple[int, datetime], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,9 +108,11 @@ class Unit:
 
     ``tag`` is made by the broker before the call and is how the unit is found again:
     ``broker-<install>-<reservation>-<ordinal>-<attempt>``. ``reference`` is the provider's own id.
-    ``gone_at``: when it was seen to have ended, so that the bill of the others goes on without it. Of a
-    window, ``paid_usd`` is what the seller billed (None: it does not say, the offer's price counts), and
-    ``credit_usd`` what leaving it early gave back (a resale, a refund; below zero a charge for leaving).
+    ``began_at``: since when its seller counts it, where it says so. ``leaving_at``: when its end was first
+    asked for. ``gone_at``: when it ended, as well as is known (``broker.domain.ending``), so that the bill of
+    the others goes on without it. ``paid_usd``: of a window what the seller billed (None: it does not say,
+    the offer's price counts); of anything else zero where it never came up. ``credit_usd``: what leaving a
+    window early gave back (a resale, a refund; below zero a charge for leaving).
     """
 
     ordinal: int
@@ -122,6 +124,8 @@ class Unit:
     gone_at: datetime | None = None
     paid_usd: Decimal | None = None
     credit_usd: Decimal | None = None
+    began_at: datetime | None = None
+    leaving_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,8 @@ class Reservation:
     ``offer`` is the observation that was ordered; ``version`` guards every write. Three times stand apart:
     ``requested`` is what somebody asked for (None: exactly ``start`` and ``end``), ``start`` and ``end`` are
     ordered, ``granted`` is what the seller gave (None: it has not said yet). ``replaces``: the reservations
-    whose place it takes once it can be used.
+    whose place it takes once it can be used. ``seen_at``: when its provider last showed all that is held of
+    it running (passes of the reconciler note it beside the version).
     """
 
     reservation_id: str
@@ -153,6 +158,7 @@ class Reservation:
     granted: Window | None = None
     replaces: tuple[str, ...] = ()
     version: int = 0
+    seen_at: datetime | None = None
 
     @property
     def provider_references(self) -> tuple[str, ...]:
@@ -249,7 +255,8 @@ class Lease:
     """Something a provider holds for us, as its API shows it.
 
     ``billed_usd``: what it cost as a whole, where it was paid at once. ``credit_usd``: what its seller gave
-    back when it was left early (below zero: a charge for leaving).
+    back when it was left early (below zero: a charge for leaving). ``began_at`` and ``ended_at``: from when
+    until when its seller counts it, where the seller says so.
     """
 
     provider: str
@@ -263,3 +270,5 @@ class Lease:
     detail: str = ""
     billed_usd: Decimal | None = None
     credit_usd: Decimal | None = None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None

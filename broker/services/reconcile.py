@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker import crash_points
-from broker.domain.account import AuditEntry
+from broker.domain.ending import is_running
 from broker.domain.errors import BrokerError, ConcurrentChange, LeaseNotFound, ProviderError, RateLimited
 from broker.domain.holding_orders import bought_later
 from broker.domain.moving import handover, is_beside, successors_of
@@ -123,6 +123,7 @@ class ReconcileService:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
             self._replaced = frozenset(key for row in rows for key in row.replaces)
+            await self._note_seen(rows, clouds, report.started_at)
             actions = []
             for row in rows:
                 if row.offer.provider in clouds:
@@ -154,6 +155,21 @@ class ReconcileService:
             else:
                 clouds[name] = answer
         return clouds, errors
+
+    async def _note_seen(
+        self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]], at: datetime
+    ) -> None:
+        """Notes which reservations were running when their providers were listed.
+
+        Of what is gone later, nobody else knows until when it surely ran.
+        """
+        seen = [row.reservation_id for row in rows if is_running(row, clouds.get(row.offer.provider, ()))]
+        if seen:
+            async with self._uow_factory() as uow:
+                await uow.reservations.note_seen(seen, at)
+                crash_points.here("reservation.seen.before")
+                await uow.commit()
+                crash_points.here("reservation.seen.after")
 
     async def _try_to_advance(
         self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]
@@ -247,7 +263,7 @@ class ReconcileService:
             case Adopt(ordinal, lease, extras):
                 adopted = await leasing.adopt(row, ordinal, lease, sight.leases, ACTOR)
                 for extra in extras:
-                    await leasing.end_lease(extra)
+                    await leasing.take_in(extra, sight.now, ACTOR)
                 await self._tell(adopted)
             case Retry(ordinal):
                 await leasing.retry(row, ordinal, ACTOR)
@@ -265,7 +281,7 @@ class ReconcileService:
             case Lost():
                 await self._lose(row, action, leases)
             case MoveTo(state):
-                await self._tell(await self._leasing.move(row, state, ACTOR))
+                await self._tell(await self._leasing.move(row, state, ACTOR, leases))
             case Grant(window):
                 await self._tell(await self._leasing.grant(row, window, ACTOR))
             case Book():
@@ -276,9 +292,10 @@ class ReconcileService:
 
     async def _lose(self, row: Reservation, lost: Lost, leases: Sequence[Lease]) -> None:
         """Stores a loss; in one transaction with what takes its place, where something has to."""
-        leasing, wanted = self._leasing, replacement_of(row, lost.ordinals, self._clock.now())
+        leasing, ends = self._leasing, dict(lost.at)
+        wanted = replacement_of(row, lost.ordinals, self._clock.now())
         if wanted is None:
-            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=lost.at, leases=leases)
+            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=ends, leases=leases)
             await self._tell(left)
             return
         why = f"in place of {wanted.nodes} nodes of {row.reservation_id}, {lost.reason}"
@@ -296,7 +313,9 @@ class ReconcileService:
             )
 
         async with self._drafting.turn:
-            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=lost.at, beside=replace_them)
+            left = await leasing.lose(
+                row, lost.ordinals, lost.reason, ACTOR, at=ends, leases=leases, beside=replace_them
+            )
         await self._tell(left, "reservation.lost")
 
     async def _follow_up(self, outcome: Outcome, *, first_try: bool) -> None:
@@ -350,8 +369,7 @@ class ReconcileService:
         released = []
         if not self._rules.report_only:
             for lease in due[: self._rules.max_strays]:
-                await self._audit_stray(lease)
-                await self._leasing.end_lease(lease)
+                await self._leasing.take_in(lease, self._stray_since[lease.provider, lease.reference], ACTOR)
                 released.append(lease)
         alarm = len(due) > self._rules.max_strays
         if alarm:
@@ -371,22 +389,6 @@ class ReconcileService:
             for lease in strays
             if now - self._stray_since[lease.provider, lease.reference] >= self._rules.stray_grace
         ]
-
-    async def _audit_stray(self, lease: Lease) -> None:
-        entry = AuditEntry(
-            at=self._clock.now(),
-            actor=ACTOR,
-            action="lease.release_stray",
-            object_kind="lease",
-            object_id=f"{lease.provider}/{lease.reference}",
-            team="admin",
-            detail=f"tag {lease.tag}: no open intent is for it",
-        )
-        async with self._uow_factory() as uow:
-            await uow.accounts.add_audit(entry)
-            crash_points.here("lease.release_stray.before")
-            await uow.commit()
-            crash_points.here("lease.release_stray.after")
 
     async def _tell(self, row: Reservation, event: str = "reservation.changed") -> None:
         body: dict[str, object] = {

@@ -181,10 +181,11 @@ class ReservationsService:
         budget = self._read_request(record.document).budget_usd
         cost = sum((placement_cost_usd(p, offers[p.offer_id]) for p in plan.placements), ZERO)
         if budget is not None and cost > budget:
+            way = f"at most {format_usd(budget)} USD, the budget; raise it and plan again: POST /v1/plans"
             raise OverBudget(
                 f"plan {record.plan_id} costs {format_usd(cost)} USD now, "
                 f"the budget is {format_usd(budget)} USD"
-            )
+            ).naming(FieldProblem("/cost_usd", format_usd(cost), way))
 
     async def reserve_offer(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from sqlalchemy import Select, delete, or_, select
+from sqlalchemy import Select, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import joinedload
 
@@ -29,6 +29,8 @@ BUYING_LEASE = timedelta(minutes=2)
 """How long after its last step a purchase is left to the process that makes it."""
 ACTING_LEASE = timedelta(seconds=30)
 """How long a row is left to a reconciler that acts on it."""
+MOST_IN_ONE = 500
+"""Ids in one statement."""
 _OPEN_WORDS = sorted(state.value for state in OPEN_STATES)
 _HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, ReservationState.ACTIVE})
 
@@ -99,6 +101,15 @@ class SqlReservationRepository:
             self._session, ReservationRow, key, key == reservation_id, self._worker_id, ACTING_LEASE
         )
         return bool(claimed)
+
+    async def note_seen(self, reservation_ids: Sequence[str], at: datetime) -> None:
+        """Stores when providers showed these running; no step of theirs, so that no version changes."""
+        rows = table_of(ReservationRow)
+        for first in range(0, len(reservation_ids), MOST_IN_ONE):
+            some = reservation_ids[first : first + MOST_IN_ONE]
+            await self._session.execute(
+                update(rows).where(rows.c.reservation_id.in_(some)).values(seen_at=at)
+            )
 
     def _values(self, reservation: Reservation) -> Values:
         """The row; while it is being bought it stays claimed by the process that stores its steps."""
@@ -213,6 +224,8 @@ def _unit_values(reservation: Reservation) -> list[Values]:
             "state": unit.state.value,
             "reference": unit.reference,
             "ordered_at": unit.ordered_at,
+            "began_at": unit.began_at,
+            "leaving_at": unit.leaving_at,
             "gone_at": unit.gone_at,
             "paid_micro_usd": _micro(unit.paid_usd),
             "credit_micro_usd": _micro(unit.credit_usd),
@@ -241,6 +254,7 @@ def _reservation(row: ReservationRow) -> Reservation:
         requested=Wish(row.requested_start, row.requested_end) if row.requested_start is not None else None,
         granted=_granted(row),
         replaces=tuple(row.replaces or ()),
+        seen_at=row.seen_at,
         version=row.version,
     )
 
@@ -259,6 +273,8 @@ def _unit(row: UnitRow) -> Unit:
         state=UnitState(row.state),
         reference=row.reference,
         ordered_at=row.ordered_at,
+        began_at=row.began_at,
+        leaving_at=row.leaving_at,
         gone_at=row.gone_at,
         paid_usd=_usd(row.paid_micro_usd),
         credit_usd=_usd(row.credit_micro_usd),

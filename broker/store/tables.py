@@ -200,6 +200,7 @@ class ReservationRow(Row):
     owed_from: Mapped[datetime]
     owed_until: Mapped[datetime | None]
     replaces: Mapped[list[Any] | None]
+    seen_at: Mapped[datetime | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]
@@ -220,6 +221,8 @@ class UnitRow(Row):
     state: Mapped[str]
     reference: Mapped[str | None] = mapped_column(Identifier, index=True)
     ordered_at: Mapped[datetime | None]
+    began_at: Mapped[datetime | None]
+    leaving_at: Mapped[datetime | None]
     gone_at: Mapped[datetime | None]
     paid_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     credit_micro_usd: Mapped[int | None] = mapped_column(BigInteger)

@@ -20,7 +20,7 @@ from broker.domain.reservation import Lease, LeaseState
 from broker.domain.window import Window
 from providers.azure.windows import PROVIDER, scheduled_window
 from providers.http import Reply
-from providers.payload import Name, PayloadModel, as_payload
+from providers.payload import Instant, Name, PayloadModel, as_payload
 
 GROUPS = "capacityReservationGroups"
 RESERVATIONS = "capacityReservations"
@@ -100,6 +100,7 @@ class InstanceView(PayloadModel):
 
 class _Properties(PayloadModel):
     provisioningState: str | None = None
+    timeCreated: Instant = None
     scheduleProfile: _Schedule | None = None
     instanceView: InstanceView | None = None
 
@@ -177,6 +178,7 @@ def lease_of(resource: Resource, reference: str, at: datetime) -> Lease:
         region=resource.location.lower().replace(" ", ""),
         window=Window(start, end) if start is not None and end is not None and start < end else None,
         detail=_detail(resource),
+        began_at=resource.properties.timeCreated,
     )
 
 

@@ -24,7 +24,7 @@ from providers.gcp.compute import ListPage
 from providers.gcp.machines import region_of, zone_of
 from providers.gcp.prices import PROVIDER
 from providers.http import Reply
-from providers.payload import Name, PayloadModel, RowRejected
+from providers.payload import Instant, Name, PayloadModel, RowRejected
 
 LONGEST_NAME = 63
 FUTURE, HELD, INSTANCE = "futureReservations", "reservations", "instances"
@@ -114,6 +114,7 @@ class Reservation(PayloadModel):
     description: str | None = None
     status: str = ""
     specificReservation: _Specific = _Specific()
+    creationTimestamp: Instant = None
 
 
 class _Duration(PayloadModel):
@@ -133,6 +134,7 @@ class Instance(PayloadModel):
     description: str | None = None
     status: str = ""
     machineType: str = ""
+    creationTimestamp: Instant = None
     lastStartTimestamp: datetime | None = None
     scheduling: _Scheduling = _Scheduling()
 
@@ -217,6 +219,7 @@ def held_lease(row: Reservation) -> Lease:
         sku=row.specificReservation.instanceProperties.machineType,
         region=_region(row.zone),
         detail=row.status,
+        began_at=row.creationTimestamp,
     )
 
 
@@ -231,6 +234,7 @@ def instance_lease(row: Instance) -> Lease:
         region=_region(row.zone),
         window=_run_window(row),
         detail=f"{row.scheduling.provisioningModel} {row.status}".strip(),
+        began_at=row.creationTimestamp,
     )
 
 

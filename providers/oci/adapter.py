@@ -27,7 +27,7 @@ from broker.ports import Idempotency
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status, is_loopback
 from providers.oci.offers import ANY_REGION, NAME, known_shapes, parse_offers
 from providers.oci.signing import OciKey, load_private_key, signed_headers, throwaway_key
-from providers.payload import Name, PayloadModel, as_list, as_payload
+from providers.payload import Instant, Name, PayloadModel, as_list, as_payload
 from providers.spec import ProviderSettings
 
 REAL_ROOT = "https://oraclecloud.com"
@@ -112,6 +112,7 @@ class _Reservation(PayloadModel):
     displayName: str | None = None
     freeformTags: Mapping[str, str] | None = None
     reservedInstanceCount: int | None = None
+    timeCreated: Instant = None
     instanceReservationConfigs: tuple[_ReservedShape, ...] = ()
 
 
@@ -336,6 +337,7 @@ def _lease(row: _Reservation, region: str) -> Lease:
         sku=shapes[0] if shapes else tags.get(SHAPE_KEY, ""),
         region=region,
         detail=row.lifecycleState,
+        began_at=row.timeCreated,
     )
 
 

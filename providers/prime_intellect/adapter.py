@@ -21,7 +21,7 @@ from broker.domain.offer import Offer, OfferBatch
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.ports import Idempotency
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import GpuCount, Name, PayloadModel
+from providers.payload import GpuCount, Instant, Name, PayloadModel
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
 from providers.spec import ProviderSettings
 
@@ -87,6 +87,8 @@ class _Pod(PayloadModel):
     gpuName: str = ""
     socket: str = ""
     gpuCount: GpuCount = 0
+    createdAt: Instant = None
+    terminatedAt: Instant = None
 
 
 class _Pods(PayloadModel):
@@ -119,6 +121,8 @@ def _lease(pod: _Pod) -> Lease:
         nodes=pod.gpuCount // NODE_GPUS if several else 1,
         sku=f"{pod.providerType} {pod.gpuCount}x {pod.gpuName}".strip(),
         detail=" ".join(word for word in words if word),
+        began_at=pod.createdAt,
+        ended_at=pod.terminatedAt,
     )
 
 

@@ -74,7 +74,8 @@ class FakeProvider:
     ``per_order`` nodes a call. A lease is usable ``provision_s`` after its purchase, and may be ended
     no sooner; lists show it ``visible_after_s`` after. ``appears_after_s``: when capacity appears for windows
     that begin then; an order that does not wait so long fails at the end of its wait. ``billed_usd``: the
-    bill of each window; ``credit_usd``: what leaving one gives back, shown by its id.
+    bill of each window; ``credit_usd``: what leaving one gives back, shown by its id. ``tells_times``: each
+    lease says since when and until when it counts, and what has ended is still shown by its id.
     """
 
     clock: Clock
@@ -86,6 +87,7 @@ class FakeProvider:
     appears_after_s: float = 0.0
     billed_usd: Decimal | None = None
     credit_usd: Decimal | None = None
+    tells_times: bool = False
     offers: tuple[Offer, ...] = ()
     ledger: list[Instance] = field(default_factory=list)
     faults: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
@@ -189,6 +191,8 @@ class FakeProvider:
             else instance.window,
             billed_usd=None if instance.window is None else self.billed_usd,
             credit_usd=None if instance.released_at is None else self.credit_usd,
+            began_at=instance.created_at if self.tells_times else None,
+            ended_at=instance.released_at if self.tells_times else None,
         )
 
     def _state(self, instance: Instance) -> LeaseState:
@@ -210,7 +214,8 @@ class FakeProvider:
         if self._enter("find") is not None:
             raise ProviderUnavailable(self.provider, "down")
         for instance in self.ledger:
-            if instance.reference == reference and (instance.released_at is None or self.credit_usd):
+            is_shown = instance.released_at is None or self.tells_times or bool(self.credit_usd)
+            if instance.reference == reference and is_shown:
                 return self._lease(instance)
         raise LeaseNotFound(self.provider, f"no lease {reference}")
 

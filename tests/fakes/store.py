@@ -286,7 +286,8 @@ class Reservations(_Rows):
         self._stage_add(self._tables.reservations, reservation.reservation_id, reservation)
 
     async def update(self, reservation: Reservation) -> Reservation:
-        written = replace(reservation, version=reservation.version + 1)
+        stored = self._tables.reservations[reservation.reservation_id]
+        written = replace(reservation, version=reservation.version + 1, seen_at=stored.seen_at)
         self._stage_update(self._tables.reservations, reservation.reservation_id, reservation, written)
         return written
 
@@ -318,6 +319,13 @@ class Reservations(_Rows):
 
     async def claim(self, reservation_id: str) -> bool:
         return True
+
+    async def note_seen(self, reservation_ids: Sequence[str], at: datetime) -> None:
+        def apply() -> None:
+            rows = self._tables.reservations
+            rows.update({key: replace(rows[key], seen_at=at) for key in reservation_ids})
+
+        self._staged.append(apply)
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         return tuple(row for row in self._tables.reservations.values() if row.provider_references)

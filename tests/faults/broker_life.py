@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import functools
 import ssl
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import httpx
 from sqlalchemy.orm import configure_mappers
 
 from broker.domain.errors import ConcurrentChange, ProviderError
+from broker.domain.identity import is_ours
+from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer, OfferBatch, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
+from broker.domain.spend import ChargeBasis
 from broker.services.offers import OffersService
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.reservations import ReservationsService
@@ -25,8 +29,10 @@ from broker.store.engine import Store, create_store
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
 from providers.registry import SPECS, build_adapters, configured, sellers
+from providers.sandbox import SandboxHandle, create_sandbox
+from providers.sandbox.server import serve_in_background
 from providers.spec import ProviderAdapter
-from tests.fakes.examples import ALICE
+from tests.fakes.examples import ADMIN, ALICE
 from tests.fakes.notifier import RecordingNotifier
 
 # What every process would do again at its start is done once, before they are forked. The market speaks
@@ -45,21 +51,25 @@ IN_DOUBT = {ReservationState.PENDING, ReservationState.UNKNOWN, ReservationState
 
 @dataclass(frozen=True)
 class Place:
-    """Where a broker lives: the market, the seller it buys from, and its database.
-
-    ``stands_still``: time passes only where a story says so.
-    """
+    """Where a broker lives: the market, the seller it buys from, and its database."""
 
     market_url: str
     provider: str
     database_url: str
     timeout_s: float = 1.5
     case: int = 0
-    stands_still: bool = False
+
+
+START = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+def standing_market(seed: int) -> SandboxHandle:
+    """A market whose time passes only when it is told to: both sides of a bill mean the same second."""
+    return serve_in_background(create_sandbox(seed=seed, wall=lambda: START), 0)
 
 
 class StandingClock(MarketClock):
-    """A market's time in whole seconds, as last asked for."""
+    """A market's time, as last asked for: it passes only where a story says so."""
 
     _seen = datetime.fromtimestamp(0, UTC)
 
@@ -191,7 +201,7 @@ async def opened(place: Place, offer: Offer | None) -> AsyncIterator[Broker]:
     environ = {f"BROKER_{name.upper()}_TIMEOUT_S": str(place.timeout_s) for name in SPECS}
     settings = configured(environ, place.market_url)[place.provider]
     adapter = sellers(build_adapters({place.provider: settings}))[place.provider]
-    clock = (StandingClock if place.stands_still else MarketClock)(place.market_url, ProviderHttp)
+    clock = StandingClock(place.market_url, ProviderHttp)
     store = create_store(place.database_url)
     try:
         with httpx.Client(base_url=place.market_url, trust_env=False, timeout=20) as control:
@@ -231,6 +241,7 @@ async def compared(broker: Broker) -> dict[str, Any]:
         if lease.reference in nameless:
             await broker.adapter.release(lease)
     return {
+        **await _money(broker, rows),
         "orphans": [
             f"{row['instance_id']} {row['tag']}" for row in lone if row["instance_id"] not in nameless
         ],
@@ -243,6 +254,31 @@ async def compared(broker: Broker) -> dict[str, Any]:
         "held": len(held),
         "open": len(live),
     }
+
+
+async def _money(broker: Broker, rows: Iterable[Reservation]) -> dict[str, list[str]]:
+    """Reservations, and tags that led to none, for which the market billed something else than is booked.
+
+    ``unpriced``: what an unknown reservation's tag is on, at a seller whose list does not say what it is.
+    """
+    owners = {u.reference: row.reservation_id for row in rows for u in row.units if u.reference is not None}
+    async with broker.store.unit_of_work() as uow:
+        install_id = await uow.accounts.install_id()
+        trail = (await uow.accounts.find_audit(None, 1000, None)).items
+    unpriced = [entry.detail for entry in trail if "its price is not known" in entry.detail]
+    billed: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
+    for line in broker.ledger():
+        owner = next((owners[name] for name in _names(line) if name in owners), None)
+        if owner is not None or is_ours(line["tag"], install_id):
+            billed[owner or line["tag"]] += Decimal(line["billed_usd"])
+    booked: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
+    for charge in await broker.spend.charges(ADMIN):
+        if charge.basis is ChargeBasis.ACTUAL:
+            booked[str(charge.reservation_id)] += charge.usd
+    known = [key for key in {**billed, **booked} if not any(key in detail for detail in unpriced)]
+    wrong = [key for key in known if to_cents(billed[key]) != booked[key]]
+    words = [f"{key}: billed {to_cents(billed[key])}, booked {booked[key]}" for key in wrong]
+    return {"money": words, "unpriced": unpriced}
 
 
 def _names(row: dict[str, Any]) -> set[str]:

@@ -1,4 +1,4 @@
-"""A market and a lab for each test process."""
+"""A market and a lab for each test: what one sells is not sold out, or over, because of another."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
+from tests.faults.broker_life import standing_market
 from tests.faults.lab import Lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def market() -> Iterator[SandboxHandle]:
-    """A sandbox market, its clock this process's own to move."""
-    handle = start_in_background(0, seed=11)
+    """A sandbox market, its clock this test's own to move."""
+    handle = standing_market(seed=11)
     yield handle
     handle.stop()
 
 
-@pytest.fixture(scope="session")
-def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+@pytest.fixture
+def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path: Path) -> Iterator[Lab]:
     """Broker processes that may die, on SQLite files."""
-    return Lab(tmp_path_factory.mktemp("lab"), migrated_sqlite, market.url)
+    made = Lab(tmp_path, migrated_sqlite, market.url)
+    yield made
+    made.close()

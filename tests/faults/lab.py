@@ -1,15 +1,12 @@
-"""Lives and deaths of broker processes: each case is a database, a process that dies, and one that recovers.
-
-Processes are forked from a small server that has loaded the program once and runs nothing else, so that a
-death costs a fraction of a second and is a real SIGKILL of a real process.
-"""
+"""Lives and deaths of brokers: each case is a database, a process that dies, and one that recovers."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import multiprocessing
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +14,8 @@ from typing import Any
 
 from broker.domain.offer import Offer
 from tests.faults.broker_life import Place
+from tests.faults.nursery import Nursery
+from tests.faults.profile import USUAL
 from tests.faults.stories import live, recover
 
 LIMIT_S = 60.0
@@ -33,6 +32,8 @@ class Figures:
     in_doubt: list[str] = field(default_factory=list)
     unheard: list[str] = field(default_factory=list)
     nameless: list[str] = field(default_factory=list)
+    money: list[str] = field(default_factory=list)
+    unpriced: list[str] = field(default_factory=list)
 
     def add(self, case: str, found: dict[str, Any]) -> None:
         """Counts one case."""
@@ -40,17 +41,22 @@ class Figures:
         for moment, look in found.items():
             for name in ("orphans", "doubles", "ghosts", "in_doubt", "nameless"):
                 getattr(self, name).extend(f"{case}, {moment}: {what}" for what in look[name])
+        for name in ("money", "unpriced"):
+            getattr(self, name).extend(f"{case}: {what}" for what in found["given back"][name])
         self.in_doubt.extend(
             f"{case}: {left} held in the end" for left in [found["given back"]["held"]] if left
         )
 
     def wrong(self) -> list[str]:
         """Everything that is not as it must be."""
-        return [*self.orphans, *self.doubles, *self.ghosts, *self.in_doubt, *self.unheard]
+        return [*self.orphans, *self.doubles, *self.ghosts, *self.in_doubt, *self.unheard, *self.money]
 
     def __str__(self) -> str:
         words = f"{self.cases}, orphans {len(self.orphans)}, doubles {len(self.doubles)}"
+        words += f", booked otherwise than billed {len(self.money)}"
         left = f"; left for a person where orders carry no name: {len(self.nameless)}"
+        if self.unpriced:
+            words += f", without a price {len(self.unpriced)}"
         return words + (left if self.nameless else "")
 
 
@@ -61,16 +67,22 @@ class Lab:
         self._folder = folder
         self._template = template
         self._market_url = market_url
-        self._processes = multiprocessing.get_context("forkserver")
-        self._processes.set_forkserver_preload(["tests.faults.stories"])
+        self._nursery: Nursery | None = None
         self._cases = 0
 
-    def place(self, provider: str, timeout_s: float = 1.5, *, stands_still: bool = False) -> Place:
+    def close(self) -> None:
+        """Ends the process that the others come from."""
+        if self._nursery is not None:
+            self._nursery.stop()
+
+    def place(self, provider: str, timeout_s: float = 1.5) -> Place:
         """A new database for a broker on ``provider``."""
         self._cases += 1
         path = self._folder / f"{provider}-{self._cases}.db"
         shutil.copy(self._template, path)
-        return Place(self._market_url, provider, f"sqlite:///{path}", timeout_s, self._cases, stands_still)
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE meta SET value = ? WHERE name = 'install_id'", (f"{self._cases:08x}",))
+        return Place(self._market_url, provider, f"sqlite:///{path}", timeout_s, self._cases)
 
     def points_of(self, provider: str, story: str, offer: Offer | None) -> list[str]:
         """The crash points that ``story`` passes when nobody dies."""
@@ -96,14 +108,8 @@ class Lab:
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
-    def run(self, target: Callable[..., None], *arguments: Any) -> int | None:
+    def run(self, target: Callable[..., None], *arguments: Any) -> int:
         """A process of its own; its exit code."""
-        process = self._processes.Process(target=target, args=arguments)
-        process.start()
-        process.join(LIMIT_S)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-        code = process.exitcode
-        process.close()
-        return code
+        if self._nursery is None:
+            self._nursery = Nursery(live, self.place(USUAL[0]), "held_and_released", None, None, None)
+        return self._nursery.run(target, *arguments, limit_s=LIMIT_S)

@@ -334,7 +334,7 @@ class Protocol:
             case Retry():
                 row = row.with_unit(replanned(row.units[0]))
             case Lost(ordinals, reason, at):
-                row = without(row, ordinals, reason, at or NOON + world.now * TICK)
+                row = without(row, ordinals, reason, NOON + world.now * TICK, dict(at))
             case MoveTo(state):
                 row = self._moved(row, state)
         return self._written(world, base, row) or world, DONE

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +14,7 @@ from typing import Any
 from broker import crash_points
 from broker.buying import Buying
 from broker.domain.errors import BrokerError
-from broker.domain.identity import make_tag
+from broker.domain.identity import ENTROPY_BYTES, make_id, make_tag
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.reservation import Lease, Order, Reservation
@@ -27,6 +27,7 @@ from broker.services.moves import MovesService
 from broker.services.reservations import ReservationsService
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_request, a_segment
 from tests.fakes.notifier import InlineExecutor, RecordingNotifier
+from tests.faults import haste
 from tests.faults.broker_life import Broker, Place, compared, opened
 
 
@@ -61,10 +62,14 @@ async def held_and_released(broker: Broker) -> None:
 async def _reserved_by_plan(broker: Broker, *others: Offer) -> tuple[Reservation, ...]:
     await broker.sell(*others)
     plan = _plan_on(broker, broker.offer, "plan-1")
+    await _store(broker, plan)
+    return await broker.reservations.reserve_plan(ALICE, plan.plan_id)
+
+
+async def _store(broker: Broker, plan: Plan) -> None:
     async with broker.store.unit_of_work() as uow:
         await uow.plans.add(a_record(plan))
         await uow.commit()
-    return await broker.reservations.reserve_plan(ALICE, plan.plan_id)
 
 
 def _plan_on(broker: Broker, offer: Offer, plan_id: str) -> Plan:
@@ -120,6 +125,7 @@ async def moved(broker: Broker) -> None:
     moves = MovesService(units, buying, drafting, broker.clock, RecordingNotifier())
     await broker.sell(_other(broker))
     plan = _plan_on(broker, _other(broker), "plan-2")
+    await _store(broker, plan)
     await moves.move("reoptimizer", plan, [row.reservation_id for row in rows])
     await broker.passes(6)
 
@@ -171,8 +177,10 @@ async def later(broker: Broker) -> None:
 
 async def stray(broker: Broker) -> None:
     """A lease with our tag that no row knows."""
+    await broker.sell()
     async with broker.store.unit_of_work() as uow:
-        tag = make_tag(await uow.accounts.install_id(), f"rsv-nobody{broker.place.case}", 0)
+        forgotten = make_id("rsv", broker.clock.now(), secrets.token_bytes(ENTROPY_BYTES))
+        tag = make_tag(await uow.accounts.install_id(), forgotten, 0)
     await broker.adapter.reserve(Order(tag, broker.offer, 1))
     await broker.passes(8)
 
@@ -241,7 +249,7 @@ def live(place: Place, story: str, offer: Offer | None, point: str | None, recor
             except BrokerError as error:
                 passed.append(f"error {error}")
 
-    asyncio.run(play())
+    haste.run(play())
     if record is not None:
         record.write_text(json.dumps(list(dict.fromkeys(passed))))
 
@@ -260,4 +268,4 @@ def recover(place: Place, offer: Offer | None, report: Path) -> None:
             found["given back"] = await compared(broker)
             return found
 
-    report.write_text(json.dumps(asyncio.run(heal())))
+    report.write_text(json.dumps(haste.run(heal())))

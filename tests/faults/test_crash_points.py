@@ -26,7 +26,7 @@ async def act(uow, reserver, lease):
 """
 
 
-STEPS = ("leasing", "buying", "drafting", "next_best")
+STEPS = ("leasing", "ending", "strays", "buying", "drafting", "next_best")
 """Modules of ``broker`` that use cases of reserving are made of."""
 
 

@@ -6,7 +6,6 @@ run of the suite each seller takes its share, so that every pair of fault and ca
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from broker.domain.reservation import Idempotency
 from providers.registry import SPECS
 from providers.sandbox.faults import CREATE_ONLY, FaultKind
 from tests.fakes.examples import ALICE
+from tests.faults import haste
 from tests.faults.broker_life import Broker, compared, opened
 from tests.faults.lab import Figures, Lab
 from tests.faults.profile import NIGHTLY, matrix
@@ -100,7 +100,7 @@ async def _matrix(lab: Lab, provider: str) -> Figures:
 
 @pytest.mark.parametrize("provider", matrix(SELLERS))
 def test_no_fault_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
-    figures = asyncio.run(_matrix(lab, provider))
+    figures = haste.run(_matrix(lab, provider))
     print(f"fault matrix: {provider} = {figures}")
-    assert figures.wrong() == []
+    assert figures.wrong() == [], "\n".join(figures.wrong())
     assert SPECS[provider].idempotency is Idempotency.NEITHER or not figures.nameless

@@ -13,8 +13,7 @@ import os
 import random
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,8 @@ from broker import crash_points
 from broker.domain.errors import BrokerError
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
-from providers.sandbox import SandboxHandle, create_sandbox
-from providers.sandbox.server import serve_in_background
 from tests.fakes.examples import ALICE
+from tests.faults import haste
 from tests.faults.broker_life import Broker, Place, compared, opened
 from tests.faults.lab import Lab
 from tests.faults.profile import NIGHTLY
@@ -40,20 +38,6 @@ LATEST_STEP = 60
 """Steps are crash points passed; a life that has fewer is killed when it has nothing left to do."""
 
 MOST_HELD = 6
-START = datetime(2026, 11, 23, tzinfo=UTC)
-
-
-@pytest.fixture
-def market() -> Iterator[SandboxHandle]:
-    """A market whose time passes only when it is told to."""
-    handle = serve_in_background(create_sandbox(seed=3, wall=lambda: START), 0)
-    yield handle
-    handle.stop()
-
-
-@pytest.fixture
-def lab(market: SandboxHandle, migrated_sqlite: Path, tmp_path: Path) -> Lab:
-    return Lab(tmp_path, migrated_sqlite, market.url)
 
 
 async def _advance_to(broker: Broker, minute: int) -> None:
@@ -98,7 +82,7 @@ def live_an_hour(place: Place, offer: Offer, seed: int) -> None:
                 print(f"hour {seed}: {error}")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    asyncio.run(play())
+    haste.run(play())
 
 
 def close_the_books(place: Place, offer: Offer, report: Path) -> None:
@@ -127,7 +111,7 @@ def close_the_books(place: Place, offer: Offer, report: Path) -> None:
                 "look": await compared(broker),
             }
 
-    report.write_text(json.dumps(asyncio.run(close())))
+    report.write_text(json.dumps(haste.run(close())))
 
 
 async def chosen(place: Place) -> Offer:
@@ -137,7 +121,7 @@ async def chosen(place: Place) -> Offer:
 
 @pytest.mark.parametrize("provider", SELLERS)
 def test_the_market_s_bill_is_the_spend(lab: Lab, provider: str) -> None:
-    place = lab.place(provider, stands_still=True)
+    place = lab.place(provider)
     offer = asyncio.run(chosen(place))
     assert offer.billing_increment_s == 3600
     for hour in range(HOURS):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from pydantic import SecretStr
 
 from api.app import create_app
 from api.bootstrap import Product
+from api.cli.listening import listen
 from broker.domain.account import Scope
 from broker.domain.offer import Offer
 from broker.domain.plan import Baseline, Plan
@@ -64,7 +64,7 @@ class _Server(threading.Thread):
         self, house: House, prepare: Callable[[Product], Awaitable[object]], keys: Mapping[str, str]
     ) -> None:
         super().__init__(name="site", daemon=True)
-        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.socket = listen("127.0.0.1", 0)
         self.house, self.prepare, self.teams = house, prepare, keys
         self.ready = threading.Event()
         self.keys: dict[str, str] = {}

@@ -53,11 +53,12 @@ async def test_an_update_replaces_units_and_moves_the_version_on(store: Store) -
 
 async def test_of_two_updates_at_once_one_wins(store: Store) -> None:
     await add(store, reservation("r"))
+    both_have_read = asyncio.Barrier(2)
 
     async def release(reason: str) -> str:
         async with store.unit_of_work() as unit:
             found = await unit.reservations.find("r")
-            await asyncio.sleep(0.02)
+            await both_have_read.wait()
             await unit.reservations.update(found.moved_to(ReservationState.RELEASING, reason))
             await unit.commit()
         return reason

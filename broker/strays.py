@@ -1,0 +1,92 @@
+"""Taking in leases that nobody asked for."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+
+from broker import crash_points
+from broker.domain.account import AuditEntry
+from broker.domain.errors import NotFound
+from broker.domain.identity import ENTROPY_BYTES, made_at, make_id, reservation_of
+from broker.domain.reservation import Lease, Reservation
+from broker.domain.strays import UNATTRIBUTED, offer_like, taken_in
+from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
+
+PAGE = 200
+
+
+class Strays:
+    """Stores strays as reservations that are being released."""
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._clock = clock
+        self._random_bytes = random_bytes
+
+    async def take_in(self, lease: Lease, seen_at: datetime, actor: str) -> Reservation | None:
+        """``lease`` as a reservation that is still to be released; None where nobody knows its price.
+
+        It counts from when its seller says, else from its order as the trail has it, else from when the
+        reservation that its tag names was made, else from ``seen_at``, when it was first seen.
+        """
+        now = self._clock.now()
+        reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
+        async with self._uow_factory() as uow:
+            tag = lease.tag or ""
+            wanted = reservation_of(tag, await uow.accounts.install_id())
+            owner = await _owner(uow, wanted)
+            offer = (
+                offer_like(lease, await uow.offers.find_current(provider=lease.provider))
+                if owner is None
+                else owner.offer
+            )
+            row = None
+            if offer is not None:
+                began_at = lease.began_at or await _ordered_at(uow, owner, tag) or made_at(wanted) or seen_at
+                row = taken_in(lease, owner, offer, reservation_id, began_at, now)
+                await uow.reservations.add(row)
+            await uow.accounts.add_audit(_entry(lease, row, now, actor))
+            crash_points.here("lease.release_stray.before")
+            await uow.commit()
+            crash_points.here("lease.release_stray.after")
+        return row
+
+
+def _entry(lease: Lease, row: Reservation | None, now: datetime, actor: str) -> AuditEntry:
+    booked = "its price is not known: it is in no spend" if row is None else f"booked as {row.reservation_id}"
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        action="lease.release_stray",
+        object_kind="lease",
+        object_id=f"{lease.provider}/{lease.reference}",
+        team=UNATTRIBUTED if row is None else row.team,
+        detail=f"tag {lease.tag}: no open intent is for it; {booked}",
+    )
+
+
+async def _owner(uow: UnitOfWork, reservation_id: str) -> Reservation | None:
+    try:
+        return await uow.reservations.find(reservation_id)
+    except NotFound:
+        return None
+
+
+async def _ordered_at(uow: UnitOfWork, owner: Reservation | None, tag: str) -> datetime | None:
+    """When the order with ``tag`` was sent, as its reservation's trail says."""
+    if owner is None:
+        return None
+    trail = await uow.accounts.find_audit(None, PAGE, None, owner.reservation_id)
+    sent = [
+        entry.at
+        for entry in trail.items
+        if entry.action == "reservation.order" and entry.detail.endswith(f"tag {tag}")
+    ]
+    return min(sent, default=None)
