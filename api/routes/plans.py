@@ -100,7 +100,9 @@ async def request_plan(
         # In a thread: a large document takes seconds, and others want answers meanwhile.
         read = partial(read_workloads, source="request", base=None, now=product.clock.now())
         wish = await asyncio.to_thread(read, text)
-        options = PlanOptions(time_limit_s or product.settings.plan_time_limit_s, gap, seed)
+        settings = product.settings
+        limit_s, premium = time_limit_s or settings.plan_time_limit_s, settings.plan_max_churn_premium
+        options = PlanOptions(limit_s, gap, seed, max_churn_premium=premium)
         # Stored with absolute times, so that a run after a crash asks the same question.
         document = json.dumps(to_document(wish))
         record = await product.planning.request_plan(caller, document, wish, options)
