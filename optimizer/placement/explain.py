@@ -97,7 +97,7 @@ class Explainer:
         hurried, known = self.hurry(), self._known.get(column.workload, ())
         ways = next_ways(self.candidates, self.solution.pools, known, column)
         next_best = tuple(alternative_of(self.candidates, self._standing, way) for way in ways)
-        rule = binding_rule(self.candidates, column, next_best, tried=not hurried)
+        rule = binding_rule(self.candidates, self._standing, column, next_best, tried=not hurried)
         return _Told(self._runner_up(column, known, build=not hurried), next_best, rule)
 
     def _runner_up(self, column: Column, known: Sequence[Column], *, build: bool) -> RunnerUp | None:
