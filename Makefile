@@ -35,7 +35,7 @@ run: $(STAMP)
 
 test: check
 	$(BIN)/python tests/setup_machine.py
-	$(BIN)/python -m tests.peers_env clients dstack gpuhunt skypilot
+	$(BIN)/python -m tests.peers_env clients dstack gpuhunt melange skypilot
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 nightly: $(DEV_STAMP)

@@ -22,7 +22,13 @@ from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
 from broker.buying import Buying
-from broker.catalogue import load_energy_facts, load_gate_rules, load_moving_terms, load_provider_classes, load_spot_prior
+from broker.catalogue import (
+    load_energy_facts,
+    load_gate_rules,
+    load_moving_terms,
+    load_provider_classes,
+    load_spot_prior,
+)
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.intervals import IntervalRules

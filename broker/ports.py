@@ -88,6 +88,7 @@ class Reserver(Protocol):
 class PlanOptions:
     """How long and how well to plan. ``gap`` is the relative gap at which to stop.
 
+    ``max_churn_premium``: the share of a service's cost that fewer starts and stops of nodes may cost.
     ``label`` names the run in its progress; it has no influence on the plan.
     """
 
@@ -96,6 +97,7 @@ class PlanOptions:
     seed: int = 1
     baselines: bool = True
     label: str = ""
+    max_churn_premium: float = 0.002
 
 
 @dataclass(frozen=True, slots=True)

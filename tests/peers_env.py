@@ -64,14 +64,14 @@ def python_of(peer: str) -> Path:
     return place / "bin" / "python"
 
 
-def run(peer: str, script: str, *arguments: str, environ: Mapping[str, str]) -> Any:
+def run(
+    peer: str, script: str, *arguments: str, environ: Mapping[str, str], limit_s: float = RUN_LIMIT_S
+) -> Any:
     """The JSON that ``tests/peers/<script>`` prints last. It sees ``environ`` and the path. PeerFailed."""
     command = [str(python_of(peer)), "-I", str(PINS / script), *arguments]
     clean = {"PATH": os.environ.get("PATH", os.defpath), **environ}
     try:
-        done = subprocess.run(
-            command, env=clean, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=True
-        )
+        done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=limit_s, check=True)
         return json.loads(done.stdout.splitlines()[-1])
     except subprocess.CalledProcessError as error:
         raise PeerFailed(

@@ -128,7 +128,8 @@ async def _make_plan(product: Product, workloads: Path) -> tuple[Plan, PlanReque
     request = read_workloads(text, source=str(workloads), base=workloads.parent, now=now)
     with ProgressLine() as progress:
         progress.say(f"planning {len(request.workloads)} workloads of {workloads.name}")
-        options = PlanOptions(time_limit_s=product.settings.plan_time_limit_s)
+        settings = product.settings
+        options = PlanOptions(settings.plan_time_limit_s, max_churn_premium=settings.plan_max_churn_premium)
         wish = json.dumps(to_document(request))
         record = await product.planning.request_plan(LOCAL, wish, request, options)
         following = asyncio.create_task(_follow(product, record.plan_id, progress))

@@ -94,7 +94,8 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
     """Asks for a plan with what was written or uploaded; problems are shown at their lines."""
     form = await read_form(request)
     text = form.fields.get("file") or form.fields.get("workloads", "")
-    options = PlanOptions(product_of(request).settings.plan_time_limit_s)
+    settings = product_of(request).settings
+    options = PlanOptions(settings.plan_time_limit_s, max_churn_premium=settings.plan_max_churn_premium)
 
     async def act(named: Caller) -> str:
         record = await ask_for_plan(product_of(request), named, text, options, "workloads")

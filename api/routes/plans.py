@@ -94,7 +94,9 @@ async def request_plan(
     text = await _text(request)
 
     async def act() -> Answer:
-        options = PlanOptions(time_limit_s or product.settings.plan_time_limit_s, gap, seed)
+        settings = product.settings
+        limit_s, premium = time_limit_s or settings.plan_time_limit_s, settings.plan_max_churn_premium
+        options = PlanOptions(limit_s, gap, seed, max_churn_premium=premium)
         record = await ask_for_plan(product, caller, text, options, "request")
         return _accepted(record)
 

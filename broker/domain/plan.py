@@ -63,6 +63,8 @@ class BindingRule(StrEnum):
     RESIDENCY = "residency"
     BUDGET = "budget"
     SWITCHING = "switching cost"
+    BANDWIDTH = "bandwidth"
+    FABRIC = "fabric"
 
 
 @dataclass(frozen=True, slots=True)

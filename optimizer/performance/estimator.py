@@ -29,7 +29,7 @@ class Estimator:
     def __init__(
         self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: OwnShift | None = None
     ) -> None:
-        self.gpus, self.calibration = dict(gpus), calibration
+        self.gpus, self.calibration, self._own = dict(gpus), calibration, own
         shift = own if own is not None else OwnShift({}, load_kernels())
         plain_training, plain_serving = (
             TrainingCore(self.gpus, calibration),
@@ -37,6 +37,10 @@ class Estimator:
         )
         self._training = TrainingCore(self.gpus, calibration, OwnTraining(plain_training, shift))
         self._serving = ServingCore(self.gpus, calibration, OwnServing(plain_serving, shift))
+
+    def over(self, changed: Mapping[str, GpuSpec]) -> Estimator:
+        """The same core with some GPUs as if they were others: what a run or service would do there."""
+        return Estimator({**self.gpus, **changed}, self.calibration, self._own)
 
     def training(
         self, workloads: Sequence[Training], skus: Sequence[Sku], node_counts: Sequence[int]

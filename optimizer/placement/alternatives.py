@@ -17,6 +17,7 @@ from broker.domain.plan import Alternative, BindingRule, Scarcity
 from broker.domain.workload import Policy, Serving, Training
 from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_usd
+from optimizer.placement.machine_limits import bandwidth_binds, least_joined_usd, least_usd
 from optimizer.placement.problem import Problem
 from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.run_pool import RunPool, first_few
@@ -112,19 +113,22 @@ def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Ri
 
 
 def binding_rule(
-    candidates: Candidates, mine: Column, ways: Sequence[Alternative], *, tried: bool
+    candidates: Candidates, standing: Standing, mine: Column, ways: Sequence[Alternative], *, tried: bool
 ) -> BindingRule:
     """The rule without which the workload would cost less.
 
-    What stands against a cheaper way; else, where ``tried``, the first of a run's own rules that made it
-    cheaper when it was dropped; the price where there is none.
+    What stands against a cheaper way; else, where ``tried``, what saved most when it was dropped of a run's
+    own rules and the fabric, or a service's memory bandwidth; the price where there is none.
     """
     held = next((way.rule for way in ways if way.more_usd < 0), None)
     if held is not None:
         return held
     run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
-    if not tried or isinstance(run, Serving):
+    if not tried:
         return BindingRule.PRICE
+    if isinstance(run, Serving):
+        bound = bandwidth_binds(candidates, standing, run, mine)
+        return BindingRule.BANDWIDTH if bound else BindingRule.PRICE
     free = replace(problem, request=replace(problem.request, policy=Policy()))
     options: list[tuple[BindingRule, Problem, Run]] = [
         (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
@@ -132,11 +136,15 @@ def binding_rule(
     ]
     if isinstance(run, Training) and run.gpus_min > 1:
         options.append((BindingRule.SIZE, problem, replace(run, gpus_min=1)))
-    for rule, changed, relaxed in options:
-        found = build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES)
-        if float(found.total_usd.min(initial=np.inf)) * 100 < mine.total_cents - 1:
-            return rule
-    return BindingRule.PRICE
+    least = {
+        rule: least_usd(build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES))
+        for rule, changed, relaxed in options
+    }
+    if isinstance(run, Training):
+        least[BindingRule.FABRIC] = least_joined_usd(candidates, run)
+    best = min(least, key=lambda rule: least[rule])
+    now = min(mine.total_cents / 100, least_usd(candidates.runs[run.name]))
+    return best if least[best] < now - 0.01 else BindingRule.PRICE
 
 
 @dataclass(frozen=True, slots=True, order=True)

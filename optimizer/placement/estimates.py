@@ -21,12 +21,13 @@ MAX_NODES = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Tables of the performance core with the row of each workload in its table."""
+    """Tables of the performance core (``estimator``) with the row of each workload in its table."""
 
     node_counts: tuple[int, ...]
     training: TrainingTable
     serving: ServingTable
     row_of: Mapping[str, int]
+    estimator: Estimator
 
 
 def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
@@ -40,6 +41,7 @@ def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
         training=estimator.training(trainings, problem.table.skus, counts),
         serving=estimator.serving(others, problem.table.skus),
         row_of=rows,
+        estimator=estimator,
     )
 
 

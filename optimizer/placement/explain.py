@@ -22,6 +22,7 @@ from optimizer.placement.runner_up import main_piece, named, rival_in
 from optimizer.placement.runs import RunCandidates, build_run_column
 from optimizer.placement.solve import Solution
 from optimizer.placement.standing import Standing
+from optimizer.placement.steady import Steadied
 
 CHEAPER_LOOKED_AT = 5
 
@@ -53,12 +54,13 @@ class _Told:
 class Explainer:
     """Answers for the placements of one solution; each workload's next best ways are found once.
 
-    ``hurry``: whether to leave out what must be computed anew.
+    ``hurry``: whether to leave out what must be computed anew; ``calmed``: services that start less often.
     """
 
     candidates: Candidates
     solution: Solution
     hurry: Callable[[], bool] = lambda: False
+    calmed: Mapping[str, Steadied] = field(default_factory=dict)
     _told: dict[str, _Told] = field(default_factory=dict)
     _standing: Standing = field(init=False)
     _known: Mapping[str, Sequence[Column]] = field(init=False)
@@ -95,7 +97,7 @@ class Explainer:
         hurried, known = self.hurry(), self._known.get(column.workload, ())
         ways = next_ways(self.candidates, self.solution.pools, known, column)
         next_best = tuple(alternative_of(self.candidates, self._standing, way) for way in ways)
-        rule = binding_rule(self.candidates, column, next_best, tried=not hurried)
+        rule = binding_rule(self.candidates, self._standing, column, next_best, tried=not hurried)
         return _Told(self._runner_up(column, known, build=not hurried), next_best, rule)
 
     def _runner_up(self, column: Column, known: Sequence[Column], *, build: bool) -> RunnerUp | None:
@@ -195,6 +197,8 @@ class Explainer:
         case, table = self.candidates.fleets[service.name], self.candidates.problem.table
         offers = _count(case.log.left, "offer")
         yield f"cheapest fleet found over {offers} that meet the SLO"
+        if service.name in self.calmed:
+            yield steady_rule(self.calmed[service.name])
         yield _held_rule(piece)
         yield from self._replica_rule(service, piece)
         if service.redundancy.spare_replicas:
@@ -248,6 +252,14 @@ def waiting_rule(terms: WindowTerms) -> str:
         f"begins when capacity appears, planned at the latest: ordered {terms.longest_wait_hours:g} h before "
         f"its start, an assumed wait{source}; begun sooner, it ends as much sooner"
     )
+
+
+def steady_rule(calmed: Steadied) -> str:
+    """What fewer starts cost."""
+    starts = f"{_count(calmed.starts, 'start')} of nodes in place of {calmed.starts_before}"
+    if calmed.more_cents > 0:
+        return f"steadier than the cheapest fleet: {starts} for ${in_usd(calmed.more_cents):,} more"
+    return f"steadier than the fleet first found: {starts}, ${in_usd(-calmed.more_cents):,} less"
 
 
 def _held_rule(piece: Piece) -> str:

@@ -64,9 +64,14 @@ def fleet_path(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[in
     return path_over(problem, case, found, len(set(fixed)))
 
 
-def path_over(problem: Problem, case: FleetCase, found: Compositions, fixed: int) -> FleetPath:
-    """The cheapest path over compositions of which the first ``fixed`` units are held throughout."""
-    start = _start_usd(problem, case, found, fixed)
+def path_over(
+    problem: Problem, case: FleetCase, found: Compositions, fixed: int, churn_usd: float = 0.0
+) -> FleetPath:
+    """The cheapest path over compositions of which the first ``fixed`` units are held throughout.
+
+    ``churn_usd``: how much more than it costs the start of a unit counts.
+    """
+    start = _start_usd(problem, case, found, fixed) + churn_usd
     change = _change_usd(found, start)
     meets = found.net[None, :] >= case.demand[:, None] * (1 - 1e-12)
     hours = len(case.demand)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
@@ -21,6 +22,7 @@ from optimizer.placement.extract import build_placements, build_spend
 from optimizer.placement.heartbeat import with_heartbeat
 from optimizer.placement.problem import build_problem
 from optimizer.placement.solve import Search, Solution, solve
+from optimizer.placement.steady import Steadied, steadied
 from optimizer.placement.stopwatch import Stopwatch
 from optimizer.placement.unplaced import explain_unplaced
 
@@ -31,6 +33,8 @@ TELLING_SHARE = 0.02
 TELLING_SECONDS_EACH = 0.025
 MOST_TELLING_SHARE = 0.25
 EXPLAIN_SHARE = 0.5
+STEADY_SHARE = 0.1
+NOTHING_CALMED: Mapping[str, Steadied] = MappingProxyType({})
 
 
 def make_plan(
@@ -67,8 +71,11 @@ def _make(
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
     solution = solve(Search(candidates, watch, options.gap, options.seed, progress))
+    solution, calmed = steadied(
+        candidates, solution, options.gap, options.max_churn_premium, whole.until(STEADY_SHARE)
+    )
     for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)))
-    return build_plan(candidates, solution, options, for_baselines, whole)
+    return build_plan(candidates, solution, options, for_baselines, whole, calmed)
 
 
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
@@ -83,13 +90,14 @@ def build_plan(
     options: PlanOptions,
     for_baselines: Stopwatch,
     whole: Stopwatch,
+    calmed: Mapping[str, Steadied] = NOTHING_CALMED,
 ) -> Plan:
     """The solution in the plan's own words."""
     request = candidates.problem.request
     baselines = (
         build_baselines(candidates, solution, for_baselines, options.seed) if options.baselines else ()
     )
-    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE))
+    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), calmed)
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     penalty = in_usd(solution.billed_cents) - cost

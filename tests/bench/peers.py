@@ -1,45 +1,72 @@
-"""Rates of other estimators in the same run, where they are installed."""
+"""Peers' optimizers and ours on the same problems: ``python -m tests.bench.peers [--quick]``.
+
+Mélange's programme (``melange.py``) and SkyPilot's optimizer (``chains.py``) run in environments of their
+own, which are made when there are none (``tests/peers_env.py``). Each row says both costs, ours over
+theirs, CPU seconds of both, and theirs over ours. Ours are of the whole plan: estimates, bound, search and
+check. Starting Python and importing count for neither.
+"""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import argparse
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
-SCRIPT = Path(__file__).with_name("llm_analysis_rate.py")
-CALCULON = "Calculon is not beside them: it is on no package index (PyPI's calculon is another library)."
+from tests.bench import chains, melange
+
+RATES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+QUICK_RATES = (4.0, 32.0)
+QUICK_LENGTHS, QUICK_ROWS = (1, 10), 200
 
 
-def peer_table(training: float, serving: float, llm_analysis: str | None) -> Table:
-    """Estimates a second in a given layout, ours over theirs."""
-    table = Table("estimator", "training/s", "serving/s", "ratio training", "ratio serving", caption=CALCULON)
-    table.add_row("this core", f"{training:,.0f}", f"{serving:,.0f}", "", "")
-    python = llm_analysis or (sys.executable if find_spec("llm_analysis") else None)
-    found = llm_analysis_rates(python) if python else None
-    if found is None:
-        why = "does not run there" if python else "not installed: --llm-analysis PYTHON names one that has it"
-        table.add_row("llm-analysis", why, "", "", "")
-    else:
-        version, theirs_training, theirs_serving = found
-        table.add_row(
-            f"llm-analysis {version}",
-            f"{theirs_training:,.0f}",
-            f"{theirs_serving:,.0f}",
-            f"{training / theirs_training:.1f}",
-            f"{serving / theirs_serving:.1f}",
-        )
+def main() -> int:
+    """Prints both tables."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.peers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rates, short chains, small catalogues")
+    wish = parser.parse_args()
+    console = Console()
+    console.print(chain_table(QUICK_LENGTHS, QUICK_ROWS) if wish.quick else chain_table())
+    console.print(melange_table(QUICK_RATES if wish.quick else RATES))
+    return 0
+
+
+def chain_table(lengths: tuple[int, ...] = chains.LENGTHS, rows_each: int = chains.ROWS_EACH) -> Table:
+    """SkyPilot's chains."""
+    table = Table(
+        "tasks", "rows", "SkyPilot $", "ours $", "ours / theirs", "their CPU s", "our CPU s", "theirs / ours"
+    )
+    for found in chains.compare(lengths, rows_each):
+        costs = _costs(found.their_usd, found.our_usd)
+        seconds = _seconds(found.their_cpu_s, found.our_cpu_s)
+        table.add_row(str(found.tasks), f"{found.rows:,}", *costs, *seconds)
     return table
 
 
-def llm_analysis_rates(python: str) -> tuple[str, float, float] | None:
-    """Version, and estimates per CPU second of training and serving; None where it cannot be run."""
-    try:
-        done = subprocess.run([python, str(SCRIPT)], capture_output=True, text=True, timeout=120, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return None
-    return found["version"], found["training"], found["serving"]
+def melange_table(rates: tuple[float, ...]) -> Table:
+    """Mélange's allocations; how we were asked when several ways were tried."""
+    estimator = melange.our_estimator()
+    table = Table(
+        "profile: sizes", "requests/s", "Mélange $/h", "ours $/h", "ours / theirs", "their CPU s",
+        "our CPU s", "theirs / ours", "asked as",
+    )  # fmt: skip
+    for profile in melange.read_profiles(estimator):
+        for found in melange.compare(list(melange.draw_problems(profile, rates)), estimator):
+            rate = sum(found.problem.req_per_s.values())
+            costs = _costs(found.their_usd, found.our_usd, found.proven)
+            seconds = _seconds(found.their_cpu_s, found.our_cpu_s)
+            table.add_row(found.problem.name, f"{rate:g}", *costs, *seconds, found.way)
+    return table
+
+
+def _costs(theirs: float, ours: float, proven: bool = True) -> tuple[str, str, str]:
+    return f"{theirs:,.2f}{'' if proven else ' (not proven)'}", f"{ours:,.2f}", f"{ours / theirs:.4f}"
+
+
+def _seconds(theirs: float, ours: float) -> tuple[str, str, str]:
+    return f"{theirs:.3f}", f"{ours:.3f}", f"{theirs / ours:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,8 +29,8 @@ from optimizer.performance.estimator import Estimator, ServingTable, TrainingTab
 from optimizer.performance.measured import bundled_rows
 from optimizer.performance.rows import is_serving, predict_rows
 from tests.bench.company import Market, draw_market
+from tests.bench.estimator_peers import peer_table
 from tests.bench.instances import Size, make_request
-from tests.bench.peers import peer_table
 
 NODE_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 SINGLE_CASES = 200

@@ -6,13 +6,14 @@ Serving: requests/s of the GPU × GPUs of the replica. Memory: a model fits wher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.model_shape import GpuSpec
 from broker.domain.plan import Obstacle
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving, Training
@@ -120,6 +121,9 @@ class FakeServingTable:
 
 
 class FakeEstimator:
+    gpus: Mapping[str, GpuSpec] = {}
+    """Without silicon, nothing can be asked of faster silicon."""
+
     def __init__(self, replica_sizes: Sequence[int] = (1, 2)) -> None:
         self.replica_sizes = tuple(replica_sizes)
 

@@ -1,8 +1,10 @@
 """One time-indexed model of a whole small problem for CP-SAT, from the contract alone: whole hours only.
 
-Runs of one node start on whole hours. A service holds ready nodes of each offer in each hour; each that
-joins after the first hour is held its cold start earlier, which the hour's increment makes a whole hour.
-Stock holds in each hour and in the minutes before the next, when joining nodes are there already.
+Runs of one node start on whole hours; one that a service waits for starts at once, as the planner's does. A
+service holds ready nodes of each offer in each hour; each that joins after its first hour is held its cold
+start earlier, which the hour's increment makes a whole hour. Nodes with a minimum term are held in stretches,
+each paid for the term at least. Stock holds in each hour and in the minutes before the next, when
+joining nodes are there already; the budget holds over all that is paid.
 """
 
 from __future__ import annotations
@@ -23,16 +25,18 @@ MOST_WORK = 0.3
 
 
 class Monolith:
-    """Least cost + penalty of runs and services over offers of one GPU a node, hourly billed."""
+    """Least cost + penalty of runs and services over offers of one GPU a node, billed by the hour."""
 
     def __init__(self, asked: PlanRequest, offers: Sequence[Offer]) -> None:
         self.model = cp_model.CpModel()
         self.asked, self.offers = asked, offers
         self.hours = int(asked.horizon.hours)
-        self.cents: list[cp_model.LinearExprT] = []
-        self.in_hour: defaultdict[tuple[int, int], list[cp_model.LinearExprT]] = defaultdict(list)
-        self.before_next: defaultdict[tuple[int, int], list[cp_model.LinearExprT]] = defaultdict(list)
-        for workload in asked.workloads:
+        self.paid: list[cp_model.LinearExpr] = []
+        self.penalties: list[cp_model.LinearExpr] = []
+        self.in_hour: defaultdict[tuple[int, int], list[cp_model.LinearExpr]] = defaultdict(list)
+        self.before_next: defaultdict[tuple[int, int], list[cp_model.LinearExpr]] = defaultdict(list)
+        self.ended: dict[str, list[cp_model.LinearExpr]] = {}
+        for workload in sorted(asked.workloads, key=lambda w: isinstance(w, Serving)):
             if isinstance(workload, Training):
                 self._run(workload)
             elif isinstance(workload, Serving):
@@ -42,7 +46,9 @@ class Monolith:
                 limit = offers[o].stock.nodes
                 if limit is not None:
                     self.model.add(cp_model.LinearExpr.sum(nodes) <= limit)
-        self.model.minimize(cp_model.LinearExpr.sum(self.cents))
+        if asked.budget_usd is not None:
+            self.model.add(cp_model.LinearExpr.sum(self.paid) <= int(asked.budget_usd * 100))
+        self.model.minimize(cp_model.LinearExpr.sum([*self.paid, *self.penalties]))
 
     def totals(self) -> tuple[Decimal, Decimal]:
         """What no plan passes below, and the best that was found: equal where the model is solved in time."""
@@ -58,57 +64,100 @@ class Monolith:
         assert cents == int(cents)
         return int(cents)
 
+    def _term(self, o: int) -> int:
+        """Hours that a holding is paid for at least."""
+        return int(self.offers[o].min_hours)
+
     def _run(self, run: Training) -> None:
         first = int((run.earliest_start - at(0)).total_seconds() // 3600)
         last = int((run.deadline - at(0)).total_seconds() // 3600)
-        ways = []
+        ways: list[cp_model.IntVar] = []
+        ended: list[list[cp_model.IntVar]] = [[] for _ in range(self.hours + 1)]
         for o, offer in enumerate(self.offers):
             hours = run.tokens / GPUS[offer.sku.gpu].tokens_per_s / 3600
             whole = round(hours)
             assert abs(hours - whole) < 1e-9
-            for start in range(first, last - whole + 1):
+            latest = last - whole
+            for start in range(first, min(latest, first if self.asked.followers(run.name) else latest) + 1):
                 chosen = self.model.new_bool_var("")
                 ways.append(chosen)
-                self.cents.append(chosen * (whole * self._price(o)))
+                self.paid.append(chosen * (max(whole, self._term(o)) * self._price(o)))
                 for hour in range(start, start + whole):
                     self.in_hour[o, hour].append(chosen)
                     self.before_next[o, hour].append(chosen)
-        self._one_of(ways, run.unplaced_usd)
-
-    def _one_of(self, ways: list[cp_model.IntVar], unplaced_usd: Decimal | None) -> None:
-        if unplaced_usd is None:
+                for hour in range(start + whole, self.hours + 1):
+                    ended[hour].append(chosen)
+        self.ended[run.name] = [cp_model.LinearExpr.sum(chosen) for chosen in ended]
+        if run.unplaced_usd is None:
             self.model.add_exactly_one(ways)
             return
         left_out = self.model.new_bool_var("")
-        self.cents.append(left_out * int(unplaced_usd * 100))
+        self.penalties.append(left_out * int(run.unplaced_usd * 100))
         self.model.add_exactly_one([*ways, left_out])
 
     def _service(self, service: Serving) -> None:
+        at_once = [self.model.new_constant(1)] * (self.hours + 1)
+        runs = self.ended.get(service.starts_after or "", at_once)
         placed = self.model.new_bool_var("")
+        self.model.add(placed <= runs[-1])
         if service.unplaced_usd is None:
-            self.model.add(placed == 1)
+            self.model.add(placed == runs[-1])
         else:
-            self.cents.append((1 - placed) * int(service.unplaced_usd * 100))
-        before: list[cp_model.IntVar] | None = None
+            self.penalties.append((runs[-1] - placed) * int(service.unplaced_usd * 100))
+        serves = []
         for hour in range(self.hours):
-            ready = [self.model.new_int_var(0, self._most(o), "") for o in range(len(self.offers))]
-            self._meets(service, placed, ready, hour)
-            for o, nodes in enumerate(ready):
-                self.cents.append(nodes * self._price(o))
-                self.in_hour[o, hour].append(nodes)
-                if before is not None:
-                    joining = self.model.new_int_var(0, self._most(o), "")
-                    self.model.add(joining >= nodes - before[o])
-                    self.cents.append(joining * self._price(o))
-                    self.before_next[o, hour - 1].append(before[o] + joining)
-            before = ready
+            now = self.model.new_bool_var("")
+            self.model.add_multiplication_equality(now, [placed, runs[hour]])
+            serves.append(now)
+        held = [self._held(o, serves) for o in range(len(self.offers))]
+        for hour in range(self.hours):
+            self._meets(service, serves[hour], [ready[hour] for ready in held], hour)
+
+    def _held(self, o: int, serves: Sequence[cp_model.IntVar]) -> list[cp_model.LinearExpr]:
+        """Ready nodes of an offer in each hour, none before the service begins; paid and counted in stock."""
+        return self._by_term(o, serves) if self._term(o) > 1 else self._by_hour(o, serves)
+
+    def _by_hour(self, o: int, serves: Sequence[cp_model.IntVar]) -> list[cp_model.LinearExpr]:
+        ready: list[cp_model.LinearExpr] = []
+        for hour in range(self.hours):
+            nodes = self.model.new_int_var(0, self._most(o), "")
+            self.model.add(nodes <= self._most(o) * serves[hour])
+            self.paid.append(nodes * self._price(o))
+            self.in_hour[o, hour].append(nodes)
+            if hour:
+                joining = self.model.new_int_var(0, self._most(o), "")
+                begun = self._most(o) * (1 - serves[hour - 1])
+                self.model.add(joining >= nodes - ready[-1] - begun)
+                self.paid.append(joining * self._price(o))
+                self.before_next[o, hour - 1].append(ready[-1] + joining)
+            ready.append(nodes)
+        return ready
+
+    def _by_term(self, o: int, serves: Sequence[cp_model.IntVar]) -> list[cp_model.LinearExpr]:
+        """Stretches [first, last) of ready nodes; those that join later are held an hour before."""
+        ready: list[list[cp_model.LinearExpr]] = [[] for _ in range(self.hours)]
+        for first in range(self.hours):
+            for last in range(first + 1, self.hours + 1):
+                for early in (0, 1) if first else (0,):
+                    nodes = self.model.new_int_var(0, self._most(o), "")
+                    self.model.add(nodes <= self._most(o) * serves[first])
+                    if first:
+                        with_start = serves[first - 1] if early else 1 - serves[first - 1]
+                        self.model.add(nodes <= self._most(o) * with_start)
+                    self.paid.append(nodes * (max(last - first + early, self._term(o)) * self._price(o)))
+                    for hour in range(first, last):
+                        ready[hour].append(nodes)
+                        self.in_hour[o, hour].append(nodes)
+                    for hour in range(first - early, last - 1):
+                        self.before_next[o, hour].append(nodes)
+        return [cp_model.LinearExpr.sum(nodes) for nodes in ready]
 
     def _most(self, o: int) -> int:
         nodes = self.offers[o].stock.nodes
         return 12 if nodes is None else min(12, nodes)
 
     def _meets(
-        self, service: Serving, placed: cp_model.IntVar, ready: Sequence[cp_model.IntVar], hour: int
+        self, service: Serving, serves: cp_model.IntVar, ready: Sequence[cp_model.LinearExpr], hour: int
     ) -> None:
         """Demand with spares of the largest replica in use, and zones."""
         rates = [round(GPUS[offer.sku.gpu].requests_per_s * SCALE) for offer in self.offers]
@@ -119,8 +168,7 @@ class Monolith:
         for nodes, here, rate in zip(ready, used, rates, strict=True):
             self.model.add(nodes >= 1).only_enforce_if(here)
             self.model.add(nodes == 0).only_enforce_if(~here)
-            self.model.add(capacity - spare * rate >= demand).only_enforce_if([placed, here])
-            self.model.add_implication(here, placed)
+            self.model.add(capacity - spare * rate >= demand).only_enforce_if([serves, here])
         by_zone = defaultdict(list)
         for offer, here in zip(self.offers, used, strict=True):
             by_zone[offer.provider, offer.zone].append(here)
@@ -129,5 +177,5 @@ class Monolith:
             stands = self.model.new_bool_var("")
             self.model.add_max_equality(stands, members)
             zones.append(stands)
-        self.model.add(cp_model.LinearExpr.sum(zones) >= service.redundancy.zones).only_enforce_if(placed)
-        self.model.add(capacity >= demand).only_enforce_if(placed)
+        self.model.add(cp_model.LinearExpr.sum(zones) >= service.redundancy.zones).only_enforce_if(serves)
+        self.model.add(capacity >= demand).only_enforce_if(serves)

@@ -1,0 +1,263 @@
+"""The price of churn: fleets that start and stop less, where that costs next to nothing.
+
+A search for least cost starts a node for a saving of cents. After it, each service takes the fleet with
+fewest starts of those that cost at most a small share more than its cheapest and start no more often than the
+one that was found: known ones, paths at which a start counts for more, and either with the gaps held that
+cost least for each start saved. Stock and budget are kept, and the asked gap if the plan was within it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from broker.domain.workload import Serving
+from optimizer.placement.candidates import Candidates
+from optimizer.placement.columns import Column, Span, price_cents, with_switching
+from optimizer.placement.compositions import compose
+from optimizer.placement.fleet_columns import stacked
+from optimizer.placement.fleet_path import path_columns, path_over
+from optimizer.placement.fleet_pool import free_beside
+from optimizer.placement.greedy import by_workload
+from optimizer.placement.moves import Room
+from optimizer.placement.problem import Floats, Ints, OfferTable
+from optimizer.placement.search import choice_from
+from optimizer.placement.solve import MOST_AT_ONCE, Solution
+from optimizer.placement.standing import Standing
+from optimizer.placement.units import beside
+
+MOST_TRIED = 6
+CHURN = (0.1, 0.5, 2.0, 8.0)
+"""What a start counts for, in median hourly prices of the units that a path may use."""
+
+Stretch = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Steadied:
+    """What a service pays for fewer starts of nodes."""
+
+    more_cents: int
+    starts_before: int
+    starts: int
+
+
+def starts_of(column: Column) -> int:
+    """How often a node is begun to be held."""
+    return sum(len(level) for piece in column.pieces for level in levels_of(piece.spans))
+
+
+def levels_of(spans: Sequence[Span]) -> list[list[Stretch]]:
+    """When node k is held, for each k: while at least k nodes are."""
+    levels: list[list[Stretch]] = [[] for _ in range(max((n for _, _, n in spans), default=0))]
+    for start, end, nodes in spans:
+        for level in levels[:nodes]:
+            if level and level[-1][1] == start:
+                level[-1] = (level[-1][0], end)
+            else:
+                level.append((start, end))
+    return levels
+
+
+def steadied(
+    candidates: Candidates,
+    solution: Solution,
+    asked_gap: float,
+    most_share: float,
+    hurry: Callable[[], bool] = lambda: False,
+) -> tuple[Solution, Mapping[str, Steadied]]:
+    """The solution with fleets that start less, each dearer by at most ``most_share`` of itself.
+
+    Workloads that hold something already stay as they are, and with ``hurry`` the rest does.
+    """
+    standing = Standing(candidates, dict(solution.choice.columns))
+    known = by_workload(solution.columns)
+    left = spare_cents(solution, asked_gap)
+    told: dict[str, Steadied] = {}
+    build = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
+    for name in sorted(standing.chosen):
+        workload = candidates.problem.request.workload(name)
+        if hurry():
+            break
+        if not isinstance(workload, Serving) or name in candidates.problem.held:
+            continue
+        mine = standing.chosen[name]
+        most = int(most_share * mine.cost_cents)
+        with standing.without((name,)) as room:
+            better = steadier(candidates, known.get(name, ()), room, mine, min(most, left), build=build)
+        if better is not None:
+            told[name] = Steadied(better.cost_cents - mine.cost_cents, starts_of(mine), starts_of(better))
+            left -= told[name].more_cents
+            standing.lift(name)
+            standing.place(better)
+    if not told:
+        return solution, told
+    chosen = standing.chosen
+    kept = tuple(c for c in solution.columns if not _passed_over(solution, chosen, told, c))
+    choice = choice_from(candidates.problem, chosen)
+    bound = None if solution.bound_cents is None else min(solution.bound_cents, choice.objective_cents)
+    return replace(solution, choice=choice, bound_cents=bound, columns=kept), told
+
+
+def spare_cents(solution: Solution, asked_gap: float) -> int:
+    """What the plan may cost more and stay within the asked gap; no limit where it is not within it."""
+    billed, gap = solution.billed_cents, solution.gap
+    if solution.bound_cents is None or gap is None or gap > asked_gap:
+        return billed
+    return max(0, int(solution.bound_cents / (1 - min(asked_gap, 0.99)) * (1 - 1e-9)) - billed)
+
+
+def steadier(
+    candidates: Candidates,
+    known: Sequence[Column],
+    room: Room,
+    mine: Column,
+    most_cents: int,
+    *,
+    build: bool,
+) -> Column | None:
+    """The way with fewest starts of those that cost at most ``most_cents`` more than the cheapest.
+
+    Only ways that are not dearer than ``mine`` by more and do not start more often count. None where ``mine``
+    is it already. ``room``: what all others leave; ``build``: also fleets that are not known yet.
+    """
+    same = [c for c in known if c.after_s == mine.after_s and c.pieces]
+    if build:
+        same += calmer_paths(candidates, room, mine)
+    often, dearest = starts_of(mine), mine.cost_cents + most_cents
+    calm = [c for c in same if c.cost_cents <= dearest and starts_of(c) <= often and room.allows(c)]
+    limit = min(column.cost_cents for column in (mine, *calm)) + most_cents
+    ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *calm) if c.cost_cents <= limit), key=_rank)
+    made = (held_through(candidates, column, room, limit) for column in ways)
+    best = min((*ways, *(column for column in made if column is not None)), key=_rank)
+    dear = mine.cost_cents > limit
+    return best if dear or _rank(best) < _rank(mine) else None
+
+
+def calmer_paths(candidates: Candidates, room: Room, mine: Column) -> list[Column]:
+    """Paths over what others leave free at which starts count for more than they cost."""
+    problem, case = candidates.problem, candidates.fleets[mine.workload]
+    free = free_beside(candidates, case.service, room.ledger, mine.after_s)
+    case = beside(case, free)
+    found = compose(problem, case, free, ()) if len(case.units) else None
+    if found is None or (case.spare > 1 and len(np.unique(found.shelf.largest)) > 1):
+        return []
+    hour_usd = float(np.median(found.shelf.usd))
+    paths = (path_over(problem, case, found, 0, churn * hour_usd) for churn in CHURN)
+    return [column for path in paths for column in path_columns(problem, path, [mine.after_s])]
+
+
+def _rank(column: Column) -> tuple[int, int, int]:
+    return starts_of(column), len(column.pieces), column.cost_cents
+
+
+def held_through(candidates: Candidates, column: Column, room: Room, limit_cents: int) -> Column | None:
+    """The fleet with its cheapest gaps held, up to a cost; None where stock or spares forbid every gap.
+
+    With two spares or more one larger replica held on can lower the net rate: such a fleet stays.
+    """
+    case = candidates.fleets[column.workload]
+    if case.spare > 1 and len({(piece.offer, piece.choice) for piece in column.pieces}) > 1:
+        return None
+    for alone in (False, True):
+        free = [not (alone and room.ledger.taken_near(piece.offer)) for piece in column.pieces]
+        made = _filled(candidates, column, free, limit_cents)
+        if made.cost_cents <= limit_cents and room.allows(made):
+            return made
+    return None
+
+
+def _filled(candidates: Candidates, column: Column, free: Sequence[bool], limit_cents: int) -> Column:
+    problem = candidates.problem
+    fleet = [levels_of(piece.spans) if may else [] for piece, may in zip(column.pieces, free, strict=True)]
+    gaps = Gaps(problem.table, [piece.offer for piece in column.pieces], fleet)
+    gaps.fill((limit_cents - column.cost_cents - len(column.pieces)) / 100)
+    pieces = tuple(
+        replace(piece, spans=spans, cost_cents=price_cents(problem, piece.offer, spans)) if spans else piece
+        for piece, spans in zip(column.pieces, gaps.spans(), strict=True)
+    )
+    made = replace(column, pieces=pieces, cost_cents=sum(piece.cost_cents for piece in pieces))
+    return with_switching(problem, made)
+
+
+class Gaps:
+    """Gaps between the stretches in which node k of a piece is held, and what it costs to hold them too.
+
+    ``fleet`` holds the levels of each piece; a gap counts only while the level below is held throughout.
+    """
+
+    def __init__(
+        self, table: OfferTable, offers: Sequence[int], fleet: Sequence[list[list[Stretch]]]
+    ) -> None:
+        self._table = table
+        self._offers = offers
+        self._fleet = fleet
+        self._open: list[tuple[float, int, int, int, int]] = []
+        for piece, levels in enumerate(fleet):
+            for level in range(len(levels)):
+                self._push(piece, level)
+
+    def fill(self, usd: float) -> None:
+        """Holds the cheapest gaps, one start saved by each, until ``usd`` are spent."""
+        while self._open:
+            known, piece, level, start, end = heapq.heappop(self._open)
+            more = self._more_usd(piece, level, start, end)
+            if more is None:
+                continue
+            if more > known + 1e-9:
+                heapq.heappush(self._open, (more, piece, level, start, end))
+                continue
+            if more > usd:
+                return
+            usd -= more
+            self._merge(piece, level, start, end)
+
+    def spans(self) -> Iterator[tuple[Span, ...]]:
+        """The step function of each piece."""
+        for levels in self._fleet:
+            yield stacked([(a, b, 1) for level in levels for a, b in level])
+
+    def _push(self, piece: int, level: int, inside: Stretch | None = None) -> None:
+        held = np.array(self._fleet[piece][level], dtype=np.int64).reshape(-1, 2)
+        first, left, right, last = held[:-1, 0], held[:-1, 1], held[1:, 0], held[1:, 1]
+        whole, before, after = (self._cost_usd(piece, s) for s in (last - first, left - first, last - right))
+        for usd, start, end in zip(whole - before - after, left, right, strict=True):
+            if inside is None or (inside[0] <= start and end <= inside[1]):
+                heapq.heappush(self._open, (float(usd), piece, level, int(start), int(end)))
+
+    def _more_usd(self, piece: int, level: int, start: int, end: int) -> float | None:
+        """What holding a gap costs now; None when it is no gap, or the level below has one there."""
+        levels = self._fleet[piece]
+        if level and not any(a <= start and end <= b for a, b in levels[level - 1]):
+            return None
+        stretches = levels[level]
+        for (first, left), (right, last) in pairwise(stretches):
+            if (left, right) == (start, end):
+                held = np.array([last - first, left - first, last - right], dtype=np.int64)
+                return float(self._cost_usd(piece, held) @ np.array([1.0, -1.0, -1.0]))
+        return None
+
+    def _cost_usd(self, piece: int, held_s: Ints) -> Floats:
+        return self._table.node_cost_usd(np.full(len(held_s), self._offers[piece], dtype=np.int64), held_s)
+
+    def _merge(self, piece: int, level: int, start: int, end: int) -> None:
+        levels = self._fleet[piece]
+        at = next(i for i, (_, left) in enumerate(levels[level]) if left == start)
+        whole = (levels[level][at][0], levels[level][at + 1][1])
+        levels[level][at : at + 2] = [whole]
+        if level + 1 < len(levels):
+            self._push(piece, level + 1, whole)
+
+
+def _passed_over(
+    solution: Solution, chosen: Mapping[str, Column], told: Mapping[str, Steadied], column: Column
+) -> bool:
+    """A known fleet that is cheaper than the steadier one, but not than what it was taken for."""
+    if column.workload not in told or column.after_s != chosen[column.workload].after_s:
+        return False
+    before = solution.choice.columns[column.workload]
+    return before.total_cents <= column.total_cents < chosen[column.workload].total_cents
