@@ -116,24 +116,27 @@ def print_compared(console: Console, compared: Compared) -> None:
     never = compared.outcomes.get(LookPolicy.NEVER)
     base = None if never is None else sums_of(never).total
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    sums = {policy: sums_of(many) for policy, many in compared.outcomes.items()}
+    late, forced = any(s.penalty for s in sums.values()), any(s.forced for s in sums.values())
     table.add_column("policy", no_wrap=True)
-    for column in ("paid", "switching", "late", "to never", "to bound", "looks", "moves", "forced"):
+    optional = (("late", late), ("looks", True), ("moves", True), ("forced", forced))
+    columns = ("paid", "switching", "to never", "to bound", *(name for name, shown in optional if shown))
+    for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     bound = compared.known.bound_usd
-    for policy, many in compared.outcomes.items():
-        found = sums_of(many)
+    for policy, found in sums.items():
         table.add_row(
             str(policy),
             whole_usd(found.spend + found.egress),
             whole_usd(found.switching),
-            whole_usd(found.penalty),
             _against(found.total, base),
             _against(found.total, bound),
-            *(f"{count:,}" for count in (found.looks, found.moves, found.forced)),
+            *([whole_usd(found.penalty)] if late else []),
+            *(f"{count:,}" for count in (found.looks, found.moves, *([found.forced] if forced else []))),
         )
     cost = compared.known.cost_usd
-    table.add_row("all-knowing plan", whole_usd(cost), "", "", _against(cost, base), _against(cost, bound))
-    table.add_row("its bound", whole_usd(bound), "", "", _against(bound, base), "")
+    table.add_row("all-knowing", whole_usd(cost), "", _against(cost, base), _against(cost, bound))
+    table.add_row("its bound", whole_usd(bound), "", _against(bound, base))
     console.print(table)
     first, last = compared.horizons[0], compared.horizons[-1]
     words = (

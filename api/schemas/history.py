@@ -1,7 +1,7 @@
 """Recorded markets in files: one market document an instant, or one and a CSV of what changed.
 
-A folder holds either several market documents (``*.json``, as ``broker offers --json`` prints them, each with its
-``as_of``), or ``market.json``, the offers as they were seen last, and ``prices.csv``, a row where something
+A folder holds either several market documents (``*.json``, as ``broker offers --json`` prints them, each with
+its ``as_of``), or ``market.json``, the offers as they were seen last, and ``prices.csv``, a row where something
 changed: ``at,offer_id,price_usd_per_node_hour,stock_nodes,available`` (``stock_nodes`` empty: not told;
 ``available``: true or false).
 """

@@ -35,6 +35,11 @@ class Holds(Protocol):
         ...
 
     @property
+    def start(self) -> datetime:
+        """From when on."""
+        ...
+
+    @property
     def end(self) -> datetime | None:
         """Its end as ordered."""
         ...
@@ -52,10 +57,14 @@ class Change(Generic[H]):
 
 
 def find_change(held: Iterable[H], intents: Iterable[Intent]) -> Change[H]:
-    """``held`` against what is wanted; what is held as it is wanted neither leaves nor is bought again."""
+    """``held`` against what is wanted; what is held as it is wanted neither leaves nor is bought again.
+
+    What has begun is wanted from the first instant that anything is; the rest from its own start.
+    """
     wanted, leaving = list(intents), []
+    begin = min((intent.start for intent in wanted), default=None)
     for row in held:
-        same = next((intent for intent in wanted if _is_same(intent, row)), None)
+        same = next((intent for intent in wanted if _is_same(intent, row, begin)), None)
         if same is None:
             leaving.append(row)
         else:
@@ -63,8 +72,10 @@ def find_change(held: Iterable[H], intents: Iterable[Intent]) -> Change[H]:
     return Change(tuple(wanted), tuple(leaving))
 
 
-def _is_same(intent: Intent, row: Holds) -> bool:
-    return (intent.offer.offer_id, intent.nodes, intent.end) == (row.offer.offer_id, row.nodes, row.end)
+def _is_same(intent: Intent, row: Holds, begin: datetime | None) -> bool:
+    begun = begin is not None and row.start <= begin == intent.start
+    alike = (intent.offer.offer_id, intent.nodes, intent.end) == (row.offer.offer_id, row.nodes, row.end)
+    return alike and (begun or intent.start == row.start)
 
 
 def successors_of(reservation: Reservation, rows: Iterable[Reservation]) -> tuple[Reservation, ...]:

@@ -23,7 +23,7 @@ class Remaining:
     """``request``: what may still be placed otherwise, with the work that is left of it.
 
     ``fixed``: workloads that stay whatever happens, with the last end of what they hold (None: unknown):
-    runs that may not be interrupted, and what is on windows that are bought.
+    runs that may not be interrupted, what is on windows that are bought, and runs that are over.
     """
 
     request: PlanRequest
@@ -51,6 +51,7 @@ def remaining(
         for w in request.workloads
         if w.name in by_name and is_fixed(w, by_name[w.name], now)
     }
+    fixed |= {w.name: end for w in request.workloads if (end := _over_at(w, plan, by_name, now)) is not None}
     rest = [
         _left_of(_unchained(w, fixed), plan, by_name.get(w.name, []), now, terms, off_spot)
         for w in request.workloads
@@ -59,6 +60,16 @@ def remaining(
     bound = sum((p.cost_usd for p in plan.placements if p.workload in fixed), ZERO)
     budget = None if request.budget_usd is None else request.budget_usd - bound
     return Remaining(replace(request, workloads=tuple(rest), budget_usd=budget), fixed)
+
+
+def _over_at(
+    workload: Workload, plan: Plan, held: Mapping[str, list[HeldCapacity]], now: datetime
+) -> datetime | None:
+    """When a run ended that holds nothing any more; None for services and for what is not over."""
+    ends = [segment.end for p in plan.placements_of(workload.name) for segment in p.segments]
+    if isinstance(workload, Serving) or workload.name in held or not ends or max(ends) > now:
+        return None
+    return max(ends)
 
 
 def is_fixed(workload: Workload, held: Iterable[HeldCapacity], now: datetime) -> bool:

@@ -1,15 +1,17 @@
 """A history to try backtests on: ``python -m tests.bench.backtest --generate DIR [--days 90] [--seed 1]``.
 
-Offers and their first prices are the recorded, dated ones of ``fixtures/market`` (the newest of each place); what
-prices do from then on is drawn by seed, every six hours:
+Offers and their first prices are the recorded, dated ones of ``fixtures/market`` (the newest of each place);
+what prices do from then on is drawn by seed, every six hours:
 
-- lists (on demand) hardly move: all 12 places that were recorded twice, a month and more apart, cost the same. A
+- lists (on demand) hardly move: all 12 places that were recorded twice, mostly weeks apart, cost the same. A
   chance of one in 180 a day, then up to 12 % down or up.
-- spot floats around its recorded level, which is pulled to 3 tenths of the list (recorded: 12 % to 100 % of it, half
-  between 24 % and 44 %), between 12 % and 100 %; a tenth of the way back a day, steps that make the logarithm
-  spread 0.2 (recorded between zones of one place: 0.1 at one instant). The whole tier falls a quarter in 90 days
-  (recorded: 29 % in two months, DigitalOcean B300). One in 100 places is taken away in a day, for 6 to 48 hours.
-- machines of marketplaces drift by 4 % a day around their first price; one in 30 leaves in a day, for 6 to 72 hours.
+- spot floats around its recorded level, which is pulled to 3 tenths of the list (recorded at AWS: 12 % to 100 %
+  of it, half of all between 24 % and 44 %), between 12 % and 100 %; a tenth of the way back a day, steps that
+  make the logarithm spread 0.2 (recorded between zones of one place: 0.1 at one instant). The whole tier falls
+  a quarter in 90 days (recorded: 29 % in two months, DigitalOcean B300). One in 100 places is taken away in a
+  day, for 6 to 48 hours.
+- machines of marketplaces drift by 4 % a day around their first price; one in 30 leaves in a day, for 6 to 72
+  hours.
 
 Without ``--generate`` it only says what it would write. All of it is marked illustrative.
 """
@@ -42,6 +44,7 @@ START = datetime(2026, 8, 24, tzinfo=UTC)
 STEP = timedelta(hours=6)
 STEPS_A_DAY = 4
 GPUS = ("H100-SXM-80GB", "H200-SXM-141GB", "A100-SXM-80GB", "L40S", "L4", "A10G")
+PLACE = ("provider", "sku", "gpus_per_node", "region", "zone", "tier")
 MARKETPLACES = ("vast",)
 AGGREGATORS = ("shadeform", "prime_intellect")
 FABRIC_NODES = 16
@@ -98,8 +101,8 @@ class Mover:
 
 
 def recorded(most: int) -> list[tuple[Offer, float]]:
-    """The newest recorded price of each place of a few GPUs, at most ``most`` of a provider, GPU and tier, with the
-    list price that a spot price hangs on."""
+    """The newest recorded price of each place of a few GPUs, at most ``most`` of a provider, GPU and tier, with
+    the list price that a spot price hangs on."""
     newest: dict[tuple[str, ...], dict[str, str]] = {}
     with RECORDED.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -107,7 +110,7 @@ def recorded(most: int) -> list[tuple[Offer, float]]:
                 continue
             if row["provider"] in AGGREGATORS or row["stock"] == "none":
                 continue
-            key = (row["provider"], row["sku"], row["gpus_per_node"], row["region"], row["zone"], row["tier"])
+            key = tuple(row[name] for name in PLACE)
             if key not in newest or row["recorded_on"] >= newest[key]["recorded_on"]:
                 newest[key] = row
     lists = {
@@ -196,7 +199,7 @@ def write(history: MarketHistory, folder: Path) -> None:
 
 def summary(history: MarketHistory) -> Iterator[str]:
     """What is in a history, in words."""
-    tiers = defaultdict(int)
+    tiers: defaultdict[str, int] = defaultdict(int)
     for offer in history.offers.values():
         tiers[offer.tier.value] += 1
     words = ", ".join(f"{count} {tier}" for tier, count in sorted(tiers.items()))
