@@ -101,7 +101,7 @@ def _bill_usd(reservation: Reservation, unit: Unit, segment: Segment) -> Decimal
 
 def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
     bought = unit.reference is not None
-    if unit.state is UnitState.GONE and (not bought or _never_came_up(reservation, unit)):
+    if unit.state is UnitState.GONE and (not bought or unit.paid_usd == ZERO):
         return None
     if not bought and not reservation.is_open:
         return None
@@ -113,10 +113,6 @@ def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segm
     if end is None:
         return None
     return Segment(start, max(end, start + SHORTEST), unit.nodes)
-
-
-def _never_came_up(reservation: Reservation, unit: Unit) -> bool:
-    return reservation.offer.window is None and unit.paid_usd == ZERO
 
 
 def _waiting_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:

@@ -52,12 +52,12 @@ def is_running(reservation: Reservation, leases: Iterable[Lease]) -> bool:
 def never_came_up(reservation: Reservation, unit: Unit, leases: Iterable[Lease]) -> bool:
     """Whether the provider took an order and then had no capacity for it: it bills nothing.
 
-    It says so, or the lease is gone before it was ever seen usable, with nobody asking for its end. What was
-    usable and failed later was billed until then.
+    It says so (of a window before it granted one), or the lease is gone before it was ever seen usable, with
+    nobody asking for its end. What was usable and failed later was billed until then.
     """
-    if reservation.offer.window is not None or reservation.active_at is not None:
+    if reservation.active_at is not None or reservation.granted is not None:
         return False
     shown = next((lease for lease in leases if lease.reference == unit.reference), None)
     if shown is not None and (shown.state is LeaseState.FAILED or shown.ended_at is not None):
         return shown.state is LeaseState.FAILED
-    return unit.leaving_at is None
+    return unit.leaving_at is None and reservation.offer.window is None
