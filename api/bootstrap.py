@@ -23,6 +23,7 @@ from broker.buying import Buying
 from broker.catalogue import load_energy_facts, load_gate_rules, load_provider_classes
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.intervals import IntervalRules
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.forecasting import ForecastSources
@@ -34,6 +35,7 @@ from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService
 from broker.services.changes import ChangesService
 from broker.services.economics import EconomicsService
+from broker.services.intervals import IntervalsService
 from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
@@ -44,7 +46,9 @@ from broker.services.reservations import ReservationsService, ReservingRules
 from broker.services.spend import SpendService
 from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
+from broker.spend_futures import SpendFutures
 from broker.store.engine import Store, create_store
+from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
 from providers.registry import build_adapters, configured, sellers
@@ -77,6 +81,7 @@ class Product:
     spend: SpendService
     budgets: BudgetsService
     approvals: ApprovalsService
+    intervals: IntervalsService
     changes: ChangesService
     economics: EconomicsService
     webhooks: WebhooksService
@@ -164,6 +169,9 @@ def build_product(
     buying = Buying(units, leasing, drafting, clock, next_best)
     limit = settings.approval_limit_usd
     rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after, price_lists)
+    sources = ForecastSources(load_provider_classes())
+    traffic = IntervalRules(settings.traffic_growth, settings.traffic_spread)
+    futures = SpendFutures(MonteCarlo(), sources, traffic)
     return Product(
         settings=settings,
         store=store,
@@ -187,7 +195,7 @@ def build_product(
             rules=HistoryRules(
                 settings.history_full_days, settings.history_kept_days, settings.rounds_kept_days
             ),
-            sources=ForecastSources(load_provider_classes()),
+            sources=sources,
         ),
         planning=PlanningService(
             units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
@@ -226,7 +234,8 @@ def build_product(
         ),
         spend=SpendService(units, clock),
         budgets=BudgetsService(units, clock),
-        approvals=ApprovalsService(units, clock, notifier, four_eyes=settings.four_eyes),
+        approvals=ApprovalsService(units, clock, notifier, futures, four_eyes=settings.four_eyes),
+        intervals=IntervalsService(units, clock, futures),
         changes=ChangesService(units, clock),
         economics=EconomicsService(units, clock, read_request=read_request, energy=load_energy_facts()),
         webhooks=webhooks,

@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel
 
 from api.schemas.audit import AuditForm, AuditPage
-from api.schemas.economics import ChangesForm, SavingsForm, UnitsForm
+from api.schemas.economics import ChangesForm, IntervalForm, SavingsForm, UnitsForm
 from api.schemas.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
@@ -149,6 +149,11 @@ class BrokerClient:
         """Why the month or plan ``after`` costs more or less than ``before``."""
         wanted = {"from": before, "to": after}
         return self._read(ChangesForm, self._call("GET", "/v1/spend/changes", params=wanted))
+
+    def find_interval(self, since: str | None, until: str | None, interval: Interval) -> IntervalForm:
+        """P10, P50 and P90 of what is expected."""
+        wanted = {"from": since, "to": until, "interval": str(interval)}
+        return self._read(IntervalForm, self._call("GET", "/v1/spend/interval", params=wanted))
 
     def find_units(self, since: str | None, until: str | None) -> UnitsForm:
         """Unit economics and energy."""

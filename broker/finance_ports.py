@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
-from broker.ports import UnitOfWork
+from broker.domain.intervals import IntervalRules, RiskLine, Simulated
+from broker.price_ports import PriceUnitOfWork
 
 
 class BudgetRepository(Protocol):
@@ -37,8 +38,28 @@ class BudgetRepository(Protocol):
         ...
 
 
-class FinanceUnitOfWork(UnitOfWork, Protocol):
-    """A transaction that reaches what finance keeps."""
+class SpendSimulator(Protocol):
+    """Draws futures of projected money. Pure: equal seeds give equal answers."""
+
+    def simulate(
+        self,
+        lines: Sequence[RiskLine],
+        futures: Mapping[str, Sequence[Sequence[float]]],
+        periods: Sequence[int],
+        rules: IntervalRules,
+        seed: int,
+    ) -> Simulated:
+        """Quantiles of what ``lines`` come to, in USD.
+
+        ``futures``: by offer, prices as factors of today's after 0, 1, … days, one row a future; an offer
+        without any keeps its price. ``periods``: for each day from today on the number of its period (from 0
+        on), -1 for a day that is not asked for.
+        """
+        ...
+
+
+class FinanceUnitOfWork(PriceUnitOfWork, Protocol):
+    """A transaction that reaches what finance keeps, and the history of prices."""
 
     budgets: BudgetRepository
 

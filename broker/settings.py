@@ -48,6 +48,8 @@ class Settings(BaseSettings):
     price_tolerance: float = Field(default=0.02, ge=0, le=1)
     approval_limit_usd: float | None = Field(default=None, ge=0)
     four_eyes: bool = False
+    traffic_growth: float = Field(default=0.0, gt=-1, le=10)
+    traffic_spread: float = Field(default=0.1, ge=0, le=3)
     budget_seconds: float = Field(default=60.0, gt=0)
     webhook_seconds: float = Field(default=5.0, gt=0)
     webhook_allow_loopback: bool = False

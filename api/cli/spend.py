@@ -17,7 +17,7 @@ from api.cli.configuration import load_settings
 from api.cli.download import DataSet, download
 from api.cli.figures import usd
 from api.cli.output import Json, print_json, stderr, stdout, write_text
-from api.cli.spend_views import show_changes, show_savings, show_units
+from api.cli.spend_views import show_bands, show_changes, show_savings, show_units
 from api.client import connect
 from api.export.tables import write_parquet, write_xlsx
 from api.schemas.spend import (
@@ -64,6 +64,9 @@ def spend(
         tuple[str, str] | None,
         typer.Option(metavar="FROM TO", help="Why the second of two months (2026-10) or plans costs more."),
     ] = None,
+    bands: Annotated[
+        bool, typer.Option("--bands", help="P10, P50 and P90 of what is expected, by period.")
+    ] = False,
     units: Annotated[bool, typer.Option("--units", help="$ per run, token and GPU-hour; energy.")] = False,
     savings: Annotated[bool, typer.Option("--savings", help="What plans save against other habits.")] = False,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
@@ -97,11 +100,13 @@ def spend(
             return
         if changes is not None:
             show_changes(client.find_changes(*changes), as_json)
+        if bands:
+            show_bands(client.find_interval(since, until, interval), as_json)
         if units:
             show_units(client.find_units(since, until), as_json)
         if savings:
             show_savings(client.find_savings(), as_json)
-        if changes is not None or units or savings:
+        if changes is not None or bands or units or savings:
             return
         form = client.find_spend(
             group_by=str(group_by), interval=interval, since=since, until=until, view=view

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from api.cli.figures import percent, rate, usd
 from api.cli.output import print_json, stdout
-from api.schemas.economics import ChangesForm, SavingsForm, UnitsForm
+from api.schemas.economics import ChangesForm, IntervalForm, SavingsForm, UnitsForm
 
 DASH = "-"
 
@@ -33,6 +33,23 @@ def show_changes(form: ChangesForm, as_json: bool) -> None:
     console.print(table)
     if form.market_usd is not None and form.reoptimization_usd is not None:
         console.print(f"the market: {usd(form.market_usd)}; the new plan: {usd(form.reoptimization_usd)}")
+
+
+def show_bands(form: IntervalForm, as_json: bool) -> None:
+    """A row a period; the whole span below."""
+    if as_json:
+        print_json(form.model_dump(mode="json"))
+        return
+    table = _table(show_footer=True)
+    table.add_column(str(form.interval), "total", no_wrap=True)
+    sums = (form.expected_usd, form.p10_usd, form.p50_usd, form.p90_usd)
+    for name, total in zip(("expected", "P10", "P50", "P90"), sums, strict=True):
+        table.add_column(name, usd(total), justify="right", no_wrap=True)
+    for one in form.items:
+        if one.expected_usd or one.p90_usd:
+            money = (one.expected_usd, one.p10_usd, one.p50_usd, one.p90_usd)
+            table.add_row(f"{one.period:%Y-%m-%d}", *map(usd, money))
+    stdout().print(table)
 
 
 def show_units(form: UnitsForm, as_json: bool) -> None:

@@ -12,19 +12,22 @@ from fastapi.responses import JSONResponse
 from api.dependencies import Since, SpendReader, Until, product_of, window_between
 from api.schemas.economics import (
     ChangesForm,
+    IntervalForm,
     SavingsForm,
     UnitsForm,
     changes_to_document,
     economics_to_document,
+    interval_to_document,
     plan_changes_to_document,
     savings_to_document,
 )
 from broker.domain.errors import FieldProblem, InputError
-from broker.domain.spend import CostView, Interval, next_period
+from broker.domain.spend import CostView, Interval, next_period, period_of
 from broker.domain.window import Window
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 Side = Annotated[str, Query(max_length=100, description="A month (2026-10), or a plan's id")]
+USUAL_MONTHS = 3
 _MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])")
 
 
@@ -59,6 +62,29 @@ def month_of(text: str) -> Window | None:
         return None
     start = datetime(int(found[1]), int(found[2]), 1, tzinfo=UTC)
     return Window(start, next_period(start, Interval.MONTH))
+
+
+@router.get("/interval", responses={200: {"model": IntervalForm}})
+async def show_interval(
+    request: Request,
+    caller: SpendReader,
+    since: Since = None,
+    until: Until = None,
+    interval: Interval = Interval.DAY,
+    team: str | None = None,
+    seed: Annotated[int, Query(ge=0, le=2**31 - 1)] = 1,
+) -> JSONResponse:
+    """P10, P50 and P90 of what is expected; without dates of this month and the next two."""
+    product = product_of(request)
+    window = window_between(since, until)
+    if window is None:
+        month = period_of(product.clock.now(), Interval.MONTH)
+        end = month
+        for _ in range(USUAL_MONTHS):
+            end = next_period(end, Interval.MONTH)
+        window = Window(month, end)
+    found = await product.intervals.find(caller, window, interval, team, seed)
+    return JSONResponse(interval_to_document(found, interval))
 
 
 @router.get("/units", responses={200: {"model": UnitsForm}})

@@ -8,10 +8,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from api.schemas.offer import Money
+from api.schemas.times import Instant, format_time
+from broker.domain.intervals import Quantiles
 from broker.domain.money import format_usd, to_cents
 from broker.domain.savings import Savings
+from broker.domain.spend import Interval
 from broker.domain.variance import ChangeLine, Changes, PlanChanges
 from broker.services.economics import Economics
+from broker.services.intervals import SpendInterval
 
 SIX_PLACES = Decimal("0.000001")
 ESTIMATE = "an estimate from rated powers and grid averages, not a measurement"
@@ -50,6 +54,31 @@ class ChangesForm(BaseModel):
     market_usd: Money | None = None
     reoptimization_usd: Money | None = None
     unpriced: list[str] | None = None
+
+
+class QuantilesForm(BaseModel):
+    """USD that a sum is at most with probability 0.1, 0.5 and 0.9."""
+
+    p10_usd: Money
+    p50_usd: Money
+    p90_usd: Money
+
+
+class PeriodIntervalForm(QuantilesForm):
+    """One period, and the sum up to its end (``running``)."""
+
+    period: Instant
+    expected_usd: Money
+    running: QuantilesForm
+
+
+class IntervalForm(QuantilesForm):
+    """The answer of ``GET /v1/spend/interval``: of the whole span, and by period."""
+
+    interval: Interval
+    expected_usd: Money
+    items: list[PeriodIntervalForm]
+    next_cursor: str | None = None
 
 
 class EnergyForm(BaseModel):
@@ -108,6 +137,33 @@ class SavingsForm(BaseModel):
     items: list[SavingForm]
     not_run: list[NotRunForm]
     next_cursor: str | None = None
+
+
+def interval_to_document(found: SpendInterval, interval: Interval) -> dict[str, Any]:
+    """The JSON form of an interval."""
+    return {
+        "interval": str(interval),
+        "expected_usd": format_usd(found.expected_usd),
+        **_quantiles(found.total),
+        "items": [
+            {
+                "period": format_time(one.period),
+                "expected_usd": format_usd(one.expected_usd),
+                **_quantiles(one.quantiles),
+                "running": _quantiles(one.running),
+            }
+            for one in found.periods
+        ],
+        "next_cursor": None,
+    }
+
+
+def _quantiles(found: Quantiles) -> dict[str, str]:
+    return {
+        "p10_usd": format_usd(found.p10_usd),
+        "p50_usd": format_usd(found.p50_usd),
+        "p90_usd": format_usd(found.p90_usd),
+    }
 
 
 def changes_to_document(changes: Changes, before: str, after: str) -> dict[str, Any]:

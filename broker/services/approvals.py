@@ -26,6 +26,7 @@ from broker.domain.spend import Charge
 from broker.finance_ports import FinanceUnitOfWork, FinanceUnits
 from broker.ledger import find_charges
 from broker.ports import Clock, Notifier, Page, PlanRecord, PlanState
+from broker.spend_futures import SpendFutures
 
 DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})
 
@@ -56,11 +57,18 @@ class ApprovalsService:
     """Use cases of approvals. ``four_eyes``: nobody approves what they asked for."""
 
     def __init__(
-        self, units: FinanceUnits, clock: Clock, notifier: Notifier, *, four_eyes: bool = False
+        self,
+        units: FinanceUnits,
+        clock: Clock,
+        notifier: Notifier,
+        futures: SpendFutures,
+        *,
+        four_eyes: bool = False,
     ) -> None:
         self._units = units
         self._clock = clock
         self._notifier = notifier
+        self._futures = futures
         self._four_eyes = four_eyes
 
     async def find_approvals(
@@ -186,7 +194,7 @@ class ApprovalsService:
             cost_now_usd=cost_now_usd(plan, offers),
             bound_usd=plan.bound_usd,
             gap=plan.gap,
-            projected_p90_usd=None,
+            projected_p90_usd=await self._futures.plan_p90_usd(uow, plan, record.plan_id, self._clock.now()),
             budget_left_usd=await self._budget_left_usd(uow, record, plan, charges),
             plan_sha256=plan_sha256(plan),
         )

@@ -27,6 +27,7 @@ from broker.domain.offer import Offer
 from broker.domain.price_gate import GateRules
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
+from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
 from broker.ports import Clock, Notifier, PlanCall
 from broker.services.accounts import AccountsService
@@ -34,6 +35,7 @@ from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService
 from broker.services.changes import ChangesService
 from broker.services.economics import EconomicsService
+from broker.services.intervals import IntervalsService
 from broker.services.moves import MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
@@ -44,7 +46,9 @@ from broker.services.reservations import ReservationsService
 from broker.services.spend import SpendService
 from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
+from broker.spend_futures import SpendFutures
 from broker.store import create_store
+from optimizer.spend_interval import MonteCarlo
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer, plan_on_cheapest
 from tests.fakes.provider import FakeProvider
@@ -110,6 +114,7 @@ class House:
         leasing = Leasing(units, adapters, self.clock)
         drafting = Drafting(leasing, self.clock)
         buying = Buying(units, leasing, drafting, self.clock)
+        futures = SpendFutures(MonteCarlo(), ForecastSources())
         planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
         return Product(
             settings=self.settings,
@@ -128,7 +133,10 @@ class House:
             reoptimize=ReoptimizeService(*planner, read_request=read),
             spend=SpendService(units, self.clock),
             budgets=BudgetsService(units, self.clock),
-            approvals=ApprovalsService(units, self.clock, self.notifier, four_eyes=self.settings.four_eyes),
+            approvals=ApprovalsService(
+                units, self.clock, self.notifier, futures, four_eyes=self.settings.four_eyes
+            ),
+            intervals=IntervalsService(units, self.clock, futures),
             changes=ChangesService(units, self.clock),
             economics=EconomicsService(units, self.clock, read_request=read, energy=load_energy_facts()),
             webhooks=WebhooksService(units, HttpWebhookSender(allow_loopback=True), self.clock),

@@ -98,3 +98,21 @@ async def test_views_by_tier_week_and_cash(home: Home) -> None:
                 found = await get(team, "/v1/spend/projection", **wanted)
                 assert found["total_usd"] == plan["cost_usd"]
     assert [row["period"] for row in found["items"]] == ["2026-11-01T00:00:00Z"]
+
+
+async def test_an_interval_holds_what_is_owed_for_certain(home: Home) -> None:
+    team = await home.team("research")
+    plan = await home.plan(team)
+    found = await get(team, "/v1/spend/interval", interval="month")
+    assert found["expected_usd"] == plan["cost_usd"]
+    assert [row["period"][:7] for row in found["items"]] == ["2026-11", "2026-12", "2027-01"]
+    assert Decimal(found["p10_usd"]) <= Decimal(found["p50_usd"]) <= Decimal(found["p90_usd"])
+    span = {"from": "2026-11-23T00:00:00Z", "to": "2026-12-01T00:00:00Z"}
+    assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code == 202
+    assert isinstance(home.house.clock, FakeClock)
+    home.house.clock.advance(days=3)
+    await home.product.reconcile.run_once()
+    await home.product.reconcile.run_once()
+    done = await get(team, "/v1/spend/interval", **span)
+    assert done["p10_usd"] == done["p90_usd"] == done["expected_usd"]
+    assert done["items"][-1]["running"]["p50_usd"] == done["expected_usd"]

@@ -1,0 +1,162 @@
+"""What may move a projection: prices, durations, traffic; and the interval that comes of it.
+
+What is owed does not move, nor what was bought at a fixed price. A plan's on-demand capacity is bought at its
+start, at the price of that day; spot capacity, and fleets that come and go, follow the price. Runs take
+longer or shorter by the interval of the performance core, and with them what is not bought ahead. Fleets
+that are not bought ahead follow traffic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from broker.domain.estimate import Estimate
+from broker.domain.money import ZERO
+from broker.domain.offer import Tier
+from broker.domain.plan import Plan
+from broker.domain.spend import BOUGHT_AHEAD, Charge, ChargeBasis
+from broker.domain.workload import WorkloadKind
+
+DAY = timedelta(days=1)
+Strand = tuple[str | None, str | None, str, str]
+
+
+class PriceRule(StrEnum):
+    """Whether the price of a line is known, is set by the day of its start, or changes from day to day."""
+
+    FIXED = "fixed"
+    AT_START = "at_start"
+    FLOATING = "floating"
+
+
+@dataclass(frozen=True, slots=True)
+class RiskLine:
+    """Projected money of one workload on one offer, by day from today on.
+
+    ``duration``: of a run, its length over the expected one at the ends of the 80 % interval. ``job`` is
+    one for all lines of a run or service, so that they share its draw; ``done_usd`` was spent on the line
+    before.
+    """
+
+    job: str
+    offer_id: str
+    first_day: int
+    usd_by_day: tuple[float, ...]
+    price: PriceRule
+    duration: tuple[float, float] | None
+    follows_traffic: bool
+    done_usd: float = 0.0
+
+    @property
+    def last_day(self) -> int:
+        """The last day that costs something, as expected."""
+        return self.first_day + len(self.usd_by_day) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalRules:
+    """``traffic_growth``: expected growth of traffic in 30 days as a share; ``traffic_spread``: standard
+    deviation of its logarithm. ``paths``: futures that are drawn."""
+
+    traffic_growth: float = 0.0
+    traffic_spread: float = 0.1
+    paths: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """USD that a sum is at most with probability 0.1, 0.5 and 0.9."""
+
+    p10_usd: Decimal
+    p50_usd: Decimal
+    p90_usd: Decimal
+
+    def plus(self, usd: Decimal) -> Quantiles:
+        """The same with ``usd`` that is certain."""
+        return Quantiles(self.p10_usd + usd, self.p50_usd + usd, self.p90_usd + usd)
+
+
+CERTAIN = Quantiles(ZERO, ZERO, ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """Quantiles of each period, of the sum up to each period's end, and of all periods together."""
+
+    by_period: tuple[Quantiles, ...]
+    running: tuple[Quantiles, ...]
+    total: Quantiles
+
+
+def day_number(instant: datetime, now: datetime) -> int:
+    """UTC days from today's to the one of ``instant``; what is past counts as today."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return max(0, (instant - midnight) // DAY)
+
+
+def risk_lines(charges: Iterable[Charge], plans: Mapping[str, Plan], now: datetime) -> tuple[RiskLine, ...]:
+    """The projected part of ``charges`` as lines; ``plans`` tell how long their runs may take."""
+    every = tuple(charges)
+    daily: defaultdict[Strand, defaultdict[int, Decimal]] = defaultdict(lambda: defaultdict(lambda: ZERO))
+    done: defaultdict[Strand, Decimal] = defaultdict(lambda: ZERO)
+    seen: dict[Strand, Charge] = {}
+    for charge in every:
+        key = (charge.plan_id, charge.reservation_id, charge.workload, charge.offer_id)
+        if charge.basis is ChargeBasis.ACTUAL:
+            done[key] += charge.usd
+        else:
+            daily[key][day_number(charge.window.start, now)] += charge.usd
+            seen[key] = charge
+    return tuple(
+        _line(seen[key], daily[key], done[key], plans)
+        for key in sorted(seen, key=lambda k: tuple(map(str, k)))
+    )
+
+
+def _line(
+    charge: Charge, daily: Mapping[int, Decimal], done_usd: Decimal, plans: Mapping[str, Plan]
+) -> RiskLine:
+    first, last = min(daily), max(daily)
+    ahead = charge.tier in BOUGHT_AHEAD
+    run = charge.kind in (WorkloadKind.TRAINING, WorkloadKind.BATCH)
+    plan = plans.get(charge.plan_id or "")
+    return RiskLine(
+        job=f"{charge.plan_id or charge.reservation_id}/{charge.workload}",
+        offer_id=charge.offer_id,
+        first_day=first,
+        usd_by_day=tuple(float(daily.get(day, ZERO)) for day in range(first, last + 1)),
+        price=_price_rule(charge),
+        duration=_duration(plan, charge) if run and not ahead and plan is not None else None,
+        follows_traffic=charge.kind is WorkloadKind.SERVING and not ahead,
+        done_usd=float(done_usd),
+    )
+
+
+def _price_rule(charge: Charge) -> PriceRule:
+    if charge.tier is Tier.SPOT:
+        return PriceRule.FLOATING
+    if charge.tier in BOUGHT_AHEAD or charge.reservation_id is not None:
+        return PriceRule.FIXED
+    return PriceRule.FLOATING if charge.kind is WorkloadKind.SERVING else PriceRule.AT_START
+
+
+def _duration(plan: Plan, charge: Charge) -> tuple[float, float] | None:
+    """Length at both ends of the interval over the expected one."""
+    for placement in plan.placements_of(charge.workload):
+        if placement.offer_id == charge.offer_id:
+            return duration_range(placement.estimate)
+    return None
+
+
+def duration_range(estimate: Estimate) -> tuple[float, float] | None:
+    """A run's length at both ends of its interval over the expected one; of a batch by its rate."""
+    for name, inverse in (("hours", False), ("requests_per_s_per_replica", True)):
+        value, low, high = (of.get(name, 0.0) for of in (estimate.value, estimate.low, estimate.high))
+        if value > 0 and low > 0 and high > 0:
+            return (value / high, value / low) if inverse else (low / value, high / value)
+    return None

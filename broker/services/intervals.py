@@ -1,0 +1,127 @@
+"""Intervals: how far a projection may be off, from what prices, runs and traffic did before."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from broker.domain.access import require_scope, team_filter
+from broker.domain.account import Caller, Scope
+from broker.domain.intervals import CERTAIN, DAY, Quantiles, day_number, risk_lines
+from broker.domain.money import ZERO
+from broker.domain.plan import Plan
+from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, period_of
+from broker.domain.window import Window
+from broker.ledger import find_charges
+from broker.ports import Clock, UnitOfWork
+from broker.price_ports import PriceUnits
+from broker.spend_futures import LONGEST_DAYS, SEED, SpendFutures
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodInterval:
+    """One period: what is expected (owed and projected), its quantiles, and those of the sum so far."""
+
+    period: datetime
+    expected_usd: Decimal
+    quantiles: Quantiles
+    running: Quantiles
+
+
+@dataclass(frozen=True, slots=True)
+class SpendInterval:
+    """Quantiles by period, and of the whole span."""
+
+    periods: tuple[PeriodInterval, ...]
+    expected_usd: Decimal
+    total: Quantiles
+
+
+class IntervalsService:
+    """Use cases of intervals."""
+
+    def __init__(self, units: PriceUnits, clock: Clock, futures: SpendFutures) -> None:
+        self._units = units
+        self._clock = clock
+        self._futures = futures
+
+    async def find(
+        self,
+        caller: Caller,
+        window: Window,
+        interval: Interval = Interval.DAY,
+        team: str | None = None,
+        seed: int = SEED,
+    ) -> SpendInterval:
+        """P10, P50 and P90 of every period of ``window``; what is owed is certain."""
+        require_scope(caller, Scope.SPEND_READ)
+        now, wanted = self._clock.now(), team_filter(caller, team)
+        days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
+        async with self._units() as uow:
+            charges = await find_charges(uow, now, wanted)
+            lines = risk_lines(charges, await _plans_of(uow, charges), now)
+            futures = await self._futures.find(uow, lines, now, days, seed)
+        spans = _spans(window, interval)
+        simulated = self._futures.simulate(lines, futures, _periods(spans, now, days), seed)
+        owed = [c for c in charges if c.basis is ChargeBasis.ACTUAL]
+        certain, expected = _sums(owed, spans, now), _sums(charges, spans, now)
+        periods, so_far = [], ZERO
+        for index, span in enumerate(spans):
+            so_far += certain[index]
+            quantiles = _at(simulated.by_period, index).plus(certain[index])
+            running = _at(simulated.running, index).plus(so_far)
+            periods.append(PeriodInterval(span.start, expected[index], quantiles, running))
+        return SpendInterval(tuple(periods), sum(expected, ZERO), simulated.total.plus(so_far))
+
+
+def _spans(window: Window, interval: Interval) -> tuple[Window, ...]:
+    """``window`` cut at the edges of days, weeks or months."""
+    found, start = [], window.start
+    while start < window.end:
+        end = min(next_period(period_of(start, interval), interval), window.end)
+        found.append(Window(start, end))
+        start = end
+    return tuple(found)
+
+
+def _periods(spans: Sequence[Window], now: datetime, days: int) -> tuple[int, ...]:
+    """For each of ``days`` days from today on the span that it begins in, -1 for none."""
+    today = period_of(now, Interval.DAY)
+    found = []
+    for day in range(days):
+        at = today + day * DAY
+        found.append(next((index for index, span in enumerate(spans) if span.contains(at)), -1))
+    return tuple(found)
+
+
+def _sums(charges: Iterable[Charge], spans: Sequence[Window], now: datetime) -> list[Decimal]:
+    """Money by span; what is projected before today counts today, as in the simulation."""
+    today, sums = period_of(now, Interval.DAY), [ZERO] * len(spans)
+    starts = [span.start for span in spans]
+    for charge in charges:
+        at = charge.window.start
+        if charge.basis is ChargeBasis.PROJECTED:
+            at = today + day_number(at, now) * DAY
+        index = bisect_right(starts, at) - 1
+        if index >= 0 and spans[index].contains(at):
+            sums[index] += charge.usd
+    return sums
+
+
+def _at(quantiles: Sequence[Quantiles], index: int) -> Quantiles:
+    """Of a span; nothing is drawn for those after the last day that was simulated, or before today."""
+    return quantiles[index] if index < len(quantiles) else CERTAIN
+
+
+async def _plans_of(uow: UnitOfWork, charges: Collection[Charge]) -> dict[str, Plan]:
+    """Plans of projected charges."""
+    ids = {c.plan_id for c in charges if c.plan_id is not None and c.basis is ChargeBasis.PROJECTED}
+    found = {}
+    for plan_id in sorted(ids):
+        plan = (await uow.plans.find(plan_id)).plan
+        if plan is not None:
+            found[plan_id] = plan
+    return found

@@ -1,0 +1,120 @@
+"""Intervals of projected spend by simulation; fulfils ``broker.finance_ports.SpendSimulator``.
+
+P paths, D days from today on, G periods. A run that takes longer goes on at its mean daily cost; one that
+takes less ends sooner. Durations are lognormal with the 10th and 90th percentiles that are given; growth of
+traffic is lognormal and compounds from day to day. Runs and services are drawn independently of each other,
+prices as the futures were (which move together where their pasts did).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from math import ceil, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.domain.intervals import IntervalRules, PriceRule, Quantiles, RiskLine, Simulated
+
+Array = NDArray[np.float64]
+Z80 = 1.2815515655446004
+"""Standard normal quantile of 0.9: half the width of an 80 % interval."""
+DAYS_PER_GROWTH = 30.0
+LEVELS = (0.1, 0.5, 0.9)
+LONGEST_OVERRUN = 3.0
+"""Times its expected length that a run is followed for."""
+
+
+class MonteCarlo:
+    """The simulator."""
+
+    def simulate(
+        self,
+        lines: Sequence[RiskLine],
+        futures: Mapping[str, Sequence[Sequence[float]]],
+        periods: Sequence[int],
+        rules: IntervalRules,
+        seed: int,
+    ) -> Simulated:
+        """Quantiles of what ``lines`` come to; see the port."""
+        drawn = simulate_days(lines, futures, len(periods), rules, seed)
+        return _summed(drawn, np.asarray(periods, dtype=np.int64))
+
+
+def simulate_days(
+    lines: Sequence[RiskLine],
+    futures: Mapping[str, Sequence[Sequence[float]]],
+    days: int,
+    rules: IntervalRules,
+    seed: int,
+) -> Array:
+    """USD of each future and day [P, D]; what falls after the last day is left out."""
+    prices = {offer: np.asarray(rows, dtype=np.float64) for offer, rows in futures.items() if len(rows)}
+    total = np.zeros((rules.paths, days))
+    for line in lines:
+        if line.first_day < days:
+            normal = np.random.default_rng([seed, *line.job.encode()]).standard_normal((2, rules.paths))
+            cost = _durations(line, days, normal[0])
+            cost *= _prices(line, prices.get(line.offer_id), days, rules.paths)
+            if line.follows_traffic:
+                cost *= _traffic(days, rules, normal[1])
+            total += cost
+    return total
+
+
+def _durations(line: RiskLine, days: int, normal: Array) -> Array:
+    """USD at expected prices [P, D]."""
+    planned = np.asarray(line.usd_by_day)
+    paths, rest = normal.shape[0], float(planned.sum())
+    if line.duration is None or rest <= 0:
+        return _placed(np.broadcast_to(planned, (paths, planned.size)), line.first_day, days)
+    low, high = line.duration
+    middle, spread = (log(low) + log(high)) / 2, (log(high) - log(low)) / (2 * Z80)
+    whole = (rest + line.done_usd) * np.exp(middle + spread * normal)
+    owed = np.maximum(whole - line.done_usd, 0.0)[:, None]
+    overrun = np.full(ceil(planned.size * LONGEST_OVERRUN), rest / planned.size)
+    daily = np.concatenate([planned, overrun])
+    before = np.concatenate([[0.0], np.cumsum(daily)[:-1]])
+    return _placed(np.clip(owed - before, 0.0, daily), line.first_day, days)
+
+
+def _placed(cost: Array, first: int, days: int) -> Array:
+    """[P, D] of what begins on day ``first``."""
+    found = np.zeros((cost.shape[0], days))
+    shown = min(cost.shape[1], days - first)
+    found[:, first : first + shown] = cost[:, :shown]
+    return found
+
+
+def _prices(line: RiskLine, futures: Array | None, days: int, paths: int) -> Array:
+    """Factors that broadcast to [P, D]; a shorter forecast goes on with its last day."""
+    if futures is None or line.price is PriceRule.FIXED:
+        return np.ones((1, 1))
+    drawn: Array = futures[np.arange(paths) % futures.shape[0]]
+    if line.price is PriceRule.AT_START:
+        return drawn[:, min(line.first_day, drawn.shape[1] - 1), None]
+    daily: Array = drawn[:, np.minimum(np.arange(days), drawn.shape[1] - 1)]
+    return daily
+
+
+def _traffic(days: int, rules: IntervalRules, normal: Array) -> Array:
+    """Factors [P, D] of traffic over today's."""
+    growth = log(1.0 + rules.traffic_growth) + rules.traffic_spread * normal
+    return np.exp(growth[:, None] * np.arange(days) / DAYS_PER_GROWTH)
+
+
+def _summed(drawn: Array, periods: NDArray[np.int64]) -> Simulated:
+    count = int(periods.max(initial=-1)) + 1
+    sums = np.zeros((drawn.shape[0], count))
+    for period in range(count):
+        sums[:, period] = drawn[:, periods == period].sum(axis=1)
+    return Simulated(
+        _quantiles(sums), _quantiles(np.cumsum(sums, axis=1)), _quantiles(sums.sum(axis=1, keepdims=True))[0]
+    )
+
+
+def _quantiles(sums: Array) -> tuple[Quantiles, ...]:
+    """Of each column, in whole cents."""
+    found = np.quantile(sums, LEVELS, axis=0).round(2)
+    return tuple(Quantiles(*(Decimal(f"{value:.2f}") for value in column)) for column in found.T)
