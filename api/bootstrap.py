@@ -14,13 +14,19 @@ from api.background import Background, Readiness
 from api.clocks import SystemClock
 from api.events import PlanEvents
 from api.notifier import LoggedNotifier, Nudge
-from api.planning_call import build_estimator, build_planner, plan_call
+from api.planning_call import build_estimator, build_planner, plan_call, replan_call
 from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
 from broker.buying import Buying
-from broker.catalogue import load_energy_facts, load_gate_rules, load_provider_classes
+from broker.catalogue import (
+    load_energy_facts,
+    load_gate_rules,
+    load_moving_terms,
+    load_provider_classes,
+    load_spot_prior,
+)
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.intervals import IntervalRules
@@ -40,6 +46,7 @@ from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.prices import HistoryRules, PricesService
+from broker.services.proposals import ProposalsService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.reservations import ReservationsService, ReservingRules
@@ -77,6 +84,7 @@ class Product:
     reservations: ReservationsService
     reconcile: ReconcileService
     moves: MovesService
+    proposals: ProposalsService
     reoptimize: ReoptimizeService
     spend: SpendService
     budgets: BudgetsService
@@ -167,6 +175,14 @@ def build_product(
         ),
     )
     buying = Buying(units, leasing, drafting, clock, next_best)
+    moves = MovesService(
+        units,
+        buying,
+        drafting,
+        clock,
+        notifier,
+        rules=MoveRules(price_tolerance=settings.price_tolerance),
+    )
     limit = settings.approval_limit_usd
     rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after, price_lists)
     sources = ForecastSources(load_provider_classes())
@@ -211,22 +227,19 @@ def build_product(
             next_best=next_best,
         ),
         reconcile=ReconcileService(units, selling, clock, notifier, drafting=drafting, next_best=next_best),
-        moves=MovesService(
-            units,
-            buying,
-            drafting,
-            clock,
-            notifier,
-            rules=MoveRules(price_tolerance=settings.price_tolerance),
-        ),
+        moves=moves,
+        proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request),
         reoptimize=ReoptimizeService(
             units,
-            plan_call,
+            replan_call,
             executor,
             clock,
             notifier,
             read_request=read_request,
             rules=ReoptimizeRules(
+                terms=load_moving_terms(),
+                spot=load_spot_prior(),
+                time_limit_s=settings.replan_time_limit_s,
                 approval_limit_usd=rules.approval_limit_usd,
                 max_offer_age=stale_after,
                 price_lists=price_lists,

@@ -11,7 +11,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions
+from broker.ports import InForce, PlanOptions
 from broker.settings import Settings
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
@@ -19,6 +19,7 @@ from optimizer.performance.nearby_kernels import load_kernels
 from optimizer.performance.nearby_rows import evidence_of
 from optimizer.performance.own_rows import completed, load_own_rows
 from optimizer.performance.own_shift import OwnShift
+from optimizer.placement.warm import WarmStart
 from optimizer.planner import JointPlanner
 
 _senders: list[Sender] = []
@@ -52,6 +53,19 @@ def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, 
     """A checked plan: what the planning service hands to its executor. Labelled runs tell their progress."""
     sink = _senders[-1].sink(options.label) if _senders and options.label else None
     return build_planner().plan(request, offers, as_of, options, sink)
+
+
+def replan_call(
+    request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions, in_force: InForce
+) -> Plan:
+    """A checked plan that starts from the one in force: what the re-optimizer hands to its executor."""
+    warm = WarmStart(
+        in_force.plan,
+        leaving_usd=in_force.leaving_usd,
+        frozen_before=in_force.frozen_before,
+        frozen=in_force.frozen,
+    )
+    return build_planner().replan(request, offers, as_of, options, warm).plan
 
 
 def send_progress_with(sender: Sender) -> None:

@@ -67,6 +67,7 @@ class Timetable:
             (self.reconcile, settings.reconcile_seconds),
             (self.look_again, settings.reoptimize_seconds),
             (self.watch_budgets, settings.budget_seconds),
+            (self.act, settings.reconcile_seconds),
             (self.deliver, settings.webhook_seconds),
             (self.keep_history, HISTORY_SECONDS),
         )
@@ -125,6 +126,11 @@ class Timetable:
     async def look_again(self) -> None:
         """Looks at every current plan, whatever changed."""
         await self._pass("reoptimize", partial(self._product.reoptimize.run, "timetable"))
+        await self.act()
+
+    async def act(self) -> None:
+        """Begins and follows moves that were decided; what is over lapses."""
+        await self._pass("moves", self._product.proposals.act)
 
     async def watch_budgets(self) -> None:
         """Tells of budgets that run out."""
@@ -173,7 +179,7 @@ class Timetable:
                 log.warning("feed failed", provider=round_.provider, error=round_.error)
 
     def _react_to(self, changes: Iterable[OfferChange]) -> None:
-        """Has touched plans looked at; what comes during a look waits together for the next."""
+        """Has touched plans looked at, once a burst is over; what comes during a look waits for the next."""
         self._changes.extend(changes)
         if self._changes and not self._reacting:
             self._reacting = True
@@ -182,8 +188,10 @@ class Timetable:
     async def _react(self) -> None:
         try:
             while self._changes:
+                await asyncio.sleep(self._product.settings.debounce_seconds)
                 changes, self._changes = tuple(self._changes), []
                 await self._pass("react", partial(self._product.reoptimize.run_if_touched, changes))
+                await self.act()
         finally:
             self._reacting = False
 

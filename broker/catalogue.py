@@ -24,8 +24,10 @@ from broker.domain.energy import EnergyFacts, GridFigure
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.exchange import ExchangeRate
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.price_gate import GateRules
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
+from broker.domain.spot import SpotPrior
 from broker.model_config import model_from_hf_config
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
@@ -92,6 +94,27 @@ def load_provider_classes() -> Mapping[str, str]:
     table = tomllib.loads((CONFIG / "market.toml").read_text())["provider_classes"]
     named = {kind: providers for kind, providers in table.items() if kind != "source"}
     return MappingProxyType({name: kind for kind, providers in named.items() for name in providers})
+
+
+@cache
+def load_moving_terms() -> MovingTerms:
+    """What moving work is assumed to cost."""
+    said = tomllib.loads((CONFIG / "moving.toml").read_text())
+    egress = said["egress"]
+    return MovingTerms(
+        egress_usd_per_gb={name: Decimal(usd) for name, usd in egress["usd_per_gb"].items()},
+        other_egress_usd_per_gb=Decimal(egress["other_usd_per_gb"]),
+        settle=timedelta(seconds=said["handover"]["settle_seconds"]),
+        checkpoint_every=timedelta(minutes=said["checkpoint"]["every_minutes"]),
+        resale_share=Decimal(said["resale"]["share"]),
+    )
+
+
+@cache
+def load_spot_prior() -> SpotPrior:
+    """What is expected of a spot offer whose provider says nothing, before anything was seen of it."""
+    said = tomllib.loads((CONFIG / "moving.toml").read_text())["spot"]
+    return SpotPrior(float(said["interruptions_per_node_hour"]), float(said["prior_node_hours"]))
 
 
 def _price_floors(usd_per_kwh: Decimal) -> Mapping[str, Decimal]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -16,7 +17,7 @@ from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.plan import Plan
 from broker.domain.price_gate import PeerPrice, Quarantined
-from broker.domain.reoptimization import Reoptimization
+from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.reservation import Idempotency as Idempotency
 from broker.domain.reservation import Lease, Order, Reservation
 from broker.domain.round_news import OfferMark, RoundNews
@@ -133,6 +134,24 @@ class Planner(Protocol):
 PlanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions], Plan]
 """A planner's ``plan`` as a module-level function, which another process can be sent."""
 
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a new plan starts from: the plan that stands, as far as it may change.
+
+    ``leaving_usd`` by workload steers and is on no bill; ``frozen`` stay, and what starts before
+    ``frozen_before``, if they still can.
+    """
+
+    plan: Plan
+    leaving_usd: Mapping[str, Decimal] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
+    frozen_before: datetime | None = None
+
+
+ReplanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions, InForce], Plan]
+"""A planner's ``replan`` as a module-level function: a plan that starts from the one in force."""
+
 RequestReader = Callable[[str], PlanRequest]
 """Reads a stored workloads document again; raises InputError."""
 
@@ -142,6 +161,15 @@ class Executor(Protocol):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Schedules ``fn``; the future gives its result."""
+        ...
+
+
+class Mover(Protocol):
+    """Moves what is held to where a plan places it: the new is bought before the old is let go."""
+
+    async def move(self, actor: str, plan: Plan, leaving: Sequence[str]) -> tuple[Reservation, ...]:
+        """Intends and buys in the place of the reservations ``leaving``; nothing when they are held as
+        placed. Raises StalePlan, Conflict and the provider's error; the old then stays."""
         ...
 
 
@@ -329,6 +357,10 @@ class PlanRepository(Protocol):
         """Plans that stand in one of ``states`` with finance, newest first; ``team`` None: all."""
         ...
 
+    async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
+        """The plan and those whose place it took, one after the other; NotFound."""
+        ...
+
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
         """Claims and gives what is queued or running and no other living process makes, oldest first."""
         ...
@@ -392,6 +424,20 @@ class ReoptimizationRepository(Protocol):
 
     async def add(self, reoptimization: Reoptimization) -> None:
         """Stores one."""
+        ...
+
+    async def update(self, reoptimization: Reoptimization) -> Reoptimization:
+        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        ...
+
+    async def find(self, reoptimization_id: str) -> Reoptimization:
+        """One; NotFound."""
+        ...
+
+    async def find_in(
+        self, states: Collection[ProposalState], since: datetime | None = None
+    ) -> tuple[Reoptimization, ...]:
+        """Those in ``states`` that began at ``since`` (None: ever) or later, newest first."""
         ...
 
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:

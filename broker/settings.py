@@ -43,6 +43,8 @@ class Settings(BaseSettings):
     poll_seconds: float = Field(default=60.0, gt=0)
     reconcile_seconds: float = Field(default=15.0, gt=0)
     reoptimize_seconds: float = Field(default=900.0, gt=0)
+    debounce_seconds: float = Field(default=2.0, ge=0)
+    replan_time_limit_s: float = Field(default=6.0, gt=0)
     solver_executor: str = Field(default="process", pattern=r"^(process|thread|dask://.+:\d+)$")
     plan_time_limit_s: float = Field(default=20.0, gt=0)
     price_tolerance: float = Field(default=0.02, ge=0, le=1)

@@ -37,7 +37,17 @@ from broker.domain.plan import (
     Unplaced,
     Why,
 )
-from broker.domain.reoptimization import Move, ProposalState, Reoptimization
+from broker.domain.reoptimization import (
+    Move,
+    MoveState,
+    MovingCost,
+    PriceMove,
+    ProposalState,
+    Reoptimization,
+    Risk,
+    RiskKind,
+)
+from broker.domain.reoptimize_policy import ReoptimizeMode
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.window import Segment, Wish
@@ -299,6 +309,15 @@ moves = st.builds(
     to_offers=st.lists(names, max_size=2).map(tuple),
     saving_usd=st.integers(-(10**9), 10**9).map(lambda whole: Decimal(whole) / 100),
     why=texts,
+    stay_usd=st.none() | cents,
+    cost=st.builds(MovingCost, cents, cents, cents),
+    prices=st.lists(
+        st.builds(PriceMove, names, st.none() | micro_usd, st.none() | micro_usd), max_size=2
+    ).map(tuple),
+    risks=st.lists(st.builds(Risk, st.sampled_from(RiskKind), texts), max_size=2).map(tuple),
+    leaves=st.lists(names, max_size=2).map(tuple),
+    state=st.sampled_from(MoveState),
+    reason=texts,
 )
 
 reoptimizations: SearchStrategy[Reoptimization] = st.builds(
@@ -314,6 +333,10 @@ reoptimizations: SearchStrategy[Reoptimization] = st.builds(
     new_plan_id=st.none() | names,
     moves=st.lists(moves, max_size=2).map(tuple),
     reason=texts,
+    mode=st.sampled_from(ReoptimizeMode),
+    lapses_at=st.none() | instants,
+    decided_at=st.none() | instants,
+    decided_by=st.none() | names,
 )
 
 audit_entries: SearchStrategy[AuditEntry] = st.builds(

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from broker.domain.offer import Tier
+from broker.domain.reoptimize_policy import ReoptimizeMode
 from broker.domain.workload import Precision, TrafficShape
 
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
@@ -68,6 +69,16 @@ class ProvidersForm(WorkloadPart):
     exclude: list[Name] = []
 
 
+class ReoptimizeForm(WorkloadPart):
+    """What may change as prices do; on a team and on a workload, where the more cautious word counts."""
+
+    mode: ReoptimizeMode | None = None
+    min_saving_usd: Usd | None = None
+    min_saving_share: Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=1)] | None = None
+    cooldown_hours: NotNegative | None = None
+    lapse_hours: Positive | None = None
+
+
 class PolicyForm(WorkloadPart):
     """Where capacity may come from. A rule that is left out does not narrow anything."""
 
@@ -78,6 +89,7 @@ class PolicyForm(WorkloadPart):
     providers: ProvidersForm | None = None
     tiers: Annotated[list[Tier], Field(min_length=1)] | None = None
     compliance: list[Name] = []
+    reoptimize: ReoptimizeForm | None = None
 
 
 class MeasuredForm(WorkloadPart):
@@ -217,6 +229,7 @@ FORMS_BY_FIELD: Mapping[str, type[BaseModel]] = {
     "budget": BudgetForm,
     "policy": PolicyForm,
     "providers": ProvidersForm,
+    "reoptimize": ReoptimizeForm,
     "measured": MeasuredForm,
     "gpus": GpusForm,
     "checkpoint": CheckpointForm,

@@ -7,6 +7,7 @@ from typing import Any
 
 from api.schemas.times import format_time
 from broker.domain.money import format_usd
+from broker.domain.reoptimize_policy import ReoptimizePolicy
 from broker.domain.workload import (
     Batch,
     PlanRequest,
@@ -42,7 +43,21 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
         "only": list(policy.providers_only or ()),
         "exclude": list(policy.providers_exclude),
     }
+    if policy.reoptimize != ReoptimizePolicy():
+        document["reoptimize"] = _reoptimize_document(policy.reoptimize)
     return document
+
+
+def _reoptimize_document(policy: ReoptimizePolicy) -> dict[str, Any]:
+    usd, share = policy.min_saving_usd, policy.min_saving_share
+    document = {
+        "mode": None if policy.mode is None else str(policy.mode),
+        "min_saving_usd": _usd(usd),
+        "min_saving_share": None if share is None else str(share),
+        "cooldown_hours": policy.cooldown_hours,
+        "lapse_hours": policy.lapse_hours,
+    }
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def _workload_document(workload: Workload, team: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from api.schemas.workload_forms import (
     BatchForm,
     MeasuredForm,
     PolicyForm,
+    ReoptimizeForm,
     ServingForm,
     TrafficForm,
     TrainingForm,
@@ -27,6 +28,7 @@ from api.schemas.workload_forms import (
 from broker.catalogue import load_models, resolve_gpu, resolve_model
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.model_shape import ModelShape
+from broker.domain.reoptimize_policy import ReoptimizePolicy
 from broker.domain.window import Window
 from broker.domain.workload import (
     Batch,
@@ -277,7 +279,12 @@ def _policy(form: PolicyForm | None) -> Policy:
         providers_exclude=tuple(providers.exclude) if providers is not None else (),
         tiers=tuple(dict.fromkeys(form.tiers)) if form.tiers is not None else None,
         compliance=tuple(form.compliance),
+        reoptimize=_reoptimize(form.reoptimize),
     )
+
+
+def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:
+    return ReoptimizePolicy() if form is None else ReoptimizePolicy(**form.model_dump())
 
 
 def _unique(precisions: list[Precision]) -> tuple[Precision, ...]:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Generic, Protocol, TypeVar
 
 from broker.domain.holding_orders import Intent
 from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.offer import Offer
 from broker.domain.reconciling_actions import (
     BeginRelease,
 )
@@ -19,15 +21,37 @@ READY_FOR_LATER = frozenset({ReservationState.SCHEDULED, ReservationState.HELD, 
 HOUR_S = Decimal(3600)
 
 
+class Holds(Protocol):
+    """Something that nodes of an offer are held by, until an end (None: until released)."""
+
+    @property
+    def offer(self) -> Offer:
+        """What was ordered."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """How many."""
+        ...
+
+    @property
+    def end(self) -> datetime | None:
+        """Its end as ordered."""
+        ...
+
+
+H = TypeVar("H", bound=Holds)
+
+
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Generic[H]):
     """What a move buys, what it lets go once that can be used, and what stays as it is."""
 
     wanted: tuple[Intent, ...]
-    leaving: tuple[Reservation, ...]
+    leaving: tuple[H, ...]
 
 
-def find_change(held: Iterable[Reservation], intents: Iterable[Intent]) -> Change:
+def find_change(held: Iterable[H], intents: Iterable[Intent]) -> Change[H]:
     """``held`` against what is wanted; what is held as it is wanted neither leaves nor is bought again."""
     wanted, leaving = list(intents), []
     for row in held:
@@ -39,7 +63,7 @@ def find_change(held: Iterable[Reservation], intents: Iterable[Intent]) -> Chang
     return Change(tuple(wanted), tuple(leaving))
 
 
-def _is_same(intent: Intent, row: Reservation) -> bool:
+def _is_same(intent: Intent, row: Holds) -> bool:
     return (intent.offer.offer_id, intent.nodes, intent.end) == (row.offer.offer_id, row.nodes, row.end)
 
 

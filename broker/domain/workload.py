@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from broker.domain.model_shape import ModelShape
 from broker.domain.offer import Tier
+from broker.domain.reoptimize_policy import ReoptimizePolicy
 from broker.domain.window import Window
 
 
@@ -35,7 +36,8 @@ class Precision(StrEnum):
 class Policy:
     """Which offers are allowed. None means no rule; patterns are shell-style (``us-*``).
 
-    A workload's policy can only narrow the team's: both must allow an offer.
+    A workload's policy can only narrow the team's: both must allow an offer. ``reoptimize``: what may change
+    once it runs; it says nothing of offers.
     """
 
     regions: tuple[str, ...] | None = None
@@ -44,6 +46,7 @@ class Policy:
     providers_exclude: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] | None = None
     compliance: tuple[str, ...] = ()
+    reoptimize: ReoptimizePolicy = field(default_factory=ReoptimizePolicy)
 
 
 @dataclass(frozen=True, slots=True)

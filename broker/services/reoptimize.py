@@ -1,4 +1,4 @@
-"""Re-optimization: a new look at current plans when the market moved."""
+"""Re-optimization: a new look at what runs and what is planned, as the market moves."""
 
 from __future__ import annotations
 
@@ -10,81 +10,96 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.access import require_scope, team_filter
-from broker.domain.account import AuditEntry, Caller, Scope
+from broker.domain.access import require_scope, require_sight, team_filter
+from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError
+from broker.domain.finding import ACTOR, entry_of, found, is_same, past_moves, rules_by_workload
 from broker.domain.freshness import fresh_offers
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.market import OfferChange
+from broker.domain.merging import merged
 from broker.domain.money import format_usd
-from broker.domain.offer import Offer
+from broker.domain.moving_costs import MovingTerms
+from broker.domain.offer import Offer, Tier
+from broker.domain.own_stock import less_others, with_own
 from broker.domain.plan import Plan
-from broker.domain.reoptimization import ProposalState, Reoptimization
-from broker.domain.reoptimizing import (
-    Thresholds,
-    find_moves,
-    find_under_way,
-    is_touched,
-    judge,
-    remaining_plan_cost_usd,
-    remaining_request,
-)
+from broker.domain.remaining import remaining
+from broker.domain.reoptimization import MOVED, ProposalState, Reoptimization
+from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode
+from broker.domain.reoptimizing import Decision, decide_moves, is_touched
 from broker.domain.reservation import Reservation
+from broker.domain.spot import SpotBook, SpotPrior, spot_time
+from broker.domain.spot_fallback import behind_on_spot
+from broker.domain.staying import held_of
+from broker.domain.weighing import Situation, leaving_usd
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 from broker.ports import (
     Clock,
     Executor,
+    InForce,
     Notifier,
     Page,
-    PlanCall,
     PlanRecord,
     PlanState,
+    ReplanCall,
     RequestReader,
+    UnitOfWork,
     UnitOfWorkFactory,
 )
 
 log = logging.getLogger(__name__)
 
-ACTOR = "reoptimizer"
-RECENT = 100
+LONGEST_COOLDOWN = timedelta(days=90)
+MOST_PLANS = 3
+"""How often a look plans again when some of what it found does not pay."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReoptimizeRules:
-    """``thresholds`` of a proposal; the rest as for plans that somebody asks for."""
+    """``moves``: what counts where no policy says; ``frozen``: what starts within it stays.
 
-    thresholds: Thresholds = field(default_factory=Thresholds)
+    ``time_limit_s``: the most that one search may take; the rest as for plans that somebody asks for.
+    """
+
+    moves: MoveRules = field(default_factory=MoveRules)
+    terms: MovingTerms = field(default_factory=MovingTerms)
+    spot: SpotPrior = field(default_factory=SpotPrior)
     approval_limit_usd: Decimal | None = None
     max_offer_age: timedelta = timedelta(minutes=10)
     price_lists: frozenset[str] = frozenset()
+    frozen: timedelta = timedelta(minutes=30)
+    time_limit_s: float = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Market:
+    """What all plans of one pass see: offers with what we learned, open reservations, moves of the past."""
+
+    now: datetime
+    offers: tuple[Offer, ...]
+    reservations: tuple[Reservation, ...]
+    moved: tuple[Reoptimization, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What one pass over one plan sees."""
+    """One plan of a pass: what may change of it, and what counts."""
 
     record: PlanRecord
-    plan: Plan
-    offers: tuple[Offer, ...]
-    reservations: tuple[Reservation, ...]
-    prices_then: dict[str, Decimal]
-    now: datetime
-
-    @property
-    def held(self) -> tuple[str, ...]:
-        """Workloads that hold capacity or wait for it."""
-        return tuple(r.workload for r in self.reservations if r.workload is not None)
+    request: PlanRequest
+    situation: Situation
+    rules: dict[str, MoveRules]
 
 
 class ReoptimizeService:
-    """Use cases of re-optimization. ``plan_call`` and ``executor`` as for planning."""
+    """Looks again, and stores what it finds. ``replan_call`` and ``executor`` as for planning."""
 
     def __init__(
         self,
         uow_factory: UnitOfWorkFactory,
-        plan_call: PlanCall,
+        replan_call: ReplanCall,
         executor: Executor,
         clock: Clock,
         notifier: Notifier,
@@ -94,7 +109,7 @@ class ReoptimizeService:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._uow_factory = uow_factory
-        self._plan_call = plan_call
+        self._replan_call = replan_call
         self._executor = executor
         self._clock = clock
         self._notifier = notifier
@@ -129,102 +144,206 @@ class ReoptimizeService:
         async with self._uow_factory() as uow:
             return await uow.reoptimizations.find_page(team_filter(caller, team), limit, cursor)
 
+    async def find_one(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
+        """One; NotFound for another team's."""
+        async with self._uow_factory() as uow:
+            look = await uow.reoptimizations.find(reoptimization_id)
+        require_sight(caller, look.team, "re-optimization", reoptimization_id)
+        return look
+
     async def _current(self, team: str | None) -> tuple[PlanRecord, ...]:
         async with self._uow_factory() as uow:
             return await uow.plans.find_current(team)
 
     async def _run(self, records: Iterable[PlanRecord], trigger: str) -> tuple[Reoptimization, ...]:
+        wanted = tuple(records)
+        if not wanted:
+            return ()
         async with self._looking:
-            looks = [await self._look_at(record, trigger) for record in records]
+            market = await self._market()
+            looks = [await self._look_at(record, market, trigger) for record in wanted]
         return tuple(look for look in looks if look is not None)
 
-    async def _look_at(self, record: PlanRecord, trigger: str) -> Reoptimization | None:
-        """One plan; None when its horizon is over."""
-        now = self._clock.now()
+    async def _market(self) -> _Market:
+        now, rules = self._clock.now(), self._rules
+        async with self._uow_factory() as uow:
+            offers, feeds = await uow.offers.find_current(), await uow.offers.find_feeds()
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            reservations = await uow.reservations.find_open()
+            moved = await uow.reoptimizations.find_in(MOVED, now - LONGEST_COOLDOWN)
+            rows: tuple[Reservation, ...] = ()
+            if any(offer.tier is Tier.SPOT for offer in offers):
+                rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
+        fresh = fresh_offers(offers, feeds, now, rules.max_offer_age, rules.price_lists)
+        times = [time for row in rows if (time := spot_time(row, now)) is not None]
+        told = SpotBook(times, rules.spot).told(LaunchBook(launches, now).told(fresh))
+        return _Market(now, told, reservations, moved)
+
+    async def _look_at(self, record: PlanRecord, market: _Market, trigger: str) -> Reoptimization | None:
+        """One plan; None when its horizon is over, or while its moves are under way."""
         blank = Reoptimization(
-            reoptimization_id=make_id("reopt", now, self._random_bytes(ENTROPY_BYTES)),
+            reoptimization_id=make_id("reopt", market.now, self._random_bytes(ENTROPY_BYTES)),
             team=record.team,
             plan_id=record.plan_id,
             trigger=trigger,
-            started_at=now,
+            started_at=market.now,
             state=ProposalState.UNCHANGED,
         )
+        moving = (o for o in market.moved if o.state is ProposalState.ACCEPTED)
+        if any(record.plan_id in (look.plan_id, look.new_plan_id) for look in moving):
+            return None
+        new: Plan | None = None
         try:
             request = self._read_request(record.document)
-            if record.plan is None or request.horizon.end <= now:
+            if record.plan is None or request.horizon.end <= market.now:
                 return None
-            look = await self._gather(record, record.plan, now)
-            result, new = await self._weigh(look, request, blank)
+            result, new = await self._weigh(await self._gather(record, record.plan, request, market), blank)
         except BrokerError as error:
-            result, new = replace(blank, state=ProposalState.FAILED, reason=str(error)), None
+            result = replace(blank, state=ProposalState.FAILED, reason=str(error))
         except Exception as error:  # one plan's fault must not stop the others' look
             log.exception("re-optimization of %s failed unexpectedly", record.plan_id)
             reason = f"unexpected {type(error).__name__}: {error}"
-            result, new = replace(blank, state=ProposalState.FAILED, reason=reason), None
+            result = replace(blank, state=ProposalState.FAILED, reason=reason)
         return await self._store(result, record, new)
 
-    async def _gather(self, record: PlanRecord, plan: Plan, now: datetime) -> _Look:
+    async def _gather(self, record: PlanRecord, plan: Plan, request: PlanRequest, market: _Market) -> _Look:
+        now, terms = market.now, self._rules.terms
         async with self._uow_factory() as uow:
-            offers = await uow.offers.find_current()
-            feeds = await uow.offers.find_feeds()
-            reservations = await uow.reservations.find_open()
-            launches = await uow.launches.find_since(now - REMEMBERED)
-            prices: dict[str, Decimal] = {}
-            for offer in offers:
-                prices[offer.offer_id] = offer.price_usd_per_node_hour
-            if plan.as_of < now:
-                for offer_id in {placement.offer_id for placement in plan.placements}:
+            plan_ids = await uow.plans.find_lineage(record.plan_id)
+        mine = [row for row in market.reservations if row.plan_id in plan_ids]
+        others = [row for row in market.reservations if row.plan_id not in plan_ids]
+        held = tuple(one for row in mine if (one := held_of(row)) is not None)
+        must_leave = behind_on_spot(request, plan, held, now, terms)
+        left = remaining(request, plan, held, now, terms, frozenset(must_leave))
+        offers = with_own(less_others(market.offers, others, now), held)
+        situation = Situation(
+            request=left.request,
+            plan=plan,
+            held=held,
+            offers={offer.offer_id: offer for offer in offers},
+            prices_then={},
+            now=now,
+            past=past_moves(market.moved, record.team),
+            must_leave=must_leave,
+        )
+        return _Look(record, request, situation, rules_by_workload(request, self._rules.moves))
+
+    async def _weigh(self, look: _Look, blank: Reoptimization) -> tuple[Reoptimization, Plan | None]:
+        """What may move by itself first; only when nothing of that pays, all that may be proposed."""
+        names = {w.name for w in look.situation.request.workloads}
+        if not names:
+            return replace(blank, reason="everything is under way"), None
+        may = {name for name in names if look.rules[name].mode is not ReoptimizeMode.NEVER}
+        auto = {name for name in may if look.rules[name].mode is ReoptimizeMode.AUTO}
+        for movable in (auto, may) if auto and auto != may else (may,):
+            decision, new = await self._decide(look, frozenset(names - movable))
+            if decision.moves:
+                break
+        result = found(blank, decision, look.rules)
+        if result.state is not ProposalState.PROPOSED:
+            return result, None
+        return result, merged(look.situation.plan, new, decision.moved, look.request)
+
+    async def _decide(self, look: _Look, frozen: frozenset[str]) -> tuple[Decision, Plan]:
+        """A plan and which moves to it pay; again with what does not pay frozen, until all of it does."""
+        situation = look.situation
+        for _ in range(MOST_PLANS):
+            new = await self._plan(look, frozen)
+            seen = replace(situation, prices_then=await self._prices_then(look, new))
+            rules = {
+                name: replace(rule, mode=ReoptimizeMode.NEVER) if name in frozen else rule
+                for name, rule in look.rules.items()
+            }
+            decision = decide_moves(seen, new, rules, self._rules.terms)
+            if decision.left_out or not decision.moves or decision.held_back <= frozen:
+                break
+            frozen |= decision.held_back
+        return decision, new
+
+    async def _plan(self, look: _Look, frozen: frozenset[str]) -> Plan:
+        situation, rules = look.situation, self._rules
+        options = look.record.options
+        limit_s = min(options.time_limit_s, rules.time_limit_s)
+        in_force = InForce(
+            plan=situation.plan,
+            leaving_usd=leaving_usd(situation, rules.terms),
+            frozen=frozen,
+            frozen_before=situation.now + rules.frozen,
+        )
+        future = self._executor.submit(
+            self._replan_call,
+            situation.request,
+            tuple(situation.offers.values()),
+            situation.now,
+            replace(options, time_limit_s=limit_s, baselines=False, label=""),
+            in_force,
+        )
+        new: Plan = await asyncio.wrap_future(future)
+        return new
+
+    async def _prices_then(self, look: _Look, new: Plan) -> dict[str, Decimal]:
+        """Prices when the plan was made, of all that it and ``new`` use; today's where nothing is known."""
+        situation = look.situation
+        plan, now = situation.plan, situation.now
+        used = {p.offer_id for p in (*plan.placements, *new.placements)}
+        prices = {
+            key: offer.price_usd_per_node_hour for key, offer in situation.offers.items() if key in used
+        }
+        if plan.as_of < now:
+            async with self._uow_factory() as uow:
+                for offer_id in sorted(used):
                     for point in (await uow.offers.find_prices(offer_id, Window(plan.as_of, now)))[:1]:
                         prices[offer_id] = point.price_usd_per_node_hour
-        fresh = fresh_offers(offers, feeds, now, self._rules.max_offer_age, self._rules.price_lists)
-        return _Look(
-            record=record,
-            plan=plan,
-            offers=LaunchBook(launches, now).told(fresh),
-            reservations=tuple(r for r in reservations if r.plan_id == record.plan_id),
-            prices_then=prices,
-            now=now,
-        )
-
-    async def _weigh(
-        self, look: _Look, request: PlanRequest, blank: Reoptimization
-    ) -> tuple[Reoptimization, Plan | None]:
-        """Plans what may still move, and judges the answer against the old plan at today's prices."""
-        rest = remaining_request(request, look.plan, find_under_way(look.plan, look.reservations, look.now))
-        if not rest.workloads:
-            return replace(blank, reason="everything is under way"), None
-        future = self._executor.submit(self._plan_call, rest, look.offers, look.now, look.record.options)
-        new: Plan = await asyncio.wrap_future(future)
-        offers = {offer.offer_id: offer for offer in look.offers}
-        names = [workload.name for workload in rest.workloads]
-        cost = remaining_plan_cost_usd(look.plan, names, offers, look.now, look.held)
-        before = None if cost is None else cost + look.plan.penalty_usd
-        after = new.cost_usd + new.penalty_usd
-        moves = find_moves(look.plan, new, offers, look.prices_then, look.now, look.held)
-        state, reason = judge(look.plan, new, before, after, moves, self._rules.thresholds)
-        result = replace(blank, state=state, before_usd=before, after_usd=after, reason=reason)
-        if state is ProposalState.UNCHANGED:
-            return result, None
-        return replace(result, moves=moves), new if state is ProposalState.PROPOSED else None
+        return prices
 
     async def _store(self, result: Reoptimization, record: PlanRecord, new: Plan | None) -> Reoptimization:
+        """Stores a look; a proposal that stands is renewed by the same moves, and lapses for other ones."""
         async with self._uow_factory() as uow:
-            if new is not None:
-                recent = await uow.reoptimizations.find_page(record.team, RECENT, None)
-                known = _same_proposal(recent.items, result)
-                plan_id = known or make_id("plan", result.started_at, self._random_bytes(ENTROPY_BYTES))
-                if known is None:
+            standing = [
+                look
+                for look in await uow.reoptimizations.find_in({ProposalState.PROPOSED})
+                if look.plan_id == record.plan_id
+            ]
+            same = next((look for look in standing if new is not None and is_same(look, result)), None)
+            if same is not None and new is not None and same.new_plan_id is not None:
+                result = await self._renew(uow, same, result, record, new)
+            else:
+                if result.state is not ProposalState.FAILED:
+                    await _lapse(uow, standing, result)
+                if new is not None:
+                    plan_id = make_id("plan", result.started_at, self._random_bytes(ENTROPY_BYTES))
                     await uow.plans.add(self._proposal(record, replace(new, plan_id=plan_id), result))
-                result = replace(result, new_plan_id=plan_id)
-            await uow.reoptimizations.add(result)
-            await uow.accounts.add_audit(_entry(result))
+                    result = replace(result, new_plan_id=plan_id)
+                await uow.reoptimizations.add(result)
+                await uow.accounts.add_audit(entry_of(result, result.started_at))
             await uow.commit()
-        if result.state is ProposalState.PROPOSED:
+        if result.state is ProposalState.PROPOSED and same is None:
             await self._notifier.notify("plan.proposed", record.team, _body(result))
         return result
 
+    async def _renew(
+        self, uow: UnitOfWork, same: Reoptimization, result: Reoptimization, record: PlanRecord, new: Plan
+    ) -> Reoptimization:
+        """The proposal that stands, with today's amounts; a dearer plan needs finance's word again."""
+        assert same.new_plan_id is not None
+        stored = await uow.plans.find(same.new_plan_id)
+        proposal = self._proposal(record, replace(new, plan_id=stored.plan_id), result)
+        dearer = stored.plan is None or new.cost_usd > stored.plan.cost_usd
+        kept = replace(stored, plan=proposal.plan, needs_approval=proposal.needs_approval)
+        await uow.plans.update(replace(kept, approved_by=None, approved_at=None) if dearer else kept)
+        renewed = replace(
+            same,
+            before_usd=result.before_usd,
+            after_usd=result.after_usd,
+            moves=result.moves,
+            mode=result.mode,
+            reason=result.reason,
+        )
+        return await uow.reoptimizations.update(renewed)
+
     def _proposal(self, record: PlanRecord, plan: Plan, result: Reoptimization) -> PlanRecord:
-        limit = self._rules.approval_limit_usd
+        limit, old = self._rules.approval_limit_usd, record.plan
+        agreed = record.approved_by is not None and old is not None and plan.cost_usd <= old.cost_usd
         return PlanRecord(
             plan_id=plan.plan_id,
             team=record.team,
@@ -234,37 +353,32 @@ class ReoptimizeService:
             created_at=result.started_at,
             requested_by=ACTOR,
             plan=replace(plan, created_at=result.started_at, team=record.team),
-            needs_approval=limit is not None and plan.cost_usd > limit,
+            needs_approval=limit is not None and plan.cost_usd > limit and not agreed,
         )
 
 
-def _same_proposal(recent: Iterable[Reoptimization], result: Reoptimization) -> str | None:
-    """The plan that already says the same, so that a market at rest gives no new ones."""
-    for look in recent:
-        if look.plan_id == result.plan_id and look.state is ProposalState.PROPOSED:
-            same = (look.after_usd, look.moves) == (result.after_usd, result.moves)
-            return look.new_plan_id if same else None
-    return None
-
-
-def _entry(result: Reoptimization) -> AuditEntry:
-    return AuditEntry(
-        at=result.started_at,
-        actor=ACTOR,
-        action=f"reoptimization.{result.state}",
-        object_kind="plan",
-        object_id=result.plan_id,
-        team=result.team,
-        detail=f"{result.trigger}: {result.reason}",
-    )
+async def _lapse(uow: UnitOfWork, standing: Iterable[Reoptimization], result: Reoptimization) -> None:
+    for look in standing:
+        lapsed = replace(
+            look,
+            state=ProposalState.LAPSED,
+            decided_at=result.started_at,
+            decided_by=ACTOR,
+            reason=f"{look.reason}; the market moved on: {result.reason}",
+        )
+        await uow.reoptimizations.update(lapsed)
+        await uow.accounts.add_audit(entry_of(lapsed, result.started_at))
 
 
 def _body(result: Reoptimization) -> dict[str, object]:
-    saving = result.saving_usd
+    saving, net = result.saving_usd, result.net_usd
     return {
+        "reoptimization_id": result.reoptimization_id,
         "plan_id": result.plan_id,
         "new_plan_id": result.new_plan_id,
         "saving_usd": None if saving is None else format_usd(saving),
+        "moving_costs_usd": format_usd(result.cost_usd),
+        "net_usd": None if net is None else format_usd(net),
         "reason": result.reason,
         "moves": [move.why for move in result.moves],
     }

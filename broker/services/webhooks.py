@@ -16,6 +16,7 @@ from broker.domain.charging import reservation_charges
 from broker.domain.errors import FieldProblem, InputError, NotFound
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.reoptimization import ProposalState
 from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import (
     ALL_TEAMS,
@@ -203,6 +204,8 @@ class WebhooksService:
 
 async def _money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
     """What the event's object costs now, against what was told of it before."""
+    if event.object_kind == "reoptimization":
+        return await _reoptimization_money(uow, event)
     last = await uow.webhooks.last_expected(event.object_id)
     try:
         money = await _MONEY[event.object_kind](uow, event) if event.object_kind in _MONEY else None
@@ -214,6 +217,17 @@ async def _money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | No
         money = replace(money, before_usd=last.after_usd)
     await uow.webhooks.put_expected(event.object_id, money)
     return money
+
+
+async def _reoptimization_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+    """What its plan costs from now on without the moves, and with them and what moving costs once."""
+    try:
+        look = await uow.reoptimizations.find(event.object_id)
+    except NotFound:
+        return None
+    if look.after_usd is None or look.state is ProposalState.UNCHANGED:
+        return None
+    return MoneyChange(look.before_usd, look.after_usd + look.cost_usd, ZERO)
 
 
 async def _plan_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:

@@ -101,6 +101,19 @@ class SqlPlanRepository:
             statement = statement.where(PlanRow.team == team)
         return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _record)
 
+    async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
+        """The plan and those whose place it took, one after the other; NotFound."""
+        found: list[str] = []
+        wanted: str | None = plan_id
+        while wanted is not None and wanted not in found:
+            found.append(wanted)
+            rows = await self._session.execute(select(PlanRow.supersedes).where(PlanRow.plan_id == wanted))
+            row = rows.one_or_none()
+            if row is None:
+                raise NotFound("plan", wanted)
+            wanted = row[0]
+        return tuple(found)
+
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
         """Claims and gives what is queued or running and no other living process makes, oldest first."""
         unfinished = PlanRow.state.in_([state.value for state in _UNFINISHED])

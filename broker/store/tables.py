@@ -278,12 +278,13 @@ class LaunchRow(Row):
 
 
 class ReoptimizationRow(Row):
-    """One pass over one plan, and what it proposed."""
+    """One pass over one plan, what it proposed, and what came of that."""
 
     __tablename__ = "reoptimizations"
     __table_args__ = (
         Index(None, "started_at", "reoptimization_id"),
         Index(None, "team", "started_at"),
+        Index(None, "state", "started_at"),
     )
 
     reoptimization_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
@@ -297,6 +298,11 @@ class ReoptimizationRow(Row):
     new_plan_id: Mapped[str | None] = mapped_column(Identifier)
     moves: Mapped[list[Any]]
     reason: Mapped[str] = mapped_column(Prose)
+    mode: Mapped[str | None]
+    lapses_at: Mapped[datetime | None]
+    decided_at: Mapped[datetime | None]
+    decided_by: Mapped[str | None]
+    version: Mapped[int]
 
 
 class ApiKeyRow(Row):

@@ -45,6 +45,7 @@ class WarmStart:
     ``frozen_before``: what starts before it stays, if it still can; a service that already runs may
     change. ``scarcity_usd`` by offer_id: the prices of scarcity of the last search, USD per node-hour.
     ``past``: what the plan was made for; where it is given, a bound stands before anything is estimated.
+    ``frozen``: workloads that stay, if they still can, whenever they start.
     """
 
     plan: Plan
@@ -52,6 +53,7 @@ class WarmStart:
     frozen_before: datetime | None = None
     scarcity_usd: Mapping[str, float] = field(default_factory=dict)
     past: Past | None = None
+    frozen: frozenset[str] = frozenset()
 
 
 def held_of(problem: Problem, estimates: Estimates, warm: WarmStart) -> dict[str, Held]:
@@ -96,9 +98,10 @@ def matched(candidates: Candidates, warm: WarmStart) -> dict[str, Column]:
 
 
 def frozen_of(problem: Problem, warm: WarmStart, columns: Mapping[str, Column]) -> frozenset[str]:
-    """Workloads that start before ``frozen_before``, services that already run aside."""
+    """Those that are named, and what starts before ``frozen_before``, services that already run aside."""
+    named = warm.frozen & frozenset(columns)
     if warm.frozen_before is None:
-        return frozenset()
+        return named
     until = problem.seconds(warm.frozen_before)
     services = {s.name for s in problem.services()}
     found = set()
@@ -106,7 +109,7 @@ def frozen_of(problem: Problem, warm: WarmStart, columns: Mapping[str, Column]) 
         first = min((a for piece in column.pieces for a, _, _ in piece.spans), default=problem.end_s)
         if first < until and not (name in services and first <= problem.t0_s):
             found.add(name)
-    return frozenset(found)
+    return named | frozenset(found)
 
 
 def _spans_of(problem: Problem, placement: Placement) -> tuple[Span, ...]:

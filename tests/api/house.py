@@ -40,6 +40,7 @@ from broker.services.moves import MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
 from broker.services.prices import PricesService
+from broker.services.proposals import ProposalsService
 from broker.services.reconcile import ReconcileService
 from broker.services.reoptimize import ReoptimizeService
 from broker.services.reservations import ReservationsService
@@ -50,7 +51,7 @@ from broker.spend_futures import SpendFutures
 from broker.store import create_store
 from optimizer.spend_interval import MonteCarlo
 from tests.fakes.clock import FakeClock
-from tests.fakes.examples import an_offer, plan_on_cheapest
+from tests.fakes.examples import an_offer, anew, plan_on_cheapest
 from tests.fakes.provider import FakeProvider
 
 ADMIN_KEY = "broker_live_test_admin"
@@ -115,6 +116,7 @@ class House:
         drafting = Drafting(leasing, self.clock)
         buying = Buying(units, leasing, drafting, self.clock)
         futures = SpendFutures(MonteCarlo(), ForecastSources())
+        moves = MovesService(units, buying, drafting, self.clock, self.notifier)
         planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
         return Product(
             settings=self.settings,
@@ -129,8 +131,9 @@ class House:
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
             reservations=ReservationsService(units, adapters, self.clock, self.notifier, read_request=read),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
-            moves=MovesService(units, buying, drafting, self.clock, self.notifier),
-            reoptimize=ReoptimizeService(*planner, read_request=read),
+            moves=moves,
+            reoptimize=ReoptimizeService(units, anew(self.plan_call), *planner[2:], read_request=read),
+            proposals=ProposalsService(units, moves, self.clock, self.notifier, read_request=read),
             spend=SpendService(units, self.clock),
             budgets=BudgetsService(units, self.clock),
             approvals=ApprovalsService(

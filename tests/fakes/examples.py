@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -36,7 +37,7 @@ from broker.domain.workload import (
     Training,
     WorkloadKind,
 )
-from broker.ports import PlanOptions, PlanRecord, PlanState
+from broker.ports import InForce, PlanCall, PlanOptions, PlanRecord, PlanState, ReplanCall
 from tests.fakes.clock import NOON
 
 ALICE = Caller("key-alice", "research", frozenset(Scope) - {Scope.ADMIN})
@@ -260,6 +261,24 @@ def plan_on_cheapest(
         segment = Segment(start, end, 1)
         placements.append(a_placement(cheapest, [segment], workload.name, workload.kind))
     return a_plan(*placements, plan_id="plan-fake", as_of=as_of)
+
+
+def anew(plan_call: PlanCall) -> ReplanCall:
+    """A planner that starts from nothing, whatever is in force; what is frozen stays as it was."""
+
+    def replan(
+        request: PlanRequest,
+        offers: tuple[Offer, ...],
+        as_of: datetime,
+        options: PlanOptions,
+        in_force: InForce,
+    ) -> Plan:
+        new = plan_call(request, offers, as_of, options)
+        stays = [p for p in in_force.plan.placements if p.workload in in_force.frozen]
+        kept = [p for p in new.placements if p.workload not in in_force.frozen]
+        return replace(new, placements=(*kept, *stays))
+
+    return replan
 
 
 def refuse_to_plan(

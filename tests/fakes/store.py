@@ -21,7 +21,7 @@ from broker.domain.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.offer import Offer
 from broker.domain.price_gate import PeerPrice, Quarantined
-from broker.domain.reoptimization import Reoptimization
+from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.reservation import Reservation
 from broker.domain.round_news import OfferMark, RoundNews, fingerprint
 from broker.domain.window import Window
@@ -264,6 +264,14 @@ class Plans(_Rows):
     ) -> Page[PlanRecord]:
         return _page([r for r in self._newest(team) if r.approval in states], limit, cursor)
 
+    async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
+        found: list[str] = []
+        wanted: str | None = plan_id
+        while wanted is not None and wanted not in found:
+            found.append(wanted)
+            wanted = (await self.find(wanted)).supersedes
+        return tuple(found)
+
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
         unfinished = (PlanState.QUEUED, PlanState.RUNNING)
         return tuple(record for record in reversed(self._newest(None)) if record.state in unfinished)
@@ -334,6 +342,34 @@ class Reoptimizations(_Repository):
 
     async def add(self, reoptimization: Reoptimization) -> None:
         self._staged.append(lambda: self._tables.reoptimizations.insert(0, reoptimization))
+
+    async def update(self, reoptimization: Reoptimization) -> Reoptimization:
+        key, written = (
+            reoptimization.reoptimization_id,
+            replace(reoptimization, version=reoptimization.version + 1),
+        )
+
+        def apply() -> None:
+            looks = self._tables.reoptimizations
+            (at,) = [i for i, look in enumerate(looks) if look.reoptimization_id == key]
+            if looks[at].version != reoptimization.version:
+                raise ConcurrentChange(f"{key} is at version {looks[at].version}")
+            looks[at] = written
+
+        self._staged.append(apply)
+        return written
+
+    async def find(self, reoptimization_id: str) -> Reoptimization:
+        for look in self._tables.reoptimizations:
+            if look.reoptimization_id == reoptimization_id:
+                return look
+        raise NotFound("re-optimization", reoptimization_id)
+
+    async def find_in(
+        self, states: Collection[ProposalState], since: datetime | None = None
+    ) -> tuple[Reoptimization, ...]:
+        looks = self._tables.reoptimizations
+        return tuple(o for o in looks if o.state in states and (since is None or o.started_at >= since))
 
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:
         mine = [look for look in self._tables.reoptimizations if team in (None, look.team)]

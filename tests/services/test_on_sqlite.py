@@ -22,7 +22,7 @@ from broker.services.reservations import ReservationsService
 from broker.services.spend import SpendService
 from broker.store.engine import Store, create_store
 from tests.fakes.clock import FakeClock
-from tests.fakes.examples import ALICE, BOB, a_request, an_offer, plan_on_cheapest
+from tests.fakes.examples import ALICE, BOB, a_request, an_offer, anew, plan_on_cheapest
 from tests.fakes.notifier import InlineExecutor, RecordingEvents, RecordingNotifier
 from tests.fakes.provider import Crash, FakeProvider, Fault
 
@@ -45,7 +45,9 @@ async def test_from_poll_to_release(store: Store, idempotency: Idempotency) -> N
     planning = PlanningService(uow, *planner, RecordingEvents(), read_request=lambda document: a_request())
     reservations = ReservationsService(uow, reservers, clock, notifier)
     reconcile = ReconcileService(uow, reservers, clock, notifier, rules=ReconcileRules())
-    reoptimize = ReoptimizeService(uow, *planner, read_request=lambda document: a_request())
+    reoptimize = ReoptimizeService(
+        uow, anew(plan_on_cheapest), *planner[1:], read_request=lambda document: a_request()
+    )
     spend = SpendService(uow, clock)
 
     await offers.refresh()

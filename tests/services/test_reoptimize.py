@@ -22,6 +22,7 @@ from tests.fakes.examples import (
     a_record,
     a_request,
     an_offer,
+    anew,
     plan_on_cheapest,
     refuse_to_plan,
 )
@@ -45,7 +46,7 @@ def leaving_out(
 def service_of(house: House, plan_call: PlanCall = plan_on_cheapest) -> ReoptimizeService:
     return ReoptimizeService(
         house.tables.unit_of_work,
-        plan_call,
+        anew(plan_call),
         InlineExecutor(),
         house.clock,
         house.notifier,
@@ -105,7 +106,9 @@ async def test_small_savings_are_rejected_and_say_what_is_needed(planned: House)
     planned.sell(an_offer("b", "9.9"))
     (look,) = await service_of(planned).run("timetable")
     assert (look.state, look.new_plan_id) == (ProposalState.REJECTED, None)
-    assert look.reason == "saves 5.80 USD, a move needs 11.60 USD"
+    assert look.reason == (
+        "train: saves 1.00 USD, a move needs 10.00 USD; chat: saves 4.80 USD, a move needs 10.00 USD"
+    )
 
 
 async def test_an_offer_that_went_away_calls_for_another(planned: House) -> None:

@@ -1,0 +1,60 @@
+"""The plan in force after some of its workloads went elsewhere. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from broker.domain.billing import spread_by_day
+from broker.domain.money import ZERO
+from broker.domain.plan import Placement, Plan, PlanStatus, SpendLine, Unplaced
+from broker.domain.weighing import late_usd
+from broker.domain.workload import PlanRequest
+
+
+def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -> Plan:
+    """``old`` with the workloads ``moved`` as ``new`` places them; cost, penalty and spend are those of both.
+
+    ``request`` is the whole one. Where nothing of ``old`` stays, ``new`` is the plan, bound and all; a plan
+    that is part of both has no bound.
+    """
+    stays = tuple(p for p in old.placements if p.workload not in moved)
+    if not stays and {p.workload for p in new.placements} <= set(moved):
+        return new
+    placements = (*stays, *(p for p in new.placements if p.workload in moved))
+    unplaced = tuple(u for u in old.unplaced if u.workload not in moved)
+    return replace(
+        new,
+        status=PlanStatus.INFEASIBLE if _must(unplaced, request) else PlanStatus.FEASIBLE,
+        cost_usd=sum((p.cost_usd for p in placements), ZERO),
+        bound_usd=None,
+        gap=None,
+        penalty_usd=_penalty_usd(placements, unplaced, request),
+        placements=placements,
+        unplaced=unplaced,
+        baselines=(),
+        spend=tuple(
+            SpendLine(window.start, window.end, p.workload, p.provider, p.tier, usd)
+            for p in placements
+            for window, usd in spread_by_day(p.cost_usd, p.segments)
+        ),
+    )
+
+
+def _must(unplaced: Sequence[Unplaced], request: PlanRequest) -> bool:
+    """Whether something that has to be placed is not."""
+    out = {one.workload for one in unplaced}
+    return any(w.unplaced_usd is None for w in request.workloads if w.name in out)
+
+
+def _penalty_usd(
+    placements: Sequence[Placement], unplaced: Sequence[Unplaced], request: PlanRequest
+) -> Decimal:
+    out, total = {one.workload for one in unplaced}, ZERO
+    for workload in request.workloads:
+        if workload.name in out:
+            total += workload.unplaced_usd or ZERO
+        else:
+            total += late_usd(workload, [p for p in placements if p.workload == workload.name])
+    return total

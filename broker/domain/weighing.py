@@ -1,0 +1,267 @@
+"""Both sides of a move in real money: what staying costs a workload from now on, and what going does. Pure.
+
+Sunk money is on neither side (``staying``); lateness is on both. What only moving costs is kept apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from broker.domain.billing import holding_cost_usd
+from broker.domain.holding_orders import Intent, intents_of
+from broker.domain.learned import GUESS
+from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.move_risks import find_risks
+from broker.domain.moving import find_change
+from broker.domain.moving_costs import MovingTerms, egress_usd, rework_usd, since_checkpoint, usable_at
+from broker.domain.offer import Offer, StockLevel
+from broker.domain.plan import Placement, Plan
+from broker.domain.reoptimization import Move, MovingCost, PriceMove
+from broker.domain.staying import HeldCapacity, overlap_usd, stay_usd
+from broker.domain.window import Segment
+from broker.domain.workload import PlanRequest, Serving, Training, Workload
+
+HOUR = timedelta(hours=1)
+PATIENCE = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PastMove:
+    """A move that was made: what it cost counts against one back within the cooldown."""
+
+    workload: str
+    at: datetime
+    cost_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a decision looks at.
+
+    ``request``: what may still change (``Remaining.request``). ``plan``: the one in force. ``offers``: on
+    sale now, by id, at today's prices; ``prices_then``: USD per node-hour when the plan was made.
+    ``must_leave``: workloads that cannot stay, with the reason.
+    """
+
+    request: PlanRequest
+    plan: Plan
+    held: tuple[HeldCapacity, ...]
+    offers: Mapping[str, Offer] = field(hash=False)
+    prices_then: Mapping[str, Decimal] = field(hash=False)
+    now: datetime
+    past: tuple[PastMove, ...] = ()
+    must_leave: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def held_by(self, workload: str) -> tuple[HeldCapacity, ...]:
+        """What one workload holds or waits for, as far as it is not over."""
+        return tuple(one for one in self.held if one.workload == workload and one.end > self.now)
+
+    def stays_at(self, held: HeldCapacity) -> Decimal | None:
+        """What keeping ``held`` costs from now on; None when it is not bought and no longer on sale."""
+        return stay_usd(held, self.now, self.offers.get(held.offer.offer_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Both sides of one workload in USD; ``stay`` None: it cannot; ``move`` None: nothing changes."""
+
+    workload: Workload
+    stay: Decimal | None
+    to: Decimal
+    move: Move | None
+
+
+def count(situation: Situation, new: Plan, workload: Workload, terms: MovingTerms) -> Counted:
+    """What staying costs ``workload``, and going where ``new`` places it."""
+    name, held = workload.name, situation.held_by(workload.name)
+    placed, old = new.placements_of(name), situation.plan.placements_of(name)
+    stay = _stay(situation, workload, held, old)
+    if not placed:
+        stay = stay if held or old else workload.unplaced_usd or ZERO
+        return Counted(workload, stay, stay or ZERO, None)
+    before = _peaks((h.offer.offer_id, h.segment) for h in held) if held else _shape(old)
+    if stay is not None and _shape(placed) == before:
+        return Counted(workload, stay, stay, None)
+    leaving, to = _going(situation, new, held, placed)
+    to += late_usd(workload, placed)
+    return Counted(workload, stay, to, _move(situation, workload, placed, leaving, stay, to, terms))
+
+
+def leaving_usd(situation: Situation, terms: MovingTerms) -> dict[str, Decimal]:
+    """By workload, what makes a search over today's prices count as ``count`` does.
+
+    A search prices what is held as if it were bought today, so this is the part of that which is sunk or was
+    bought cheaper, and what the handover costs.
+    """
+    found: dict[str, Decimal] = {}
+    until = situation.now + terms.settle + GUESS.wait_hours * HOUR
+    for workload in situation.request.workloads:
+        held = situation.held_by(workload.name)
+        if not held or workload.name in situation.must_leave:
+            continue
+        stay = sum((situation.stays_at(one) or ZERO for one in held), ZERO)
+        today = sum((_today_usd(one, situation) for one in held), ZERO)
+        handover = sum((overlap_usd(one, situation.now, until, terms.resale_share) for one in held), ZERO)
+        found[workload.name] = max(ZERO, to_cents(today - stay + handover))
+    return found
+
+
+def _today_usd(held: HeldCapacity, situation: Situation) -> Decimal:
+    offer = situation.offers.get(held.offer.offer_id, held.offer)
+    start = max(held.start, situation.now)
+    return holding_cost_usd(offer, (Segment(start, held.end, held.nodes),)) if start < held.end else ZERO
+
+
+def _stay(
+    situation: Situation, workload: Workload, held: Sequence[HeldCapacity], old: Sequence[Placement]
+) -> Decimal | None:
+    if workload.name in situation.must_leave:
+        return None
+    if held:
+        costs = [situation.stays_at(one) for one in held]
+    elif old:
+        costs = [planned_usd(placement, situation.offers, situation.now) for placement in old]
+    else:
+        return workload.unplaced_usd
+    known = [cost for cost in costs if cost is not None]
+    return to_cents(sum(known, ZERO)) + late_usd(workload, old) if len(known) == len(costs) else None
+
+
+def planned_usd(placement: Placement, offers: Mapping[str, Offer], now: datetime) -> Decimal | None:
+    """What the rest of a placement that nothing is held of costs at today's prices; None: not on sale.
+
+    A run that has not begun is still ahead as a whole; of a fleet, what is left after ``now``.
+    """
+    offer = offers.get(placement.offer_id)
+    most = max((segment.nodes for segment in placement.segments), default=placement.nodes)
+    if offer is None or not _has_stock(offer, most):
+        return None
+    segments: Sequence[Segment] = placement.segments
+    if placement.kind == Serving.kind and offer.window is None:
+        segments = [replace(s, start=max(s.start, now)) for s in segments if s.end > now]
+    return to_cents(holding_cost_usd(offer, segments))
+
+
+def _has_stock(offer: Offer, nodes: int) -> bool:
+    if offer.stock.level is StockLevel.NONE:
+        return False
+    return offer.stock.nodes is None or nodes <= offer.stock.nodes
+
+
+def _going(
+    situation: Situation, new: Plan, held: Sequence[HeldCapacity], placed: tuple[Placement, ...]
+) -> tuple[tuple[HeldCapacity, ...], Decimal]:
+    """What is left when ``placed`` takes its place, and what all of it costs from now on."""
+    if not held:
+        return (), sum((p.cost_usd for p in placed), ZERO)
+    part = replace(new, placements=placed)
+    change = find_change(held, intents_of(part, situation.offers, situation.now, PATIENCE))
+    kept = [situation.stays_at(one) or ZERO for one in held if one not in change.leaving]
+    bought = [_cost_usd(intent) for intent in change.wanted]
+    return change.leaving, to_cents(sum(kept, ZERO) + sum(bought, ZERO))
+
+
+def _cost_usd(intent: Intent) -> Decimal:
+    assert intent.end is not None
+    return holding_cost_usd(intent.offer, (Segment(intent.start, intent.end, intent.nodes),))
+
+
+def late_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
+    """What a run that is ``placements`` pays for lateness."""
+    if not isinstance(workload, Training) or workload.late_usd_per_hour is None or not placements:
+        return ZERO
+    begin = min(segment.start for p in placements for segment in p.segments)
+    hours = sum(p.estimate.value.get("hours", 0.0) for p in placements)
+    late = begin + hours * HOUR - workload.deadline
+    return to_cents(workload.late_usd_per_hour * Decimal(max(0.0, late / HOUR)))
+
+
+def _shape(placements: Iterable[Placement]) -> dict[str, int]:
+    """The most nodes of each offer at once."""
+    return _peaks((p.offer_id, segment) for p in placements for segment in p.segments)
+
+
+def _peaks(parts: Iterable[tuple[str, Segment]]) -> dict[str, int]:
+    steps: dict[str, list[tuple[datetime, int]]] = {}
+    for key, segment in parts:
+        steps.setdefault(key, []).extend(((segment.start, segment.nodes), (segment.end, -segment.nodes)))
+    peaks = {}
+    for key, found in steps.items():
+        level = peak = 0
+        for _, step in sorted(found):
+            level += step
+            peak = max(peak, level)
+        peaks[key] = peak
+    return peaks
+
+
+def _move(
+    situation: Situation,
+    workload: Workload,
+    placed: Sequence[Placement],
+    leaving: Sequence[HeldCapacity],
+    stay: Decimal | None,
+    to: Decimal,
+    terms: MovingTerms,
+) -> Move:
+    now, offers, held = situation.now, situation.offers, situation.held_by(workload.name)
+    old = situation.plan.placements_of(workload.name)
+    cost, rework = _cost(situation, workload, placed, leaving, terms)
+    here = {one.offer.offer_id for one in held} or {p.offer_id for p in old}
+    there = {p.offer_id for p in placed}
+    prices = tuple(price_move(key, situation) for key in (*sorted(here), *sorted(there - here)))
+    words = "; ".join(_price_words(price) for price in prices)
+    if stay is None:
+        words += (
+            f"; {situation.must_leave.get(workload.name, 'it can no longer be had where it was planned')}"
+        )
+    zones = len({(p.provider, p.zone or p.region) for p in old})
+    return Move(
+        workload=workload.name,
+        from_offers=tuple(sorted(here)),
+        to_offers=tuple(sorted(there)),
+        saving_usd=ZERO if stay is None else stay - (to - rework),
+        why=words,
+        stay_usd=stay,
+        cost=cost,
+        prices=prices,
+        risks=find_risks(placed, offers, now, zones_before=zones),
+        leaves=tuple(one.reservation_id for one in leaving if one.reservation_id is not None),
+    )
+
+
+def _cost(
+    situation: Situation,
+    workload: Workload,
+    placed: Sequence[Placement],
+    leaving: Sequence[HeldCapacity],
+    terms: MovingTerms,
+) -> tuple[MovingCost, Decimal]:
+    """What moving costs once; and of it the rework, which is in the new place's cost already."""
+    now, held = situation.now, situation.held_by(workload.name)
+    until = usable_at(placed, situation.offers, now, terms)
+    overlap = sum((overlap_usd(one, now, until, terms.resale_share) for one in leaving), ZERO)
+    began = [one.active_since for one in leaving if one.active_since is not None and one.is_in_use(now)]
+    rework = ZERO
+    if isinstance(workload, Training) and began:
+        rework = rework_usd(since_checkpoint(workload, min(began), until, terms), placed)
+    egress = egress_usd(workload, [one for one in held if one.is_bought], placed, terms)
+    return MovingCost(to_cents(overlap), rework, egress), rework
+
+
+def price_move(offer_id: str, situation: Situation) -> PriceMove:
+    """An offer's price when the plan was made and now."""
+    offer = situation.offers.get(offer_id)
+    after = None if offer is None else offer.price_usd_per_node_hour
+    return PriceMove(offer_id, situation.prices_then.get(offer_id), after)
+
+
+def _price_words(price: PriceMove) -> str:
+    before = "not on sale" if price.before_usd is None else format_usd(price.before_usd)
+    after = "gone" if price.after_usd is None else format_usd(price.after_usd)
+    if before == after:
+        return f"{price.offer_id}: {after} USD per node-hour as before"
+    return f"{price.offer_id}: {before} → {after} USD per node-hour"

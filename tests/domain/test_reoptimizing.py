@@ -1,0 +1,263 @@
+"""Which moves pay: the pure core, by examples in dollars and by properties over drawn markets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.domain.estimate import Estimate
+from broker.domain.merging import merged
+from broker.domain.moving_costs import MovingTerms
+from broker.domain.offer import Offer
+from broker.domain.own_stock import with_own
+from broker.domain.plan import Plan
+from broker.domain.remaining import held_as_planned, remaining
+from broker.domain.reoptimization import RiskKind
+from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
+from broker.domain.reoptimizing import Decision, decide_moves
+from broker.domain.weighing import PastMove, Situation, leaving_usd
+from broker.domain.workload import PlanRequest, Training, WorkloadKind
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
+
+HOUR = timedelta(hours=1)
+TERMS = MovingTerms(egress_usd_per_gb={"fake": Decimal("0.09")})
+SERVING, TRAINING = WorkloadKind.SERVING, WorkloadKind.TRAINING
+EAGER = MoveRules(min_saving_usd=Decimal(0), min_saving_share=Decimal(0), cooldown=timedelta(0))
+
+
+def plan_of(on: Mapping[str, Offer], now: datetime = NOON, **runs: Any) -> Plan:
+    """Each workload on its offer from ``now`` on: services to the end, runs for ten hours."""
+    placements = []
+    at = (now - NOON) / HOUR
+    for name, offer in on.items():
+        if name == "chat":
+            placements.append(a_placement(offer, [a_segment(at, 48)], name, SERVING))
+        else:
+            run = a_placement(offer, [a_segment(at, at + runs.get("hours", 10))], name, TRAINING)
+            hours = Estimate({"hours": runs.get("hours", 10.0)}, {"hours": 1.0}, {"hours": 1.0})
+            placements.append(replace(run, estimate=hours))
+    return a_plan(*placements, as_of=now)
+
+
+def situation(
+    plan: Plan, offers: Sequence[Offer], now: datetime, ordered: Sequence[Offer] | None = None, **more: Any
+) -> Situation:
+    """``plan`` as planned until ``now``; ``ordered``: the offers as they were when it was bought."""
+    request = more.pop("request", a_request())
+    then = {offer.offer_id: offer for offer in ordered or offers}
+    return Situation(
+        request=request,
+        plan=plan,
+        held=held_as_planned(plan, then, now),
+        offers={offer.offer_id: offer for offer in offers},
+        prices_then={key: offer.price_usd_per_node_hour for key, offer in then.items()},
+        now=now,
+        **more,
+    )
+
+
+def interruptible(request: PlanRequest, **changes: Any) -> PlanRequest:
+    run, service = request.workloads
+    assert isinstance(run, Training)
+    return replace(request, workloads=(replace(run, interruptible=True, **changes), service))
+
+
+def decide(seen: Situation, new: Plan, rules: MoveRules = EAGER) -> Decision:
+    return decide_moves(seen, new, {w.name: rules for w in seen.request.workloads}, TERMS)
+
+
+def test_a_held_fleet_counts_what_is_left_and_what_the_handover_costs() -> None:
+    a, b = an_offer("a", "10"), an_offer("b", "5", provider="other")
+    now = NOON + 4 * HOUR
+    seen = situation(plan_of({"chat": a}), [a, b], now)
+    (move,) = decide(seen, plan_of({"chat": b}, now), MoveRules()).moves
+    assert (move.stay_usd, move.saving_usd) == (Decimal(440), Decimal(220))
+    assert move.cost.overlap_usd == Decimal(10), "an hour of the old beside the new"
+    assert move.cost.egress_usd == Decimal("0.00"), "2 MB of weights"
+    assert move.net_usd == Decimal(210)
+    assert "b: 5 USD per node-hour as before" in move.why
+    assert {risk.kind for risk in move.risks} == {
+        RiskKind.UNPROVEN_SELLER, RiskKind.SINGLE_ZONE, RiskKind.OLD_PRICE,
+    }  # fmt: skip
+
+
+def test_the_price_of_the_order_counts_for_what_is_held() -> None:
+    old, now = an_offer("a", "10"), NOON + 4 * HOUR
+    seen = situation(plan_of({"chat": old}), [an_offer("a", "20"), an_offer("b", "9")], now, [old])
+    (move,) = decide(seen, plan_of({"chat": an_offer("b", "9")}, now)).moves
+    assert move.stay_usd == Decimal(440)
+    assert leaving_usd(seen, TERMS)["chat"] == Decimal(450), "440 of it is cheaper than today, 10 overlap"
+
+
+def test_a_commitment_that_is_owed_stays_however_cheap_the_rest_is() -> None:
+    a, b = an_offer("a", "10", min_hours=48.0), an_offer("b", "0.5")
+    now = NOON + 4 * HOUR
+    decision = decide(situation(plan_of({"chat": a}), [a, b], now), plan_of({"chat": b}, now))
+    assert decision.moves == ()
+    assert decision.held_back == {"chat"}
+
+
+def test_a_run_in_progress_moves_only_where_it_may_and_pays_for_its_rework() -> None:
+    a, b, now = an_offer("a", "10"), an_offer("b", "2"), NOON + 4.5 * HOUR
+    plan, new = plan_of({"train": a}), plan_of({"train": b}, now, hours=6)
+    fixed = decide(situation(plan, [a, b], now), new)
+    assert fixed.moves == ()
+    assert "may not be interrupted" in fixed.declined[0].reason
+    free = interruptible(a_request(), checkpoint_every_minutes=60.0)
+    (move,) = decide(situation(plan, [a, b], now, request=free), new).moves
+    assert move.stay_usd == Decimal(50), "hours 5 to 10; the one begun is owed"
+    assert move.cost.rework_usd == Decimal("1.23"), "37 minutes since the last checkpoint, at 2 USD an hour"
+    assert move.saving_usd == Decimal(50) - (Decimal(12) - move.cost.rework_usd)
+    left = remaining(free, plan, situation(plan, [a, b], now).held, now, TERMS)
+    run = left.request.workload("train")
+    assert isinstance(run, Training)
+    assert run.tokens == 6e8, "four of ten hours are safe"
+
+
+def test_what_runs_and_may_not_move_is_not_asked_for_again() -> None:
+    a, now = an_offer("a", "10"), NOON + 4 * HOUR
+    plan = plan_of({"train": a, "chat": a})
+    left = remaining(a_request("1000"), plan, held_as_planned(plan, {"a": a}, now), now, TERMS)
+    assert [w.name for w in left.request.workloads] == ["chat"]
+    assert left.request.budget_usd == Decimal(900)
+    assert left.fixed == {"train": NOON + 10 * HOUR}
+
+
+def test_within_the_cooldown_a_move_back_must_pay_for_both() -> None:
+    a, b, now = an_offer("a", "9.5"), an_offer("b", "10"), NOON + 4 * HOUR
+    plan, new = plan_of({"chat": b}), plan_of({"chat": a}, now)
+    past = (PastMove("chat", NOON + 3 * HOUR, Decimal(5)),)
+    rules = replace(EAGER, cooldown=24 * HOUR)
+    assert decide(situation(plan, [a, b], now, past=past), new, EAGER).moved == {"chat"}
+    back = decide(situation(plan, [a, b], now, past=past), new, rules)
+    assert back.moves == ()
+    assert back.declined[0].reason == "saves 12.00 USD, a move needs 15.00 USD"
+
+
+def test_never_means_never_and_a_workload_only_narrows_its_team() -> None:
+    auto, never = ReoptimizePolicy(ReoptimizeMode.AUTO), ReoptimizePolicy(ReoptimizeMode.NEVER)
+    strict = ReoptimizePolicy(min_saving_usd=Decimal(50), cooldown_hours=6, lapse_hours=2)
+    assert rules_of((auto, never), MoveRules()).mode is ReoptimizeMode.NEVER
+    assert rules_of((ReoptimizePolicy(), auto), MoveRules()).mode is ReoptimizeMode.AUTO
+    rules = rules_of((strict, replace(auto, min_saving_usd=Decimal(20))), MoveRules())
+    assert (rules.min_saving_usd, rules.cooldown, rules.lapse) == (Decimal(50), 6 * HOUR, 2 * HOUR)
+    a, b = an_offer("a", "10"), an_offer("b", "1")
+    decision = decide(
+        situation(plan_of({"chat": a}), [a, b], NOON),
+        plan_of({"chat": b}),
+        replace(EAGER, mode=ReoptimizeMode.NEVER),
+    )
+    assert decision.moves == ()
+    assert decision.after_usd == decision.before_usd
+
+
+def test_own_nodes_are_there_to_keep() -> None:
+    now = NOON + 4 * HOUR
+    sold_out = an_offer("a", "10", stock=0, observed_at=now)
+    held = held_as_planned(plan_of({"chat": an_offer("a", "10"), "train": an_offer("b", "9")}), {
+        "a": an_offer("a", "10"), "b": an_offer("b", "9"),
+    }, now)  # fmt: skip
+    mine = {offer.offer_id: offer.stock.nodes for offer in with_own([sold_out], held)}
+    assert mine == {"a": 1, "b": 1}
+
+
+def test_the_plan_in_force_is_the_old_with_what_moved() -> None:
+    a, b = an_offer("a", "10"), an_offer("b", "5")
+    old, new = plan_of({"train": a, "chat": a}), plan_of({"train": b, "chat": b})
+    both = merged(old, new, {"chat"}, a_request())
+    assert {p.workload: p.offer_id for p in both.placements} == {"train": "a", "chat": "b"}
+    assert both.cost_usd == Decimal(340) == sum(line.usd for line in both.spend)
+    assert merged(old, new, {"chat", "train"}, a_request()) == new
+
+
+prices = st.sampled_from(["1.1", "4", "7.77", "10", "25"])
+
+
+@st.composite
+def markets(draw: st.DrawFn) -> tuple[list[Offer], list[Offer]]:
+    """Offers as they were bought and as they are today."""
+    before = [
+        an_offer(
+            key,
+            draw(prices),
+            provider=draw(st.sampled_from(["fake", "other"])),
+            min_hours=draw(st.sampled_from([0.0, 0.0, 12.0, 48.0])),
+            increment_s=draw(st.sampled_from([1, 60, 3600])),
+        )
+        for key in "abc"
+    ]
+    today = [replace(o, price_usd_per_node_hour=Decimal(draw(prices))) for o in before]
+    return before, today
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, moved: bool = True) -> tuple[Situation, Plan]:
+    before, today = draw(markets())
+    now = NOON + draw(st.floats(0, 30)) * HOUR
+    now = now.replace(microsecond=0)
+    request = a_request()
+    if draw(st.booleans()):
+        request = interruptible(request, checkpoint_every_minutes=draw(st.sampled_from([None, 20.0, 90.0])))
+    old = plan_of({"train": draw(st.sampled_from(before)), "chat": draw(st.sampled_from(before))}, hours=40)
+    market = today if moved else before
+    seen = situation(old, market, now, before, request=request)
+    new = plan_of({"train": draw(st.sampled_from(market)), "chat": draw(st.sampled_from(market))}, now)
+    return seen, new
+
+
+rules = st.builds(
+    MoveRules,
+    mode=st.sampled_from(list(ReoptimizeMode)),
+    min_saving_usd=st.sampled_from([Decimal(0), Decimal(10), Decimal(100)]),
+    min_saving_share=st.sampled_from([Decimal(0), Decimal("0.02"), Decimal("0.3")]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), rules)
+def test_no_move_costs_more_than_it_saves_or_saves_less_than_it_must(
+    case: tuple[Situation, Plan], rule: MoveRules
+) -> None:
+    seen, new = case
+    decision = decide(seen, new, rule)
+    for move in decision.moves:
+        assert rule.mode is not ReoptimizeMode.NEVER
+        assert move.stay_usd is not None
+        assert move.saving_usd > move.cost.total_usd
+        assert move.net_usd >= max(rule.min_saving_usd, move.stay_usd * rule.min_saving_share) - Decimal(
+            "0.01"
+        )
+    if decision.before_usd is not None:
+        assert decision.after_usd <= decision.before_usd
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_nothing_is_interrupted_that_must_not_be(case: tuple[Situation, Plan]) -> None:
+    seen, new = case
+    run = seen.request.workload("train")
+    assert isinstance(run, Training)
+    at_work = any(one.is_in_use(seen.now) for one in seen.held_by("train"))
+    if at_work and not run.interruptible:
+        assert "train" not in decide(seen, new).moved
+        left = remaining(seen.request, seen.plan, seen.held, seen.now, TERMS)
+        assert "train" in left.fixed
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(moved=False), rules)
+def test_the_same_plan_over_the_same_prices_changes_nothing(
+    case: tuple[Situation, Plan], rule: MoveRules
+) -> None:
+    seen, _ = case
+    decision = decide(seen, replace(seen.plan, as_of=seen.now), rule)
+    assert decision.moves == ()
+    assert decision.declined == ()
+    assert decision.after_usd == decision.before_usd
