@@ -108,7 +108,7 @@ class BrokerClient:
         path = f"/v1/reoptimizations/{_part(reoptimization_id)}"
         return self._read(ReoptimizationForm, self._call("GET", path))
 
-    def decide(self, reoptimization_id: str, word: str, idempotency_key: str) -> ReoptimizationForm:
+    def decide_proposal(self, reoptimization_id: str, word: str, idempotency_key: str) -> ReoptimizationForm:
         """Says ``word`` (accept, reject) to a proposal; Conflict for one that is over."""
         path = f"/v1/reoptimizations/{_part(reoptimization_id)}/{word}"
         answer = self._call("POST", path, headers={"Idempotency-Key": idempotency_key})

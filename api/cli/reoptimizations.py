@@ -61,5 +61,5 @@ def _decide(client: BrokerClient, key: str, *, accept: bool, reject: bool) -> Re
     if accept and reject:
         raise InputError("arguments", (FieldProblem("--reject", "--accept too", "one of both"),))
     if accept or reject:
-        return client.decide(key, "accept" if accept else "reject", f"cli-{uuid.uuid4()}")
+        return client.decide_proposal(key, "accept" if accept else "reject", f"cli-{uuid.uuid4()}")
     return client.find_reoptimization(key)

@@ -16,6 +16,8 @@ from markupsafe import Markup, escape
 SERIES_CLASSES = 8
 WIDE, NARROW = 1080, 340
 WIDEST_BAR = 64.0
+ROUNDED_UP = 0.9995
+"""What three digits make a whole of."""
 TEXT_WIDTH = 6.2
 """Mean width of a character of 11-pixel text."""
 
@@ -67,10 +69,11 @@ def nice_step(largest: float, ticks: int = 4) -> float:
 
 def short_usd(usd: float) -> str:
     """``$1.2k``-like labels for axes."""
+    sign, size = ("-" if usd < 0 else ""), abs(usd)
     for limit, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(usd) >= limit:
-            return f"${usd / limit:.3g}{suffix}"
-    return f"${usd:.3g}"
+        if size >= limit * ROUNDED_UP:
+            return f"{sign}${size / limit:.3g}{suffix}"
+    return f"{sign}${size:.3g}"
 
 
 @dataclass(frozen=True, slots=True)

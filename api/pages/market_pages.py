@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from api.dependencies import product_of
-from api.pages import market_view
+from api.pages import market_view, price_view
 from api.pages.rendering import page_router, show
 from api.pages.session import AnyVisitor
 from api.pages.tables import Address, paged, wished_sorting
+from api.pages.words import seller
+from broker.domain.errors import NotFound
+from broker.domain.offer import Tier
 from broker.domain.window import Window
+from broker.services.offers import OfferFilter
 
 PAGE_SIZE = 50
-SPANS_DAYS = (7, 30, 90)
+SPANS_DAYS = (7, 30, 90, 365)
+USUAL_DAYS = 30
 
 router = page_router()
 
@@ -56,29 +61,65 @@ async def market_page(
         paging=paging,
         filters=market_view.market_filters(offers, wanted),
         narrowed=any(wanted.values()),
+        gpu=gpu,
         as_of=await product.offers.find_as_of(),
     )
 
 
 @router.get("/market/offers/{offer_id:path}")
 async def offer_page(request: Request, caller: AnyVisitor, offer_id: str, days: int = 30) -> Response:
-    """One offer: its price over time, and everything that its seller said."""
+    """One offer: its price over time and what it may become, and everything that its seller said."""
     product = product_of(request)
     offer = await product.offers.find_offer(offer_id)
-    span = days if days in SPANS_DAYS else SPANS_DAYS[1]
-    now = product.clock.now()
-    window = Window(now - timedelta(days=span), now)
-    points = await product.offers.find_prices(offer_id, window)
-    by_day = market_view.price_days(points, window)
+    window, span = _back_from(product.clock.now(), days)
+    by_day = await product.prices.find_days(offer_id, window)
+    forecast = await product.prices.forecast(offer_id)
+    ahead = price_view.outlook_rows(forecast)
     return show(
         request,
         "offer.html",
-        f"{offer.sku.gpu} at {offer.provider}",
+        f"{offer.sku.gpu} at {seller(offer.provider)}",
         o=offer,
         days=by_day,
-        cards=market_view.price_cards(offer, by_day),
-        charts=market_view.price_charts(points, window, "price of a node-hour"),
+        ahead=ahead,
+        grounds=price_view.grounds_words(forecast),
+        cards=price_view.offer_cards(offer, by_day, ahead),
+        charts=price_view.offer_charts(by_day, ahead, offer, window),
         span=span,
         spans=SPANS_DAYS,
         as_of=await product.offers.find_as_of(),
     )
+
+
+@router.get("/market/gpus/{gpu}")
+async def gpu_page(
+    request: Request, caller: AnyVisitor, gpu: str, tier: Tier = Tier.ON_DEMAND, days: int = 30
+) -> Response:
+    """A GPU over all of its sellers: what an hour of it costs by day, and who sells it now."""
+    product = product_of(request)
+    window, span = _back_from(product.clock.now(), days)
+    by_day = await product.prices.find_sku_days(gpu, str(tier), window)
+    offers = await product.offers.find_offers(OfferFilter(gpu=gpu, tier=str(tier)))
+    if not by_day and not offers:
+        raise NotFound("GPU", gpu, "none of that name is or was on sale in this tier")
+    return show(
+        request,
+        "gpu.html",
+        gpu,
+        gpu=gpu,
+        tier=str(tier),
+        tiers=[str(one) for one in Tier],
+        days=by_day,
+        sellers=market_view.seller_rows(offers),
+        cards=market_view.market_cards(offers),
+        charts=price_view.sku_charts(by_day, window, gpu),
+        span=span,
+        spans=SPANS_DAYS,
+        as_of=await product.offers.find_as_of(),
+    )
+
+
+def _back_from(now: datetime, days: int) -> tuple[Window, int]:
+    """The last ``days`` days up to now; the usual ones where nobody offers so many."""
+    span = days if days in SPANS_DAYS else USUAL_DAYS
+    return Window(now - timedelta(days=span), now), span

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from decimal import Decimal
 from statistics import median
 
 from api.pages.cards import Card
-from api.pages.charts import Charts, both_widths
-from api.pages.curves import Curve, Drawing, curves
-from api.pages.words import counted, place, seller, usd
-from broker.domain.market import PricePoint
+from api.pages.words import counted, place, price, seller
 from broker.domain.offer import Offer
-from broker.domain.window import Window
 
 FILTERS: Mapping[str, str] = {"gpu": "GPU", "provider": "Provider", "region": "Region", "tier": "Tier"}
 """What the market can be narrowed by, and how it is called."""
@@ -28,7 +24,6 @@ SORTS: Mapping[str, Callable[[Offer], tuple[object, ...]]] = {
     "nodes": lambda o: (o.stock.nodes if o.stock.nodes is not None else -1, o.offer_id),
 }
 """Columns that the offers can be sorted by; the first is the usual one."""
-DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +34,6 @@ class Filter:
     label: str
     chosen: str
     choices: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PriceDay:
-    """Lowest, middle and highest USD per node-hour of one day, and whether it was on sale at its end."""
-
-    day: datetime
-    low: Decimal
-    middle: Decimal
-    high: Decimal
-    available: bool
 
 
 def gpu_hour_usd(offer: Offer) -> Decimal:
@@ -92,54 +76,25 @@ def market_cards(offers: Sequence[Offer]) -> tuple[Card, ...]:
     sellers = len({offer.provider for offer in offers})
     return (
         Card("Offers that match", f"{len(offers):,}", f"from {counted(sellers, 'provider')}", lead=True),
-        Card("Cheapest GPU-hour", _price(prices[0])),
-        Card("Median GPU-hour", _price(median(prices))),
-        Card("Dearest GPU-hour", _price(prices[-1])),
+        Card("Cheapest GPU-hour", price(prices[0])),
+        Card("Median GPU-hour", price(median(prices))),
+        Card("Dearest GPU-hour", price(prices[-1])),
     )
 
 
-def _price(amount: Decimal) -> str:
-    return f"${amount:,.3f}"
+@dataclass(frozen=True, slots=True)
+class SellerRow:
+    """One seller of a GPU: how many offers it has, and its cheapest."""
+
+    provider: str
+    offers: int
+    cheapest: Offer
 
 
-def price_cards(offer: Offer, days: Sequence[PriceDay]) -> tuple[Card, ...]:
-    """What an offer costs now, and did over the days that are shown."""
-    now = offer.price_usd_per_node_hour
-    cards = [Card("A node-hour now", usd(now), f"{_price(gpu_hour_usd(offer))} a GPU", lead=True)]
-    if days:
-        low, high = min(day.low for day in days), max(day.high for day in days)
-        since = f"over {counted(len(days), 'day')}"
-        cards += [
-            Card("Lowest", usd(low), since),
-            Card("Median of days", usd(median(day.middle for day in days)), since),
-            Card("Highest", usd(high), since),
-        ]
-    return tuple(cards)
-
-
-def price_days(points: Sequence[PricePoint], window: Window) -> tuple[PriceDay, ...]:
-    """Days of ``window`` with the prices in force on them; a day before the first point has none."""
-    days = []
-    day = window.start.replace(hour=0, minute=0, second=0, microsecond=0)
-    in_force: PricePoint | None = None
-    rest = sorted(points, key=lambda point: point.at)
-    while day < window.end:
-        held = [in_force] if in_force is not None else []
-        while rest and rest[0].at < day + DAY:
-            held.append(rest.pop(0))
-        if held:
-            in_force = held[-1]
-            prices = [point.price_usd_per_node_hour for point in held]
-            days.append(PriceDay(day, min(prices), median(prices), max(prices), in_force.available))
-        day += DAY
-    return tuple(days)
-
-
-def price_charts(points: Sequence[PricePoint], window: Window, name: str) -> Charts | None:
-    """The price of an offer as it changed."""
-    if not points:
-        return None
-    told = tuple((max(p.at, window.start), float(p.price_usd_per_node_hour)) for p in points)
-    drawing = Drawing(window.start, window.end, (Curve(name, told, stepped=True),), now=window.end)
-    title = "Price of a node-hour over time; the table below has each day's lowest, median and highest"
-    return both_widths(lambda width: curves(drawing, title, width))
+def seller_rows(offers: Iterable[Offer]) -> tuple[SellerRow, ...]:
+    """Sellers, the one with the cheapest GPU-hour first."""
+    by_seller: defaultdict[str, list[Offer]] = defaultdict(list)
+    for offer in offers:
+        by_seller[offer.provider].append(offer)
+    rows = [SellerRow(name, len(mine), min(mine, key=SORTS["gpu_hour"])) for name, mine in by_seller.items()]
+    return tuple(sorted(rows, key=lambda row: SORTS["gpu_hour"](row.cheapest)))

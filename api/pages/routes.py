@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from api.dependencies import product_of
 from api.pages import (
     approval_pages,
+    finance_pages,
     market_pages,
     plan_pages,
     proposal_pages,
@@ -54,5 +55,13 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
     )
 
 
-for room in (plan_pages, approval_pages, reservation_pages, proposal_pages, spend_pages, market_pages):
+for room in (
+    plan_pages,
+    approval_pages,
+    reservation_pages,
+    proposal_pages,
+    spend_pages,
+    finance_pages,
+    market_pages,
+):
     router.include_router(room.router)

@@ -20,7 +20,7 @@ from broker.domain.account import Caller
 from broker.domain.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.money import CENT
-from broker.domain.spend import GROUPS, Interval
+from broker.domain.spend import GROUPS, CostView, Interval
 from broker.domain.webhook import ALL_TEAMS
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
@@ -37,6 +37,7 @@ async def spend_page(
     until: Annotated[str | None, Query(alias="to")] = None,
     interval: Interval = Interval.DAY,
     group_by: str = "team",
+    view: CostView = CostView.AMORTIZED,
     sort: str = "-total",
     done: str = "",
 ) -> Response:
@@ -47,12 +48,12 @@ async def spend_page(
     window, notice = spend_view.wished_window(since, until, now)
     wanted = {name: request.query_params.get(name, "") for name in NARROWED_BY}
     span = {"from": f"{window.start:%Y-%m-%d}", "to": f"{window.end:%Y-%m-%d}"}
-    asked = {**span, "interval": interval.value, "group_by": group}
+    asked = {**span, "interval": interval.value, "group_by": group, "view": view.value}
     address = Address("/spend", {**asked, **wanted, "sort": sort})
     sorting = wished_sorting(sort, tuple(spend_groups.SORTS), address, "groups")
-    charges = await product.spend.charges(caller, window)
+    charges = await product.spend.charges(caller, window, view=view)
     chosen = spend_groups.narrowed(charges, wanted)
-    table = spend_view.spend_table(chosen, interval, group)
+    table = spend_view.spend_table(chosen, interval, group, view)
     return show(
         request,
         "spend.html",
@@ -64,6 +65,8 @@ async def spend_page(
         interval=interval.value,
         intervals=[one.value for one in Interval],
         group_by=group,
+        view=view.value,
+        views=[one.value for one in CostView],
         groups=GROUPS,
         choices=spend_groups.choices(charges, wanted),
         narrowed=any(wanted.values()),

@@ -13,7 +13,7 @@ from api.pages.spend_groups import group_words
 from api.pages.tables import Address
 from api.pages.words import DASH, usd
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, sum_charges
+from broker.domain.spend import Charge, ChargeBasis, CostView, Interval, next_period, sum_charges
 from broker.domain.window import Window
 
 DRAWN_GROUPS = 7
@@ -72,8 +72,10 @@ def wished_window(since: str | None, until: str | None, now: datetime) -> tuple[
         return usual, "Those dates are no span of time, so these are this month and the next two."
 
 
-def presets(now: datetime, window: Window, address: Address) -> tuple[Preset, ...]:
-    """Spans that finance asks for most."""
+def presets(
+    now: datetime, window: Window, address: Address, ends: tuple[str, str] = ("from", "to")
+) -> tuple[Preset, ...]:
+    """Spans that finance asks for most; ``ends``: how the address calls their ends."""
     spans = (
         ("Last month", -1, 0),
         ("This month", 0, 1),
@@ -84,16 +86,21 @@ def presets(now: datetime, window: Window, address: Address) -> tuple[Preset, ..
     found = []
     for name, first, last in spans:
         span = Window(month_start(now, first), month_start(now, last))
-        url = address.url(**{"from": f"{span.start:%Y-%m-%d}", "to": f"{span.end:%Y-%m-%d}"})
+        url = address.url(**{ends[0]: f"{span.start:%Y-%m-%d}", ends[1]: f"{span.end:%Y-%m-%d}"})
         found.append(Preset(name, url, span == window))
     return tuple(found)
 
 
-def spend_table(charges: Sequence[Charge], interval: Interval, group_by: str) -> SpendTable:
+def spend_table(
+    charges: Sequence[Charge],
+    interval: Interval,
+    group_by: str,
+    view: CostView = CostView.AMORTIZED,
+) -> SpendTable:
     """Charges as a table and its chart."""
     totals: dict[str, Decimal] = {}
     cells: dict[tuple[datetime, str], Decimal] = {}
-    for row in sum_charges(charges, interval, group_by):
+    for row in sum_charges(charges, interval, group_by, view):
         totals[row.group] = totals.get(row.group, ZERO) + row.usd
         cells[row.period, row.group] = row.usd
     names = tuple(sorted(totals, key=lambda name: (-totals[name], name)))

@@ -33,6 +33,11 @@ class Sorting:
     part: str
 
     @property
+    def word(self) -> str:
+        """The wish that makes it so."""
+        return f"-{self.by}" if self.descending else self.by
+
+    @property
     def direction(self) -> str:
         """The word of ``aria-sort``."""
         return "descending" if self.descending else "ascending"

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from markupsafe import Markup
 
+from broker.domain.money import from_micro_usd
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
 from broker.domain.workload import WorkloadKind
@@ -51,6 +52,21 @@ def usd(amount: Decimal | None) -> str:
 def signed_usd(amount: Decimal | None) -> str:
     """Like ``usd``, with a plus where it is more."""
     return f"+{usd(amount)}" if amount is not None and amount > 0 else usd(amount)
+
+
+def price(amount: Decimal) -> str:
+    """A price of a GPU-hour, ``$2.085``: it needs a digit more than money."""
+    return f"${amount:,.3f}"
+
+
+def micro_usd(amount: int) -> str:
+    """Micro-USD as ``usd``."""
+    return usd(from_micro_usd(amount))
+
+
+def micro_price(amount: int) -> str:
+    """Micro-USD as ``price``."""
+    return price(from_micro_usd(amount))
 
 
 def moment(at: datetime | None) -> str:

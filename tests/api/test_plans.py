@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from api.events import with_pauses
 from api import plan_requests
+from api.events import with_pauses
 from api.routes import plans
 from broker.domain.account import Scope
 from broker.ports import PlanState

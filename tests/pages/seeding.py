@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -18,7 +19,7 @@ from broker.domain.round_news import round_news
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.window import Segment
 from broker.domain.workload import Precision, WorkloadKind
-from broker.ports import PlanOptions, PlanRecord, PlanState
+from broker.ports import PlanOptions, PlanRecord, PlanState, UnitOfWork
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, listed_terms
 
@@ -26,6 +27,7 @@ ADMIN = Caller("seed", "admin", frozenset(Scope))
 RESEARCH_PLAN = "plan-01jdc0a7x3research"
 PRODUCT_PLAN = "plan-01jdc0b91kproduct"
 RUN_HOURS = 212
+PRICED_DAYS, DRIFT_USD = 12, Decimal("0.17")
 
 
 def _offer(offer_id: str, sku: Sku, price: str, tier: Tier, region: str, stock: int | None = 40) -> Offer:
@@ -161,6 +163,11 @@ def _record(plan: Plan, workloads: list[str], state: PlanState = PlanState.DONE)
     )
 
 
+async def _polled(uow: UnitOfWork, provider: str, offers: Sequence[Offer], at: datetime) -> None:
+    news = round_news(await uow.offers.open_round(provider), offers, at)
+    await uow.offers.record_round(PollRound(provider, at, 0.42, len(offers)), news)
+
+
 async def seed(product: Product) -> None:
     """Stores all of it."""
     start = NOON + timedelta(hours=12)
@@ -180,10 +187,13 @@ async def seed(product: Product) -> None:
         new_plan_id=None, moves=(), reason="nothing better was found", trigger="timetable",
     )  # fmt: skip
     async with product.store.unit_of_work() as uow:
+        for days_ago in range(PRICED_DAYS, 0, -1):
+            past = replace(
+                STEADY, price_usd_per_node_hour=STEADY.price_usd_per_node_hour + DRIFT_USD * days_ago
+            )
+            await _polled(uow, "lambda", (past,), NOON - timedelta(days=days_ago))
         for provider in ("sfcompute", "lambda", "runpod", "vast"):
-            mine = [offer for offer in OFFERS if offer.provider == provider]
-            news = round_news(await uow.offers.open_round(provider), mine, NOON)
-            await uow.offers.record_round(PollRound(provider, NOON, 0.42, len(mine)), news)
+            await _polled(uow, provider, [offer for offer in OFFERS if offer.provider == provider], NOON)
         await uow.offers.record_round(PollRound("verda", NOON, 50.0, 0, error="verda: no answer"), None)
         await uow.plans.add(_record(research, ["pretrain-8b", "chat-70b", "nightly-eval"]))
         await uow.plans.add(_record(product_plan(start), ["assistant-8b"]))

@@ -20,6 +20,9 @@ PATHS = (
     f"/plans/{RESEARCH_PLAN}",
     "/spend",
     "/spend?interval=month",
+    "/spend/changes?before=2026-11&after=2026-12",
+    "/spend/units",
+    "/market/gpus/H200-SXM-141GB",
     "/market",
     "/reservations",
     "/approvals",
@@ -85,7 +88,7 @@ def test_chart_table_and_api_have_the_same_sums(opened: Open) -> None:
         page.locator("#interval").select_option(interval)
         page.get_by_label("Grouped by").select_option(group)
         page.get_by_role("button", name="Show").click()
-        page.wait_for_url(f"**interval={interval}&group_by={group}**")
+        page.wait_for_url(f"**interval={interval}&**group_by={group}**")
         foot = amounts(page.locator(".ledger tfoot").inner_text())
         rows = [amounts(text) for text in page.locator(".ledger tbody tr").all_inner_texts()]
         total = sum((row[-1] for row in rows), Decimal(0))
@@ -118,7 +121,7 @@ def test_the_market_is_narrowed(opened: Open) -> None:
     page.get_by_label("GPU").select_option("H100-SXM-80GB")
     page.get_by_label("Tier").select_option("spot")
     page.get_by_role("button", name="Filter").click()
-    page.wait_for_url("**gpu=H100-SXM-80GB**")
+    page.wait_for_url("**gpu=H100-SXM-80GB**tier=spot**")
     expect(offers).to_have_count(1)
     expect(page.get_by_label("GPU")).to_have_value("H100-SXM-80GB")
     page.get_by_role("link", name="Clear").click()

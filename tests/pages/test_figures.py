@@ -1,0 +1,135 @@
+"""Tables, meters and curves say what the figures are."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from defusedxml import ElementTree
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.pages.budget_view import budget_rows, running_charts, running_days
+from api.pages.charts import Series, scale_over, short_usd, stacked_bars
+from api.pages.curves import Band, Curve, Drawing, Limit, curves
+from api.pages.spend_groups import group_rows, narrowed
+from api.pages.steps import Step, steps
+from api.pages.tables import Address, paged, wished_sorting
+from api.pages.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
+from broker.domain.budgets import Budget, BudgetPeriod, standing
+from broker.domain.spend import Charge
+from tests.fakes.clock import NOON
+from tests.pages.test_views import charges
+
+EVIL = '<script>alert("x")</script>&'
+usd = st.floats(-1e7, 1e7)
+
+
+@given(st.integers(0, 500), st.integers(-5, 40), st.integers(1, 60))
+def test_pages_hold_every_item_once(count: int, page: int, size: int) -> None:
+    items, address = range(count), Address("/x", {"a": "b", "page": ""})
+    shown, paging = paged(items, page, size, address)
+    assert 1 <= paging.page <= paging.pages
+    assert len(shown) <= size
+    whole = [one for number in range(1, paging.pages + 1) for one in paged(items, number, size, address)[0]]
+    assert whole == list(items)
+    assert (paging.earlier_url is None) == (paging.page == 1)
+    assert (paging.later_url is None) == (paging.page == paging.pages)
+
+
+def test_a_heading_turns_the_order_round() -> None:
+    address = Address("/market", {"gpu": "L4", "sort": "price", "page": "3"})
+    up = wished_sorting("price", ("price", "name"), address, "offers")
+    assert (up.by, up.direction, up.url_of("price")) == ("price", "ascending", "/market?gpu=L4&sort=-price")
+    down = wished_sorting("-price", ("price", "name"), address, "offers")
+    assert (down.direction, down.word, down.url_of("price")) == (
+        "descending",
+        "-price",
+        "/market?gpu=L4&sort=price",
+    )
+    assert wished_sorting("<evil>", ("price", "name"), address, "offers").by == "price"
+
+
+@given(charges, st.sampled_from(["total", "-total", "name", "-owed", "reserved", "planned"]))
+def test_groups_keep_all_money(made: list[Charge], sort: str) -> None:
+    sorting = wished_sorting(sort, ("total", "name", "owed", "reserved", "planned"), Address("/", {}), "x")
+    rows = group_rows(made, "team", sorting)
+    assert sum((row.total_usd for row in rows), Decimal(0)) == sum((c.usd for c in made), Decimal(0))
+    teams = {charge.team for charge in made}
+    parts = [narrowed(made, {"team": team, "tier": ""}) for team in teams]
+    assert sum(len(part) for part in parts) == len(made)
+
+
+@given(charges, st.integers(1, 10**9))
+def test_budgets_add_up_to_what_is_expected(made: list[Charge], cents: int) -> None:
+    budget = Budget("*", BudgetPeriod.MONTH, Decimal(cents) / 100, (50, 100), None, "k", NOON)
+    found = standing(budget, made, NOON)
+    (row,) = budget_rows([found])
+    assert row.who == "all teams"
+    drawn = sum(part.length for part in row.parts)
+    assert drawn == pytest.approx(min(100.0, 100 * found.expected_share), abs=1e-6)
+    assert (row.tone == "bad") == (found.left_usd < 0)
+    inside = [charge for charge in made if found.window.contains(charge.window.start)]
+    days = running_days(inside, found.window)
+    assert days[-1].expected_usd == found.expected_usd
+    assert [d.expected_usd for d in days] == sorted(d.expected_usd for d in days)
+    ElementTree.fromstring(str(running_charts(days, found, NOON).wide))
+
+
+@given(st.lists(usd, min_size=1, max_size=20), usd, st.booleans())
+def test_curves_stay_inside_their_plot(values: list[float], limit: float, stepped: bool) -> None:
+    points = tuple((NOON + timedelta(days=i), value) for i, value in enumerate(values))
+    band = tuple((at, value - 1, value + 1) for at, value in points)
+    drawing = Drawing(
+        NOON, NOON + timedelta(days=21), (Curve(EVIL, points, stepped=stepped),),
+        (Band(EVIL, band, stepped),), (Limit(EVIL, limit),), now=NOON + timedelta(days=3),
+    )  # fmt: skip
+    svg = str(curves(drawing, EVIL, 640, 240))
+    assert "<script>" not in svg
+    root = ElementTree.fromstring(svg)
+    for line in root.iter():
+        for pair in (line.get("points") or "").split():
+            x, y = map(float, pair.split(","))
+            assert 57.9 <= x <= 626.1
+            assert 25.9 <= y <= 228.1
+
+
+@given(st.lists(usd, min_size=1, max_size=4), st.floats(0, 1e7))
+def test_a_bridge_ends_where_it_should(changes: list[float], before: float) -> None:
+    after = before + sum(changes)
+    parts = [Step("a", before, True), *(Step(EVIL, c) for c in changes), Step("b", after, True)]
+    svg = str(steps(parts, "t"))
+    assert "<script>" not in svg
+    ElementTree.fromstring(svg)
+    assert svg.count("<rect") == len(parts)
+
+
+@given(usd, usd)
+def test_scales_hold_both_ends(a: float, b: float) -> None:
+    scale = scale_over(min(a, b), max(a, b))
+    slack = 1e-6 * max(1.0, abs(a), abs(b))
+    assert scale.floor <= min(a, b) + slack
+    assert scale.ceiling >= max(a, b) - slack
+    assert 1 <= round((scale.ceiling - scale.floor) / scale.step) <= 8
+
+
+def test_intervals_are_drawn_where_there_are_any() -> None:
+    svg = str(stacked_bars(["a", "b"], [Series("s", (1.0, 2.0))], "t", intervals=[None, (1.5, 9.0)]))
+    assert svg.count('class="whisker"') == 1
+    assert "b · P10 to P90: $1.50 to $9.00" in svg
+    assert "$10</text>" in svg, "the axis holds the high end"
+
+
+def test_words() -> None:
+    at = datetime(2026, 11, 23, 11, 30, tzinfo=UTC)
+    assert (moment(at), moment(None)) == ("2026-11-23 11:30 UTC", "–")
+    assert re.fullmatch(r'<time datetime="2026-11-23T11:30:00Z">.*</time>', str(instant(at)))
+    assert [signed_usd(Decimal(n)) for n in (5, 0, -5)] == ["+$5.00", "$0.00", "-$5.00"]
+    assert [hours(timedelta(hours=n)) for n in (2, 71, 72)] == ["2.0 h", "71.0 h", "3.0 days"]
+    assert (seller("prime_intellect"), seller("unheard")) == ("Prime Intellect", "unheard")
+    assert offer_words("vast/48317589/on_demand") == "Vast.ai · 48317589 · on demand"
+    told = "9 nodes of H100 at prime_intellect, run together"
+    assert sellers_named(told) == "9 nodes of H100 at Prime Intellect, run together"
+    assert [short_usd(v) for v in (-14354.57, 0, 999.9)] == ["-$14.4k", "$0", "$1k"]

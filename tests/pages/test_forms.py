@@ -1,0 +1,145 @@
+"""Forms that change something: whose they are, that they act once, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from api.dependencies import SESSION_COOKIE
+from broker.domain.account import Scope
+from tests.api.house import DOCUMENT, Home, House, limit
+
+HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
+OTHER_SITE = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
+
+
+@pytest.fixture
+async def home(tmp_path: Path, migrated_sqlite: Path) -> AsyncIterator[Home]:
+    shutil.copy(migrated_sqlite, tmp_path / "broker.db")
+    async with House(tmp_path / "broker.db", rules=limit("100")).open() as living:
+        yield living
+
+
+async def visitor(home: Home, *scopes: Scope) -> httpx.AsyncClient:
+    key = await home.key("research", scopes or None)
+    return home.client(None, cookies={SESSION_COOKIE: key})
+
+
+async def a_plan(home: Home) -> str:
+    team = await home.team("research")
+    plan_id: str = (await home.plan(team, {**DOCUMENT, "horizon": {"start": "now", "days": 7}}))["plan_id"]
+    return plan_id
+
+
+async def form_of(client: httpx.AsyncClient, page: str, action: str) -> dict[str, str]:
+    """Hidden fields of a page's form, as a browser would send them."""
+    text = (await client.get(page)).text
+    form = re.search(rf'action="{re.escape(action)}".*?</form>', text, re.S)
+    assert form is not None, f"{page} has no form for {action}"
+    return dict(HIDDEN.findall(form.group()))
+
+
+async def test_only_a_page_of_the_session_can_act(home: Home) -> None:
+    client, plan = await visitor(home), f"/plans/{await a_plan(home)}"
+    form = await form_of(client, plan, f"{plan}/approve")
+    other = await form_of(await visitor(home), plan, f"{plan}/approve")
+    for sent, headers in (
+        ({**form, "proof": ""}, {}),
+        ({**form, "proof": form["proof"][:-1] + "x"}, {}),
+        ({**form, "proof": other["proof"]}, {}),
+        (form, OTHER_SITE),
+        (form, {"Origin": "https://evil.example"}),
+    ):
+        answer = await client.post(f"{plan}/approve", data=sent, headers=headers)
+        assert answer.status_code == 403, sent
+    page = await client.get(plan)
+    assert "Waits for finance." in page.text
+    assert (await client.post(f"{plan}/approve", data=form)).status_code == 303
+    assert (await home.client(None).post(f"{plan}/approve", data=form)).status_code == 303, "to sign in"
+
+
+async def test_a_form_sent_twice_acts_once(home: Home) -> None:
+    client = await visitor(home)
+    form = await form_of(client, "/plans/new", "/plans/new")
+    wish = {**form, "workloads": "team: research\n"}
+    assert (await client.post("/plans/new", data=wish)).status_code == 422
+    wish = {**form, "workloads": re.sub("'", '"', repr(DOCUMENT))}
+    first, second = [await client.post("/plans/new", data=wish) for _ in range(2)]
+    assert first.headers["Location"] == second.headers["Location"]
+    assert len((await home.product.planning.find_plans(await home.product.accounts.verify(
+        client.cookies[SESSION_COOKIE]))).items) == 1  # fmt: skip
+    changed = await client.post("/plans/new", data={**wish, "workloads": wish["workloads"] + " "})
+    assert changed.status_code == 422
+    assert (await client.post("/plans/new", data={**wish, "once": ""})).status_code == 422
+
+
+async def test_figures_that_moved_since_are_not_agreed_to(home: Home) -> None:
+    client, plan = await visitor(home), f"/plans/{await a_plan(home)}"
+    approve = await form_of(client, plan, f"{plan}/approve")
+    for wrong, status in (
+        ({"plan_sha256": "0" * 64}, 409),
+        ({"plan_sha256": ""}, 422),
+        ({"cost_now_usd": "x"}, 422),
+    ):
+        assert (await client.post(f"{plan}/approve", data={**approve, **wrong})).status_code == status
+    assert (await client.post(f"{plan}/approve", data=approve)).status_code == 303
+    reserve = await form_of(client, plan, f"{plan}/reserve")
+    for seen in ("204.99", "much", ""):
+        again = {**reserve, "once": f"once-{seen}", "seen_usd": seen}
+        answer = await client.post(f"{plan}/reserve", data=again)
+        assert (answer.status_code, home.house.provider.writes()) == (409, 0)
+    assert (await client.post(f"{plan}/reserve", data=reserve)).status_code == 303
+    assert len(home.house.provider.open_instances()) == 1
+    release = await form_of(client, plan, f"{plan}/release")
+    assert (await client.post(f"{plan}/release", data=release)).status_code == 303
+    assert home.house.provider.open_instances() == []
+
+
+async def test_a_key_does_what_its_scopes_allow(home: Home) -> None:
+    plan = f"/plans/{await a_plan(home)}"
+    reader = await visitor(home, Scope.PLANS_READ)
+    page = await reader.get(plan)
+    assert page.status_code == 200
+    assert "<form" not in page.text.replace('<form method="post" action="/signout">', "")
+    assert (await reader.get("/plans/new")).status_code == 403
+    planner = await visitor(home, Scope.PLANS_READ, Scope.PLANS_WRITE)
+    proof = (await form_of(planner, "/plans/new", "/plans/new"))["proof"]
+    for action in ("approve", "reject", "reserve", "release"):
+        data = {
+            "proof": proof, "once": action, "comment": "no", "plan_sha256": "x", "seen_usd": "205.00",
+        }  # fmt: skip
+        answer = await planner.post(f"{plan}/{action}", data=data)
+        assert answer.status_code == (303 if action == "release" else 403), action
+    assert home.house.provider.writes() == 0
+
+
+async def test_budgets_are_amounts_of_money(home: Home) -> None:
+    client = await visitor(home)
+    form = await form_of(client, "/spend", "/spend/budgets")
+    base = {**form, "team": "research", "period": "month"}
+    for number, wrong in enumerate(("", "nan", "-5", "much", "1e99", "inf")):
+        sent = {**base, "once": f"n{number}", "limit_usd": wrong}
+        assert (await client.post("/spend/budgets", data=sent)).status_code == 422, wrong
+    assert (await client.post("/spend/budgets", data={**base, "once": "p", "period": "day", "limit_usd": "5"})
+            ).status_code == 422  # fmt: skip
+    answer = await client.post("/spend/budgets", data={**base, "limit_usd": "12,500"})
+    assert answer.status_code == 303
+    assert "$12,500.00" in (await client.get("/spend")).text
+
+
+async def test_words_of_strangers_are_escaped_in_what_was_written(home: Home) -> None:
+    client = await visitor(home)
+    form = await form_of(client, "/plans/new", "/plans/new")
+    evil = "team: '</textarea><script>alert(1)</script>'\n"
+    answer = await client.post("/plans/new", data={**form, "workloads": evil})
+    assert answer.status_code == 422
+    assert "<script>alert" not in answer.text
+    broken = await client.post(
+        "/plans/new", content=b"\xff\xfe", headers={"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    assert broken.status_code == 422
