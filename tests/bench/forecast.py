@@ -1,8 +1,8 @@
 """Calibration of forecasts: ``python -m tests.bench.forecast [--history DIR] [--days 150] [--seed 1]``.
 
 Over a history (a folder as for ``broker backtest``, else a drawn one, ``tests.bench.backtest``) forecasts are
-made at the end of each tenth day from the 60 days before, for offers that are known and for ones that are taken
-for new, and compared with what came: how often the price then lay within the 80 % interval, and under the
+made at the end of each tenth day from the 60 days before, for offers that are known and for ones taken for
+new, and compared with what came: how often the price then lay within the 80 % interval, and under the
 median. Prices that hardly move are within every interval, so how often a price moved at all stands beside it.
 """
 
