@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from api.schemas.audit import AuditForm, AuditPage
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
+from api.schemas.reoptimization import ReoptimizationForm, ReoptimizationPage
 from api.schemas.reservation import ReservationForm, ReservationPage, ReservationsForm
 from api.schemas.spend import AS_OF_HEADER, SpendForm
 from broker.domain.errors import BrokerError, FieldProblem, InputError
@@ -86,6 +87,28 @@ class BrokerClient:
         """Holds on until ``end`` (a time with its zone); a second time is no error."""
         path = f"/v1/reservations/{_part(reservation_id)}/extend"
         return self._read(ReservationForm, self._call("POST", path, body={"end": end}))
+
+    def list_reoptimizations(self) -> Iterator[ReoptimizationForm]:
+        """Every look, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            wanted = {"limit": str(PAGE), "cursor": cursor}
+            page = self._read(ReoptimizationPage, self._call("GET", "/v1/reoptimizations", params=wanted))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def find_reoptimization(self, reoptimization_id: str) -> ReoptimizationForm:
+        """One look with its moves; NotFound."""
+        path = f"/v1/reoptimizations/{_part(reoptimization_id)}"
+        return self._read(ReoptimizationForm, self._call("GET", path))
+
+    def decide(self, reoptimization_id: str, word: str, idempotency_key: str) -> ReoptimizationForm:
+        """Says ``word`` (accept, reject) to a proposal; Conflict for one that is over."""
+        path = f"/v1/reoptimizations/{_part(reoptimization_id)}/{word}"
+        answer = self._call("POST", path, headers={"Idempotency-Key": idempotency_key})
+        return self._read(ReoptimizationForm, answer)
 
     def list_audit(self, object_id: str) -> Iterator[AuditForm]:
         """Every step of one object, newest first, page by page."""

@@ -33,6 +33,9 @@ class BrokerGroup(LazyGroup):
         "reserve": CommandEntry("api.cli.reserve", "Reserve a plan on the running server.", HOLD),
         "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),
         "extend": CommandEntry("api.cli.extend", "Hold a reservation longer.", HOLD),
+        "reoptimizations": CommandEntry(
+            "api.cli.reoptimizations", "What is proposed as prices move; accept or reject it.", HOLD
+        ),
         "release": CommandEntry("api.cli.release", "Give a reservation back.", HOLD),
         "spend": CommandEntry("api.cli.spend", "Projected and actual spend.", HOLD),
         "focus-check": CommandEntry("api.cli.focus_check", "Check any FOCUS file.", HOLD),

@@ -1,8 +1,6 @@
-"""Re-optimizations: run one now, and what came of each."""
+"""Re-optimizations: look now, what came of each look, and a word on what is proposed."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -12,45 +10,18 @@ from api.dependencies import (
     Limit,
     PlanReader,
     PlanWriter,
+    ReservationWriter,
     answer_once,
     json_answer,
     listing,
     product_of,
 )
-from api.schemas.times import format_time
-from broker.domain.money import format_usd
+from api.schemas.reoptimization import ReoptimizationForm, ReoptimizationPage, reoptimization_to_document
+from broker.domain.account import Caller
 from broker.domain.reoptimization import Reoptimization
-from broker.services.accounts import Answer
+from broker.services.accounts import Answer, Retell
 
 router = APIRouter(prefix="/v1/reoptimizations", tags=["reoptimizations"])
-
-
-def reoptimization_to_document(one: Reoptimization) -> dict[str, Any]:
-    """The JSON form of a re-optimization; ``before_usd`` is the old plan at today's prices."""
-    saving = one.saving_usd
-    return {
-        "reoptimization_id": one.reoptimization_id,
-        "team": one.team,
-        "plan_id": one.plan_id,
-        "new_plan_id": one.new_plan_id,
-        "trigger": one.trigger,
-        "started_at": format_time(one.started_at),
-        "state": str(one.state),
-        "reason": one.reason,
-        "before_usd": format_usd(one.before_usd) if one.before_usd is not None else None,
-        "after_usd": format_usd(one.after_usd) if one.after_usd is not None else None,
-        "saving_usd": format_usd(saving) if saving is not None else None,
-        "moves": [
-            {
-                "workload": move.workload,
-                "from_offers": list(move.from_offers),
-                "to_offers": list(move.to_offers),
-                "saving_usd": format_usd(move.saving_usd),
-                "why": move.why,
-            }
-            for move in one.moves
-        ],
-    }
 
 
 @router.post("", status_code=202)
@@ -65,7 +36,7 @@ async def run_now(request: Request, caller: PlanWriter) -> Response:
     return await answer_once(request, caller, act)
 
 
-@router.get("")
+@router.get("", responses={200: {"model": ReoptimizationPage}})
 async def list_reoptimizations(
     request: Request,
     caller: PlanReader,
@@ -76,3 +47,42 @@ async def list_reoptimizations(
     """What was proposed, applied or rejected, and why; newest first."""
     page = await product_of(request).reoptimize.find_reoptimizations(caller, limit, cursor, team=team)
     return listing([reoptimization_to_document(one) for one in page.items], page.next_cursor)
+
+
+@router.get("/{reoptimization_id}", responses={200: {"model": ReoptimizationForm}})
+async def show_reoptimization(request: Request, caller: PlanReader, reoptimization_id: str) -> JSONResponse:
+    """One look, with its moves."""
+    look = await product_of(request).reoptimize.find_one(caller, reoptimization_id)
+    return JSONResponse(reoptimization_to_document(look))
+
+
+@router.post("/{reoptimization_id}/accept", status_code=202, responses={202: {"model": ReoptimizationForm}})
+async def accept_proposal(request: Request, caller: ReservationWriter, reoptimization_id: str) -> Response:
+    """Takes a proposal up: its plan is in force, and its moves begin; what is new is bought first."""
+
+    async def act() -> Answer:
+        return _answer(202, await product_of(request).proposals.accept(caller, reoptimization_id))
+
+    return await answer_once(request, caller, act, _again(request, caller, 202))
+
+
+@router.post("/{reoptimization_id}/reject", responses={200: {"model": ReoptimizationForm}})
+async def reject_proposal(request: Request, caller: PlanWriter, reoptimization_id: str) -> Response:
+    """Says no to a proposal; everything stays where it is."""
+
+    async def act() -> Answer:
+        return _answer(200, await product_of(request).proposals.reject(caller, reoptimization_id))
+
+    return await answer_once(request, caller, act, _again(request, caller, 200))
+
+
+def _again(request: Request, caller: Caller, status: int) -> Retell:
+    async def again(stored: tuple[str, ...]) -> Answer:
+        return _answer(status, await product_of(request).reoptimize.find_one(caller, stored[0]))
+
+    return again
+
+
+def _answer(status: int, look: Reoptimization) -> Answer:
+    location = f"/v1/reoptimizations/{look.reoptimization_id}"
+    return json_answer(status, reoptimization_to_document(look), {"Location": location})

@@ -28,6 +28,8 @@ WRITES = (
     ("POST", "/v1/reservations", Scope.RESERVATIONS_WRITE),
     ("DELETE", "/v1/reservations/x", Scope.RESERVATIONS_WRITE),
     ("POST", "/v1/reoptimizations", Scope.PLANS_WRITE),
+    ("POST", "/v1/reoptimizations/x/accept", Scope.RESERVATIONS_WRITE),
+    ("POST", "/v1/reoptimizations/x/reject", Scope.PLANS_WRITE),
 )
 
 

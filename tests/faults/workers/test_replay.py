@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,8 +11,11 @@ import httpx
 import pytest
 
 from api.schemas.times import format_time
+from broker.domain.reoptimization import ProposalState, Reoptimization
+from broker.ports import PlanState
+from broker.store import create_store
+from tests.e2e.asking import document
 from tests.e2e.processes import wait_for
-from tests.e2e.test_journeys import document
 from tests.faults.workers.conftest import HEADERS, Pair
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
@@ -25,6 +29,8 @@ RECORDED = {
     "/v1/reservations/{reservation_id}/extend": "reservation.extend",
     "/v1/quarantine/{offer_id}/release": "offer.believe",
     "/v1/webhooks": "webhook.create",
+    "/v1/reoptimizations/{reoptimization_id}/accept": "reoptimization.applied",
+    "/v1/reoptimizations/{reoptimization_id}/reject": "reoptimization.rejected",
 }
 """The line of the audit trail that each effect leaves; a re-optimization leaves a record of its own."""
 
@@ -74,6 +80,23 @@ def looks_asked_for(client: httpx.Client) -> int:
     return sum(look["trigger"].startswith("asked by") for look in items)
 
 
+async def proposed(pair: Pair, plan_id: str, name: str) -> str:
+    """A proposal to stay with what the plan says, as a look would have stored it."""
+    store = create_store(pair.database_url)
+    async with store.unit_of_work() as uow:
+        record = await uow.plans.find(plan_id)
+        proposal = replace(record, plan_id=f"plan-{name}", state=PlanState.PROPOSED, version=0)
+        await uow.plans.add(proposal)
+        look = Reoptimization(
+            name, record.team, plan_id, "a test", record.created_at, ProposalState.PROPOSED,
+            new_plan_id=proposal.plan_id,
+        )  # fmt: skip
+        await uow.reoptimizations.add(look)
+        await uow.commit()
+    await store.close()
+    return name
+
+
 async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
     with pair.client(0) as client:
         posts = {path for path, way in client.get("/openapi.json").json()["paths"].items() if "post" in way}
@@ -119,6 +142,12 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         told = {"url": f"{pair.sandbox.url}/events"}
         one_answer(await twins(pair, "/v1/webhooks", "k-hook", told))
         effects["/v1/webhooks"] = len(recorded(client, "webhook.create"))
+
+        for word in ("reject", "accept"):
+            route = f"/v1/reoptimizations/{{reoptimization_id}}/{word}"
+            look_id = await proposed(pair, plan_id, f"reopt-{word}")
+            one_answer(await twins(pair, f"/v1/reoptimizations/{look_id}/{word}", f"k-{word}", {}))
+            effects[route] = len(recorded(client, RECORDED[route], look_id))
 
         one_answer(await twins(pair, "/v1/reoptimizations", "k-look", {}))
         wait_for("the look", 60, lambda: looks_asked_for(client) or None)

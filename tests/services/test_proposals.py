@@ -1,0 +1,309 @@
+"""From a price that moved to capacity that moved: proposals, words on them, and their moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from broker import crash_points
+from broker.domain.errors import ApprovalRequired, Conflict, NotFound, NotPermitted
+from broker.domain.reoptimization import MoveState, ProposalState, Reoptimization
+from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
+from broker.domain.reservation import ReservationState
+from broker.domain.workload import PlanRequest
+from broker.ports import PlanOptions, PlanState
+from broker.services.proposals import ProposalsService
+from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
+from tests.fakes.clock import NOON
+from tests.fakes.examples import ALICE, BOB, READER, a_request, an_offer, anew, plan_on_cheapest
+from tests.fakes.notifier import InlineExecutor
+from tests.fakes.provider import Crash, Fault
+from tests.services.conftest import House
+
+S, P = ReservationState, ProposalState
+
+
+class Desk:
+    """A house with a service on ``old`` for two hours, and the services of re-optimization."""
+
+    def __init__(self, mode: ReoptimizeMode | None = None, limit: str | None = None) -> None:
+        self.house = House()
+        service = replace(a_request().workloads[1], policy=_policy(mode))
+        self.request: PlanRequest = replace(a_request(), workloads=(service,))
+        self.limit = None if limit is None else Decimal(limit)
+        self.restart()
+
+    def restart(self) -> None:
+        house = self.house
+        house.restart()
+        parts: dict[str, Any] = {"read_request": lambda document: self.request}
+        self.look = ReoptimizeService(
+            house.tables.unit_of_work,
+            anew(plan_on_cheapest),
+            InlineExecutor(),
+            house.clock,
+            house.notifier,
+            rules=ReoptimizeRules(
+                approval_limit_usd=self.limit, moves=MoveRules(cooldown=timedelta(hours=24))
+            ),
+            **parts,
+        )
+        self.proposals = ProposalsService(
+            house.tables.unit_of_work, house.moves, house.clock, house.notifier, **parts
+        )
+
+    async def hold(self, old: str = "10", new: str = "12") -> Desk:
+        self.house.sell(an_offer("old", old), an_offer("new", new))
+        offers = tuple(self.house.tables.offers.values())
+        plan = plan_on_cheapest(self.request, offers, NOON, PlanOptions())
+        self.house.store_plan(replace(plan, plan_id="plan-1"))
+        await self.house.reservations.reserve_plan(ALICE, "plan-1")
+        await self.later(hours=2)
+        return self
+
+    async def later(self, **by: float) -> None:
+        """Time goes by; everything on sale is seen again, and the reconciler passes."""
+        self.house.clock.advance(**by)
+        for offer in list(self.house.tables.offers.values()):
+            self.house.set_time(offer, self.house.clock.now())
+        await self.house.reconcile.run_once()
+
+    def price(self, offer_id: str, usd: str) -> None:
+        self.house.sell(an_offer(offer_id, usd, observed_at=self.house.clock.now()))
+
+    async def once(self) -> Reoptimization:
+        (look,) = await self.look.run("a test")
+        return look
+
+    async def passes(self, count: int = 4) -> Reoptimization:
+        """Passes of both, a minute between them; the newest proposal that is not unchanged."""
+        for _ in range(count):
+            await self.proposals.act()
+            await self.later(minutes=1)
+        await self.proposals.act()
+        return self.newest()
+
+    def newest(self) -> Reoptimization:
+        looks = self.house.tables.reoptimizations
+        return next(look for look in looks if look.state is not P.UNCHANGED)
+
+    def open_skus(self) -> list[str]:
+        return sorted(i.sku for i in self.house.provider.open_instances())
+
+
+def _policy(mode: ReoptimizeMode | None) -> Any:
+    policy = a_request().workloads[1].policy
+    return replace(policy, reoptimize=ReoptimizePolicy(mode, lapse_hours=6))
+
+
+async def test_a_proposal_says_its_money_and_waits() -> None:
+    desk = await Desk().hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    assert (look.state, look.mode) == (P.PROPOSED, ReoptimizeMode.PROPOSE)
+    assert (look.before_usd, look.after_usd) == (Decimal(460), Decimal(230))
+    assert (look.saving_usd, look.cost_usd, look.net_usd) == (Decimal(230), Decimal(10), Decimal(220))
+    assert look.reason == "saves 230.00 of 460.00 USD, moving costs 10.00 USD"
+    assert look.lapses_at == desk.house.clock.now() + timedelta(hours=6)
+    await desk.passes()
+    assert desk.open_skus() == ["sku-old"]
+    renewed = await desk.once()
+    assert renewed.reoptimization_id == look.reoptimization_id
+    assert renewed.before_usd is not None
+    assert look.before_usd is not None
+    assert renewed.before_usd <= look.before_usd, "the rest of the time is shorter"
+    assert len(desk.house.tables.plans) == 2
+
+
+async def test_an_accepted_proposal_moves_and_its_plan_is_in_force() -> None:
+    desk = await Desk().hold()
+    desk.house.provider.provision_s = 90
+    desk.price("new", "5")
+    look = await desk.once()
+    accepted = await desk.proposals.accept(ALICE, look.reoptimization_id)
+    assert (accepted.state, accepted.moves[0].state) == (P.ACCEPTED, MoveState.MOVING)
+    assert await desk.proposals.accept(ALICE, look.reoptimization_id) == accepted, "twice is no error"
+    assert await desk.look.run("meanwhile") == (), "one move at a time"
+    await desk.proposals.act()
+    assert desk.open_skus() == ["sku-new", "sku-old"], "made before the old is broken"
+    ended = await desk.passes()
+    assert desk.open_skus() == ["sku-new"]
+    assert (ended.state, ended.moves[0].state) == (P.APPLIED, MoveState.DONE)
+    (now,) = await desk.house.tables.unit_of_work().plans.find_current()
+    assert (now.plan_id, now.supersedes) == (look.new_plan_id, "plan-1")
+    events = [event for event in desk.house.notifier.events() if event.startswith(("plan", "reopt"))]
+    assert events[-3:] == ["plan.proposed", "reoptimization.accepted", "reoptimization.applied"]
+    assert (await desk.once()).state is P.UNCHANGED
+    desk.house.assert_agreement()
+
+
+async def test_auto_moves_by_itself_and_a_price_that_returns_moves_nothing_back() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO).hold()
+    desk.price("new", "6")
+    assert (await desk.once()).mode is ReoptimizeMode.AUTO
+    assert (await desk.passes()).state is P.APPLIED
+    assert desk.open_skus() == ["sku-new"]
+    desk.price("new", "12")
+    for _ in range(3):
+        assert (await desk.once()).state is P.UNCHANGED, "what is held costs what was ordered"
+        await desk.passes()
+    assert desk.open_skus() == ["sku-new"]
+
+
+async def test_within_the_cooldown_small_savings_do_not_move_it_again() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO).hold()
+    desk.price("new", "6")
+    await desk.once()
+    await desk.passes()
+    desk.price("old", "5.5")
+    back = await desk.once()
+    assert back.state is P.REJECTED
+    assert back.reason == "chat: saves 17.00 USD, a move needs 20.00 USD", (
+        "10 at least, and the last one's 10"
+    )
+    desk.price("old", "2")
+    assert (await desk.once()).state is P.PROPOSED, "what pays for both moves is no flapping"
+
+
+async def test_never_is_never() -> None:
+    desk = await Desk(ReoptimizeMode.NEVER).hold()
+    desk.price("new", "0.1")
+    look = await desk.once()
+    assert (look.state, look.moves) == (P.UNCHANGED, ())
+    assert await desk.proposals.act() == ()
+    assert desk.open_skus() == ["sku-old"]
+
+
+async def test_rejected_and_lapsed_proposals_are_over() -> None:
+    desk = await Desk().hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    said = await desk.proposals.reject(ALICE, look.reoptimization_id)
+    assert (said.state, said.decided_by) == (P.REJECTED, "key-alice")
+    assert (await desk.proposals.reject(ALICE, look.reoptimization_id)).state is P.REJECTED
+    with pytest.raises(Conflict, match="is rejected: there is nothing to decide"):
+        await desk.proposals.accept(ALICE, look.reoptimization_id)
+    again = await desk.once()
+    assert again.reoptimization_id != look.reoptimization_id
+    await desk.later(hours=7)
+    with pytest.raises(Conflict, match="is lapsed"):
+        await desk.proposals.accept(ALICE, again.reoptimization_id)
+    (lapsed,) = await desk.proposals.act()
+    assert (lapsed.state, lapsed.reason.endswith("its time was over")) == (P.LAPSED, True)
+    moved_on = await desk.once()
+    desk.price("new", "12")
+    await desk.once()
+    stored = next(
+        o for o in desk.house.tables.reoptimizations if o.reoptimization_id == moved_on.reoptimization_id
+    )
+    assert stored.state is P.LAPSED
+    assert "the market moved on" in stored.reason
+
+
+async def test_a_refused_move_leaves_the_old_in_force() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO).hold()
+    desk.price("new", "5")
+    await desk.once()
+    desk.house.provider.fail("reserve", Fault.NO_CAPACITY)
+    ended = await desk.passes()
+    assert (ended.state, ended.moves[0].state) == (P.FAILED, MoveState.FAILED)
+    assert "no stock" in ended.reason
+    assert desk.open_skus() == ["sku-old"]
+    (now,) = await desk.house.tables.unit_of_work().plans.find_current()
+    assert now.plan_id == "plan-1"
+    assert (await desk.once()).state is P.PROPOSED, "and it may be tried again"
+
+
+async def test_capacity_that_fails_after_the_order_leaves_the_old_in_force() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO).hold()
+    desk.price("new", "5")
+    await desk.once()
+    desk.house.provider.provision_s = 600
+    desk.house.provider.fail("reserve", Fault.NO_CAPACITY_LATER)
+    ended = await desk.passes(8)
+    assert ended.state is P.FAILED
+    assert desk.open_skus() == ["sku-old"]
+    (now,) = await desk.house.tables.unit_of_work().plans.find_current()
+    assert now.plan_id == "plan-1"
+
+
+def dies_at(point: str) -> Callable[[str], None]:
+    """Ends the process at its first passing of ``point``."""
+
+    def watch(name: str) -> None:
+        if name == point:
+            raise Crash
+
+    return watch
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["proposal.accept.before", "proposal.accept.after", "move.intend.before", "move.intend.after",
+     "proposal.conclude.before", "proposal.conclude.after"],
+)  # fmt: skip
+async def test_a_crash_at_any_point_ends_in_one_of_both(point: str) -> None:
+    desk = await Desk(ReoptimizeMode.AUTO).hold()
+    desk.price("new", "5")
+    await desk.once()
+    crash_points.watchers.append(dies_at(point))
+    try:
+        with pytest.raises(Crash):
+            await desk.passes()
+    finally:
+        crash_points.watchers.pop()
+    desk.restart()
+    ended = await desk.passes(8)
+    assert ended.state is P.APPLIED
+    assert desk.open_skus() == ["sku-new"]
+    assert len(desk.house.provider.ledger) == 2, "bought once"
+    desk.house.assert_agreement()
+
+
+async def test_a_move_over_the_limit_waits_for_finance() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO, limit="100").hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    await desk.passes()
+    assert desk.open_skus() == ["sku-old"]
+    with pytest.raises(ApprovalRequired, match=r"costs 230\.00 USD, over the limit"):
+        await desk.proposals.accept(ALICE, look.reoptimization_id)
+    assert look.new_plan_id is not None
+    record = desk.house.tables.plans[look.new_plan_id]
+    desk.house.tables.plans[look.new_plan_id] = replace(record, approved_by="key-finance")
+    await desk.passes()
+    assert desk.open_skus() == ["sku-new"]
+
+
+async def test_what_is_only_planned_changes_with_the_word_alone() -> None:
+    desk = Desk()
+    desk.house.sell(an_offer("old", "10"), an_offer("new", "12"))
+    plan = plan_on_cheapest(desk.request, tuple(desk.house.tables.offers.values()), NOON, PlanOptions())
+    desk.house.store_plan(replace(plan, plan_id="plan-1"))
+    desk.price("new", "5")
+    look = await desk.once()
+    assert look.moves[0].leaves == ()
+    done = await desk.proposals.accept(ALICE, look.reoptimization_id)
+    assert done.state is P.APPLIED
+    assert look.new_plan_id is not None
+    assert desk.house.tables.plans[look.new_plan_id].state is PlanState.DONE
+    assert desk.house.provider.ledger == []
+
+
+async def test_teams_and_scopes_of_proposals() -> None:
+    desk = await Desk().hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    for word in (desk.proposals.accept, desk.proposals.reject):
+        with pytest.raises(NotPermitted):
+            await word(READER, look.reoptimization_id)
+        with pytest.raises(NotFound):
+            await word(BOB, look.reoptimization_id)
+    with pytest.raises(NotFound):
+        await desk.look.find_one(BOB, look.reoptimization_id)
+    assert await desk.look.find_one(ALICE, look.reoptimization_id) == look
