@@ -194,7 +194,7 @@ async def test_points_of_several_offers_are_led_by_those_in_force(store: Store) 
         offers = await unit.prices.find_offers_known_in(Window(NOON, NOON + DAY))
         none = await unit.prices.find_offers_known_in(Window(NOON - DAY, NOON))
 
-    said = [(p.offer_id, (p.at - NOON) // HOUR, p.price_usd_per_node_hour) for p in found]
+    said = [(p.offer_id, (p.at - NOON) // HOUR, int(p.price_usd_per_node_hour)) for p in found]
     assert said == [("rises", 0, 10), ("rises", 6, 11), ("rises", 12, 12), ("stays", 0, 5)]
     assert [p.at for p in before] == [NOON]
     assert [one.offer_id for one in offers] == ["goes", "rises", "stays"]
