@@ -57,7 +57,7 @@ def backtest(
 ) -> None:
     """Replay recorded prices under policies of looking again, beside a plan that knew them all.
 
-    The horizon of the workloads is played as often as it fits into the history, each time from an empty fleet.
+    The workloads are played as often as their horizon fits into the history, each time from an empty fleet.
 
     Example: broker backtest --history fixtures/history --workloads fixtures/examples/backtest.yaml
     """
@@ -114,7 +114,9 @@ def find_episodes(history: MarketHistory, text: str, workloads: Path, source: st
     """Horizon after horizon within the history; InputError where not even one fits."""
     span = history.span
     if span is None:
-        raise InputError(source, (FieldProblem("", "fewer than two instants", "prices over time"),))
+        raise InputError(
+            source, (FieldProblem("", "no time between its first and its last price", "prices over time"),)
+        )
     now, found = span.start, 0
     while now < span.end:
         request = read_workloads(text, source=str(workloads), base=workloads.parent, now=now)
@@ -161,7 +163,7 @@ async def _stored_history(source: str, start: datetime | None, end: datetime | N
             points = await unit.prices.find_points(offers, window)
     finally:
         await store.close()
-    return MarketHistory(offers, tuple(sorted(points, key=lambda point: point.at)))
+    return MarketHistory(offers, tuple(sorted(points, key=lambda point: point.at)), window.end)
 
 
 def _window(start: datetime, end: datetime) -> Window:

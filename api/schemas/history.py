@@ -1,9 +1,9 @@
 """Recorded markets in files: one market document an instant, or one and a CSV of what changed.
 
 A folder holds either several market documents (``*.json``, as ``broker offers --json`` prints them, each with
-its ``as_of``), or ``market.json``, the offers as they were seen last, and ``prices.csv``, a row where something
-changed: ``at,offer_id,price_usd_per_node_hour,stock_nodes,available`` (``stock_nodes`` empty: not told;
-``available``: true or false).
+its ``as_of``), or ``market.json``, the offers as they were seen last, and ``prices.csv``, a row where
+something changed: ``at,offer_id,price_usd_per_node_hour,stock_nodes,available`` (``stock_nodes`` empty: not
+told; ``available``: true or false).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def read_history(folder: Path, read_text: Callable[[Path], str]) -> MarketHistor
     if (folder / PRICES).is_file():
         market = read_market(read_text(folder / MARKET), str(folder / MARKET))
         offers = {offer.offer_id: offer for offer in market.offers}
-        return MarketHistory(offers, read_points(read_text(folder / PRICES), str(folder / PRICES), offers))
+        points = read_points(read_text(folder / PRICES), str(folder / PRICES), offers)
+        return MarketHistory(offers, points, market.as_of)
     files = sorted(folder.glob("*.json"))
     if len(files) < 2:
         found = f"{len(files)} market documents" if len(files) != 1 else "one market document"

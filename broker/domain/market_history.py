@@ -32,24 +32,29 @@ def as_of_point(offer: Offer, point: PricePoint) -> Offer:
 
 @dataclass(frozen=True, slots=True)
 class MarketHistory:
-    """``points`` in the order of time, of ``offers`` by id, which are as they were seen last."""
+    """``points`` in the order of time, of ``offers`` by id, which are as they were seen last.
+
+    ``until``: nothing more changed to then (None: to the last point).
+    """
 
     offers: Mapping[str, Offer] = field(hash=False)
     points: tuple[PricePoint, ...]
+    until: datetime | None = None
 
     @property
     def span(self) -> Window | None:
-        """From the first point to the last; None with fewer than two instants."""
-        if not self.points or self.points[0].at == self.points[-1].at:
+        """From the first point to the end; None where that is no time."""
+        if not self.points:
             return None
-        return Window(self.points[0].at, self.points[-1].at)
+        end = max(self.points[-1].at, self.until or self.points[-1].at)
+        return Window(self.points[0].at, end) if self.points[0].at < end else None
 
     def within(self, window: Window) -> MarketHistory:
         """Points up to the end of ``window``; what was in force at its start is dated to it."""
         before = {point.offer_id: point for point in self.points if point.at <= window.start}
         opening = [replace(point, at=window.start) for point in before.values()]
         inside = [point for point in self.points if window.start < point.at < window.end]
-        return MarketHistory(self.offers, (*opening, *inside))
+        return MarketHistory(self.offers, (*opening, *inside), window.end)
 
 
 def history_of(markets: Iterable[tuple[datetime, tuple[Offer, ...]]]) -> MarketHistory:
@@ -57,6 +62,7 @@ def history_of(markets: Iterable[tuple[datetime, tuple[Offer, ...]]]) -> MarketH
     seen: dict[str, Offer] = {}
     before: dict[str, Offer] = {}
     points: list[PricePoint] = []
+    at = None
     for at, offers in markets:
         now = {offer.offer_id: offer for offer in offers}
         for change in diff_rounds(before.values(), offers, at):
@@ -66,7 +72,7 @@ def history_of(markets: Iterable[tuple[datetime, tuple[Offer, ...]]]) -> MarketH
             points.append(PricePoint(change.offer_id, at, price, nodes, _is_available(offer)))
         seen |= now
         before = now
-    return MarketHistory(seen, tuple(points))
+    return MarketHistory(seen, tuple(points), at)
 
 
 def _is_available(offer: Offer | None) -> bool:

@@ -104,9 +104,10 @@ def price_day(
     """
     start = start_of(day)
     end = start + DAY if until is None else min(until, start + DAY)
+    if not within:
+        seconds = max(0, (end - start) // SECOND)
+        return None if before is None or not before.on_sale else stayed(day, before.micro_usd, seconds)
     marks = list(within) if before is None else [before._replace(at=start), *within]
-    if not marks or (not within and not marks[0].on_sale):
-        return None
     held: defaultdict[int, int] = defaultdict(int)
     for mark, then in zip(marks, [*(m.at for m in marks[1:]), end], strict=True):
         if mark.on_sale and then > mark.at:
@@ -123,6 +124,11 @@ def price_day(
         changes=len(within),
         on_sale=last.on_sale,
     )
+
+
+def stayed(day: date, micro_usd: int, seconds: int = DAY // SECOND) -> PriceDay:
+    """A day on which nothing changed."""
+    return PriceDay(day, micro_usd, micro_usd, micro_usd, micro_usd, seconds, 0, on_sale=True)
 
 
 def _middle(held: dict[int, int]) -> int:
@@ -164,8 +170,7 @@ def filled(known: Sequence[PriceDay], days: Iterable[date]) -> Iterator[PriceDay
             if last.seconds:
                 yield last
         elif last.on_sale:
-            price = last.last
-            yield PriceDay(day, price, price, price, price, DAY // SECOND, 0, on_sale=True)
+            yield stayed(day, last.last)
 
 
 def closes(known: Sequence[PriceDay], days: Iterable[date]) -> Iterator[int | None]:

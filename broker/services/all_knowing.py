@@ -4,9 +4,9 @@ Services are planned day by day, each day at the least that an offer cost anybod
 floats (spot) at its lowest price of the day, the rest at its lowest price so far, as what was ordered keeps
 its price. Moving, minimum terms, billing steps and fees are free, days do not know each other, and stock is
 the most that was shown. Runs are planned over the whole horizon at each offer's lowest price in it, their
-deadline put off to its end. The budget is left aside. Every policy costs at least the sum of the proven bounds,
-since whatever it held in an hour cost it no less. (One case is not covered: a run that is cut over two offers,
-one of which is too slow to do all of it within the horizon.)
+deadline put off to its end. The budget is left aside. Every policy costs at least the sum of the proven
+bounds, since whatever it held in an hour cost it no less. (One case is not covered: a run that is cut over
+two offers, one of which is too slow to do all of it within the horizon.)
 """
 
 from __future__ import annotations

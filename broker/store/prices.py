@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select, update
+from sqlalchemy import Select, and_, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.market import PricePoint
@@ -20,7 +20,7 @@ from broker.domain.window import Window
 from broker.store import price_upkeep
 from broker.store.documents import from_document
 from broker.store.price_queries import in_force_at, price_day_of
-from broker.store.price_tables import PriceDayRow, PriceRow, SeriesRow, SkuDayRow
+from broker.store.price_tables import EpochMicros, PriceDayRow, PriceRow, SeriesRow, SkuDayRow
 from broker.store.tables import OfferRow
 from broker.store.writes import batches, insert_many, table_of, upsert_many
 
@@ -97,7 +97,7 @@ class SqlPriceRepository:
                 PriceRow,
                 and_(
                     PriceRow.series_id == SeriesRow.series_id,
-                    PriceRow.at >= func.coalesce(in_force, window.start),
+                    PriceRow.at >= func.coalesce(in_force, literal(window.start, EpochMicros())),
                     PriceRow.at < window.end,
                 ),
             )

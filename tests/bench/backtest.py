@@ -3,12 +3,12 @@
 Offers and their first prices are the recorded, dated ones of ``fixtures/market`` (the newest of each place);
 what prices do from then on is drawn by seed, every six hours:
 
-- lists (on demand) hardly move: all 12 places that were recorded twice, mostly weeks apart, cost the same. A
-  chance of one in 180 a day, then up to 12 % down or up.
-- spot floats around its recorded level, which is pulled to 3 tenths of the list (recorded at AWS: 12 % to 100 %
-  of it, half of all between 24 % and 44 %), between 12 % and 100 %; a tenth of the way back a day, steps that
-  make the logarithm spread 0.2 (recorded between zones of one place: 0.1 at one instant). The whole tier falls
-  a quarter in 90 days (recorded: 29 % in two months, DigitalOcean B300). One in 100 places is taken away in a
+- lists (on demand) hardly move: all 12 places that were recorded twice, mostly weeks apart, cost the same.
+  A chance of one in 180 a day, then up to 12 % down or up.
+- spot floats around its recorded level, pulled to 3 tenths of the list (recorded at AWS: 12 % to 100 % of it,
+  half of all between 24 % and 44 %), between 12 % and 100 %; a tenth of the way back a day, steps that make
+  the logarithm spread 0.2 (recorded between zones of one place: 0.1 at one instant). The whole tier falls a
+  quarter in 90 days (recorded: 29 % in two months, DigitalOcean B300). One in 100 places is taken away in a
   day, for 6 to 48 hours.
 - machines of marketplaces drift by 4 % a day around their first price; one in 30 leaves in a day, for 6 to 72
   hours.
@@ -101,8 +101,8 @@ class Mover:
 
 
 def recorded(most: int) -> list[tuple[Offer, float]]:
-    """The newest recorded price of each place of a few GPUs, at most ``most`` of a provider, GPU and tier, with
-    the list price that a spot price hangs on."""
+    """The newest recorded price of each place of a few GPUs, at most ``most`` of a provider, GPU and tier,
+    with the list price that a spot price hangs on."""
     newest: dict[tuple[str, ...], dict[str, str]] = {}
     with RECORDED.open(newline="") as file:
         for row in csv.DictReader(file):

@@ -56,6 +56,9 @@ STOCK_CHANCE, NONE_CHANCE = 0.03, 1 / 8
 RULES = HistoryRules()
 
 
+Took = tuple[float, float]
+
+
 @dataclass
 class Sold:
     """An offer, and how it changes."""
@@ -106,15 +109,15 @@ def hour_of(sold: Sequence[Sold], at: datetime, lots: random.Random) -> list[Pri
     return points
 
 
-async def a_year(store: Store, sold: list[Sold], days: int, seed: int, tell: Callable[[str], None]) -> Year:
-    """Stores ``days`` days of hourly polls."""
-    year, lots = Year(), random.Random(seed)
+async def a_year(store: Store, sold: list[Sold], days: range, seed: int, tell: Callable[[str], None]) -> Year:
+    """Stores ``days`` of hourly polls."""
+    year, lots = Year(), random.Random(f"{seed}/{days.start}")
     offers = {one.offer.offer_id: one.offer for one in sold}
-    clock = FakeClock(START)
+    clock = FakeClock(START + timedelta(days=days.start))
     upkeep = PricesService(store.unit_of_work, clock, rules=RULES)
     async with measured(year.effort):
-        for day in range(days):
-            told_rounds = day >= days - RULES.rounds_days
+        for day in days:
+            told_rounds = day >= days.stop - RULES.rounds_days
             async with store.unit_of_work() as unit:
                 for hour in range(HOURS):
                     points = hour_of(sold, clock.now() + timedelta(hours=hour), lots)
@@ -147,19 +150,20 @@ async def tell_rounds(
         await unit.offers.record_round(round_, RoundNews((), {}, ()))
 
 
-async def timed(ask: Callable[[int], Awaitable[object]], times: int) -> list[float]:
-    """Milliseconds of each of ``times`` questions; the first, which compiles statements, is not counted."""
+async def timed(ask: Callable[[int], Awaitable[object]], times: int) -> list[Took]:
+    """Milliseconds, by the clock and of CPU, of each of ``times`` questions; the first, which compiles
+    statements, is not counted."""
     took = []
     for number in range(times + 1):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         await ask(number)
-        took.append(1000 * (time.perf_counter() - began))
+        took.append((1000 * (time.perf_counter() - began), 1000 * (time.process_time() - used)))
     return took[1:]
 
 
 async def ask_all(
     store: Store, sold: Sequence[Sold], end: datetime, seed: int
-) -> list[tuple[str, list[float]]]:
+) -> list[tuple[str, list[Took]]]:
     """Times of every question that is asked of a history."""
     lots = random.Random(seed)
     window = Window(end - timedelta(days=SERIES_DAYS), end)
@@ -218,6 +222,13 @@ def sizes(file: Path) -> list[tuple[str, float]]:
     return [(str(name), float(megabytes)) for name, megabytes in rows]
 
 
+async def days_stored(store: Store) -> int:
+    """How many days of the year a database that was kept has."""
+    async with store.unit_of_work() as unit:
+        until = await unit.prices.find_summarised_until()
+    return 0 if until is None else max(0, (until - START.date()).days)
+
+
 async def run(console: Console, wish: argparse.Namespace, file: Path) -> bool:
     """Stores, asks, prints; whether both limits hold."""
     batches = invented(wish.offers)
@@ -227,10 +238,12 @@ async def run(console: Console, wish: argparse.Namespace, file: Path) -> bool:
     store = create_store(f"sqlite:///{file}")
     try:
         await store.migrate()
-        sources = {name: Replayed(name, batch) for name, batch in batches.items()}
-        first = FakeClock(START - timedelta(minutes=1))
-        await OffersService(store.unit_of_work, sources, first, poll_timeout_s=600).refresh()
-        year = await a_year(store, sold, wish.days, wish.seed, lambda text: console.print(text, style="dim"))
+        days = range(await days_stored(store), wish.days)
+        if not days.start:
+            sources = {name: Replayed(name, batch) for name, batch in batches.items()}
+            first = FakeClock(START - timedelta(minutes=1))
+            await OffersService(store.unit_of_work, sources, first, poll_timeout_s=600).refresh()
+        year = await a_year(store, sold, days, wish.seed, lambda text: console.print(text, style="dim"))
         asked = await ask_all(store, sold, START + timedelta(days=wish.days), wish.seed)
     finally:
         await store.close()
@@ -240,32 +253,35 @@ async def run(console: Console, wish: argparse.Namespace, file: Path) -> bool:
 
 
 def report(
-    console: Console, wish: argparse.Namespace, year: Year, asked: list[tuple[str, list[float]]], file: Path
+    console: Console, wish: argparse.Namespace, year: Year, asked: list[tuple[str, list[Took]]], file: Path
 ) -> bool:
     """Prints the figures; whether both limits hold."""
     size_mb = file.stat().st_size / 1e6
-    rate = year.points / wish.offers / wish.days
+    rate = year.points / wish.offers / max(1, len(year.upkeep_s))
     console.print(
-        f"{wish.offers:,} offers, {wish.days} days of hourly polls: {year.points:,} points "
+        f"{wish.offers:,} offers, {len(year.upkeep_s)} days of hourly polls: {year.points:,} points "
         f"({rate:.2f} an offer and day), {year.effort.wall_s:.0f} s, {year.effort.cpu_s:.0f} CPU s, "
-        f"of them upkeep {sum(year.upkeep_s):.0f} (most in a day {max(year.upkeep_s):.1f})"
+        f"of them upkeep {sum(year.upkeep_s):.0f} (most in a day {max(year.upkeep_s, default=0.0):.1f})"
     )
     whole_mb = size_mb * FULL / wish.offers
     extrapolated = "" if wish.offers == FULL else f"; in proportion {FULL:,} offers: {whole_mb:,.0f} MB"
     console.print(f"file: {size_mb:,.0f} MB (limit {LIMIT_MB:,} for {FULL:,} offers){extrapolated}")
     parts = ", ".join(f"{name} {megabytes:,.0f}" for name, megabytes in sizes(file))
     console.print(f"tables with their indexes, MB: {parts or 'this SQLite does not tell'}")
-    table = Table("question", "median ms", "p95 ms", "most ms")
+    table = Table("question", "median ms", "p95 ms", "p95 CPU ms", "most ms")
     slowest = 0.0
     for title, took in asked:
-        p95 = statistics.quantiles(took, n=20, method="inclusive")[-1]
+        clock, cpu = [row[0] for row in took], [row[1] for row in took]
+        p95, p95_cpu = (statistics.quantiles(row, n=20, method="inclusive")[-1] for row in (clock, cpu))
         if title.startswith("90 days"):
-            slowest = max(slowest, p95)
-        table.add_row(title, f"{statistics.median(took):.1f}", f"{p95:.1f}", f"{max(took):.1f}")
+            slowest = max(slowest, p95_cpu)
+        table.add_row(
+            title, f"{statistics.median(clock):.1f}", f"{p95:.1f}", f"{p95_cpu:.1f}", f"{max(clock):.1f}"
+        )
     console.print(table)
     held = whole_mb < LIMIT_MB and slowest < LIMIT_MS
     console.print(
-        f"limits ({LIMIT_MB:,} MB; p95 of 90-day series {LIMIT_MS} ms): {'held' if held else 'BROKEN'}"
+        f"limits ({LIMIT_MB:,} MB; p95 of 90-day series {LIMIT_MS} ms of CPU): {'held' if held else 'BROKEN'}"
     )
     return held
 
@@ -277,7 +293,7 @@ def main() -> int:
     parser.add_argument("--full", action="store_const", const=FULL, dest="offers", help="50,000 offers")
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="leave the database here")
+    parser.add_argument("--keep", type=Path, help="leave the database here, and go on from what is there")
     wish = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = wish.keep or Path(folder) / "broker.db"

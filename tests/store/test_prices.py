@@ -185,6 +185,22 @@ async def test_what_is_too_old_is_forgotten_but_for_what_is_in_force(store: Stor
         assert await unit.prices.find_closes(days, offer_ids=["goes"]) == ()
 
 
+async def test_points_of_several_offers_are_led_by_those_in_force(store: Store) -> None:
+    await a_week(store)
+    window = Window(NOON + 5 * HOUR, NOON + 13 * HOUR)
+    async with store.unit_of_work() as unit:
+        found = await unit.prices.find_points(["rises", "stays", "none"], window)
+        before = await unit.prices.find_points(["rises"], Window(NOON - DAY, NOON + HOUR))
+        offers = await unit.prices.find_offers_known_in(Window(NOON, NOON + DAY))
+        none = await unit.prices.find_offers_known_in(Window(NOON - DAY, NOON))
+
+    said = [(p.offer_id, (p.at - NOON) // HOUR, int(p.price_usd_per_node_hour)) for p in found]
+    assert said == [("rises", 0, 10), ("rises", 6, 11), ("rises", 12, 12), ("stays", 0, 5)]
+    assert [p.at for p in before] == [NOON]
+    assert [one.offer_id for one in offers] == ["goes", "rises", "stays"]
+    assert none == ()
+
+
 async def test_rounds_are_forgotten_and_the_newest_of_each_provider_stays(store: Store) -> None:
     for hour in range(5):
         await say(store, NOON + hour * HOUR, [offer("a", str(10 + hour)), offer("b")])
