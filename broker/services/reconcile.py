@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker import crash_points
-from broker.domain.ending import is_running
+from broker.domain.ending import running_units
 from broker.domain.errors import BrokerError, ConcurrentChange, LeaseNotFound, ProviderError, RateLimited
 from broker.domain.holding_orders import bought_later
 from broker.domain.moving import handover, is_beside, successors_of
@@ -159,11 +159,11 @@ class ReconcileService:
     async def _note_seen(
         self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]], at: datetime
     ) -> None:
-        """Notes which reservations were running when their providers were listed.
+        """Notes what was running when its provider was listed.
 
         Of what is gone later, nobody else knows until when it surely ran.
         """
-        seen = [row.reservation_id for row in rows if is_running(row, clouds.get(row.offer.provider, ()))]
+        seen = [unit for row in rows for unit in running_units(row, clouds.get(row.offer.provider, ()))]
         if seen:
             async with self._uow_factory() as uow:
                 await uow.reservations.note_seen(seen, at)
