@@ -33,7 +33,8 @@ class Figures:
     unheard: list[str] = field(default_factory=list)
     nameless: list[str] = field(default_factory=list)
     money: list[str] = field(default_factory=list)
-    unpriced: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    unknowable: list[str] = field(default_factory=list)
 
     def add(self, case: str, found: dict[str, Any]) -> None:
         """Counts one case."""
@@ -41,7 +42,7 @@ class Figures:
         for moment, look in found.items():
             for name in ("orphans", "doubles", "ghosts", "in_doubt", "nameless"):
                 getattr(self, name).extend(f"{case}, {moment}: {what}" for what in look[name])
-        for name in ("money", "unpriced"):
+        for name in ("money", "assumed", "unknowable"):
             getattr(self, name).extend(f"{case}: {what}" for what in found["given back"][name])
         self.in_doubt.extend(
             f"{case}: {left} held in the end" for left in [found["given back"]["held"]] if left
@@ -55,8 +56,10 @@ class Figures:
         words = f"{self.cases}, orphans {len(self.orphans)}, doubles {len(self.doubles)}"
         words += f", booked otherwise than billed {len(self.money)}"
         left = f"; left for a person where orders carry no name: {len(self.nameless)}"
-        if self.unpriced:
-            words += f", without a price {len(self.unpriced)}"
+        if self.assumed:
+            words += f" (and {len(self.assumed)} by an hour that nobody documents)"
+        if self.unknowable:
+            words += f", of unknowable price {len(self.unknowable)}"
         return words + (left if self.nameless else "")
 
 
