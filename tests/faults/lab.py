@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
+from sqlalchemy import make_url
+
 from broker.domain.offer import Offer
 from tests.faults.broker_life import Place
 from tests.faults.nursery import Nursery
 from tests.faults.profile import USUAL
 from tests.faults.stories import live, recover
+from tests.postgres import PostgresServer
 
 LIMIT_S = 60.0
 
@@ -63,12 +67,41 @@ class Figures:
         return words + (left if self.nameless else "")
 
 
-class Lab:
-    """Runs cases in ``folder`` on a market; ``template`` is a migrated SQLite file."""
+NewDatabase = Callable[[str], str]
+"""Makes a migrated database for the installation of an id, and gives its URL."""
 
-    def __init__(self, folder: Path, template: Path, market_url: str) -> None:
+
+def sqlite_files(folder: Path, template: Path) -> NewDatabase:
+    """Copies of the migrated SQLite file ``template``."""
+
+    def made(install_id: str) -> str:
+        path = folder / f"{install_id}.db"
+        shutil.copy(template, path)
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE meta SET value = ? WHERE name = 'install_id'", (install_id,))
+        return f"sqlite:///{path}"
+
+    return made
+
+
+def postgres_databases(server: PostgresServer, template: str) -> NewDatabase:
+    """Copies of the migrated PostgreSQL database ``template``."""
+
+    def made(install_id: str) -> str:
+        url = server.create_database(template)
+        with psycopg.connect(make_url(url).set(drivername="postgresql").render_as_string(False)) as database:
+            database.execute("UPDATE meta SET value = %s WHERE name = 'install_id'", (install_id,))
+        return url
+
+    return made
+
+
+class Lab:
+    """Runs cases on a market, each on a database of its own; notes go into ``folder``."""
+
+    def __init__(self, folder: Path, new_database: NewDatabase, market_url: str) -> None:
         self._folder = folder
-        self._template = template
+        self._new_database = new_database
         self._market_url = market_url
         self._nursery: Nursery | None = None
         self._cases = 0
@@ -81,11 +114,8 @@ class Lab:
     def place(self, provider: str, timeout_s: float = 1.5) -> Place:
         """A new database for a broker on ``provider``."""
         self._cases += 1
-        path = self._folder / f"{provider}-{self._cases}.db"
-        shutil.copy(self._template, path)
-        with contextlib.closing(sqlite3.connect(path)) as database, database:
-            database.execute("UPDATE meta SET value = ? WHERE name = 'install_id'", (f"{self._cases:08x}",))
-        return Place(self._market_url, provider, f"sqlite:///{path}", timeout_s, self._cases)
+        url = self._new_database(f"{self._cases:08x}")
+        return Place(self._market_url, provider, url, timeout_s, self._cases)
 
     def points_of(self, provider: str, story: str, offer: Offer | None) -> list[str]:
         """The crash points that ``story`` passes when nobody dies."""

@@ -18,7 +18,7 @@ from broker.domain.reservation import Idempotency
 from providers.registry import SPECS
 from tests.faults.broker_life import usual_offer
 from tests.faults.lab import Figures, Lab
-from tests.faults.profile import NIGHTLY, matrix
+from tests.faults.profile import NIGHTLY, USUAL, matrix
 from tests.faults.stories import STORIES
 from tests.faults.test_crash_points import sources
 
@@ -125,8 +125,8 @@ def chosen(lab: Lab, provider: str) -> Offer | None:
     return offer if offer.window is None else None
 
 
-@pytest.mark.parametrize("provider", matrix(SELLERS, usual=("lambda",)))
-def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
+def killed_everywhere(lab: Lab, provider: str) -> tuple[Figures, set[str]]:
+    """Every case of one seller, and the points at which somebody died."""
     offer = chosen(lab, provider)
     figures, points = Figures(), set()
     for story, point in cases(lab, provider, offer):
@@ -135,6 +135,20 @@ def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
             figures.unheard.append(f"{case}: nobody died")
         figures.add(case, lab.recovered(place, offer))
         points.add(point)
+    return figures, points
+
+
+@pytest.mark.parametrize("provider", matrix(SELLERS, usual=("lambda",)))
+def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
+    figures, points = killed_everywhere(lab, provider)
     print(f"crash matrix: {len(points)} points × {provider} = {figures}")
+    assert len(points) >= LEAST_POINTS
+    assert figures.wrong() == [], "\n".join(figures.wrong())
+
+
+@pytest.mark.parametrize("provider", matrix(USUAL, usual=()))
+def test_no_death_loses_or_doubles_anything_on_postgresql(lab_on_postgres: Lab, provider: str) -> None:
+    figures, points = killed_everywhere(lab_on_postgres, provider)
+    print(f"crash matrix on PostgreSQL: {len(points)} points × {provider} = {figures}")
     assert len(points) >= LEAST_POINTS
     assert figures.wrong() == [], "\n".join(figures.wrong())
