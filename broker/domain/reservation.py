@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -127,7 +127,7 @@ class Unit:
     credit_usd: Decimal | None = None
     began_at: datetime | None = None
     leaving_at: datetime | None = None
-    seen_at: datetime | None = None
+    seen_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from broker.domain.reconciling_actions import (
     Sight,
     Wait,
 )
-from broker.domain.replacing import replacement_of
+from broker.domain.replacing import replacement_of, unreplaced
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
 from broker.drafting import Drafting
 from broker.leasing import Leasing
@@ -159,10 +159,7 @@ class ReconcileService:
     async def _note_seen(
         self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]], at: datetime
     ) -> None:
-        """Notes what was running when its provider was listed.
-
-        Of what is gone later, nobody else knows until when it surely ran.
-        """
+        """Notes what was running when its provider was listed: until then what goes later surely ran."""
         seen = [unit for row in rows for unit in running_units(row, clouds.get(row.offer.provider, ()))]
         if seen:
             async with self._uow_factory() as uow:
@@ -295,8 +292,9 @@ class ReconcileService:
         leasing, ends = self._leasing, dict(lost.at)
         wanted = replacement_of(row, lost.ordinals, self._clock.now())
         if wanted is None:
-            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=ends, leases=leases)
-            await self._tell(left)
+            reason = unreplaced(row, lost.reason)
+            left = await leasing.lose(row, lost.ordinals, reason, ACTOR, at=ends, leases=leases)
+            await self._tell(left, "reservation.changed" if reason == lost.reason else "reservation.lost")
             return
         why = f"in place of {wanted.nodes} nodes of {row.reservation_id}, {lost.reason}"
 
