@@ -404,8 +404,8 @@ class ReservationRepository(Protocol):
         """Claims a row to act on it for a short while; False while another living process does."""
         ...
 
-    async def note_seen(self, reservation_ids: Sequence[str], at: datetime) -> None:
-        """Stores when providers last showed these running; their versions stay."""
+    async def note_seen(self, units: Sequence[tuple[str, int]], at: datetime) -> None:
+        """Stores when providers last showed units (reservation id, ordinal) running; versions stay."""
         ...
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:

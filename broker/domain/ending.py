@@ -38,15 +38,15 @@ def end_times(
 def _last_known(reservation: Reservation, unit: Unit) -> datetime | None:
     if ends_by_itself(reservation.offer):
         return None
-    return max((at for at in (unit.leaving_at, reservation.seen_at) if at is not None), default=None)
+    return max((at for at in (unit.leaving_at, unit.seen_at) if at is not None), default=None)
 
 
-def is_running(reservation: Reservation, leases: Iterable[Lease]) -> bool:
-    """Whether the provider's list shows all that is held of ``reservation``, and none of it ending."""
-    shown = {lease.reference: lease.state for lease in leases}
+def running_units(reservation: Reservation, leases: Iterable[Lease]) -> tuple[tuple[str, int], ...]:
+    """Reservation id and ordinal of each held unit that the provider's list shows, and not as ending."""
     over = {LeaseState.ENDING, LeaseState.ENDED, LeaseState.FAILED}
-    held = [unit.reference or "" for unit in reservation.units if unit.state is UnitState.HELD]
-    return bool(held) and all(reference in shown and shown[reference] not in over for reference in held)
+    shown = {lease.reference for lease in leases if lease.state not in over}
+    held = (unit for unit in reservation.units if unit.state is UnitState.HELD)
+    return tuple((reservation.reservation_id, unit.ordinal) for unit in held if unit.reference in shown)
 
 
 def never_came_up(reservation: Reservation, unit: Unit, leases: Iterable[Lease]) -> bool:

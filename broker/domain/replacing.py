@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from broker.domain.holding_orders import Intent
+from broker.domain.reconciling import OVER
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Wish
 
@@ -27,6 +28,15 @@ def replacement_of(reservation: Reservation, ordinals: Sequence[int], now: datet
         return None
     nodes = sum(unit.nodes for unit in reservation.units if unit.ordinal in ordinals)
     return Intent(reservation.offer, nodes, begin, end, reservation.workload, Wish(begin, end))
+
+
+def unreplaced(reservation: Reservation, reason: str) -> str:
+    """``reason`` of a loss that nothing takes the place of; of a window in use, with why and what to do."""
+    in_use = reservation.state is ReservationState.ACTIVE and reason != OVER
+    if reservation.offer.window is None or not in_use:
+        return reason
+    way = "its seller owes the rest of a paid window: claim it there, and plan again (POST /v1/plans)"
+    return f"{reason}; not bought again: {way}"
 
 
 def _least(reservation: Reservation) -> timedelta:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -109,10 +109,11 @@ class Unit:
     ``tag`` is made by the broker before the call and is how the unit is found again:
     ``broker-<install>-<reservation>-<ordinal>-<attempt>``. ``reference`` is the provider's own id.
     ``began_at``: since when its seller counts it, where it says so. ``leaving_at``: when its end was first
-    asked for. ``gone_at``: when it ended, as well as is known (``broker.domain.ending``), so that the bill of
-    the others goes on without it. ``paid_usd``: of a window what the seller billed (None: it does not say,
-    the offer's price counts); of anything zero where it never came up. ``credit_usd``: what leaving a
-    window early gave back (a resale, a refund; below zero a charge for leaving).
+    asked for. ``seen_at``: when its provider last showed it running, which passes of the reconciler note.
+    ``gone_at``: when it ended, as well as is known (``broker.domain.ending``), so that the bill of the others
+    goes on without it. ``paid_usd``: of a window what the seller billed (None: it does not say, the offer's
+    price counts); of anything zero where it never came up. ``credit_usd``: what leaving a window early gave
+    back (a resale, a refund; below zero a charge for leaving).
     """
 
     ordinal: int
@@ -126,6 +127,7 @@ class Unit:
     credit_usd: Decimal | None = None
     began_at: datetime | None = None
     leaving_at: datetime | None = None
+    seen_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,7 @@ class Reservation:
     ``offer`` is the observation that was ordered; ``version`` guards every write. Three times stand apart:
     ``requested`` is what somebody asked for (None: exactly ``start`` and ``end``), ``start`` and ``end`` are
     ordered, ``granted`` is what the seller gave (None: it has not said yet). ``replaces``: the reservations
-    whose place it takes once it can be used. ``seen_at``: when its provider last showed all that is held of
-    it running (passes of the reconciler note it beside the version).
+    whose place it takes once it can be used.
     """
 
     reservation_id: str
@@ -158,7 +159,6 @@ class Reservation:
     granted: Window | None = None
     replaces: tuple[str, ...] = ()
     version: int = 0
-    seen_at: datetime | None = None
 
     @property
     def provider_references(self) -> tuple[str, ...]:

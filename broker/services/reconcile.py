@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker import crash_points
-from broker.domain.ending import is_running
+from broker.domain.ending import running_units
 from broker.domain.errors import BrokerError, ConcurrentChange, LeaseNotFound, ProviderError, RateLimited
 from broker.domain.holding_orders import bought_later
 from broker.domain.moving import handover, is_beside, successors_of
@@ -38,7 +38,7 @@ from broker.domain.reconciling_actions import (
     Sight,
     Wait,
 )
-from broker.domain.replacing import replacement_of
+from broker.domain.replacing import replacement_of, unreplaced
 from broker.domain.reservation import Lease, Reservation, ReservationState, UnitState
 from broker.drafting import Drafting
 from broker.leasing import Leasing
@@ -159,11 +159,8 @@ class ReconcileService:
     async def _note_seen(
         self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]], at: datetime
     ) -> None:
-        """Notes which reservations were running when their providers were listed.
-
-        Of what is gone later, nobody else knows until when it surely ran.
-        """
-        seen = [row.reservation_id for row in rows if is_running(row, clouds.get(row.offer.provider, ()))]
+        """Notes what was running when its provider was listed: until then what goes later surely ran."""
+        seen = [unit for row in rows for unit in running_units(row, clouds.get(row.offer.provider, ()))]
         if seen:
             async with self._uow_factory() as uow:
                 await uow.reservations.note_seen(seen, at)
@@ -295,8 +292,9 @@ class ReconcileService:
         leasing, ends = self._leasing, dict(lost.at)
         wanted = replacement_of(row, lost.ordinals, self._clock.now())
         if wanted is None:
-            left = await leasing.lose(row, lost.ordinals, lost.reason, ACTOR, at=ends, leases=leases)
-            await self._tell(left)
+            reason = unreplaced(row, lost.reason)
+            left = await leasing.lose(row, lost.ordinals, reason, ACTOR, at=ends, leases=leases)
+            await self._tell(left, "reservation.changed" if reason == lost.reason else "reservation.lost")
             return
         why = f"in place of {wanted.nodes} nodes of {row.reservation_id}, {lost.reason}"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from sqlalchemy import Select, delete, or_, select, update
+from sqlalchemy import Select, delete, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import joinedload
 
@@ -30,7 +30,7 @@ BUYING_LEASE = timedelta(minutes=2)
 ACTING_LEASE = timedelta(seconds=30)
 """How long a row is left to a reconciler that acts on it."""
 MOST_IN_ONE = 500
-"""Ids in one statement."""
+"""Units in one statement."""
 _OPEN_WORDS = sorted(state.value for state in OPEN_STATES)
 _HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, ReservationState.ACTIVE})
 
@@ -102,14 +102,13 @@ class SqlReservationRepository:
         )
         return bool(claimed)
 
-    async def note_seen(self, reservation_ids: Sequence[str], at: datetime) -> None:
+    async def note_seen(self, units: Sequence[tuple[str, int]], at: datetime) -> None:
         """Stores when providers showed these running; no step of theirs, so that no version changes."""
-        rows = table_of(ReservationRow)
-        for first in range(0, len(reservation_ids), MOST_IN_ONE):
-            some = reservation_ids[first : first + MOST_IN_ONE]
-            await self._session.execute(
-                update(rows).where(rows.c.reservation_id.in_(some)).values(seen_at=at)
-            )
+        rows = table_of(UnitRow)
+        key = tuple_(rows.c.reservation_id, rows.c.ordinal)
+        for first in range(0, len(units), MOST_IN_ONE):
+            some = units[first : first + MOST_IN_ONE]
+            await self._session.execute(update(rows).where(key.in_(some)).values(seen_at=at))
 
     def _values(self, reservation: Reservation) -> Values:
         """The row; while it is being bought it stays claimed by the process that stores its steps."""
@@ -226,6 +225,7 @@ def _unit_values(reservation: Reservation) -> list[Values]:
             "ordered_at": unit.ordered_at,
             "began_at": unit.began_at,
             "leaving_at": unit.leaving_at,
+            "seen_at": unit.seen_at,
             "gone_at": unit.gone_at,
             "paid_micro_usd": _micro(unit.paid_usd),
             "credit_micro_usd": _micro(unit.credit_usd),
@@ -254,7 +254,6 @@ def _reservation(row: ReservationRow) -> Reservation:
         requested=Wish(row.requested_start, row.requested_end) if row.requested_start is not None else None,
         granted=_granted(row),
         replaces=tuple(row.replaces or ()),
-        seen_at=row.seen_at,
         version=row.version,
     )
 
@@ -275,6 +274,7 @@ def _unit(row: UnitRow) -> Unit:
         ordered_at=row.ordered_at,
         began_at=row.began_at,
         leaving_at=row.leaving_at,
+        seen_at=row.seen_at,
         gone_at=row.gone_at,
         paid_usd=_usd(row.paid_micro_usd),
         credit_usd=_usd(row.credit_micro_usd),

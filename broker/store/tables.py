@@ -200,7 +200,6 @@ class ReservationRow(Row):
     owed_from: Mapped[datetime]
     owed_until: Mapped[datetime | None]
     replaces: Mapped[list[Any] | None]
-    seen_at: Mapped[datetime | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]
@@ -223,6 +222,7 @@ class UnitRow(Row):
     ordered_at: Mapped[datetime | None]
     began_at: Mapped[datetime | None]
     leaving_at: Mapped[datetime | None]
+    seen_at: Mapped[datetime | None]
     gone_at: Mapped[datetime | None]
     paid_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     credit_micro_usd: Mapped[int | None] = mapped_column(BigInteger)

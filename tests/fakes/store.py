@@ -286,8 +286,7 @@ class Reservations(_Rows):
         self._stage_add(self._tables.reservations, reservation.reservation_id, reservation)
 
     async def update(self, reservation: Reservation) -> Reservation:
-        stored = self._tables.reservations[reservation.reservation_id]
-        written = replace(reservation, version=reservation.version + 1, seen_at=stored.seen_at)
+        written = replace(reservation, version=reservation.version + 1)
         self._stage_update(self._tables.reservations, reservation.reservation_id, reservation, written)
         return written
 
@@ -320,10 +319,11 @@ class Reservations(_Rows):
     async def claim(self, reservation_id: str) -> bool:
         return True
 
-    async def note_seen(self, reservation_ids: Sequence[str], at: datetime) -> None:
+    async def note_seen(self, units: Sequence[tuple[str, int]], at: datetime) -> None:
         def apply() -> None:
             rows = self._tables.reservations
-            rows.update({key: replace(rows[key], seen_at=at) for key in reservation_ids})
+            for key, ordinal in units:
+                rows[key] = rows[key].with_unit(replace(rows[key].units[ordinal], seen_at=at))
 
         self._staged.append(apply)
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import functools
 import ssl
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import httpx
 from sqlalchemy.orm import configure_mappers
 
 from broker.domain.errors import ConcurrentChange, ProviderError
-from broker.domain.identity import is_ours
-from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer, OfferBatch, StockLevel, Tier
 from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
-from broker.domain.spend import ChargeBasis
 from broker.services.offers import OffersService
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.reservations import ReservationsService
@@ -32,8 +28,9 @@ from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.sandbox import SandboxHandle, create_sandbox
 from providers.sandbox.server import serve_in_background
 from providers.spec import ProviderAdapter
-from tests.fakes.examples import ADMIN, ALICE
+from tests.fakes.examples import ALICE
 from tests.fakes.notifier import RecordingNotifier
+from tests.faults.bills import compared_bills, names
 
 # What every process would do again at its start is done once, before they are forked. The market speaks
 # plain HTTP, so that one TLS context, never used, serves them all.
@@ -42,6 +39,7 @@ httpx.create_ssl_context()
 configure_mappers()
 
 PASS_S = 180.0
+PATIENT_S = 20.0
 GRACE = timedelta(minutes=10)
 QUIET_PASSES = 2
 MOST_PASSES = 30
@@ -214,6 +212,12 @@ async def opened(place: Place, offer: Offer | None) -> AsyncIterator[Broker]:
         await clock.aclose()
 
 
+async def usual_offer(place: Place) -> Offer:
+    """What a broker of ``place`` takes when nobody names an offer; it is patient with the list."""
+    async with opened(replace(place, timeout_s=PATIENT_S), None) as broker:
+        return broker.offer
+
+
 async def first_offer(adapter: ProviderAdapter, now: datetime) -> Offer:
     """Something that can be bought now, of the simplest tier that is sold."""
     offers = (await adapter.list_offers(now)).offers
@@ -232,8 +236,8 @@ async def compared(broker: Broker) -> dict[str, Any]:
     rows = await broker.rows()
     held = [u.reference for row in rows for u in row.units if u.state is UnitState.HELD and row.is_open]
     live = {row["instance_id"]: row for row in broker.open_instances()}
-    known = {name for row in live.values() for name in _names(row)}
-    lone = [row for row in live.values() if not _names(row) & set(held)]
+    known = {name for row in live.values() for name in names(row)}
+    lone = [row for row in live.values() if not names(row) & set(held)]
     namable = broker.adapter.idempotency is not Idempotency.NEITHER
     nameless = [] if namable else [row["instance_id"] for row in lone if not row["tag"]]
     stems = Counter(row["tag"].rsplit("-", 1)[0] for row in live.values() if row["tag"])
@@ -241,7 +245,7 @@ async def compared(broker: Broker) -> dict[str, Any]:
         if lease.reference in nameless:
             await broker.adapter.release(lease)
     return {
-        **await _money(broker, rows),
+        **await compared_bills(broker.store.unit_of_work, broker.spend, rows, broker.ledger()),
         "orphans": [
             f"{row['instance_id']} {row['tag']}" for row in lone if row["instance_id"] not in nameless
         ],
@@ -254,32 +258,3 @@ async def compared(broker: Broker) -> dict[str, Any]:
         "held": len(held),
         "open": len(live),
     }
-
-
-async def _money(broker: Broker, rows: Iterable[Reservation]) -> dict[str, list[str]]:
-    """Reservations, and tags that led to none, for which the market billed something else than is booked.
-
-    ``unpriced``: what an unknown reservation's tag is on, at a seller whose list does not say what it is.
-    """
-    owners = {u.reference: row.reservation_id for row in rows for u in row.units if u.reference is not None}
-    async with broker.store.unit_of_work() as uow:
-        install_id = await uow.accounts.install_id()
-        trail = (await uow.accounts.find_audit(None, 1000, None)).items
-    unpriced = [entry.detail for entry in trail if "its price is not known" in entry.detail]
-    billed: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
-    for line in broker.ledger():
-        owner = next((owners[name] for name in _names(line) if name in owners), None)
-        if owner is not None or is_ours(line["tag"], install_id):
-            billed[owner or line["tag"]] += Decimal(line["billed_usd"])
-    booked: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
-    for charge in await broker.spend.charges(ADMIN):
-        if charge.basis is ChargeBasis.ACTUAL:
-            booked[str(charge.reservation_id)] += charge.usd
-    known = [key for key in {**billed, **booked} if not any(key in detail for detail in unpriced)]
-    wrong = [key for key in known if to_cents(billed[key]) != booked[key]]
-    words = [f"{key}: billed {to_cents(billed[key])}, booked {booked[key]}" for key in wrong]
-    return {"money": words, "unpriced": unpriced}
-
-
-def _names(row: dict[str, Any]) -> set[str]:
-    return {row["instance_id"], *row["also_known_as"]}

@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
+from sqlalchemy import make_url
+
 from broker.domain.offer import Offer
 from tests.faults.broker_life import Place
 from tests.faults.nursery import Nursery
 from tests.faults.profile import USUAL
 from tests.faults.stories import live, recover
+from tests.postgres import PostgresServer
 
 LIMIT_S = 60.0
 
@@ -33,7 +37,8 @@ class Figures:
     unheard: list[str] = field(default_factory=list)
     nameless: list[str] = field(default_factory=list)
     money: list[str] = field(default_factory=list)
-    unpriced: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    unknowable: list[str] = field(default_factory=list)
 
     def add(self, case: str, found: dict[str, Any]) -> None:
         """Counts one case."""
@@ -41,7 +46,7 @@ class Figures:
         for moment, look in found.items():
             for name in ("orphans", "doubles", "ghosts", "in_doubt", "nameless"):
                 getattr(self, name).extend(f"{case}, {moment}: {what}" for what in look[name])
-        for name in ("money", "unpriced"):
+        for name in ("money", "assumed", "unknowable"):
             getattr(self, name).extend(f"{case}: {what}" for what in found["given back"][name])
         self.in_doubt.extend(
             f"{case}: {left} held in the end" for left in [found["given back"]["held"]] if left
@@ -55,17 +60,48 @@ class Figures:
         words = f"{self.cases}, orphans {len(self.orphans)}, doubles {len(self.doubles)}"
         words += f", booked otherwise than billed {len(self.money)}"
         left = f"; left for a person where orders carry no name: {len(self.nameless)}"
-        if self.unpriced:
-            words += f", without a price {len(self.unpriced)}"
+        if self.assumed:
+            words += f" (and {len(self.assumed)} by an hour that nobody documents)"
+        if self.unknowable:
+            words += f", of unknowable price {len(self.unknowable)}"
         return words + (left if self.nameless else "")
 
 
-class Lab:
-    """Runs cases in ``folder`` on a market; ``template`` is a migrated SQLite file."""
+NewDatabase = Callable[[str], str]
+"""Makes a migrated database for the installation of an id, and gives its URL."""
 
-    def __init__(self, folder: Path, template: Path, market_url: str) -> None:
+
+def sqlite_files(folder: Path, template: Path) -> NewDatabase:
+    """Copies of the migrated SQLite file ``template``."""
+
+    def made(install_id: str) -> str:
+        path = folder / f"{install_id}.db"
+        shutil.copy(template, path)
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE meta SET value = ? WHERE name = 'install_id'", (install_id,))
+        return f"sqlite:///{path}"
+
+    return made
+
+
+def postgres_databases(server: PostgresServer, template: str) -> NewDatabase:
+    """Copies of the migrated PostgreSQL database ``template``."""
+
+    def made(install_id: str) -> str:
+        url = server.create_database(template)
+        with psycopg.connect(make_url(url).set(drivername="postgresql").render_as_string(False)) as database:
+            database.execute("UPDATE meta SET value = %s WHERE name = 'install_id'", (install_id,))
+        return url
+
+    return made
+
+
+class Lab:
+    """Runs cases on a market, each on a database of its own; notes go into ``folder``."""
+
+    def __init__(self, folder: Path, new_database: NewDatabase, market_url: str) -> None:
         self._folder = folder
-        self._template = template
+        self._new_database = new_database
         self._market_url = market_url
         self._nursery: Nursery | None = None
         self._cases = 0
@@ -78,11 +114,8 @@ class Lab:
     def place(self, provider: str, timeout_s: float = 1.5) -> Place:
         """A new database for a broker on ``provider``."""
         self._cases += 1
-        path = self._folder / f"{provider}-{self._cases}.db"
-        shutil.copy(self._template, path)
-        with contextlib.closing(sqlite3.connect(path)) as database, database:
-            database.execute("UPDATE meta SET value = ? WHERE name = 'install_id'", (f"{self._cases:08x}",))
-        return Place(self._market_url, provider, f"sqlite:///{path}", timeout_s, self._cases)
+        url = self._new_database(f"{self._cases:08x}")
+        return Place(self._market_url, provider, url, timeout_s, self._cases)
 
     def points_of(self, provider: str, story: str, offer: Offer | None) -> list[str]:
         """The crash points that ``story`` passes when nobody dies."""

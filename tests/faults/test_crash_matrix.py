@@ -16,9 +16,9 @@ import pytest
 from broker.domain.offer import Offer
 from broker.domain.reservation import Idempotency
 from providers.registry import SPECS
-from tests.faults.broker_life import opened
+from tests.faults.broker_life import usual_offer
 from tests.faults.lab import Figures, Lab
-from tests.faults.profile import NIGHTLY, matrix
+from tests.faults.profile import NIGHTLY, USUAL, matrix
 from tests.faults.stories import STORIES
 from tests.faults.test_crash_points import sources
 
@@ -119,15 +119,15 @@ def cases(lab: Lab, provider: str, offer: Offer | None) -> Iterator[tuple[str, s
         yield from (("held_and_released", point) for point in EFFECT_NOT_STORED)
 
 
-async def chosen(lab: Lab, provider: str) -> Offer | None:
+def chosen(lab: Lab, provider: str) -> Offer | None:
     """The offer of all stories; None where windows pass with time, so that each story takes its own."""
-    async with opened(lab.place(provider), None) as broker:
-        return broker.offer if broker.offer.window is None else None
+    offer = asyncio.run(usual_offer(lab.place(provider)))
+    return offer if offer.window is None else None
 
 
-@pytest.mark.parametrize("provider", matrix(SELLERS, usual=("lambda",)))
-def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
-    offer = asyncio.run(chosen(lab, provider))
+def killed_everywhere(lab: Lab, provider: str) -> tuple[Figures, set[str]]:
+    """Every case of one seller, and the points at which somebody died."""
+    offer = chosen(lab, provider)
     figures, points = Figures(), set()
     for story, point in cases(lab, provider, offer):
         case, place = f"{story} at {point}", lab.place(provider)
@@ -135,6 +135,20 @@ def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
             figures.unheard.append(f"{case}: nobody died")
         figures.add(case, lab.recovered(place, offer))
         points.add(point)
+    return figures, points
+
+
+@pytest.mark.parametrize("provider", matrix(SELLERS, usual=("lambda",)))
+def test_no_death_loses_or_doubles_anything(lab: Lab, provider: str) -> None:
+    figures, points = killed_everywhere(lab, provider)
     print(f"crash matrix: {len(points)} points × {provider} = {figures}")
+    assert len(points) >= LEAST_POINTS
+    assert figures.wrong() == [], "\n".join(figures.wrong())
+
+
+@pytest.mark.parametrize("provider", matrix(USUAL, usual=()))
+def test_no_death_loses_or_doubles_anything_on_postgresql(lab_on_postgres: Lab, provider: str) -> None:
+    figures, points = killed_everywhere(lab_on_postgres, provider)
+    print(f"crash matrix on PostgreSQL: {len(points)} points × {provider} = {figures}")
     assert len(points) >= LEAST_POINTS
     assert figures.wrong() == [], "\n".join(figures.wrong())

@@ -119,3 +119,42 @@ def test_a_process_dies_at_the_named_point_and_at_no_other() -> None:
         [sys.executable, "-c", program], env={}, cwd=ROOT, capture_output=True, text=True
     )
     assert unnamed.stdout.split() == ["lived", "lived", "on"]
+
+
+def writes_reservations(call: ast.Call) -> bool:
+    return ast.unparse(call.func) in ("uow.reservations.add", "uow.reservations.update")
+
+
+def test_nobody_reserves_outside_of_the_watched_files() -> None:
+    """A new file that calls a seller, or stores a reservation, is a step or a use case made of steps."""
+    watched = set(sources())
+    for path in sorted((ROOT / "broker").rglob("*.py")):
+        if path not in watched and "store" not in path.parts:
+            calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+            sellers = [
+                call for call in calls if is_side_effect(call) and ast.unparse(call.func) != "uow.commit"
+            ]
+            assert [ast.unparse(call) for call in sellers if "reserver" in ast.unparse(call.func)] == []
+            assert [ast.unparse(call) for call in calls if writes_reservations(call)] == [], path
+
+
+def without_points(source: str) -> Iterator[str]:
+    """``source`` with one of its points taken out, each in turn."""
+    lines = source.splitlines()
+    for number, line in enumerate(lines):
+        if line.strip().startswith("crash_points.here("):
+            yield "\n".join([*lines[:number], *lines[number + 1 :]])
+
+
+def test_no_point_can_be_taken_out_unnoticed() -> None:
+    effects = taken_out = 0
+    for path in sources():
+        source = path.read_text()
+        effects += count_effects(source)
+        for damaged in without_points(source):
+            taken_out += 1
+            assert bare_effects(damaged) != []
+    print(
+        f"{effects} commits and provider calls of reserving, {taken_out} points: each is missed when it lacks"
+    )
+    assert taken_out == 2 * effects

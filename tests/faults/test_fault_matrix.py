@@ -19,7 +19,7 @@ from providers.registry import SPECS
 from providers.sandbox.faults import CREATE_ONLY, FaultKind
 from tests.fakes.examples import ALICE
 from tests.faults import haste
-from tests.faults.broker_life import Broker, compared, opened
+from tests.faults.broker_life import Broker, compared, opened, usual_offer
 from tests.faults.lab import Figures, Lab
 from tests.faults.profile import NIGHTLY, matrix
 
@@ -91,7 +91,8 @@ async def _played(broker: Broker, operation: str, kind: FaultKind) -> dict[str, 
 
 async def _matrix(lab: Lab, provider: str) -> Figures:
     figures = Figures()
-    async with opened(lab.place(provider, PATIENCE_S), None) as broker:
+    place = lab.place(provider, PATIENCE_S)
+    async with opened(place, await usual_offer(place)) as broker:
         for number, (operation, kind) in enumerate(pairs_of(provider)):
             broker.place = replace(broker.place, case=number)
             figures.add(f"{kind} of {operation}", await _played(broker, operation, kind))

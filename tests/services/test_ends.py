@@ -152,3 +152,18 @@ async def test_the_end_of_a_stray_is_asked_for_until_it_is_gone(house: House) ->
     await house.settle(4)
     assert house.states() == [S.RELEASED]
     assert house.provider.open_instances() == []
+
+
+async def test_what_was_asked_to_end_later_than_its_sibling_is_billed_for_longer(house: House) -> None:
+    house.sell(BY_THE_SECOND)
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 2)
+    house.provider.fail("release", Fault.CRASH)
+    with pytest.raises(Crash):
+        await house.reservations.release(ALICE, row.reservation_id)
+    house.restart()
+    house.clock.advance(hours=1)
+    await house.settle(4)
+    (ended,) = house.rows()
+    billed = sum(((i.released_at or NOON) - NOON).total_seconds() for i in house.provider.ledger)
+    assert billed > 3600
+    assert owed(house, ended) == Decimal(billed) / 100 + Decimal("0.01")

@@ -131,6 +131,10 @@ async def test_what_is_on_its_way_out_or_bought_as_a_window_is_not_replaced(hous
     house.provider.preempt(window.provider_references[0])
     await house.settle(4)
     assert house.states() == [S.RELEASED, S.RELEASED]
+    lost = house.rows()[1]
+    assert "its seller owes the rest of a paid window" in lost.reason
+    assert "POST /v1/plans" in lost.reason
+    assert house.notifier.events().count("reservation.lost") == 1
 
 
 async def test_a_block_is_over_when_its_seller_takes_it_back_and_nobody_asks(house: House) -> None:

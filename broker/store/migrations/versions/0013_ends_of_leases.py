@@ -11,15 +11,14 @@ branch_labels = None
 depends_on = None
 
 INSTANT = sa.DateTime(timezone=True)
+COLUMNS = ("began_at", "leaving_at", "seen_at")
 
 
 def upgrade() -> None:
-    op.add_column("reservations", sa.Column("seen_at", INSTANT, nullable=True))
-    op.add_column("reservation_units", sa.Column("began_at", INSTANT, nullable=True))
-    op.add_column("reservation_units", sa.Column("leaving_at", INSTANT, nullable=True))
+    for name in COLUMNS:
+        op.add_column("reservation_units", sa.Column(name, INSTANT, nullable=True))
 
 
 def downgrade() -> None:
-    op.drop_column("reservation_units", "leaving_at")
-    op.drop_column("reservation_units", "began_at")
-    op.drop_column("reservations", "seen_at")
+    for name in reversed(COLUMNS):
+        op.drop_column("reservation_units", name)
