@@ -33,6 +33,7 @@ from optimizer.performance.serving_words import (
     cache_bytes,
     engine_of,
     formats_of,
+    harness_of,
     products_of,
     regime_of,
 )
@@ -133,7 +134,7 @@ def read_row(
         requests=number(row, "num_requests") or (_size(row, regime) if at_once else np.inf),
         ends=at_once or regime == "offline",
         engine=engine,
-        harness=calibration.harness_of(row.get("source", "")),
+        harness=harness_of(row, calibration),
         objective_s=_objective_s(row, model, published, calibration),
         layout_given=number(row, "tp") is not None,
         note="; ".join(note for note in notes if note),
