@@ -67,11 +67,16 @@ def limit_of(served: ServedModel, lengths: Lengths) -> Array:
 def _limit_for(served: ServedModel, lengths: Lengths, wanted: Array) -> Array:
     """The same where ``wanted`` are to be in flight: who runs out of cache gives the engine more memory."""
     usual = limit_of(served, lengths)
-    share = served.rates.memory_share_most
-    if served.engine.memory_share >= share or not np.any(wanted > usual):
+    if not np.any(wanted > usual):
         return usual
-    raised = limit_of(replace(served, memory_share=share), lengths)
-    return np.where(wanted > usual, np.maximum(usual, np.minimum(raised, wanted)), usual)
+    more = limit_of(raised(served), lengths)
+    return np.where(wanted > usual, np.maximum(usual, np.minimum(more, wanted)), usual)
+
+
+def raised(served: ServedModel) -> ServedModel:
+    """The same with as much of the card as users give an engine that needs it."""
+    share = served.rates.memory_share_most
+    return served if served.engine.memory_share >= share else replace(served, memory_share=share)
 
 
 def capacity(served: ServedModel, lengths: Lengths) -> Array:

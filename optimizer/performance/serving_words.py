@@ -61,6 +61,7 @@ FORMAT_WORDS = (
     ("half", "fp16"),
 )
 FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int4")
+AT_ONCE = "offline_burst"
 MXFP4 = "mxfp4"
 ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0", "submission"})
 DIALOGUE, CHATS = "dialogue", ("sharegpt", "openorca", "open-orca", "wildchat", "lmsys-chat")
@@ -131,6 +132,8 @@ def products_of(dense: str) -> str:
 def regime_of(row: Mapping[str, str]) -> tuple[str, str]:
     """The regime's published name, and a note where it was told from other cells. Raises Unreadable."""
     text = (row.get("regime") or "").strip().lower()
+    if text == "open_loop" and _all_at_once(row):
+        return AT_ONCE, "arrivals without end: all requests at once"
     if text in REGIMES:
         return text, ""
     named = next((name for word, name in OTHER_REGIMES if word in text), None)
@@ -140,6 +143,12 @@ def regime_of(row: Mapping[str, str]) -> tuple[str, str]:
         named = _told_by_load(row)
         return named, f"regime not given, {named} assumed"
     return named, ""
+
+
+def _all_at_once(row: Mapping[str, str]) -> bool:
+    """Whether arrivals have no rate but a number: benchmark tools send them together."""
+    unbound = (row.get("request_rate") or "").strip().lower() in {"inf", "infinity"}
+    return unbound and bool(number(row, "num_requests"))
 
 
 def _told_by_load(row: Mapping[str, str]) -> str:

@@ -159,3 +159,13 @@ def predict(row: dict[str, str]) -> dict[str, str]:
 def of_numbers(row: dict[str, str]) -> list[str]:
     found = predict(row)
     return [found[name] for name in COLUMNS if name != "note"]
+
+
+def test_arrivals_without_end_are_a_burst() -> None:
+    row = {"kind": "serving", "regime": "open_loop", "model": "Llama-3.1-8B", "gpu": "H100", "gpus": "1"}
+    row |= {"weight_precision": "fp8", "tp": "1", "isl": "512", "osl": "128", "num_requests": "500"}
+    endless, fast = predict(row | {"request_rate": "inf"}), predict(row | {"request_rate": "5"})
+    burst = predict(row | {"regime": "offline_burst", "concurrency_or_batch": "500"})
+    assert endless["pred_ttft_ms_p50"] == burst["pred_ttft_ms_p50"]
+    assert float(endless["pred_ttft_ms_p50"]) > 10 * float(fast["pred_ttft_ms_p50"])
+    assert "at once" in endless["note"]
