@@ -177,6 +177,7 @@ class ServingRates:
     load_most: float
     batch_load_most: float
     memory_share_most: float
+    int8_factor: float
     quantised_compute: Table
     drain_share: float
 
@@ -186,12 +187,12 @@ class Engine:
     """A class of serving engines, as factors on the times of the shared physics.
 
     ``overhead`` on launches and host time, ``sequence`` on the bookkeeping of a sequence, ``busy`` on
-    decode's roofline, ``prefill`` on prompts and ``attention`` on their attention; prompts are worked off in pieces of
-    ``chunk_tokens``. ``harness_s``: from the client's request to the first step; ``polled_steps``: decode
-    steps between two looks at the queue where a harness sets it so. ``batch_most``: sequences in flight at
-    most when latency does not matter; ``burst_s``: compilation and tuning that a run's first prompts wait
-    for; ``prompts_first``: 1 where waiting prompts stop decoding until none is left;
-    ``kept_output``: share of an answer that holds cache from its start.
+    decode's roofline, ``prefill`` on prompts and ``attention`` on their attention; prompts are worked off in
+    pieces of ``chunk_tokens``. ``harness_s``: from the client's request to the first step; ``polled*_steps``:
+    decode steps between two looks at the queue where a harness sets it so, for few and for many clients.
+    ``batch_most``: sequences in flight at most when latency does not matter; ``burst_s``: compilation and
+    tuning that a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until
+    none is left; ``kept_output``: share of an answer that holds cache from its start.
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
     weights and workspace are in.
     """
@@ -204,6 +205,7 @@ class Engine:
     chunk_tokens: float
     harness_s: float
     polled_steps: float
+    polled_by_many_steps: float
     prompts_first: float
     burst_s: float
     batch_most: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -14,7 +14,7 @@ from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, Calibration, load_calibration
 from optimizer.performance.evaluate import regime_group
-from optimizer.performance.fitting import other_sources
+from optimizer.performance.fitting import held_by_sources, other_sources
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
 from optimizer.performance.intervals import BURST, FIRST_ALONE, MOE, OBJECTIVE, OLD, memory_regime
 from optimizer.performance.measured import data_sha256
@@ -44,6 +44,8 @@ TRAINING_KEYS = {
     ("training moe", "step time"): "training_moe",
 }
 
+STEP_PATHS = frozenset({ADAPTER_STEPS, *(f"intervals.{name}" for name in TRAINING_KEYS.values())})
+
 
 def save_folds(fitted: Fitted) -> None:
     """The folds' constants, as ``load_folds`` reads them."""
@@ -72,11 +74,21 @@ def interval_half_widths(
         if o.place in read.training:
             path = _of_stack(path, read.training[o.place])
         if path and np.isfinite(error):
-            sample = o.source, abs(float(error))
+            sample = o.source, _less_unseen(path, abs(float(error)), o.gpu, calibration)
             samples[path].append(sample)
             if o.place in read.serving:
                 samples[f"{path}{_apart(read.serving[o.place], calibration)}"].append(sample)
     return {path: width for path, width in _half_widths(samples).items() if _has(calibration, path)}
+
+
+def _less_unseen(path: str, size: float, gpu: str, calibration: Calibration) -> float:
+    """The size of a log error without what GPUs without rows of their own add to the width."""
+    intervals = calibration.intervals
+    group = path.split(".")[1]
+    more = intervals.serving_unseen_gpu if group in METRIC_TABLES.values() else 0.0
+    more = intervals.training_unseen_gpu if path in STEP_PATHS else more
+    known = gpu in calibration.calibrated_gpus
+    return size if known else float(np.log1p(max(np.expm1(size) - more, 0.0)))
 
 
 def _apart(row: ServingRow, calibration: Calibration) -> str:
@@ -118,17 +130,11 @@ def _rest(path: str, samples: Mapping[str, Sequence[tuple[str, float]]]) -> list
 def half_width(sizes: Sequence[tuple[str, float]]) -> float:
     """80th percentile of the sizes of log errors, given with their sources, as a relative half-width.
 
-    The next row comes from a source that is not here, so sources count, not rows alone: each weighs the root
-    of its rows. Sources that measured something else (``[not_in_intervals]``) count where there is no other.
+    Sources that measured something else (``[not_in_intervals]``) count where there is no other.
     """
     used = [sample for sample in sizes if sample[0] not in other_sources()] or list(sizes)
-    rows = Counter(source for source, _ in used)
-    size = as_array([error for _, error in used])
-    weight = as_array([rows[source] ** -0.5 for source, _ in used])
-    order = np.argsort(size)
-    share = np.cumsum(weight[order]) / np.sum(weight)
-    place = min(int(np.searchsorted(share, SHARE)), size.size - 1)
-    return max(float(np.expm1(size[order][place])), LEAST)
+    held = held_by_sources(as_array([error for _, error in used]), [source for source, _ in used], SHARE)
+    return max(float(np.expm1(held)), LEAST)
 
 
 def loop_rates(rows: Sequence[Mapping[str, str]]) -> list[Observation]:

@@ -150,6 +150,16 @@ def other_sources() -> frozenset[str]:
     return frozenset(fit_settings()["not_in_intervals"])
 
 
+def held_by_sources(sizes: Array, sources: Sequence[str], share: float) -> float:
+    """The size that ``share`` of the sizes stay within, a source weighing the root of its rows: the next row
+    comes from a source that is not here."""
+    rows = Counter(sources)
+    weight = as_array([rows[source] ** -0.5 for source in sources])
+    order = np.argsort(sizes)
+    held = np.cumsum(weight[order]) / np.sum(weight)
+    return float(sizes[order][min(int(np.searchsorted(held, share)), sizes.size - 1)])
+
+
 def read_parameters(group: str) -> tuple[Parameter, ...]:
     """The parameters for ``training`` or ``serving`` rows."""
     return tuple(

@@ -17,7 +17,8 @@ class Run:
     """What a step is made of: tokens a sequence, sequences a step, the format of the products.
 
     ``adapters``: only small adapters are trained (LoRA), so weights have no gradients and no states.
-    ``zero_bubble``: pipelines run weight gradients in the gaps of 1F1B.
+    ``zero_bubble``: pipelines run weight gradients in the gaps of 1F1B. ``hides_dispatch``: tokens travel to
+    their experts while another micro-batch computes (DualPipe).
     """
 
     sequence_length: Array
@@ -25,6 +26,7 @@ class Run:
     number_format: str
     adapters: bool = False
     zero_bubble: bool = False
+    hides_dispatch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

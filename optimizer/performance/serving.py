@@ -16,10 +16,11 @@ from optimizer.performance.arrays import Array, number, smooth_max
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.constants import Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
-from optimizer.performance.shapes import Shapes, seen_context
+from optimizer.performance.shapes import Shapes, experts_touched, seen_context
 from optimizer.performance.speculation import Speculation
 
 T = TypeVar("T")
+INT8 = "int8"
 REFERENCE_BALANCE = 794.5e12 / 3.35e12
 
 
@@ -98,6 +99,8 @@ class ServedModel:
     @cached_property
     def product_best(self) -> Array:
         """The best measured rate of the products' format, or of 16 bit where the GPU lacks it, FLOP/s."""
+        if self.number_format.products == INT8:
+            return self.rates.int8_factor * wide_best(self.hw)
         own = self.hw.gemm[self.number_format.products]
         return xp.where(own > 0, own, wide_best(self.hw))
 
@@ -320,33 +323,34 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     The engine works in pieces of ``chunk_tokens``, each of which reads the weights and is launched. What a
     prompt takes from decoding is counted in full steps: prompts share them.
     """
-    shapes, rates, replica, engine = served.shapes, served.rates, served.replica, served.engine
-    seen = seen_context(shapes, input_tokens)
-    quadratic = 2.0 * input_tokens * seen * shapes.attention_width * shapes.layers
-    attention = quadratic * engine.attention / (wide_best(served.hw) * rates.product_share)
-    rest = _head_token_s(served) + attention
-    factor = engine.prefill / replica.tp
-    piece = xp.minimum(input_tokens, engine.chunk_tokens)
+    rates, replica, chunk = served.rates, served.replica, served.engine.chunk_tokens
+    attended = input_tokens * seen_context(served.shapes, input_tokens)
+    rest = _head_token_s(served) + attended * _prefill_attention_s(served)
+    factor = served.engine.prefill / replica.tp
+    piece = xp.minimum(input_tokens, chunk)
     pieces = input_tokens / piece
-    full = xp.maximum(piece, xp.minimum(engine.chunk_tokens, rates.prefill_tokens_most))
-    alone, beside = filling_tokens(served, piece), filling_tokens(served, full)
-    compute = (_layer_products_s(served, input_tokens, piece, alone) + rest) * factor
-    packed = (_layer_products_s(served, input_tokens, full, beside) + rest) * factor
+    alone = _layer_products_s(served, input_tokens, piece, filling_tokens(served, piece))
+    packed = (_packed_token_s(served) * input_tokens + rest) * factor
     read = _weight_read_s(served, piece) * pieces
     start, moved = _reduce_s(served, input_tokens)
     launched = (start + launch_s(served)) * pieces
     slow = slowdown(served)
-    latency = (smooth_max(compute, read, rates.roofline_norm) + moved + launched) * slow
-    return Prefill(latency=latency, work=(packed + moved) * slow / (replica.pp * replica.dp))
+    latency = smooth_max((alone + rest) * factor, read, rates.roofline_norm) + moved + launched
+    return Prefill(latency=latency * slow, work=(packed + moved) * slow / (replica.pp * replica.dp))
 
 
-def experts_touched(shapes: Shapes, tokens: Array) -> Array:
-    """Experts a layer that ``tokens`` tokens reach: E·(1 − (1 − k/E)^n), even routing."""
-    if not xp.any(shapes.experts):
-        return xp.zeros_like(tokens)
-    experts = xp.maximum(shapes.experts, 1.0)
-    missed = xp.power(1.0 - xp.minimum(shapes.active_experts / experts, 1.0), tokens)
-    return experts * (1.0 - missed)
+@once
+def _prefill_attention_s(served: ServedModel) -> Array:
+    """Time of one prompt token that meets one of those before it, in all layers; half of them, causal."""
+    rate = wide_best(served.hw) * served.rates.product_share
+    return 2.0 * served.shapes.attention_width * served.shapes.layers * served.engine.attention / rate
+
+
+@once
+def _packed_token_s(served: ServedModel) -> Array:
+    """Products of one token in a full step of prompts."""
+    full = xp.full_like(served.replica.tp, served.engine.chunk_tokens)
+    return _layer_products_s(served, xp.ones_like(full), full, filling_tokens(served, full))
 
 
 def _weight_read_s(served: ServedModel, tokens: Array) -> Array:

@@ -25,6 +25,8 @@ from optimizer.performance.queueing import (
 from optimizer.performance.serving import ServedModel, decode_step, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
 
+MANY_CLIENTS = 16.0
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -65,11 +67,16 @@ def limit_of(served: ServedModel, lengths: Lengths) -> Array:
 def _limit_for(served: ServedModel, lengths: Lengths, wanted: Array) -> Array:
     """The same where ``wanted`` are to be in flight: who runs out of cache gives the engine more memory."""
     usual = limit_of(served, lengths)
-    share = served.rates.memory_share_most
-    if served.engine.memory_share >= share or not np.any(wanted > usual):
+    if not np.any(wanted > usual):
         return usual
-    raised = limit_of(replace(served, memory_share=share), lengths)
-    return np.where(wanted > usual, np.maximum(usual, np.minimum(raised, wanted)), usual)
+    more = limit_of(raised(served), lengths)
+    return np.where(wanted > usual, np.maximum(usual, np.minimum(more, wanted)), usual)
+
+
+def raised(served: ServedModel) -> ServedModel:
+    """The same with as much of the card as users give an engine that needs it."""
+    share = served.rates.memory_share_most
+    return served if served.engine.memory_share >= share else replace(served, memory_share=share)
 
 
 def capacity(served: ServedModel, lengths: Lengths) -> Array:
@@ -101,7 +108,8 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     rate = load.requests_per_s * others / batch
     window = _window(served, known, prompts, asked, step, load.requests_per_s)
     later = _later(served, prompts, step, np.minimum(others, 1.0), rate, window, asked)
-    later, waited = _in_waves(served, prompts, batch, window, later, rate)
+    spread_s = _apart(known, asked) * lengths.output_tokens * step
+    later, waited = _in_waves(served, prompts, batch, spread_s, later, rate)
     tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
     burst = before + burst_mean(known.prompts, batch, step) + served.engine.burst_s
     queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
@@ -119,19 +127,20 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
 
 def _in_waves(
-    served: ServedModel, prompts: Prompts, batch: Array, window: Array, later: Spread, rate: Array
+    served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array, later: Spread, rate: Array
 ) -> tuple[Spread, Array]:
     """First tokens after the first round, and the others' prefill that they waited for.
 
     Where waiting prompts stop decoding until none is left (``prompts_first``), answers that began together
     and are as long end together: all B prompts come at once again, k of them share a step, and a prompt's
-    step is on average the (B/k + 1)/2-th: (B + k)/2 prefills. Uneven answers pull the clients apart: what of
-    a cycle they spread over (``_window``) has random arrivals instead.
+    step is on average the (B/k + 1)/2-th: (B + k)/2 prefills. Answers that end over ``spread_s`` bring
+    the prompts one by one; a queue is left of what prefill cannot follow meanwhile, 1 − spread/(B·prefill).
     """
     met = np.minimum(rate * prompts.work, SATURATED) * np.maximum(later.mean - prompts.latency, 0.0)
     together = np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
     behind = ((batch + together) / 2.0 - 1.0) * prompts.work
-    share = served.engine.prompts_first * (1.0 - window)
+    queued = np.maximum(1.0 - spread_s / (batch * prompts.work), 0.0)
+    share = served.engine.prompts_first * queued
     mean = later.mean + share * np.maximum(behind - met, 0.0)
     return Spread(mean, later.cv2 * (later.mean / mean) ** 2), met + share * np.maximum(behind - met, 0.0)
 
@@ -145,10 +154,15 @@ def _window(
     them: √12·c·√(rounds/2) of a cycle, as a uniform density of that standard deviation.
     """
     burst = (prompts.work + step * prompts.steps) * requests_per_s
-    uneven = np.maximum(known.output_cv, served.calibration.queueing.uneven_least)
-    spread = np.sqrt(12.0 * np.maximum(asked.rounds, 1.0) / 2.0) * uneven
-    window: Array = np.minimum(np.hypot(burst, spread), 1.0)
-    return window
+    window: Array = np.hypot(burst, _apart(known, asked, served.calibration.queueing.uneven_least))
+    return np.minimum(window, 1.0)
+
+
+def _apart(known: Arrivals, asked: Asked, least: float = 0.0) -> Array:
+    """Share of a cycle that answers of unequal length set clients apart, half-way through a run."""
+    uneven = np.maximum(known.output_cv, least)
+    share: Array = np.minimum(np.sqrt(12.0 * np.maximum(asked.rounds, 1.0) / 2.0) * uneven, 1.0)
+    return share
 
 
 def _later(
@@ -169,7 +183,9 @@ def _later(
     packed = rate * (1.0 + shared * (1.0 / window - 1.0))
     packed = np.minimum(packed, np.maximum(constants.prefill_load_most / prompts.work, rate))
     fixed = Spread(_before(served, asked), as_array(constants.ttft_jitter**2))
-    return first_token(prompts, packed, step, busy, fixed, served.engine.polled_steps * asked.polled)
+    engine = served.engine
+    steps = np.where(asked.batch >= MANY_CLIENTS, engine.polled_by_many_steps, engine.polled_steps)
+    return first_token(prompts, packed, step, busy, fixed, steps * asked.polled)
 
 
 def _closed_spread(

@@ -26,13 +26,15 @@ from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
-from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity, limit_of
+from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity, limit_of, raised
 from optimizer.performance.serving_words import (
+    AT_ONCE,
     REGIMES,
     Formats,
     cache_bytes,
     engine_of,
     formats_of,
+    harness_of,
     products_of,
     regime_of,
 )
@@ -53,7 +55,6 @@ RATIOS = {
 RATIO_KEYS = {column: column.removeprefix("pred_").removesuffix("_over_p50") for column in RATIOS}
 ATTENTION_DP = "attention-dp"
 LAYER_SPLIT = ("llama.cpp", "exllama")
-AT_ONCE = "offline_burst"
 IN_PROCESS = "single_stream_ttft"
 USUAL_INPUT_TOKENS, USUAL_OUTPUT_TOKENS = 512.0, 256.0
 TENSOR = (1, 2, 4, 8)
@@ -113,6 +114,7 @@ def read_row(
     tp, pp, dp, copies = _degrees(row, total, model.is_moe)
     engine = engine_of(row, spec, calibration)
     at_once = published == AT_ONCE
+    batch = _size(row, regime, at_once)
     return ServingRow(
         model=model,
         sku=_sku(spec, tp * pp * dp),
@@ -128,12 +130,12 @@ def read_row(
         input_tokens=lengths[0],
         output_tokens=lengths[1],
         regime=regime,
-        batch=_size(row, regime),
+        batch=batch,
         request_rate=_rate(row, regime),
-        requests=number(row, "num_requests") or (_size(row, regime) if at_once else np.inf),
+        requests=number(row, "num_requests") or (batch if at_once else np.inf),
         ends=at_once or regime == "offline",
         engine=engine,
-        harness=calibration.harness_of(row.get("source", "")),
+        harness=harness_of(row, calibration),
         objective_s=_objective_s(row, model, published, calibration),
         layout_given=number(row, "tp") is not None,
         note="; ".join(note for note in notes if note),
@@ -189,8 +191,9 @@ def _sku(spec: GpuSpec, gpus: int) -> Sku:
     return Sku("", spec.gpu, max(1, min(gpus, 8)), spec.memory_gb, fabric=fabric)
 
 
-def _size(row: Mapping[str, str], regime: str) -> float:
-    size = number(row, "concurrency_or_batch")
+def _size(row: Mapping[str, str], regime: str, at_once: bool) -> float:
+    """Requests in flight together; where all come at once, as many as there are."""
+    size = number(row, "concurrency_or_batch") or (number(row, "num_requests") if at_once else None)
     if regime == "single":
         return 1.0
     if size is None and regime in {"closed", "static"}:
@@ -271,7 +274,7 @@ def _predict_group(
     ends = np.asarray([row.ends for row in rows])
     kept = np.where(ends, run_share(served, lengths, asked), 1.0)
     answer = replace(answer, tokens_per_s=answer.tokens_per_s * kept)
-    fits = cache_tokens(served) >= lengths.input_tokens + lengths.output_tokens
+    fits = cache_tokens(raised(served)) >= lengths.input_tokens + lengths.output_tokens
     searched = not all(row.layout_given for row in rows)
     most = capacity(served, lengths) * copies if searched else copies
     return [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.domain.model_shape import GpuSpec, ModelShape
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.cells import Unreadable, number
+from optimizer.performance.cells import NOTHING, Unreadable, number
+from optimizer.performance.constants import Harness
 
 REGIMES = {
     "offline_max": "offline",
@@ -37,13 +37,13 @@ OTHER_REGIMES = (
 FORMAT_WORDS = (
     ("mxfp4", "mxfp4"),
     ("fp4", "fp4"),
+    ("w8a16", "w8a16"),
     ("int8", "int8"),
-    ("w8a16", "int8"),
     ("fp8", "fp8"),
     ("float8", "fp8"),
     ("e4m3", "fp8"),
     ("w8a8", "int8"),
-    ("q8", "int8"),
+    ("q8", "w8a16"),
     ("int4", "int4"),
     ("w4a", "int4"),
     ("awq", "int4"),
@@ -60,8 +60,11 @@ FORMAT_WORDS = (
     ("f16", "fp16"),
     ("half", "fp16"),
 )
-FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "int4")
+FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int4")
+AT_ONCE = "offline_burst"
 MXFP4 = "mxfp4"
+ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0", "submission"})
+DIALOGUE, CHATS = "dialogue", ("sharegpt", "openorca", "open-orca", "wildchat", "lmsys-chat")
 NATIVE_FORMATS = (
     ("gpt-oss", MXFP4),
     ("deepseek-v3", "fp8"),
@@ -122,13 +125,15 @@ def cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) 
 
 
 def products_of(dense: str) -> str:
-    """The format that products run in: integers and 4-bit weights without units of their own widen."""
-    return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16"}.get(dense, "bf16")
+    """The format that products run in: weights that are only stored in 4 or 8 bits widen."""
+    return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16", "int8": "int8"}.get(dense, "bf16")
 
 
 def regime_of(row: Mapping[str, str]) -> tuple[str, str]:
     """The regime's published name, and a note where it was told from other cells. Raises Unreadable."""
     text = (row.get("regime") or "").strip().lower()
+    if text == "open_loop" and _all_at_once(row):
+        return AT_ONCE, "arrivals without end: all requests at once"
     if text in REGIMES:
         return text, ""
     named = next((name for word, name in OTHER_REGIMES if word in text), None)
@@ -140,8 +145,14 @@ def regime_of(row: Mapping[str, str]) -> tuple[str, str]:
     return named, ""
 
 
+def _all_at_once(row: Mapping[str, str]) -> bool:
+    """Whether arrivals have no rate but a number: benchmark tools send them together."""
+    unbound = (row.get("request_rate") or "").strip().lower() in {"inf", "infinity"}
+    return unbound and bool(number(row, "num_requests"))
+
+
 def _told_by_load(row: Mapping[str, str]) -> str:
-    if (row.get("request_rate") or "").strip():
+    if (row.get("request_rate") or "").strip().lower() not in NOTHING:
         return "open_loop"
     size = number(row, "concurrency_or_batch")
     if size is None:
@@ -150,7 +161,16 @@ def _told_by_load(row: Mapping[str, str]) -> str:
 
 
 def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
-    """The class of the row's engine and release; vLLM on AMD's cards is a class of its own."""
+    """The class of the row's engine and release; vLLM on AMD's cards is a class of its own, and what
+    benchmark submissions run there."""
     told = (row.get(name) or "" for name in ("source", "engine", "engine_version"))
     found = calibration.engine_of(*told)
-    return "rocm" if spec.vendor == "AMD" and re.match("vllm", found) else found
+    return ROCM if spec.vendor == "AMD" and found in LIKE_VLLM_ON_AMD else found
+
+
+def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
+    """How the row's makers asked, told by its source; else by the data set that it names."""
+    found = calibration.harness_of(row.get("source") or "")
+    text = " ".join(row.get(name) or "" for name in ("source_detail", "notes")).lower()
+    usual = calibration.harnesses[calibration.default_harness]
+    return calibration.harnesses[DIALOGUE] if found is usual and any(w in text for w in CHATS) else found

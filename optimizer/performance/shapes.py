@@ -150,3 +150,12 @@ def seen_context(shapes: Shapes, context: Array) -> Array:
     """Mean tokens that a layer attends to at ``context`` tokens: windows cap part of the layers."""
     windowed = xp.minimum(context, shapes.window)
     return (1 - shapes.windowed_share) * context + shapes.windowed_share * windowed
+
+
+def experts_touched(shapes: Shapes, tokens: Array) -> Array:
+    """Experts a layer that ``tokens`` tokens reach: E·(1 − (1 − k/E)^n), even routing."""
+    if not xp.any(shapes.experts):
+        return xp.zeros_like(tokens)
+    experts = xp.maximum(shapes.experts, 1.0)
+    missed = xp.power(1.0 - xp.minimum(shapes.active_experts / experts, 1.0), tokens)
+    return experts * (1.0 - missed)

@@ -13,7 +13,7 @@ import numpy as np
 
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.fitting import NOISE, Parameter, Weights, fit, read_parameters
+from optimizer.performance.fitting import NOISE, Parameter, Weights, fit, held_by_sources, read_parameters
 
 
 class TableRow(Protocol):
@@ -100,11 +100,13 @@ def interval_of_others(rows: Sequence[Row], groups: Sequence[str], errors: Array
     """
     sources, names = np.asarray([row.source for row in rows]), np.asarray(groups)
     size, spread = np.abs(errors), np.full(len(rows), np.nan)
-    for index in range(len(rows)):
-        others = sources != sources[index]
-        alike = others & (names == names[index])
-        pool = size[alike] if alike.any() else size[others]
-        spread[index] = np.percentile(pool, 100.0 * share) if pool.size else np.nan
+    for source, name in {(row.source, group) for row, group in zip(rows, groups, strict=True)}:
+        others = sources != source
+        alike = others & (names == name)
+        pool = alike if alike.any() else others
+        if pool.any():
+            half = held_by_sources(size[pool], sources[pool].tolist(), share)
+            spread[(sources == source) & (names == name)] = half
     return spread
 
 

@@ -162,6 +162,8 @@ def _stages(scenario: Scenario, nodes: Array) -> tuple[_Stage, _Stage]:
     host = scenario.software.host_s_per_layer * _host_factor(scenario)
     small = small + xp.maximum(host - compute - small, 0.0)
     tensor, expert = _tensor(scenario), _expert(scenario)
+    if scenario.run.hides_dispatch:
+        expert = xp.maximum(expert - compute, 0.0)
     floor = _host_floor(scenario, nodes)
     small = small + xp.maximum(floor - compute - small - tensor, 0.0)
     head = xp.maximum(3.0 * head_forward(scenario), floor)

@@ -41,6 +41,8 @@ NOT_SURE = 0.02
 USUAL_LENGTH, USUAL_SEQUENCES = 4096.0, 4.0
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 OLD_MEGATRON = "megatron_2022"
+ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
+HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class TrainingRow:
     software: str
     adapters: bool
     zero_bubble: bool
+    hides_dispatch: bool
     layouts: tuple[Row, ...]
     layout_given: bool
     notes: tuple[str, ...]
@@ -85,7 +88,8 @@ def read_row(
         number_format=number_format,
         software=software,
         adapters=row.get("workload", "") == "lora",
-        zero_bubble=_zero_bubble(row),
+        zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
+        hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
         layouts=_layouts(row, model, total, software, sequences),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
@@ -97,9 +101,9 @@ def predict_training(
 ) -> list[Prediction]:
     """Predictions in the order of ``rows``; rows of one format and software class are computed together."""
     out = [Prediction()] * len(rows)
-    groups: dict[tuple[str, str, bool, bool], list[int]] = {}
+    groups: dict[tuple[str, str, bool, bool, bool], list[int]] = {}
     for index, row in enumerate(rows):
-        kind = (row.number_format, row.software, row.adapters, row.zero_bubble)
+        kind = (row.number_format, row.software, row.adapters, row.zero_bubble, row.hides_dispatch)
         groups.setdefault(kind, []).append(index)
     for members in groups.values():
         for index, result in zip(
@@ -125,6 +129,7 @@ def _predict_group(
         rows[0].number_format,
         rows[0].adapters,
         rows[0].zero_bubble,
+        rows[0].hides_dispatch,
     )
     layouts = stack_layouts(layout for row in rows for layout in row.layouts)
     total = as_array([rows[i].gpus for i in owners])
@@ -351,10 +356,10 @@ def _recompute(row: Mapping[str, str]) -> list[float]:
     return [0.0] if row.get("workload", "") == "lora" else [0.0, 1.0, 2.0]
 
 
-def _zero_bubble(row: Mapping[str, str]) -> bool:
-    """Whether the row names a schedule without bubbles."""
-    words = f"{row.get('schedule', '')} {row.get('framework', '')}".lower()
-    return any(word in words for word in ("zero-bubble", "zero bubble", "zerobubble", "dualpipe"))
+def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
+    """Whether the row's schedule, framework or notes name one of ``words``."""
+    text = " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
+    return any(word in text for word in words)
 
 
 def _sharding(row: Mapping[str, str], software: str) -> list[float]:

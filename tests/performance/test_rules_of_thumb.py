@@ -367,7 +367,6 @@ def test_int4_speeds_up_one_stream_by_what_was_measured() -> None:
     assert pairs[:, 1].max() < 3.0
 
 
-@pytest.mark.xfail(reason="8-bit integer products count as 16-bit ones: 0.97 where 12 pairs measured 1.33")
 def test_int8_raises_throughput_by_what_was_measured() -> None:
     where = {"source": "accelmark", "regime": "offline_burst"}
     pairs = speedups(served(), of("16", **where), of("int8", **where), same_load)

@@ -19,10 +19,9 @@ from optimizer.performance.serving import (
     ServedModel,
     cache_tokens,
     decode_step,
-    experts_touched,
     weight_bytes,
 )
-from optimizer.performance.shapes import build_shape
+from optimizer.performance.shapes import build_shape, experts_touched
 from tests.performance.builders import batch, estimator, rows_of, serving, sku
 
 METRICS = {

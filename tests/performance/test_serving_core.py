@@ -24,8 +24,9 @@ from optimizer.performance.serving import (
     product_rate,
 )
 from optimizer.performance.serving_estimate import ServingCore
-from optimizer.performance.serving_regimes import Asked
-from optimizer.performance.serving_rows import ServingRow, read_row, run_share
+from optimizer.performance.serving_regimes import Asked, closed_loop, limit_of
+from optimizer.performance.serving_rows import ServingRow, predict_serving, read_row, run_share
+from optimizer.performance.serving_words import products_of
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.speculation import Speculation
 from tests.performance.builders import serving, sku
@@ -39,7 +40,7 @@ def served(
     calibration = load_calibration()
     hw = build_hardware([sku(gpu)], load_gpus(), calibration)
     replica = Replica(*(as_array([degree]) for degree in (tp, 1, dp, ep)))
-    products = "bf16" if precision == "int4" else precision
+    products = products_of(precision)
     form = Format(precision, precision, as_array(1.0), products)
     return ServedModel(build_shape(load_models()[model]), form, replica, hw, calibration)
 
@@ -195,3 +196,65 @@ def test_formats_gain_what_was_measured_not_their_ratio_of_bits() -> None:
     assert 1.25 < steps["bf16"] / steps["fp8"] < 1.9
     packed = total(served("Llama-3.1-8B", "A100-SXM-80GB", precision="int4"), 1.0)
     assert 1.5 < total(served("Llama-3.1-8B", "A100-SXM-80GB", precision="bf16"), 1.0) / packed < 3.0
+
+
+def test_prompts_before_answers_bring_waves() -> None:
+    """Clients with answers of one length stay together where prompts stop decoding: half a round of waiting,
+    which no longer slows the answers."""
+    model = served("Qwen3-32B", tp=2)
+    even, uneven = (
+        Lengths(as_array([2048.0]), as_array([128.0]), as_array([cv]), as_array([cv])) for cv in (0.0, 0.5)
+    )
+    clients, none, ever = as_array([64.0]), as_array([0.0]), as_array([np.inf])
+    asked = Asked(clients, none, ever, as_array([10.0]), none, ever)
+    mixing, waves = (
+        closed_loop(replace(model, engine_class=name), even, asked) for name in ("vllm", "sglang")
+    )
+    apart = closed_loop(replace(model, engine_class="sglang"), uneven, asked)
+    round_s = 64.0 * float(prefill(model, as_array([2048.0])).work[0])
+    assert 0.35 * round_s < float(waves.ttft.mean[0]) < 0.75 * round_s
+    assert max(float(mixing.ttft.mean[0]), float(apart.ttft.mean[0])) < 0.7 * float(waves.ttft.mean[0])
+    assert float(waves.tpot.mean[0]) < 0.85 * float(mixing.tpot.mean[0])
+    assert float(waves.tokens_per_s[0]) == pytest.approx(float(mixing.tokens_per_s[0]), rel=0.12)
+
+
+def test_old_schedulers_pay_for_every_sequence() -> None:
+    model = served("Qwen2.5-0.5B", "A100-SXM-80GB", tp=1)
+    old, new = (replace(model, engine_class=name) for name in ("vllm_v0", "vllm"))
+    assert total(old, 200.0) > 2.0 * total(new, 200.0)
+    assert total(old, 1.0) < 1.6 * total(new, 1.0)
+
+
+def test_pieces_of_a_prompt_each_read_the_weights() -> None:
+    """llama.cpp works in batches of 512 tokens: twice the prompt takes twice as long, and attention more."""
+    model = replace(served("Llama-3-8B", "L40S", tp=1, precision="int4"), engine_class="local")
+    times = [float(prefill(model, as_array([n])).latency[0]) for n in (512.0, 1024.0, 8192.0)]
+    assert times[1] / times[0] == pytest.approx(2.0, rel=0.1)
+    assert times[2] / times[0] > 17.0
+
+
+def test_a_first_token_in_process_waits_for_no_server() -> None:
+    cells = {"engine": "TensorRT-LLM", "gpus": "1", "tp": "1", "isl": "128", "osl": "1"}
+    rows = [read(**cells, regime=regime) for regime in ("single_stream_ttft", "single_stream")]
+    alone, asked = (
+        found.values["pred_ttft_ms_p50"] for found in predict_serving(rows, load_calibration(), load_gpus())
+    )
+    assert 1.0 < alone < asked - 8.0
+
+
+def test_engines_take_more_of_a_card_where_the_cache_runs_out() -> None:
+    """DeepSeek in FP8 leaves 4 B200 next to nothing of the usual 88 %, and ran all the same [aic]."""
+    model = replace(served("DeepSeek-R1", "B200-SXM-180GB", tp=4), engine_class="sglang")
+    lengths = Lengths(as_array([8192.0]), as_array([1024.0]))
+    none, ever = as_array([0.0]), as_array([np.inf])
+    asked = Asked(as_array([16.0]), none, ever, as_array([10.0]), none, ever)
+    assert limit_of(model, lengths)[0] < 2.0
+    assert closed_loop(model, lengths, asked).ttft.mean[0] < 5.0
+
+
+def test_integer_products_run_twice_as_fast_where_both_sides_are_integers() -> None:
+    both, stored, none = (
+        float(prefill(served("Llama-3.1-8B", "A100-SXM-80GB", precision=form), as_array([2048.0])).work[0])
+        for form in ("int8", "w8a16", "bf16")
+    )
+    assert both < 0.75 * none < stored
