@@ -19,6 +19,7 @@ from optimizer.placement.problem import Bools, Floats, Ints
 
 MAX_TRACKED = 3
 EMPTY = 0
+NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,19 +100,48 @@ class _Part:
 
 def hour_covers(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Covers:
     """The cheapest fleet for each hour at prices ``usd`` [N, Q] and ``needs`` [Q] in steps."""
+    table, parts = _nothing(states, needs), list[_Part]()
+    leads = _Leads.none(len(needs))
+    for at, count, leading in _turns(menu):
+        if leading:
+            leads.try_unit(table, states, menu, at, usd[at], needs, len(parts))
+        parts.append(_join(table, states, menu, at, count, usd[at]))
+    if not menu.size.any():
+        leads = _Leads.not_needed(table, states, needs, len(parts))
+    return Covers(leads.usd, _counts(menu, parts, leads, needs))
+
+
+def least_usd(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Floats:
+    """What the cheapest fleet of each hour costs [Q], without saying which it is."""
+    table, leads = _nothing(states, needs), _Leads.none(len(needs))
+    for at, count, leading in _turns(menu):
+        if leading:
+            leads.try_unit(table, states, menu, at, usd[at], needs, 0)
+        _add(table, states, menu, at, count, usd[at])
+    if not menu.size.any():
+        leads = _Leads.not_needed(table, states, needs, 0)
+    return leads.usd
+
+
+def _nothing(states: ZoneStates, needs: Ints) -> Floats:
     table = np.full((states.count, len(needs), STEPS + 1), np.inf)
     table[EMPTY, :, 0] = 0.0
-    parts: list[_Part] = []
-    leads = _Leads.none(len(needs))
+    return table
+
+
+def _turns(menu: Menu) -> Iterator[tuple[int, int, bool]]:
+    """Units and how many of each join at once; before the last of one with spares it is tried as the lead.
+
+    The lead is the last unit of the largest size: whatever joins it is on the table by then.
+    """
+    spared = bool(menu.size.any())
     for at in range(len(menu)):
-        # The lead is the last unit of the largest size: whatever joins it is on the table by then.
         steps = int(menu.steps[at])
         useful = min(int(menu.most[at]), -(-STEPS // steps) + 1)
-        sizes = part_sizes(useful - 1, steps, STEPS)
-        parts.extend(_join(table, states, menu, at, count, usd[at]) for count in sizes)
-        leads.try_unit(table, states, menu, at, usd[at], needs, len(parts))
-        parts.append(_join(table, states, menu, at, 1, usd[at]))
-    return Covers(leads.usd, _counts(menu, parts, leads, needs))
+        for count in part_sizes(useful - spared, steps, STEPS):
+            yield at, count, False
+        if spared:
+            yield at, 1, True
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +161,14 @@ class _Leads:
         """No fleet yet."""
         unit, state, parts = (np.zeros(hours, dtype=np.int64) for _ in range(3))
         return cls(np.full(hours, np.inf), unit, state, parts)
+
+    @classmethod
+    def not_needed(cls, table: Floats, states: ZoneStates, needs: Ints, parts: int) -> _Leads:
+        """Without spares the table says it all."""
+        found = cls.none(len(needs))
+        found.usd = table[states.done, np.arange(len(needs)), np.clip(needs, 1, STEPS)]
+        found.unit[:], found.state[:], found.parts[:] = NOBODY, states.done, parts
+        return found
 
     def try_unit(
         self, table: Floats, states: ZoneStates, menu: Menu, at: int, usd: Floats, needs: Ints, parts: int
@@ -171,12 +209,27 @@ def _join(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, us
     return _Part(at, count, gain, tuple(ways))
 
 
+def _add(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, usd: Floats) -> None:
+    """The same without keeping how."""
+    gain, price = min(count * int(menu.steps[at]), STEPS), (count * usd)[:, None]
+    priced = []
+    for target, froms in states.sources(states.of(int(menu.zone[at]))):
+        if froms:
+            least = table[froms].min(axis=0) if len(froms) > 1 else table[froms[0]]
+            priced.append((target, least[:, : STEPS + 1 - gain] + price, least[:, :1] + price))
+    for target, high, low in priced:
+        np.minimum(table[target][:, gain:], high, out=table[target][:, gain:])
+        np.minimum(table[target][:, :gain], low, out=table[target][:, :gain])
+
+
 def _counts(menu: Menu, parts: list[_Part], leads: _Leads, needs: Ints) -> Ints:
     """Units [Q, N] of each cheapest fleet, read backwards from its lead."""
     hours, known = np.arange(len(needs)), np.isfinite(leads.usd)
     counts = np.zeros((len(needs), len(menu)), dtype=np.int64)
-    counts[hours[known], leads.unit[known]] += 1
-    state, left = leads.state.copy(), np.clip(needs - menu.net[leads.unit], 0, STEPS)
+    led = known & (leads.unit != NOBODY)
+    counts[hours[led], leads.unit[led]] += 1
+    state = leads.state.copy()
+    left = np.where(led, np.clip(needs - menu.net[leads.unit], 0, STEPS), np.clip(needs, 1, STEPS))
     for index in range(len(parts) - 1, -1, -1):
         part, before = parts[index], state.copy()
         for way in part.ways:
