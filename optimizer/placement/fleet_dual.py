@@ -8,7 +8,7 @@ N units, K classes of hours, M covers of the pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,17 +30,17 @@ from optimizer.placement.units import FleetCase, in_stock
 
 MAX_PASSES = 24
 FEW_PASSES = 6
-LEAST_PASSES = 3
+LEAST_PASSES = 12
 MAX_WORK = 60_000
 PATIENCE = 2
-STEPS_A_PASS = 60
-LOOKS = 4
+STEPS_A_PASS = 30
+LOOKS = 5
 FIRST_HOPE = 0.05
 LEAST_HOPE = 0.02
 HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
 GOOD_ENOUGH = 0.002
 PROVEN = 0.0005
-FIRST_PARTS = (0.2, 0.4, 0.7)
+FIRST_PARTS = (0.4,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +93,7 @@ class _Ascent:
         self.reached_usd, self.prices, self.value = self.sure_usd, self.sure_prices, self.sure_value
 
     def _covered(self, prices: Floats, at: Ints) -> tuple[float, Floats]:
-        """Cost of the covers by some units, as if every day were usual, and [K] an hour; they join the pool."""
+        """Cost of the covers by some units, as if every day were usual; [K] an hour. They join the pool."""
         usd = prices[at] + self.menu.surcharge_usd[at, None]
         found = hour_covers(self.menu.take(at), self.states, usd, self.needs)
         whole = float(found.usd @ self.classes.hours)
@@ -238,16 +238,15 @@ def _begun(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) 
 
 def _ascend(ascent: _Ascent, most: int, out_of_time: Callable[[], bool] = never) -> None:
     """Passes of small steps on the pool and one look at all units, until they hardly help."""
-    hope, sure, looks = FIRST_HOPE, [ascent.sure_usd], 0
+    hope, sure = FIRST_HOPE, [ascent.sure_usd]
     passes = MAX_WORK // (len(ascent.menu) * ascent.states.count * len(ascent.needs))
-    for _ in range(min(most, max(LEAST_PASSES, passes))):
+    for number in range(1, min(most, max(LEAST_PASSES, passes)) + 1):
         before = ascent.reached_usd
         if not np.isfinite(before) or out_of_time():
             break
         prices, hoped = ascent.climb(ascent.prices, before * (1 + hope))
         settled = hoped < before * (1 + GOOD_ENOUGH)
-        looks += 1
-        if settled or looks % LOOKS == 0:
+        if settled or number % LOOKS == 0:
             ascent.look_at_all(ascent.spread(prices))
             sure.append(ascent.sure_usd)
             if len(sure) > PATIENCE and sure[-1] < sure[-1 - PATIENCE] * (1 + GOOD_ENOUGH):

@@ -7,7 +7,7 @@ cheapest among fleets with no larger replica. N units, Q hours, S states of zone
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,48 +100,108 @@ class _Part:
 
 def hour_covers(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Covers:
     """The cheapest fleet for each hour at prices ``usd`` [N, Q] and ``needs`` [Q] in steps."""
-    table, parts = _nothing(states, needs), list[_Part]()
-    leads = _Leads.none(len(needs))
-    for at, count, leading in _turns(menu):
-        if leading:
-            leads.try_unit(table, states, menu, at, usd[at], needs, len(parts))
-        parts.append(_join(table, states, menu, at, count, usd[at]))
-    if not menu.size.any():
-        leads = _Leads.not_needed(table, states, needs, len(parts))
+    leads, parts = _filled(menu, states, usd, needs, kept=True)
     return Covers(leads.usd, _counts(menu, parts, leads, needs))
 
 
 def least_usd(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Floats:
     """What the cheapest fleet of each hour costs [Q], without saying which it is."""
-    table, leads = _nothing(states, needs), _Leads.none(len(needs))
-    for at, count, leading in _turns(menu):
-        if leading:
-            leads.try_unit(table, states, menu, at, usd[at], needs, 0)
-        _add(table, states, menu, at, count, usd[at])
-    if not menu.size.any():
-        leads = _Leads.not_needed(table, states, needs, 0)
-    return leads.usd
+    return _filled(menu, states, usd, needs, kept=False)[0].usd
 
 
-def _nothing(states: ZoneStates, needs: Ints) -> Floats:
+def _filled(
+    menu: Menu, states: ZoneStates, usd: Floats, needs: Ints, *, kept: bool
+) -> tuple[_Leads, list[_Part]]:
+    """The lead of each hour's cheapest fleet, and how the entries came about where that is ``kept``.
+
+    A unit that, once, makes no entry cheaper makes none cheaper however often and beside whatever comes
+    later: what it would bring is there for as little. So alike units are left out together.
+    """
     table = np.full((states.count, len(needs), STEPS + 1), np.inf)
     table[EMPTY, :, 0] = 0.0
-    return table
+    leads, parts, spared = _Leads.none(len(needs)), list[_Part](), bool(menu.size.any())
+    for group in _alike(menu, states, usd):
+        first, own = int(group[0]), states.of(int(menu.zone[group[0]]))
+        gain = min(int(menu.steps[first]), STEPS)
+        cheapest = usd[group].min(axis=0)
+        if not _helps(table, states, own, gain, cheapest):
+            if spared:
+                leads.try_units(table, states, menu, group, usd, needs, len(parts))
+            continue
+        for at in group:
+            _take(table, states, menu, int(at), usd[at], parts, kept=kept, leaving=spared)
+            if spared:
+                leads.try_units(table, states, menu, np.array([at]), usd, needs, len(parts))
+                _take_parts(table, states, menu, int(at), usd[at], parts, [1], kept=kept)
+    if not spared:
+        leads = _Leads.not_needed(table, states, needs, len(parts))
+    return leads, parts
 
 
-def _turns(menu: Menu) -> Iterator[tuple[int, int, bool]]:
-    """Units and how many of each join at once; before the last of one with spares it is tried as the lead.
+def _alike(menu: Menu, states: ZoneStates, usd: Floats) -> list[Ints]:
+    """Units of the same replica, rate and state of zones, those that cost least by their rate first.
 
-    The lead is the last unit of the largest size: whatever joins it is on the table by then.
+    Ascending in the replica: whatever may join a lead is on the table when it is tried.
     """
-    spared = bool(menu.size.any())
-    for at in range(len(menu)):
-        steps = int(menu.steps[at])
-        useful = min(int(menu.most[at]), -(-STEPS // steps) + 1)
-        for count in part_sizes(useful - spared, steps, STEPS):
-            yield at, count, False
-        if spared:
-            yield at, 1, True
+    mean = usd.mean(axis=1)
+    own = np.array([states.of(int(zone)) for zone in menu.zone])
+    order = np.lexsort((mean, own, menu.net, menu.steps, menu.size))
+    same = np.stack((own, menu.net, menu.steps, menu.size))[:, order]
+    edges = np.flatnonzero((same[:, 1:] != same[:, :-1]).any(axis=0)) + 1
+    groups = np.split(order, edges) if len(order) else []
+    return sorted(groups, key=lambda g: (float(menu.size[g[0]]), float(mean[g[0]]) / int(menu.steps[g[0]])))
+
+
+def _helps(table: Floats, states: ZoneStates, own: int, gain: int, usd: Floats) -> bool:
+    """Whether one unit of a state makes any entry of the table cheaper."""
+    price = usd[:, None]
+    for target, froms in states.sources(own):
+        if not froms:
+            continue
+        least = table[froms].min(axis=0) if len(froms) > 1 else table[froms[0]]
+        if (least[:, : STEPS + 1 - gain] + price < table[target][:, gain:]).any():
+            return True
+        if (least[:, :1] + price < table[target][:, :gain]).any():
+            return True
+    return False
+
+
+def _take(
+    table: Floats,
+    states: ZoneStates,
+    menu: Menu,
+    at: int,
+    usd: Floats,
+    parts: list[_Part],
+    *,
+    kept: bool,
+    leaving: bool,
+) -> None:
+    """Allows as many of a unit as can be useful; ``leaving`` the last, which is tried as the lead before."""
+    steps = int(menu.steps[at])
+    useful = min(int(menu.most[at]), -(-STEPS // steps) + 1)
+    _take_parts(table, states, menu, at, usd, parts, part_sizes(useful - leaving, steps, STEPS), kept=kept)
+
+
+def _take_parts(
+    table: Floats,
+    states: ZoneStates,
+    menu: Menu,
+    at: int,
+    usd: Floats,
+    parts: list[_Part],
+    sizes: Iterable[int],
+    *,
+    kept: bool,
+) -> None:
+    for count in sizes:
+        if not kept:
+            _add(table, states, menu, at, count, usd)
+            continue
+        part = _join(table, states, menu, at, count, usd)
+        if not any(way.better.any() for way in part.ways):
+            return
+        parts.append(part)
 
 
 @dataclass(slots=True, eq=False)
@@ -170,21 +230,29 @@ class _Leads:
         found.unit[:], found.state[:], found.parts[:] = NOBODY, states.done, parts
         return found
 
-    def try_unit(
-        self, table: Floats, states: ZoneStates, menu: Menu, at: int, usd: Floats, needs: Ints, parts: int
+    def try_units(
+        self,
+        table: Floats,
+        states: ZoneStates,
+        menu: Menu,
+        group: Ints,
+        usd: Floats,
+        needs: Ints,
+        parts: int,
     ) -> None:
-        """Takes unit ``at`` as the lead where that is cheaper."""
-        own, hours = states.of(int(menu.zone[at])), np.arange(len(needs))
+        """Takes the cheapest of alike units as the lead where that is cheaper."""
+        own, hours = states.of(int(menu.zone[group[0]])), np.arange(len(needs))
         froms = np.array(next((f for t, f in states.sources(own) if t == states.done), []), dtype=np.int64)
         if not len(froms):
             return
-        steps = np.clip(needs - menu.net[at], 0, STEPS)
+        steps = np.clip(needs - menu.net[group[0]], 0, STEPS)
         prices = table[froms[:, None], hours[None, :], steps[None, :]]
         first = prices.argmin(axis=0)
-        least = prices[first, hours] + usd
+        which = usd[group].argmin(axis=0)
+        least = prices[first, hours] + usd[group[which], hours]
         better = least < self.usd
         self.usd[better], self.parts[better] = least[better], parts
-        self.unit[better], self.state[better] = at, froms[first[better]]
+        self.unit[better], self.state[better] = group[which[better]], froms[first[better]]
 
 
 def _join(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, usd: Floats) -> _Part:
