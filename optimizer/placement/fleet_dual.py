@@ -8,14 +8,14 @@ N units, K classes of hours, M covers of the pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_menu import EPSILON, STEPS, Menu, build_menu, step_rate
-from optimizer.placement.hour_covers import ZoneStates, hour_covers, zone_states
+from optimizer.placement.hour_covers import ZoneStates, hour_covers, least_usd, zone_states
 from optimizer.placement.hour_prices import (
     SPARED_PARTS,
     HourClasses,
@@ -30,16 +30,17 @@ from optimizer.placement.units import FleetCase, in_stock
 
 MAX_PASSES = 24
 FEW_PASSES = 6
-LEAST_PASSES = 3
+LEAST_PASSES = 12
 MAX_WORK = 60_000
-PATIENCE = 5
-STEPS_A_PASS = 60
+PATIENCE = 2
+STEPS_A_PASS = 30
+LOOKS = 5
 FIRST_HOPE = 0.05
 LEAST_HOPE = 0.02
 HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
 GOOD_ENOUGH = 0.002
 PROVEN = 0.0005
-FIRST_PARTS = (0.2, 0.4, 0.7)
+FIRST_PARTS = (0.4,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +55,9 @@ class FleetDual:
 class _Ascent:
     """The search for a sharing. ``reach`` [M]: the highest class that each cover of the pool meets;
     ``reached_usd``: what the covers cost at the best ``prices`` [N, K], ``value`` [K] an hour.
+
+    Most looks are at the units of the pool alone, so that what they reach is too high where another unit
+    is cheaper; ``sure_usd`` and ``sure_prices`` are the best of the looks at all units.
     """
 
     menu: Menu
@@ -66,29 +70,57 @@ class _Ascent:
     reached_usd: float
     prices: Floats
     value: Floats
+    sure_usd: float = -np.inf
+    sure_prices: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    sure_value: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def price(self, tried: Sequence[Floats]) -> None:
-        """What the covers cost at each of ``tried``, as if every day were usual; they join the pool."""
-        usd = np.concatenate(tried, axis=1) + self.menu.surcharge_usd[:, None]
-        found = hour_covers(self.menu, self.states, usd, np.tile(self.needs, len(tried)))
-        for prices, hourly in zip(tried, np.split(found.usd, len(tried)), strict=True):
-            bound = float(hourly @ self.classes.hours)
-            if bound > self.reached_usd:
-                self.reached_usd, self.prices, self.value = bound, prices, hourly
-        if np.isfinite(self.reached_usd):
-            self._add(found.counts, np.tile(np.arange(len(self.needs)), len(tried)))
+    def look(self, prices: Floats) -> None:
+        """What the covers of known units cost at the prices."""
+        usd, value = self._covered(prices, self._known())
+        if usd > self.reached_usd:
+            self.reached_usd, self.prices, self.value = usd, prices, value
+
+    def look_at_all(self, prices: Floats) -> None:
+        """What the covers of all units cost at the prices, from which the search then goes on."""
+        self.reached_usd, self.value = self._covered(prices, np.arange(len(self.menu)))
+        self.prices = prices
+        if self.reached_usd > self.sure_usd:
+            self.sure_usd, self.sure_prices = self.reached_usd, prices
+            self.sure_value = self.value
+
+    def restart(self) -> None:
+        """Goes on from the best of the looks at all units."""
+        self.reached_usd, self.prices, self.value = self.sure_usd, self.sure_prices, self.sure_value
+
+    def _covered(self, prices: Floats, at: Ints) -> tuple[float, Floats]:
+        """Cost of the covers by some units, as if every day were usual; [K] an hour. They join the pool."""
+        usd = prices[at] + self.menu.surcharge_usd[at, None]
+        found = hour_covers(self.menu.take(at), self.states, usd, self.needs)
+        whole = float(found.usd @ self.classes.hours)
+        if np.isfinite(whole):
+            counts = np.zeros((len(found.counts), len(self.menu)), dtype=np.int64)
+            counts[:, at] = found.counts
+            self._add(counts, np.arange(len(self.needs)))
+        return whole, found.usd
 
     def certified_usd(self) -> float:
         """The bound: what the covers cost at valid prices near the best."""
         weights = self.classes.spread().reshape(-1)
         used = np.flatnonzero(weights > 0)
-        least = -np.inf
-        for spared in ((1.0,), SPARED_PARTS):
-            valid = valid_prices(self.menu, self.share, self.prices, spared)
-            usd = np.concatenate(list(valid), axis=1)[:, used] + self.menu.surcharge_usd[:, None]
-            found = hour_covers(self.menu, self.states, usd, np.tile(self.needs, 3)[used])
-            least = max(least, float(found.usd @ weights[used]))
-        return least
+        needs, known = np.tile(self.needs, len(weights) // len(self.needs))[used], self._known()
+
+        def least(valid: Floats, at: Ints) -> float:
+            usd = np.concatenate(list(valid[:, at]), axis=1)[:, used] + self.menu.surcharge_usd[at, None]
+            return float(least_usd(self.menu.take(at), self.states, usd, needs) @ weights[used])
+
+        each = [
+            valid_prices(self.menu, self.share, self.sure_prices, spared) for spared in ((1.0,), SPARED_PARTS)
+        ]
+        return least(max(each, key=lambda valid: least(valid, known)), np.arange(len(self.menu)))
+
+    def _known(self) -> Ints:
+        """Units of the pool."""
+        return np.flatnonzero(self.pool.any(axis=0))
 
     def spread(self, prices: Floats) -> Floats:
         """Units of no cover in the pool are charged where they would be worth most."""
@@ -197,29 +229,34 @@ def _begun(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) 
         prices=share.flat(),
         value=np.ones(len(classes.hours)),
     )
-    ascent.price(_first_prices(share, ascent.needs))
+    first = _first_prices(share, ascent.needs)
+    for prices in first:
+        ascent.look_at_all(prices)
+    ascent.restart()
     return ascent
 
 
 def _ascend(ascent: _Ascent, most: int, out_of_time: Callable[[], bool] = never) -> None:
     """Passes of small steps on the pool and one look at all units, until they hardly help."""
-    hope, reached = FIRST_HOPE, [ascent.reached_usd]
+    hope, sure = FIRST_HOPE, [ascent.sure_usd]
     passes = MAX_WORK // (len(ascent.menu) * ascent.states.count * len(ascent.needs))
-    most = min(most, max(LEAST_PASSES, passes))
-    while len(reached) <= most and np.isfinite(reached[-1]) and not out_of_time():
-        before = reached[-1]
-        prices, hoped = ascent.climb(ascent.prices, before * (1 + hope))
-        ascent.price([ascent.spread(prices) if len(reached) % 2 else prices])
-        reached.append(ascent.reached_usd)
-        helped = reached[-1] - before > HELPED_PART * (hoped - before)
-        hope = max(LEAST_HOPE, (hoped / before - 1) * (BOLDER if helped else MORE_CAREFUL))
-        if hoped < before * (1 + GOOD_ENOUGH) or _is_stale(reached):
+    for number in range(1, min(most, max(LEAST_PASSES, passes)) + 1):
+        before = ascent.reached_usd
+        if not np.isfinite(before) or out_of_time():
             break
-
-
-def _is_stale(reached: Sequence[float]) -> bool:
-    """Whether the last few passes together hardly helped."""
-    return len(reached) > PATIENCE and reached[-1] < reached[-1 - PATIENCE] * (1 + GOOD_ENOUGH)
+        prices, hoped = ascent.climb(ascent.prices, before * (1 + hope))
+        settled = hoped < before * (1 + GOOD_ENOUGH)
+        if settled or number % LOOKS == 0:
+            ascent.look_at_all(ascent.spread(prices))
+            sure.append(ascent.sure_usd)
+            if len(sure) > PATIENCE and sure[-1] < sure[-1 - PATIENCE] * (1 + GOOD_ENOUGH):
+                break
+        else:
+            ascent.look(prices)
+        helped = ascent.reached_usd - before > HELPED_PART * (hoped - before)
+        hope = max(LEAST_HOPE, (hoped / before - 1) * (BOLDER if helped else MORE_CAREFUL))
+    if ascent.prices is not ascent.sure_prices:
+        ascent.look_at_all(ascent.spread(ascent.prices))
 
 
 def _first_prices(share: Sharing, needs: Ints) -> list[Floats]:

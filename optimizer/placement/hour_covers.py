@@ -7,7 +7,7 @@ cheapest among fleets with no larger replica. N units, Q hours, S states of zone
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from optimizer.placement.problem import Bools, Floats, Ints
 
 MAX_TRACKED = 3
 EMPTY = 0
+NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,19 +100,108 @@ class _Part:
 
 def hour_covers(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Covers:
     """The cheapest fleet for each hour at prices ``usd`` [N, Q] and ``needs`` [Q] in steps."""
+    leads, parts = _filled(menu, states, usd, needs, kept=True)
+    return Covers(leads.usd, _counts(menu, parts, leads, needs))
+
+
+def least_usd(menu: Menu, states: ZoneStates, usd: Floats, needs: Ints) -> Floats:
+    """What the cheapest fleet of each hour costs [Q], without saying which it is."""
+    return _filled(menu, states, usd, needs, kept=False)[0].usd
+
+
+def _filled(
+    menu: Menu, states: ZoneStates, usd: Floats, needs: Ints, *, kept: bool
+) -> tuple[_Leads, list[_Part]]:
+    """The lead of each hour's cheapest fleet, and how the entries came about where that is ``kept``.
+
+    A unit that, once, makes no entry cheaper makes none cheaper however often and beside whatever comes
+    later: what it would bring is there for as little. So alike units are left out together.
+    """
     table = np.full((states.count, len(needs), STEPS + 1), np.inf)
     table[EMPTY, :, 0] = 0.0
-    parts: list[_Part] = []
-    leads = _Leads.none(len(needs))
-    for at in range(len(menu)):
-        # The lead is the last unit of the largest size: whatever joins it is on the table by then.
-        steps = int(menu.steps[at])
-        useful = min(int(menu.most[at]), -(-STEPS // steps) + 1)
-        sizes = part_sizes(useful - 1, steps, STEPS)
-        parts.extend(_join(table, states, menu, at, count, usd[at]) for count in sizes)
-        leads.try_unit(table, states, menu, at, usd[at], needs, len(parts))
-        parts.append(_join(table, states, menu, at, 1, usd[at]))
-    return Covers(leads.usd, _counts(menu, parts, leads, needs))
+    leads, parts, spared = _Leads.none(len(needs)), list[_Part](), bool(menu.size.any())
+    for group in _alike(menu, states, usd):
+        first, own = int(group[0]), states.of(int(menu.zone[group[0]]))
+        gain = min(int(menu.steps[first]), STEPS)
+        cheapest = usd[group].min(axis=0)
+        if not _helps(table, states, own, gain, cheapest):
+            if spared:
+                leads.try_units(table, states, menu, group, usd, needs, len(parts))
+            continue
+        for at in group:
+            _take(table, states, menu, int(at), usd[at], parts, kept=kept, leaving=spared)
+            if spared:
+                leads.try_units(table, states, menu, np.array([at]), usd, needs, len(parts))
+                _take_parts(table, states, menu, int(at), usd[at], parts, [1], kept=kept)
+    if not spared:
+        leads = _Leads.not_needed(table, states, needs, len(parts))
+    return leads, parts
+
+
+def _alike(menu: Menu, states: ZoneStates, usd: Floats) -> list[Ints]:
+    """Units of the same replica, rate and state of zones, those that cost least by their rate first.
+
+    Ascending in the replica: whatever may join a lead is on the table when it is tried.
+    """
+    mean = usd.mean(axis=1)
+    own = np.array([states.of(int(zone)) for zone in menu.zone])
+    order = np.lexsort((mean, own, menu.net, menu.steps, menu.size))
+    same = np.stack((own, menu.net, menu.steps, menu.size))[:, order]
+    edges = np.flatnonzero((same[:, 1:] != same[:, :-1]).any(axis=0)) + 1
+    groups = np.split(order, edges) if len(order) else []
+    return sorted(groups, key=lambda g: (float(menu.size[g[0]]), float(mean[g[0]]) / int(menu.steps[g[0]])))
+
+
+def _helps(table: Floats, states: ZoneStates, own: int, gain: int, usd: Floats) -> bool:
+    """Whether one unit of a state makes any entry of the table cheaper."""
+    price = usd[:, None]
+    for target, froms in states.sources(own):
+        if not froms:
+            continue
+        least = table[froms].min(axis=0) if len(froms) > 1 else table[froms[0]]
+        if (least[:, : STEPS + 1 - gain] + price < table[target][:, gain:]).any():
+            return True
+        if (least[:, :1] + price < table[target][:, :gain]).any():
+            return True
+    return False
+
+
+def _take(
+    table: Floats,
+    states: ZoneStates,
+    menu: Menu,
+    at: int,
+    usd: Floats,
+    parts: list[_Part],
+    *,
+    kept: bool,
+    leaving: bool,
+) -> None:
+    """Allows as many of a unit as can be useful; ``leaving`` the last, which is tried as the lead before."""
+    steps = int(menu.steps[at])
+    useful = min(int(menu.most[at]), -(-STEPS // steps) + 1)
+    _take_parts(table, states, menu, at, usd, parts, part_sizes(useful - leaving, steps, STEPS), kept=kept)
+
+
+def _take_parts(
+    table: Floats,
+    states: ZoneStates,
+    menu: Menu,
+    at: int,
+    usd: Floats,
+    parts: list[_Part],
+    sizes: Iterable[int],
+    *,
+    kept: bool,
+) -> None:
+    for count in sizes:
+        if not kept:
+            _add(table, states, menu, at, count, usd)
+            continue
+        part = _join(table, states, menu, at, count, usd)
+        if not any(way.better.any() for way in part.ways):
+            return
+        parts.append(part)
 
 
 @dataclass(slots=True, eq=False)
@@ -132,21 +222,37 @@ class _Leads:
         unit, state, parts = (np.zeros(hours, dtype=np.int64) for _ in range(3))
         return cls(np.full(hours, np.inf), unit, state, parts)
 
-    def try_unit(
-        self, table: Floats, states: ZoneStates, menu: Menu, at: int, usd: Floats, needs: Ints, parts: int
+    @classmethod
+    def not_needed(cls, table: Floats, states: ZoneStates, needs: Ints, parts: int) -> _Leads:
+        """Without spares the table says it all."""
+        found = cls.none(len(needs))
+        found.usd = table[states.done, np.arange(len(needs)), np.clip(needs, 1, STEPS)]
+        found.unit[:], found.state[:], found.parts[:] = NOBODY, states.done, parts
+        return found
+
+    def try_units(
+        self,
+        table: Floats,
+        states: ZoneStates,
+        menu: Menu,
+        group: Ints,
+        usd: Floats,
+        needs: Ints,
+        parts: int,
     ) -> None:
-        """Takes unit ``at`` as the lead where that is cheaper."""
-        own, hours = states.of(int(menu.zone[at])), np.arange(len(needs))
+        """Takes the cheapest of alike units as the lead where that is cheaper."""
+        own, hours = states.of(int(menu.zone[group[0]])), np.arange(len(needs))
         froms = np.array(next((f for t, f in states.sources(own) if t == states.done), []), dtype=np.int64)
         if not len(froms):
             return
-        steps = np.clip(needs - menu.net[at], 0, STEPS)
+        steps = np.clip(needs - menu.net[group[0]], 0, STEPS)
         prices = table[froms[:, None], hours[None, :], steps[None, :]]
         first = prices.argmin(axis=0)
-        least = prices[first, hours] + usd
+        which = usd[group].argmin(axis=0)
+        least = prices[first, hours] + usd[group[which], hours]
         better = least < self.usd
         self.usd[better], self.parts[better] = least[better], parts
-        self.unit[better], self.state[better] = at, froms[first[better]]
+        self.unit[better], self.state[better] = group[which[better]], froms[first[better]]
 
 
 def _join(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, usd: Floats) -> _Part:
@@ -171,12 +277,27 @@ def _join(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, us
     return _Part(at, count, gain, tuple(ways))
 
 
+def _add(table: Floats, states: ZoneStates, menu: Menu, at: int, count: int, usd: Floats) -> None:
+    """The same without keeping how."""
+    gain, price = min(count * int(menu.steps[at]), STEPS), (count * usd)[:, None]
+    priced = []
+    for target, froms in states.sources(states.of(int(menu.zone[at]))):
+        if froms:
+            least = table[froms].min(axis=0) if len(froms) > 1 else table[froms[0]]
+            priced.append((target, least[:, : STEPS + 1 - gain] + price, least[:, :1] + price))
+    for target, high, low in priced:
+        np.minimum(table[target][:, gain:], high, out=table[target][:, gain:])
+        np.minimum(table[target][:, :gain], low, out=table[target][:, :gain])
+
+
 def _counts(menu: Menu, parts: list[_Part], leads: _Leads, needs: Ints) -> Ints:
     """Units [Q, N] of each cheapest fleet, read backwards from its lead."""
     hours, known = np.arange(len(needs)), np.isfinite(leads.usd)
     counts = np.zeros((len(needs), len(menu)), dtype=np.int64)
-    counts[hours[known], leads.unit[known]] += 1
-    state, left = leads.state.copy(), np.clip(needs - menu.net[leads.unit], 0, STEPS)
+    led = known & (leads.unit != NOBODY)
+    counts[hours[led], leads.unit[led]] += 1
+    state = leads.state.copy()
+    left = np.where(led, np.clip(needs - menu.net[leads.unit], 0, STEPS), np.clip(needs, 1, STEPS))
     for index in range(len(parts) - 1, -1, -1):
         part, before = parts[index], state.copy()
         for way in part.ways:
