@@ -2,34 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.focus_columns import FocusRow
-from broker.domain.focus_rows import focus_rows
+from broker.domain.focus_corrections import start_of
 from broker.domain.money import ZERO
+from broker.domain.month_close import ClosedMonth
 from broker.domain.projection_rows import projection_rows
-from broker.domain.reservation import Reservation
-from broker.domain.spend import GROUPS, Charge, ChargeBasis, CostView, Interval, SpendRow, sum_charges
+from broker.domain.spend import GROUPS, Charge, ChargeBasis, Commitment, CostView, Interval, SpendRow
 from broker.domain.window import Window
-from broker.ledger import PAGE, find_charges, find_reservations
-from broker.ports import Clock, UnitOfWorkFactory
+from broker.finance_ports import RollupUnits
+from broker.ledger import find_charges
+from broker.month_closing import MonthClosing
+from broker.ports import Clock
+from broker.summaries import SumKey, Summaries, sum_by_key
+
+MIDNIGHT = time(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Sums by period and group, the same told apart by basis, and their totals: owed already and expected."""
+    """Sums by period, group, basis and commitment. Days before ``closed_until`` are as they were closed."""
 
-    rows: tuple[SpendRow, ...]
-    by_basis: tuple[tuple[ChargeBasis, SpendRow], ...]
-    total_usd: Decimal
-    actual_usd: Decimal
-    projected_usd: Decimal
+    by_key: Mapping[SumKey, Decimal]
+    closed_until: date | None = None
+
+    @property
+    def rows(self) -> tuple[SpendRow, ...]:
+        """By period and group, in that order."""
+        sums: defaultdict[tuple[datetime, str], Decimal] = defaultdict(Decimal)
+        for key, usd in self.by_key.items():
+            sums[key.period, key.group] += usd
+        return tuple(SpendRow(period, group, usd) for (period, group), usd in sorted(sums.items()))
+
+    @property
+    def by_basis(self) -> tuple[tuple[ChargeBasis, SpendRow], ...]:
+        """The same told apart by basis."""
+        sums: defaultdict[tuple[datetime, str, ChargeBasis], Decimal] = defaultdict(Decimal)
+        for key, usd in self.by_key.items():
+            sums[key.period, key.group, key.basis] += usd
+        return tuple(
+            (basis, SpendRow(period, group, usd)) for (period, group, basis), usd in sorted(sums.items())
+        )
+
+    @property
+    def total_usd(self) -> Decimal:
+        """All of it."""
+        return sum(self.by_key.values(), ZERO)
+
+    @property
+    def actual_usd(self) -> Decimal:
+        """What is owed already."""
+        return sum((usd for key, usd in self.by_key.items() if key.basis is ChargeBasis.ACTUAL), ZERO)
+
+    @property
+    def projected_usd(self) -> Decimal:
+        """What is expected beyond that."""
+        return self.total_usd - self.actual_usd
+
+    @property
+    def committed_usd(self) -> Decimal:
+        """What is bound."""
+        bound = (usd for key, usd in self.by_key.items() if key.commitment is Commitment.COMMITTED)
+        return sum(bound, ZERO)
+
+    @property
+    def flexible_usd(self) -> Decimal:
+        """What may still change."""
+        return self.total_usd - self.committed_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +90,11 @@ class RowExport:
 class SpendService:
     """Use cases of finance."""
 
-    def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
-        self._uow_factory = uow_factory
+    def __init__(self, units: RollupUnits, clock: Clock) -> None:
+        self._units = units
         self._clock = clock
+        self._summaries = Summaries(units, clock)
+        self._closing = MonthClosing(units, clock, self._summaries)
 
     async def projection(
         self,
@@ -60,20 +109,14 @@ class SpendService:
         if group_by not in GROUPS:
             problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
             raise InputError("spend", (problem,))
-        charges = await self.charges(caller, window, team, view)
-        by_basis = [
-            (basis, row)
-            for basis in ChargeBasis
-            for row in sum_charges((c for c in charges if c.basis is basis), interval, group_by, view)
-        ]
-        by_basis.sort(key=lambda pair: (pair[1].period, pair[1].group, pair[0]))
-        return Projection(
-            rows=sum_charges(charges, interval, group_by, view),
-            by_basis=tuple(by_basis),
-            total_usd=_sum(charges),
-            actual_usd=_sum(c for c in charges if c.basis is ChargeBasis.ACTUAL),
-            projected_usd=_sum(c for c in charges if c.basis is ChargeBasis.PROJECTED),
-        )
+        require_scope(caller, Scope.SPEND_READ)
+        wanted = team_filter(caller, team)
+        if window is not None and not _is_whole_days(window):
+            return Projection(
+                sum_by_key(await self.charges(caller, window, team, view), interval, group_by, view)
+            )
+        summary = await self._summaries.find(wanted, window, interval, group_by, view)
+        return Projection(summary.usd, summary.closed_until)
 
     def focus(
         self,
@@ -104,32 +147,28 @@ class SpendService:
     async def _focus_rows(
         self, team: str | None, window: Window | None, now: datetime
     ) -> AsyncIterator[FocusRow]:
-        async with self._uow_factory() as uow:
-            install_id = await uow.accounts.install_id()
-        async for whole in self._placed_together(team):
-            for row in focus_rows(whole, now, install_id):
-                start = row["ChargePeriodStart"]
-                if window is None or (isinstance(start, datetime) and window.contains(start)):
-                    yield row
+        async for row in self._closing.focus_rows(team, now):
+            if window is None or window.contains(start_of(row)):
+                yield row
 
-    async def _placed_together(self, team: str | None) -> AsyncIterator[tuple[Reservation, ...]]:
-        """Every reservation, those of a plan together, with no transaction open while they are used."""
-        seen: set[str] = set()
-        cursor: str | None = None
-        while True:
-            async with self._uow_factory() as uow:
-                page = await uow.reservations.find_page(team, PAGE, cursor)
-            for reservation in page.items:
-                if reservation.plan_id is None:
-                    yield (reservation,)
-                elif reservation.plan_id not in seen:
-                    seen.add(reservation.plan_id)
-                    async with self._uow_factory() as uow:
-                        whole = await find_reservations(uow, team, reservation.plan_id)
-                    yield whole
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+    async def close(self, caller: Caller, month: date, comment: str = "") -> ClosedMonth:
+        """Closes a month that is over, for every team; what it comes to differ by later is a correction.
+
+        NotPermitted for who is no administrator of every team; InputError, Conflict.
+        """
+        require_scope(caller, Scope.SPEND_APPROVE)
+        require_scope(caller, Scope.ADMIN)
+        return await self._closing.close(month, caller.key_id, comment)
+
+    async def find_closed(self, caller: Caller) -> tuple[ClosedMonth, ...]:
+        """Closed months, the first one first."""
+        require_scope(caller, Scope.SPEND_READ)
+        async with self._units() as uow:
+            return await uow.rollups.find_closed()
+
+    async def roll_up(self) -> int:
+        """Rolls up what is settled, so that sums need not read it again; how many bills."""
+        return await self._summaries.refresh()
 
     async def charges(
         self,
@@ -140,12 +179,12 @@ class SpendService:
     ) -> tuple[Charge, ...]:
         """Every charge that counts in ``window``, oldest first; see ``broker.ledger``."""
         require_scope(caller, Scope.SPEND_READ)
-        async with self._uow_factory() as uow:
+        async with self._units() as uow:
             return await find_charges(uow, self._clock.now(), team_filter(caller, team), window, view)
 
 
-def _sum(charges: Iterable[Charge]) -> Decimal:
-    return sum((charge.usd for charge in charges), ZERO)
+def _is_whole_days(window: Window) -> bool:
+    return all(edge.timetz() == MIDNIGHT for edge in (window.start, window.end))
 
 
 async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:
