@@ -22,6 +22,8 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.domain.money import CENT
 from broker.domain.spend import GROUPS, CostView, Interval
 from broker.domain.webhook import ALL_TEAMS
+from broker.domain.window import Window
+from broker.services.intervals import SpendInterval
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
 DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
@@ -53,7 +55,9 @@ async def spend_page(
     sorting = wished_sorting(sort, tuple(spend_groups.SORTS), address, "groups")
     charges = await product.spend.charges(caller, window, view=view)
     chosen = spend_groups.narrowed(charges, wanted)
-    table = spend_view.spend_table(chosen, interval, group, view)
+    found = await _interval(request, caller, window, interval, wanted, view)
+    may_be = spend_view.may_be(found, interval) if found is not None else {}
+    table = spend_view.spend_table(chosen, interval, group, view, may_be)
     return show(
         request,
         "spend.html",
@@ -73,7 +77,9 @@ async def spend_page(
         clear_url=address.url(**dict.fromkeys(wanted, "")),
         asked=urlencode(asked),
         span=urlencode({name: f"{at}T00:00:00Z" for name, at in span.items()}),
-        cards=spend_view.spend_cards(chosen, table, window),
+        cards=spend_view.spend_cards(chosen, table, window, found.total if found is not None else None),
+        has_interval=found is not None,
+        total_interval=found.total if found is not None else None,
         table=table,
         sorting=sorting,
         rows=spend_groups.group_rows(chosen, group, sorting),
@@ -82,6 +88,21 @@ async def spend_page(
         once=new_once(),
         **await _budgets(request, caller),
     )
+
+
+async def _interval(
+    request: Request,
+    caller: Caller,
+    window: Window,
+    interval: Interval,
+    wanted: Mapping[str, str],
+    view: CostView,
+) -> SpendInterval | None:
+    """What the sums may be; None where the view shows a part that nothing is simulated for."""
+    parts = [name for name, word in wanted.items() if word and name != "team"]
+    if parts or view is not CostView.AMORTIZED:
+        return None
+    return await product_of(request).intervals.find(caller, window, interval, wanted["team"] or None)
 
 
 async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
@@ -95,7 +116,8 @@ async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
     days = budget_view.running_days(
         await product.spend.charges(caller, tightest.window, team), tightest.window
     )
-    charts = budget_view.running_charts(days, tightest, product.clock.now())
+    running = await product.intervals.find(caller, tightest.window, Interval.DAY, team)
+    charts = budget_view.running_charts(days, tightest, product.clock.now(), running)
     return {"budgets": rows, "periods": _PERIODS, "running": days, "running_charts": charts}
 
 
