@@ -23,6 +23,8 @@ PATHS = (
     "/spend/changes?before=2026-11&after=2026-12",
     "/spend/units",
     "/market/gpus/H200-SXM-141GB",
+    "/market/feeds/verda",
+    "/proposals/reopt-1",
     "/market",
     "/reservations",
     "/approvals",
