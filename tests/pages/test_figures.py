@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from defusedxml import ElementTree
@@ -14,13 +16,16 @@ from hypothesis import strategies as st
 from api.pages.budget_view import budget_rows, running_charts, running_days
 from api.pages.charts import Series, scale_over, short_usd, stacked_bars
 from api.pages.curves import Band, Curve, Drawing, Limit, curves
+from api.pages.reservation_view import held_rows
 from api.pages.spend_groups import group_rows, narrowed
 from api.pages.steps import Step, steps
 from api.pages.tables import Address, paged, wished_sorting
 from api.pages.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from broker.domain.budgets import Budget, BudgetPeriod, standing
+from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import Charge
 from tests.fakes.clock import NOON
+from tests.fakes.examples import an_offer
 from tests.pages.test_views import charges
 
 EVIL = '<script>alert("x")</script>&'
@@ -133,3 +138,26 @@ def test_words() -> None:
     told = "9 nodes of H100 at prime_intellect, run together"
     assert sellers_named(told) == "9 nodes of H100 at Prime Intellect, run together"
     assert [short_usd(v) for v in (-14354.57, 0, 999.9)] == ["-$14.4k", "$0", "$1k"]
+
+
+def held(reservation_id: str, hours_on: float = 0, **changed: Any) -> Reservation:
+    start = NOON + timedelta(hours=hours_on)
+    row = Reservation(
+        reservation_id, "research", ReservationState.SCHEDULED, an_offer(), 1, start, start + timedelta(hours=1),
+        (), NOON, "chat",
+    )  # fmt: skip
+    return replace(row, **changed)
+
+
+def test_a_fleets_steps_are_one_row() -> None:
+    fleet = [held(f"r{hours_on}", hours_on, plan_id="p") for hours_on in (3, 1, 2)]
+    failed = held("f", plan_id="p", state=ReservationState.FAILED)
+    rows = held_rows([*fleet, failed, held("a"), held("b", end=None)])
+    assert [[one.reservation_id for one in row.rows] for row in rows] == [
+        ["r1", "r2", "r3"],
+        ["f"],
+        ["a"],
+        ["b"],
+    ]
+    assert (rows[0].start, rows[0].end) == (NOON + timedelta(hours=1), NOON + timedelta(hours=4))
+    assert rows[-1].end is None
