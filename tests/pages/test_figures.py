@@ -142,10 +142,10 @@ def test_words() -> None:
 
 def held(reservation_id: str, hours_on: float = 0, **changed: Any) -> Reservation:
     start = NOON + timedelta(hours=hours_on)
+    end = start + timedelta(hours=1)
     row = Reservation(
-        reservation_id, "research", ReservationState.SCHEDULED, an_offer(), 1, start, start + timedelta(hours=1),
-        (), NOON, "chat",
-    )  # fmt: skip
+        reservation_id, "research", ReservationState.SCHEDULED, an_offer(), 1, start, end, (), NOON, "chat"
+    )
     return replace(row, **changed)
 
 
