@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel
 
 from api.schemas.audit import AuditForm, AuditPage
-from api.schemas.economics import ChangesForm, IntervalForm, SavingsForm, UnitsForm
+from api.schemas.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
 from api.schemas.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
@@ -177,6 +177,11 @@ class BrokerClient:
         """P10, P50 and P90 of what is expected."""
         wanted = {"from": since, "to": until, "interval": str(interval)}
         return self._read(IntervalForm, self._call("GET", "/v1/spend/interval", params=wanted))
+
+    def close_month(self, month: str, comment: str) -> ClosedMonthForm:
+        """Closes a month that is over."""
+        wanted = {"month": month, "comment": comment}
+        return self._read(ClosedMonthForm, self._call("POST", "/v1/spend/close", params=wanted))
 
     def find_units(self, since: str | None, until: str | None) -> UnitsForm:
         """Unit economics and energy."""

@@ -68,6 +68,7 @@ class Timetable:
             (self.look_again, settings.reoptimize_seconds),
             (self.watch_budgets, settings.budget_seconds),
             (self.act, settings.reconcile_seconds),
+            (self.roll_up, settings.roll_up_seconds),
             (self.deliver, settings.webhook_seconds),
             (self.keep_history, HISTORY_SECONDS),
         )
@@ -135,6 +136,10 @@ class Timetable:
     async def watch_budgets(self) -> None:
         """Tells of budgets that run out."""
         await self._pass("budgets", self._product.budgets.watch)
+
+    async def roll_up(self) -> None:
+        """Adds settled bills to the sums of spend."""
+        await self._pass("roll_up", self._product.spend.roll_up)
 
     async def deliver(self) -> None:
         """Sends webhooks that are due."""

@@ -1,12 +1,18 @@
-"""Ports of finance: budgets and what was told of them."""
+"""Ports of finance: budgets, spend by day, closed months, futures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import date
+from typing import NamedTuple, Protocol
 
 from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
+from broker.domain.focus_columns import FocusRow
 from broker.domain.intervals import IntervalRules, RiskLine, Simulated
+from broker.domain.month_close import ClosedMonth
+from broker.domain.reservation import Reservation
+from broker.domain.spend_cells import Cells
+from broker.ports import UnitOfWork
 from broker.price_ports import PriceUnitOfWork
 
 
@@ -38,6 +44,93 @@ class BudgetRepository(Protocol):
         ...
 
 
+class DaySum(NamedTuple):
+    """Settled spend of a day and group, in whole cents: spread over use, and when it is paid."""
+
+    day: date
+    group: str
+    cents: int
+    cash_cents: int
+
+
+class FocusCosts(NamedTuple):
+    """Sums of FOCUS rows, in whole cents."""
+
+    billed_cents: int
+    effective_cents: int
+
+
+class RollupRepository(Protocol):
+    """Settled bills summed by day, and closed months.
+
+    A bill is a plan, or a reservation without one. ``cells``: see ``broker.domain.spend_cells``.
+    """
+
+    async def find_generation(self) -> int:
+        """How often the roll-up was written: what is read between two equal ones belongs together."""
+        ...
+
+    async def find_open_bills(self, team: str | None) -> frozenset[str]:
+        """Bills with a reservation that is not rolled up as it stands; ``team`` None: all."""
+        ...
+
+    async def find_stored(self, bill_ids: Collection[str]) -> Mapping[str, Cells]:
+        """What is rolled up of some bills."""
+        ...
+
+    async def find_sums(
+        self, team: str | None, days: tuple[date, date] | None, group_by: str
+    ) -> tuple[DaySum, ...]:
+        """Rolled-up spend by day and group, from the first of ``days`` to before the last (None: all)."""
+        ...
+
+    async def find_first_day(self) -> date | None:
+        """The first day with rolled-up spend."""
+        ...
+
+    async def put(self, bill_id: str, team: str, old: Cells, new: Cells) -> None:
+        """Stores ``new`` as what is rolled up of a bill, of which ``old`` was; sums follow."""
+        ...
+
+    async def settle(self, reservations: Iterable[Reservation]) -> bool:
+        """Notes that a bill is rolled up whole; False when one of its reservations was written since."""
+        ...
+
+    async def next_generation(self) -> None:
+        """Tells readers that something was written, with this transaction."""
+        ...
+
+    async def find_closed(self) -> tuple[ClosedMonth, ...]:
+        """Closed months, the first one first."""
+        ...
+
+    async def add_closed(self, month: ClosedMonth) -> None:
+        """Stores a closed month; Conflict when it is closed already."""
+        ...
+
+    async def add_closed_rows(self, month: date, ordinal: int, team: str, rows: Sequence[FocusRow]) -> None:
+        """Stores FOCUS rows of a closed month, all of one team."""
+        ...
+
+    async def find_closed_parts(self, month: date, team: str | None) -> tuple[int, ...]:
+        """Numbers of the parts that the rows of a closed month are stored in; ``team`` None: all."""
+        ...
+
+    async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
+        """FOCUS rows of one part of a closed month, as they were."""
+        ...
+
+    async def add_closed_costs(self, month: date, costs: Mapping[str, FocusCosts]) -> None:
+        """Stores what the FOCUS rows of a month sum to, by reservation."""
+        ...
+
+    async def find_closed_costs(
+        self, months: Sequence[date], reservation_ids: Collection[str]
+    ) -> Mapping[str, FocusCosts]:
+        """What FOCUS rows of closed months sum to, by reservation."""
+        ...
+
+
 class SpendSimulator(Protocol):
     """Draws futures of projected money. Pure: equal seeds give equal answers."""
 
@@ -58,10 +151,20 @@ class SpendSimulator(Protocol):
         ...
 
 
+class RollupUnitOfWork(UnitOfWork, Protocol):
+    """A transaction that reaches spend by day."""
+
+    rollups: RollupRepository
+
+
+RollupUnits = Callable[[], RollupUnitOfWork]
+
+
 class FinanceUnitOfWork(PriceUnitOfWork, Protocol):
     """A transaction that reaches what finance keeps, and the history of prices."""
 
     budgets: BudgetRepository
+    rollups: RollupRepository
 
 
 FinanceUnits = Callable[[], FinanceUnitOfWork]

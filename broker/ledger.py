@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from broker.domain.approvals import ApprovalState
 from broker.domain.charging import plan_charges, reservation_charges
@@ -15,6 +17,15 @@ from broker.domain.workload import WorkloadKind
 from broker.ports import PlanRecord, UnitOfWork
 
 PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Charges of what is held or was, by bill (a plan, or a reservation without one), and of plans that are
+    not bought yet."""
+
+    by_bill: Mapping[str, tuple[Charge, ...]]
+    planned: tuple[Charge, ...]
 
 
 async def find_charges(
@@ -30,21 +41,42 @@ async def find_charges(
     that an older plan still holds is not counted a second time, and a plan that finance rejected not at all.
     """
     records = await uow.plans.find_current(team)
-    reservations = await find_reservations(uow, team)
-    kinds = await _kinds(uow, records, reservations)
-    charges: list[Charge] = []
-    by_plan: defaultdict[str | None, list[Reservation]] = defaultdict(list)
-    for reservation in reservations:
-        by_plan[reservation.plan_id].append(reservation)
-    for plan_id, group in by_plan.items():
-        charges.extend(reservation_charges(group, kinds.get(plan_id, {}), now))
-    held = {(r.team, r.workload) for r in reservations if _holds(r)}
-    for record in records:
-        if is_expected(record, by_plan[record.plan_id]) and record.plan is not None:
-            planned = plan_charges(record.plan, record.team, record.plan_id)
-            charges.extend(c for c in planned if (c.team, c.workload) not in held)
+    found = await gather(uow, now, records, await find_reservations(uow, team))
+    charges = chain(chain.from_iterable(found.by_bill.values()), found.planned)
     chosen = (c for c in charges if window is None or window.contains(c.at(view)))
     return tuple(sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku)))
+
+
+async def gather(
+    uow: UnitOfWork, now: datetime, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
+) -> Gathered:
+    """Charges of ``reservations``, which hold all of a bill or none of it, and of those of the current plans
+    ``records`` that nobody has taken up: their reservations, if any, have to be among ``reservations``."""
+    plans, rows = tuple(records), tuple(reservations)
+    kinds = await _kinds(uow, plans, rows)
+    bills: defaultdict[str, list[Reservation]] = defaultdict(list)
+    for row in rows:
+        bills[bill_of(row)].append(row)
+    held = {(r.team, r.workload) for r in rows if _holds(r)}
+    planned = (
+        charge
+        for record in plans
+        if record.plan is not None and is_expected(record, bills.get(record.plan_id, ()))
+        for charge in plan_charges(record.plan, record.team, record.plan_id)
+        if (charge.team, charge.workload) not in held
+    )
+    return Gathered(
+        {
+            name: reservation_charges(bill, kinds.get(bill[0].plan_id, {}), now)
+            for name, bill in bills.items()
+        },
+        tuple(planned),
+    )
+
+
+def bill_of(reservation: Reservation) -> str:
+    """What is rounded together: its plan, or itself."""
+    return reservation.plan_id or reservation.reservation_id
 
 
 def is_expected(record: PlanRecord, reservations: Iterable[Reservation]) -> bool:

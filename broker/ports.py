@@ -395,6 +395,10 @@ class ReservationRepository(Protocol):
         """Everything that the broker still has to act on."""
         ...
 
+    async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
+        """Those of some plans, and those of some ids that have no plan."""
+        ...
+
     async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
         """Open reservations that take from the stock of ``offers``, or from a pool of theirs.
 

@@ -53,6 +53,7 @@ class Settings(BaseSettings):
     traffic_growth: float = Field(default=0.0, gt=-1, le=10)
     traffic_spread: float = Field(default=0.1, ge=0, le=3)
     budget_seconds: float = Field(default=60.0, gt=0)
+    roll_up_seconds: float = Field(default=60.0, gt=0)
     webhook_seconds: float = Field(default=5.0, gt=0)
     webhook_allow_loopback: bool = False
     history_full_days: int = Field(default=90, ge=1)

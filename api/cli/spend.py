@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,7 @@ from api.cli.configuration import load_settings
 from api.cli.download import DataSet, download
 from api.cli.figures import usd
 from api.cli.output import Json, print_json, stderr, stdout, write_text
-from api.cli.spend_views import show_bands, show_changes, show_savings, show_units
+from api.cli.spend_views import show_bands, show_changes, show_closed, show_savings, show_units
 from api.client import connect
 from api.export.tables import write_parquet, write_xlsx
 from api.schemas.spend import (
@@ -67,6 +67,10 @@ def spend(
     bands: Annotated[
         bool, typer.Option("--bands", help="P10, P50 and P90 of what is expected, by period.")
     ] = False,
+    close: Annotated[
+        str | None, typer.Option(metavar="MONTH", help="Close a month that is over, such as 2026-10.")
+    ] = None,
+    comment: Annotated[str, typer.Option(help="Kept with what is closed.")] = "",
     units: Annotated[bool, typer.Option("--units", help="$ per run, token and GPU-hour; energy.")] = False,
     savings: Annotated[bool, typer.Option("--savings", help="What plans save against other habits.")] = False,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
@@ -98,15 +102,17 @@ def spend(
         if written:
             _tell(written, as_json)
             return
-        if changes is not None:
-            show_changes(client.find_changes(*changes), as_json)
-        if bands:
-            show_bands(client.find_interval(since, until, interval), as_json)
-        if units:
-            show_units(client.find_units(since, until), as_json)
-        if savings:
-            show_savings(client.find_savings(), as_json)
-        if changes is not None or bands or units or savings:
+        answers: tuple[tuple[object, Callable[[], None]], ...] = (
+            (changes, lambda: show_changes(client.find_changes(*(changes or ("", ""))), as_json)),
+            (close, lambda: show_closed(client.close_month(close or "", comment), as_json)),
+            (bands, lambda: show_bands(client.find_interval(since, until, interval), as_json)),
+            (units, lambda: show_units(client.find_units(since, until), as_json)),
+            (savings, lambda: show_savings(client.find_savings(), as_json)),
+        )
+        asked = [answer for wanted, answer in answers if wanted]
+        for answer in asked:
+            answer()
+        if asked:
             return
         form = client.find_spend(
             group_by=str(group_by), interval=interval, since=since, until=until, view=view

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from api.cli.figures import percent, rate, usd
 from api.cli.output import print_json, stdout
-from api.schemas.economics import ChangesForm, IntervalForm, SavingsForm, UnitsForm
+from api.schemas.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
 
 DASH = "-"
 
@@ -50,6 +50,14 @@ def show_bands(form: IntervalForm, as_json: bool) -> None:
             money = (one.expected_usd, one.p10_usd, one.p50_usd, one.p90_usd)
             table.add_row(f"{one.period:%Y-%m-%d}", *map(usd, money))
     stdout().print(table)
+
+
+def show_closed(form: ClosedMonthForm, as_json: bool) -> None:
+    """What a month was closed with."""
+    if as_json:
+        print_json(form.model_dump(mode="json"))
+        return
+    stdout().print(f"{form.month} is closed with {usd(form.usd)} in {form.focus_rows:,} FOCUS rows")
 
 
 def show_units(form: UnitsForm, as_json: bool) -> None:

@@ -7,23 +7,38 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
-from api.dependencies import Since, SpendReader, Until, product_of, window_between
+from api.dependencies import (
+    Approver,
+    Since,
+    SpendReader,
+    Until,
+    answer_once,
+    json_answer,
+    listing,
+    product_of,
+    window_between,
+)
 from api.schemas.economics import (
     ChangesForm,
+    ClosedMonthForm,
+    ClosedMonthPage,
     IntervalForm,
     SavingsForm,
     UnitsForm,
     changes_to_document,
+    closed_to_document,
     economics_to_document,
     interval_to_document,
     plan_changes_to_document,
     savings_to_document,
 )
+from api.schemas.finance import LONGEST_COMMENT
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.spend import CostView, Interval, next_period, period_of
 from broker.domain.window import Window
+from broker.services.accounts import Answer
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 Side = Annotated[str, Query(max_length=100, description="A month (2026-10), or a plan's id")]
@@ -105,3 +120,29 @@ async def show_units(
 async def show_savings(request: Request, caller: SpendReader, team: str | None = None) -> JSONResponse:
     """What current plans save against each habit that could have run instead."""
     return JSONResponse(savings_to_document(await product_of(request).economics.find_savings(caller, team)))
+
+
+@router.post("/close", responses={200: {"model": ClosedMonthForm}})
+async def close_month(
+    request: Request,
+    caller: Approver,
+    month: Annotated[str, Query(max_length=7, description="2026-10")],
+    comment: Annotated[str, Query(max_length=LONGEST_COMMENT)] = "",
+) -> Response:
+    """Closes a month that is over: reports of it never change again, later differences are corrections."""
+
+    async def act() -> Answer:
+        window = month_of(month)
+        if window is None:
+            raise InputError("request", (FieldProblem("/month", repr(month), "a month such as 2026-10"),))
+        done = await product_of(request).spend.close(caller, window.start.date(), comment)
+        return json_answer(200, closed_to_document(done))
+
+    return await answer_once(request, caller, act)
+
+
+@router.get("/closed", responses={200: {"model": ClosedMonthPage}})
+async def list_closed(request: Request, caller: SpendReader) -> JSONResponse:
+    """Closed months, the first one first."""
+    found = await product_of(request).spend.find_closed(caller)
+    return listing([closed_to_document(one) for one in found], None)

@@ -11,6 +11,7 @@ from api.schemas.offer import Money
 from api.schemas.times import Instant, format_time
 from broker.domain.intervals import Quantiles
 from broker.domain.money import format_usd, to_cents
+from broker.domain.month_close import ClosedMonth
 from broker.domain.savings import Savings
 from broker.domain.spend import Interval
 from broker.domain.variance import ChangeLine, Changes, PlanChanges
@@ -110,6 +111,24 @@ class UnitsForm(BaseModel):
     usd_per_used_gpu_hour: Money | None
     usd_per_idle_gpu_hour: Money | None
     energy: EnergyForm
+
+
+class ClosedMonthForm(BaseModel):
+    """A month whose reports never change again."""
+
+    month: str
+    closed_at: Instant
+    closed_by: str
+    comment: str
+    usd: Money
+    focus_rows: int
+
+
+class ClosedMonthPage(BaseModel):
+    """The answer of ``GET /v1/spend/closed``."""
+
+    items: list[ClosedMonthForm]
+    next_cursor: str | None = None
 
 
 class SavingForm(BaseModel):
@@ -235,6 +254,18 @@ def economics_to_document(found: Economics) -> dict[str, Any]:
             "gpu_hours_without_power": round(energy.gpu_hours_without_power, 3),
             "note": ESTIMATE,
         },
+    }
+
+
+def closed_to_document(month: ClosedMonth) -> dict[str, Any]:
+    """The JSON form of a closed month."""
+    return {
+        "month": f"{month.month:%Y-%m}",
+        "closed_at": format_time(month.closed_at),
+        "closed_by": month.closed_by,
+        "comment": month.comment,
+        "usd": format_usd(month.usd),
+        "focus_rows": month.rows,
     }
 
 

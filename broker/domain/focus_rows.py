@@ -159,6 +159,27 @@ def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
         }
 
 
+def correction_row(
+    reservation: Reservation, install_id: str, at: datetime, billed_usd: Decimal, effective_usd: Decimal
+) -> Row:
+    """What closed months came to differ by since, in the first hour of the month that is open at ``at``."""
+    segment = Segment(reservation.start, reservation.ends_at or reservation.start + HOUR, reservation.nodes)
+    stretch = Stretch(reservation, reservation.units[0], segment, abs(billed_usd), owed=True)
+    return {
+        **_base(stretch, _Lot.of(stretch), install_id),
+        **dict.fromkeys(_PRICED),
+        **_period(Window(at, at + HOUR)),
+        **dict.fromkeys(_COSTS, billed_usd),
+        "EffectiveCost": effective_usd,
+        "PricingCurrencyEffectiveCost": effective_usd,
+        "ChargeCategory": "Adjustment",
+        "ChargeClass": "Correction",
+        "ChargeDescription": f"{reservation.offer.sku.name} in {reservation.offer.region} before {at:%Y-%m}",
+        "ChargeFrequency": "One-Time",
+        "ResourceId": reservation.reservation_id,
+    }
+
+
 def _committed_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
     """A minimum term: a Purchase a month of what is owed so far, and its hours."""
     bought = {**base, **_commitment(stretch, "Reserved")}

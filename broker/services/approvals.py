@@ -24,9 +24,9 @@ from broker.domain.money import format_usd
 from broker.domain.plan import Plan
 from broker.domain.spend import Charge
 from broker.finance_ports import FinanceUnitOfWork, FinanceUnits
-from broker.ledger import find_charges
 from broker.ports import Clock, Notifier, Page, PlanRecord, PlanState
 from broker.spend_futures import SpendFutures
+from broker.summaries import Summaries
 
 DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})
 
@@ -69,6 +69,7 @@ class ApprovalsService:
         self._clock = clock
         self._notifier = notifier
         self._futures = futures
+        self._summaries = Summaries(units, clock)
         self._four_eyes = four_eyes
 
     async def find_approvals(
@@ -83,10 +84,10 @@ class ApprovalsService:
         """Plans that wait or were decided, newest first, each with its figures of now."""
         require_scope(caller, Scope.SPEND_READ)
         wanted = team_filter(caller, team)
+        charges = await self._summaries.find_charges(wanted)
         async with self._units() as uow:
             page = await uow.plans.find_by_approval(wanted, states, limit, cursor)
             current = {record.plan_id for record in await uow.plans.find_current(wanted)}
-            charges = await find_charges(uow, self._clock.now(), wanted)
             items = [
                 await self._shown(uow, caller, record, charges, record.plan_id in current)
                 for record in page.items
@@ -97,9 +98,9 @@ class ApprovalsService:
         """One plan's; None where nobody's word is needed. NotFound for another team's."""
         require_scope(caller, Scope.SPEND_READ)
         record = await self._seen(caller, plan_id)
+        charges = await self._summaries.find_charges(record.team)
         async with self._units() as uow:
             current = {one.plan_id for one in await uow.plans.find_current(record.team)}
-            charges = await find_charges(uow, self._clock.now(), record.team)
             return await self._shown(uow, caller, record, charges, plan_id in current)
 
     async def approve(
@@ -126,11 +127,10 @@ class ApprovalsService:
     ) -> PlanRecord:
         require_scope(caller, Scope.SPEND_APPROVE)
         now = self._clock.now()
+        charges = await self._summaries.find_charges((await self._seen(caller, plan_id)).team)
         async with self._units() as uow:
             record = await uow.plans.find(plan_id)
-            require_sight(caller, record.team, "plan", plan_id)
             plan = _plan_of(record)
-            charges = await find_charges(uow, now, record.team)
             seen = await self._figures(uow, record, plan, charges)
             _require_same(plan_id, looked, seen)
             if _says_so_already(record, plan, verdict, seen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from broker.domain.access import require_scope, require_sight, team_filter
@@ -19,10 +20,9 @@ from broker.domain.budgets import (
 from broker.domain.money import format_usd
 from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import ALL_TEAMS
-from broker.domain.window import Window
-from broker.finance_ports import FinanceUnitOfWork, FinanceUnits
-from broker.ledger import find_charges
+from broker.finance_ports import FinanceUnits
 from broker.ports import Clock
+from broker.summaries import Summaries
 
 ACTOR = "budgets"
 
@@ -33,6 +33,7 @@ class BudgetsService:
     def __init__(self, units: FinanceUnits, clock: Clock) -> None:
         self._units = units
         self._clock = clock
+        self._summaries = Summaries(units, clock)
 
     async def put(self, caller: Caller, budget: Budget) -> BudgetStanding:
         """Sets a budget, over the one of the same team and period.
@@ -44,9 +45,9 @@ class BudgetsService:
         require_sight(caller, budget.team, "team", budget.team)
         now = self._clock.now()
         require_valid(budget)
+        found = (await self._standings((budget,), now))[0]
         async with self._units() as uow:
             await uow.budgets.put(budget)
-            found = (await _standings(uow, (budget,), now))[0]
             past = {(one.percent, one.basis) for one in alerts(found)}
             for alert in _every_alert(found):
                 if (alert.percent, alert.basis) not in past:
@@ -76,7 +77,7 @@ class BudgetsService:
         require_scope(caller, Scope.SPEND_READ)
         async with self._units() as uow:
             budgets = await uow.budgets.find_all(team_filter(caller, team))
-            return await _standings(uow, budgets, self._clock.now())
+        return await self._standings(budgets, self._clock.now())
 
     async def find_standing(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStanding:
         """One; NotFound."""
@@ -84,7 +85,7 @@ class BudgetsService:
         require_sight(caller, team, "budget", f"{team}/{period}")
         async with self._units() as uow:
             budget = await uow.budgets.find(team, period)
-            return (await _standings(uow, (budget,), self._clock.now()))[0]
+        return (await self._standings((budget,), self._clock.now()))[0]
 
     async def watch(self) -> tuple[BudgetAlert, ...]:
         """Tells every threshold that was passed, once in its period; what was told just now."""
@@ -92,7 +93,9 @@ class BudgetsService:
         told = []
         async with self._units() as uow:
             budgets = await uow.budgets.find_all(None)
-            for found in await _standings(uow, budgets, now):
+        standings = await self._standings(budgets, now)
+        async with self._units() as uow:
+            for found in standings:
                 for alert in alerts(found):
                     if await uow.budgets.tell(alert):
                         entry = _entry(alert.budget, now, ACTOR, "budget.threshold", str(alert))
@@ -101,18 +104,13 @@ class BudgetsService:
             await uow.commit()
         return tuple(told)
 
-
-async def _standings(
-    uow: FinanceUnitOfWork, budgets: tuple[Budget, ...], now: datetime
-) -> tuple[BudgetStanding, ...]:
-    if not budgets:
-        return ()
-    windows = [budget.window_at(now) for budget in budgets]
-    whole = Window(min(w.start for w in windows), max(w.end for w in windows))
-    teams = {budget.team for budget in budgets}
-    one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
-    charges = await find_charges(uow, now, one, whole)
-    return tuple(standing(budget, charges, now) for budget in budgets)
+    async def _standings(self, budgets: Sequence[Budget], now: datetime) -> tuple[BudgetStanding, ...]:
+        if not budgets:
+            return ()
+        teams = {budget.team for budget in budgets}
+        one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
+        charges = await self._summaries.find_charges(one)
+        return tuple(standing(budget, charges, now) for budget in budgets)
 
 
 def _every_alert(found: BudgetStanding) -> tuple[BudgetAlert, ...]:

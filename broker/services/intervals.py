@@ -15,10 +15,10 @@ from broker.domain.money import ZERO
 from broker.domain.plan import Plan
 from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, period_of
 from broker.domain.window import Window
-from broker.ledger import find_charges
+from broker.finance_ports import FinanceUnits
 from broker.ports import Clock, UnitOfWork
-from broker.price_ports import PriceUnits
 from broker.spend_futures import LONGEST_DAYS, SEED, SpendFutures
+from broker.summaries import Summaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,11 @@ class SpendInterval:
 class IntervalsService:
     """Use cases of intervals."""
 
-    def __init__(self, units: PriceUnits, clock: Clock, futures: SpendFutures) -> None:
+    def __init__(self, units: FinanceUnits, clock: Clock, futures: SpendFutures) -> None:
         self._units = units
         self._clock = clock
         self._futures = futures
+        self._summaries = Summaries(units, clock)
 
     async def find(
         self,
@@ -60,8 +61,8 @@ class IntervalsService:
         require_scope(caller, Scope.SPEND_READ)
         now, wanted = self._clock.now(), team_filter(caller, team)
         days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
+        charges = await self._summaries.find_charges(wanted)
         async with self._units() as uow:
-            charges = await find_charges(uow, now, wanted)
             lines = risk_lines(charges, await _plans_of(uow, charges), now)
             futures = await self._futures.find(uow, lines, now, days, seed)
         spans = _spans(window, interval)

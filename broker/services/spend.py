@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.focus_columns import FocusRow
-from broker.domain.focus_rows import focus_rows
+from broker.domain.focus_corrections import start_of
 from broker.domain.money import ZERO
+from broker.domain.month_close import ClosedMonth
 from broker.domain.projection_rows import projection_rows
-from broker.domain.reservation import Reservation
-from broker.domain.spend import GROUPS, Charge, ChargeBasis, CostView, Interval, SpendRow, sum_charges
+from broker.domain.spend import GROUPS, Charge, ChargeBasis, Commitment, CostView, Interval, SpendRow
 from broker.domain.window import Window
-from broker.ledger import PAGE, find_charges, find_reservations
-from broker.ports import Clock, UnitOfWorkFactory
+from broker.finance_ports import RollupUnits
+from broker.ledger import find_charges
+from broker.month_closing import MonthClosing
+from broker.ports import Clock
+from broker.summaries import SumKey, Summaries, sum_by_key
+
+MIDNIGHT = time(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Sums by period and group, the same told apart by basis, and their totals: owed already and expected."""
+    """Sums by period and group, the same told apart by basis, and their totals: owed already and expected,
+    bound and still open. ``by_key``: every sum. Days before ``closed_until`` are as they were closed."""
 
     rows: tuple[SpendRow, ...]
     by_basis: tuple[tuple[ChargeBasis, SpendRow], ...]
     total_usd: Decimal
     actual_usd: Decimal
     projected_usd: Decimal
+    committed_usd: Decimal
+    flexible_usd: Decimal
+    by_key: Mapping[SumKey, Decimal]
+    closed_until: date | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +54,11 @@ class RowExport:
 class SpendService:
     """Use cases of finance."""
 
-    def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
-        self._uow_factory = uow_factory
+    def __init__(self, units: RollupUnits, clock: Clock) -> None:
+        self._units = units
         self._clock = clock
+        self._summaries = Summaries(units, clock)
+        self._closing = MonthClosing(units, clock, self._summaries)
 
     async def projection(
         self,
@@ -60,20 +73,14 @@ class SpendService:
         if group_by not in GROUPS:
             problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
             raise InputError("spend", (problem,))
-        charges = await self.charges(caller, window, team, view)
-        by_basis = [
-            (basis, row)
-            for basis in ChargeBasis
-            for row in sum_charges((c for c in charges if c.basis is basis), interval, group_by, view)
-        ]
-        by_basis.sort(key=lambda pair: (pair[1].period, pair[1].group, pair[0]))
-        return Projection(
-            rows=sum_charges(charges, interval, group_by, view),
-            by_basis=tuple(by_basis),
-            total_usd=_sum(charges),
-            actual_usd=_sum(c for c in charges if c.basis is ChargeBasis.ACTUAL),
-            projected_usd=_sum(c for c in charges if c.basis is ChargeBasis.PROJECTED),
-        )
+        require_scope(caller, Scope.SPEND_READ)
+        wanted = team_filter(caller, team)
+        if window is not None and not _is_whole_days(window):
+            return _projection(
+                sum_by_key(await self.charges(caller, window, team, view), interval, group_by, view)
+            )
+        summary = await self._summaries.find(wanted, window, interval, group_by, view)
+        return _projection(summary.usd, summary.closed_until)
 
     def focus(
         self,
@@ -104,32 +111,28 @@ class SpendService:
     async def _focus_rows(
         self, team: str | None, window: Window | None, now: datetime
     ) -> AsyncIterator[FocusRow]:
-        async with self._uow_factory() as uow:
-            install_id = await uow.accounts.install_id()
-        async for whole in self._placed_together(team):
-            for row in focus_rows(whole, now, install_id):
-                start = row["ChargePeriodStart"]
-                if window is None or (isinstance(start, datetime) and window.contains(start)):
-                    yield row
+        async for row in self._closing.focus_rows(team, now):
+            if window is None or window.contains(start_of(row)):
+                yield row
 
-    async def _placed_together(self, team: str | None) -> AsyncIterator[tuple[Reservation, ...]]:
-        """Every reservation, those of a plan together, with no transaction open while they are used."""
-        seen: set[str] = set()
-        cursor: str | None = None
-        while True:
-            async with self._uow_factory() as uow:
-                page = await uow.reservations.find_page(team, PAGE, cursor)
-            for reservation in page.items:
-                if reservation.plan_id is None:
-                    yield (reservation,)
-                elif reservation.plan_id not in seen:
-                    seen.add(reservation.plan_id)
-                    async with self._uow_factory() as uow:
-                        whole = await find_reservations(uow, team, reservation.plan_id)
-                    yield whole
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+    async def close(self, caller: Caller, month: date, comment: str = "") -> ClosedMonth:
+        """Closes a month that is over, for every team; what it comes to differ by later is a correction.
+
+        NotPermitted for who is no administrator of every team; InputError, Conflict.
+        """
+        require_scope(caller, Scope.SPEND_APPROVE)
+        require_scope(caller, Scope.ADMIN)
+        return await self._closing.close(month, caller.key_id, comment)
+
+    async def find_closed(self, caller: Caller) -> tuple[ClosedMonth, ...]:
+        """Closed months, the first one first."""
+        require_scope(caller, Scope.SPEND_READ)
+        async with self._units() as uow:
+            return await uow.rollups.find_closed()
+
+    async def roll_up(self) -> int:
+        """Rolls up what is settled, so that sums need not read it again; how many bills."""
+        return await self._summaries.refresh()
 
     async def charges(
         self,
@@ -140,12 +143,37 @@ class SpendService:
     ) -> tuple[Charge, ...]:
         """Every charge that counts in ``window``, oldest first; see ``broker.ledger``."""
         require_scope(caller, Scope.SPEND_READ)
-        async with self._uow_factory() as uow:
+        async with self._units() as uow:
             return await find_charges(uow, self._clock.now(), team_filter(caller, team), window, view)
 
 
-def _sum(charges: Iterable[Charge]) -> Decimal:
-    return sum((charge.usd for charge in charges), ZERO)
+def _projection(usd: Mapping[SumKey, Decimal], closed_until: date | None = None) -> Projection:
+    by_basis: defaultdict[tuple[datetime, str, ChargeBasis], Decimal] = defaultdict(Decimal)
+    both: defaultdict[tuple[datetime, str], Decimal] = defaultdict(Decimal)
+    totals: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for key, amount in usd.items():
+        by_basis[key.period, key.group, key.basis] += amount
+        both[key.period, key.group] += amount
+        totals[key.basis] += amount
+        totals[key.commitment] += amount
+    return Projection(
+        rows=tuple(SpendRow(period, group, amount) for (period, group), amount in sorted(both.items())),
+        by_basis=tuple(
+            (basis, SpendRow(period, group, amount))
+            for (period, group, basis), amount in sorted(by_basis.items())
+        ),
+        total_usd=sum(usd.values(), ZERO),
+        actual_usd=totals[ChargeBasis.ACTUAL],
+        projected_usd=totals[ChargeBasis.PROJECTED],
+        committed_usd=totals[Commitment.COMMITTED],
+        flexible_usd=totals[Commitment.FLEXIBLE],
+        by_key=usd,
+        closed_until=closed_until,
+    )
+
+
+def _is_whole_days(window: Window) -> bool:
+    return all(edge.timetz() == MIDNIGHT for edge in (window.start, window.end))
 
 
 async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from sqlalchemy import Select, delete, or_, select
+from sqlalchemy import Select, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import joinedload
 
@@ -22,7 +22,15 @@ from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import CapacityRow, ReservationRow, UnitRow
 from broker.store.workers import claim_rows, from_now
-from broker.store.writes import Values, count_up, insert_many, insert_new, table_of, update_unchanged
+from broker.store.writes import (
+    Values,
+    batches,
+    count_up,
+    insert_many,
+    insert_new,
+    table_of,
+    update_unchanged,
+)
 
 _NEWEST_FIRST = (ReservationRow.created_at, ReservationRow.reservation_id)
 BUYING_LEASE = timedelta(minutes=2)
@@ -78,6 +86,15 @@ class SqlReservationRepository:
         """Everything that the broker still has to act on, oldest first."""
         return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS)))
 
+    async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
+        """Those of some plans, and those of some ids that have no plan, oldest first."""
+        found: list[Reservation] = []
+        alone = ReservationRow.plan_id.is_(None)
+        for part in batches(sorted(bill_ids)):
+            bill = or_(ReservationRow.plan_id.in_(part), and_(alone, ReservationRow.reservation_id.in_(part)))
+            found.extend(await self._fetch(_whole().where(bill)))
+        return tuple(found)
+
     async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
         """Open reservations that take from the stock of ``offers``, or from a pool of theirs, oldest first.
 
@@ -105,7 +122,7 @@ class SqlReservationRepository:
         claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
         if reservation.state is ReservationState.PENDING:
             claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, BUYING_LEASE)}
-        return {**_values(reservation), **claim}
+        return {**_values(reservation), **claim, "rolled_up": False}
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         """Every reservation that was ever held and touches ``window`` (None: all), oldest first.

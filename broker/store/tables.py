@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, false
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from broker.store.columns import Document, Identifier, Prose, Serial, UtcDateTime
@@ -167,7 +167,10 @@ class PlanRow(Row):
 
 
 class ReservationRow(Row):
-    """A reservation. ``ever_held``, ``owed_from`` and ``owed_until`` are derived at every write."""
+    """A reservation. ``ever_held``, ``owed_from`` and ``owed_until`` are derived at every write.
+
+    ``rolled_up``: its bill as of this version is in ``spend_bills``; every write clears it.
+    """
 
     __tablename__ = "reservations"
     __table_args__ = (
@@ -200,6 +203,7 @@ class ReservationRow(Row):
     owed_from: Mapped[datetime]
     owed_until: Mapped[datetime | None]
     replaces: Mapped[list[Any] | None]
+    rolled_up: Mapped[bool] = mapped_column(index=True, server_default=false())
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]

@@ -11,7 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from broker.domain.errors import LeadershipLost, StoreUnavailable
-from broker.finance_ports import BudgetRepository
+from broker.finance_ports import BudgetRepository, RollupRepository
 from broker.ports import (
     AccountRepository,
     LaunchRepository,
@@ -32,6 +32,7 @@ from broker.store.prices import SqlPriceRepository
 from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
+from broker.store.rollups import SqlRollupRepository
 from broker.store.webhooks import SqlWebhookRepository
 from broker.webhook_ports import WebhookRepository
 
@@ -65,6 +66,7 @@ class SqlUnitOfWork:
     accounts: AccountRepository
     webhooks: WebhookRepository
     budgets: BudgetRepository
+    rollups: RollupRepository
     prices: PriceRepository
 
     def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
@@ -79,6 +81,7 @@ class SqlUnitOfWork:
         self.accounts = SqlAccountRepository(self._session, worker_id)
         self.webhooks = SqlWebhookRepository(self._session)
         self.budgets = SqlBudgetRepository(self._session)
+        self.rollups = SqlRollupRepository(self._session)
         self.prices = SqlPriceRepository(self._session)
 
     async def __aenter__(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -58,6 +58,18 @@ async def upsert_many(session: AsyncSession, row: type[Row], many: Sequence[Valu
     keys = [column.name for column in table_of(row).primary_key]
     replaced = {name: statement.excluded[name] for name in many[0] if name not in keys}
     await session.execute(statement.on_conflict_do_update(index_elements=keys, set_=replaced), list(many))
+
+
+async def add_up_many(
+    session: AsyncSession, row: type[Row], many: Sequence[Values], counted: Collection[str]
+) -> None:
+    """Inserts rows in bulk; where the primary key is there, adds ``counted`` columns to those of its row."""
+    if not many:
+        return
+    statement, table = _insert(session, row), table_of(row)
+    keys = [column.name for column in table.primary_key]
+    sums = {name: table.c[name] + statement.excluded[name] for name in counted}
+    await session.execute(statement.on_conflict_do_update(index_elements=keys, set_=sums), list(many))
 
 
 async def upsert_one(session: AsyncSession, row: type[Row], values: Values) -> None:

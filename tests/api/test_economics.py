@@ -116,3 +116,32 @@ async def test_an_interval_holds_what_is_owed_for_certain(home: Home) -> None:
     done = await get(team, "/v1/spend/interval", **span)
     assert done["p10_usd"] == done["p90_usd"] == done["expected_usd"]
     assert done["items"][-1]["running"]["p50_usd"] == done["expected_usd"]
+
+
+async def test_a_month_is_closed_by_an_administrator_of_finance(home: Home) -> None:
+    team, admin = await home.team("research"), home.client()
+    body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-11-24T12:00:00Z"}
+    assert (await team.post("/v1/reservations", json=body)).status_code == 202
+    early = await admin.post("/v1/spend/close", params={"month": "2026-11"})
+    assert early.status_code == 422
+    assert isinstance(home.house.clock, FakeClock)
+    home.house.clock.advance(days=10)
+    for _ in range(3):
+        await home.product.reconcile.run_once()
+    assert await home.product.spend.roll_up() == 1
+    assert await home.product.spend.roll_up() == 0
+    assert (await team.post("/v1/spend/close", params={"month": "2026-11"})).status_code == 403
+    key = {"Idempotency-Key": "close-1"}
+    done = await admin.post("/v1/spend/close", params={"month": "2026-11", "comment": "ok"}, headers=key)
+    assert done.status_code == 200, done.text
+    assert Decimal(done.json()["usd"]) == 180 * Decimal("20.5"), "nobody looked before December"
+    again = await admin.post("/v1/spend/close", params={"month": "2026-11", "comment": "ok"}, headers=key)
+    assert again.json() == done.json()
+    assert (await admin.post("/v1/spend/close", params={"month": "2026-11"})).status_code == 409
+    assert [one["month"] for one in (await get(team, "/v1/spend/closed"))["items"]] == ["2026-11"]
+    span = {"from": "2026-11-01", "to": "2026-12-01"}
+    for group in ("team", "tier", "commitment"):
+        shown = await get(team, "/v1/spend/projection", group_by=group, **span)
+        assert Decimal(shown["total_usd"]) == 180 * Decimal("20.5")
+    rows = (await team.get("/v1/spend/focus.csv", params=span)).text.splitlines()
+    assert len(rows) == 181

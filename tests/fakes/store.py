@@ -25,6 +25,7 @@ from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.reservation import Reservation
 from broker.domain.round_news import OfferMark, RoundNews, fingerprint
 from broker.domain.window import Window
+from broker.finance_ports import RollupRepository
 from broker.ports import (
     AccountRepository,
     LaunchRepository,
@@ -37,6 +38,7 @@ from broker.ports import (
     ReoptimizationRepository,
     ReservationRepository,
 )
+from tests.fakes.rollups import Rollups, RollupTables
 
 T = TypeVar("T")
 Row = TypeVar("Row", PlanRecord, Reservation)
@@ -64,6 +66,7 @@ class Tables:
     left: set[tuple[str, str, str]] = field(default_factory=set)
     effects: dict[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
     taking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    rollups: RollupTables = field(default_factory=RollupTables)
 
     def unit_of_work(self) -> InMemoryUnitOfWork:
         """One transaction on these tables."""
@@ -324,6 +327,10 @@ class Reservations(_Rows):
     async def find_open(self) -> tuple[Reservation, ...]:
         return tuple(row for row in self._tables.reservations.values() if row.is_open)
 
+    async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
+        rows = self._tables.reservations.values()
+        return tuple(row for row in rows if (row.plan_id or row.reservation_id) in bill_ids)
+
     async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
         """One taker at a time, until its unit of work ends."""
         if not self.is_taking:
@@ -473,6 +480,7 @@ class InMemoryUnitOfWork:
         self.launches: LaunchRepository = Launches(tables, self._staged)
         self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged)
         self.accounts: AccountRepository = Accounts(tables, self._staged)
+        self.rollups: RollupRepository = Rollups(tables.rollups, tables.reservations, self._staged)
 
     async def __aenter__(self) -> Self:
         open_units.set(open_units.get() + 1)

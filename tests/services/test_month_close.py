@@ -1,0 +1,133 @@
+"""A closed month keeps what it said; what its bills come to later is a correction of the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from broker.domain.errors import Conflict, InputError, NotPermitted
+from broker.domain.focus_check import check_focus
+from broker.domain.focus_columns import FocusRow, FocusVersion, focus_columns
+from broker.domain.focus_corrections import costs_of
+from broker.domain.money import ZERO
+from broker.domain.spend import Interval
+from broker.domain.window import Window
+from broker.services.spend import SpendService
+from tests.fakes.examples import ADMIN, ALICE, an_offer
+from tests.services.conftest import House
+
+NOVEMBER, DECEMBER = date(2026, 11, 1), date(2026, 12, 1)
+
+
+def month(first: date, last: date) -> Window:
+    start, end = (datetime(day.year, day.month, 1, tzinfo=UTC) for day in (first, last))
+    return Window(start, end)
+
+
+IN_NOVEMBER, IN_DECEMBER = month(NOVEMBER, DECEMBER), month(DECEMBER, date(2027, 1, 1))
+
+
+async def usd(spend: SpendService, window: Window) -> Decimal:
+    return (await spend.projection(ADMIN, window, Interval.MONTH)).actual_usd
+
+
+async def focus(spend: SpendService, window: Window | None = None) -> list[FocusRow]:
+    return [row async for row in spend.focus(ADMIN, window).rows]
+
+
+async def credit(house: House, amount: str) -> None:
+    """The seller gives back something for a unit that ended in November."""
+    row = house.rows()[0]
+    async with house.tables.unit_of_work() as uow:
+        await uow.reservations.update(row.with_unit(replace(row.units[0], credit_usd=Decimal(amount))))
+        await uow.commit()
+
+
+async def ended_in_november(house: House, *, released: bool = True) -> SpendService:
+    house.sell(an_offer("o", "10"))
+    row = await house.reservations.reserve_offer(ALICE, "o", 2)
+    house.clock.advance(hours=10)
+    if released:
+        await house.reservations.release(ALICE, row.reservation_id)
+        await house.settle(2)
+    house.clock.advance(days=10)
+    return SpendService(house.tables.unit_of_work, house.clock)
+
+
+def written(rows: list[FocusRow]) -> list[dict[str, str]]:
+    """As a CSV has them."""
+
+    def text(cell: Any) -> str:
+        if cell is None:
+            return ""
+        return cell.strftime("%Y-%m-%dT%H:%M:%SZ") if isinstance(cell, datetime) else str(cell)
+
+    return [{name: text(row.get(name)) for name in focus_columns(FocusVersion.V1_2)} for row in rows]
+
+
+@pytest.mark.parametrize("rolled_up", [True, False])
+async def test_a_late_credit_is_a_correction_of_the_open_month(house: House, rolled_up: bool) -> None:
+    spend = await ended_in_november(house)
+    if rolled_up:
+        assert await spend.roll_up() == 1
+    done = await spend.close(ADMIN, NOVEMBER, "books of November")
+    before, rows = await usd(spend, IN_NOVEMBER), await focus(spend, IN_NOVEMBER)
+    assert (done.usd, done.rows) == (before, len(rows))
+    await credit(house, "7.50")
+    for _ in range(2):
+        assert await usd(spend, IN_NOVEMBER) == before
+        assert await usd(spend, IN_DECEMBER) == Decimal("-7.50")
+        assert await focus(spend, IN_NOVEMBER) == rows
+        (row,) = await focus(spend, IN_DECEMBER)
+        assert (row["ChargeClass"], row["ChargeCategory"]) == ("Correction", "Adjustment")
+        assert (row["BilledCost"], row["EffectiveCost"]) == (Decimal("-7.50"), Decimal("-7.50"))
+        assert row["ChargePeriodStart"] == IN_DECEMBER.start
+        columns = list(focus_columns(FocusVersion.V1_2))
+        assert list(check_focus(columns, written(await focus(spend)))) == []
+        await spend.roll_up()
+    house.clock.advance(days=31)
+    await spend.close(ADMIN, DECEMBER)
+    await credit(house, "8.00")
+    assert await usd(spend, IN_DECEMBER) == Decimal("-7.50")
+    assert await usd(spend, month(date(2027, 1, 1), date(2027, 2, 1))) == Decimal("-0.50")
+    assert sum((costs_of(row)[0] for row in await focus(spend)), ZERO) == before - 8
+
+
+async def test_what_runs_on_is_cut_at_the_month_s_edge(house: House) -> None:
+    spend = await ended_in_november(house, released=False)
+    await spend.close(ADMIN, NOVEMBER)
+    said = await usd(spend, IN_NOVEMBER)
+    assert said == Decimal(20) * (7 * 24 + 12)
+    house.clock.advance(days=3)
+    assert await usd(spend, IN_NOVEMBER) == said
+    charges = await spend.charges(ADMIN)
+    assert await usd(spend, IN_NOVEMBER) + await usd(spend, IN_DECEMBER) == sum(
+        (c.usd for c in charges), ZERO
+    )
+    assert not [row for row in await focus(spend, IN_DECEMBER) if row.get("ChargeClass")]
+
+
+async def test_months_close_in_turn_once_and_when_they_are_over(house: House) -> None:
+    spend = await ended_in_november(house)
+    with pytest.raises(InputError, match="over"):
+        await spend.close(ADMIN, DECEMBER)
+    house.clock.advance(days=60)
+    with pytest.raises(Conflict, match="2026-11 has to be closed before"):
+        await spend.close(ADMIN, DECEMBER)
+    await spend.close(ADMIN, NOVEMBER)
+    with pytest.raises(Conflict, match="closed already"):
+        await spend.close(ADMIN, NOVEMBER)
+    with pytest.raises(NotPermitted):
+        await spend.close(ALICE, DECEMBER)
+    assert [one.month for one in await spend.find_closed(ALICE)] == [NOVEMBER]
+    assert house.tables.audit[-1].action == "spend.close"
+
+
+async def test_a_plan_that_nobody_reserved_is_not_expected_in_a_closed_month(house: House) -> None:
+    spend = await ended_in_november(house)
+    await spend.close(ADMIN, NOVEMBER)
+    assert (await spend.projection(ADMIN, IN_NOVEMBER)).projected_usd == 0
