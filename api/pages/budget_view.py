@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,10 +13,11 @@ from api.pages.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.words import usd
 from broker.domain.budgets import BudgetStanding
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, Interval, period_of
+from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
+from broker.summaries import SumKey
 
 DAY = timedelta(days=1)
 
@@ -77,15 +78,14 @@ class RunningDay:
     expected_usd: Decimal
 
 
-def running_days(charges: Iterable[Charge], window: Window) -> tuple[RunningDay, ...]:
+def running_days(usd_by_day: Mapping[SumKey, Decimal], window: Window) -> tuple[RunningDay, ...]:
     """Sums by the end of each day of ``window``."""
     owed: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
     both: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
-    for charge in charges:
-        day = period_of(charge.window.start, Interval.DAY)
-        both[day] += charge.usd
-        if charge.basis is ChargeBasis.ACTUAL:
-            owed[day] += charge.usd
+    for key, amount in usd_by_day.items():
+        both[key.period] += amount
+        if key.basis is ChargeBasis.ACTUAL:
+            owed[key.period] += amount
     days, sums, day = [], [ZERO, ZERO], window.start
     while day < window.end:
         sums = [sums[0] + owed[day], sums[1] + both[day]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -12,14 +13,15 @@ from markupsafe import Markup
 
 from api.pages.cards import Card
 from api.pages.charts import Charts, Series, both_widths, stacked_bars
-from api.pages.spend_groups import group_words
+from api.pages.spend_groups import group_words, part_of
 from api.pages.tables import Address
 from api.pages.words import DASH, usd
 from broker.domain.intervals import Quantiles
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, CostView, Interval, next_period, period_of, sum_charges
+from broker.domain.spend import Interval, next_period, period_of
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
+from broker.summaries import SumKey
 
 DRAWN_GROUPS = 7
 LONGEST_MONTH = timedelta(days=31)
@@ -100,18 +102,17 @@ def presets(
 
 
 def spend_table(
-    charges: Sequence[Charge],
+    usd: Mapping[SumKey, Decimal],
     interval: Interval,
     group_by: str,
-    view: CostView = CostView.AMORTIZED,
     may_be: Mapping[datetime, Quantiles] = NOTHING_KNOWN,
 ) -> SpendTable:
-    """Charges as a table and its chart; ``may_be``: quantiles of periods."""
-    totals: dict[str, Decimal] = {}
-    cells: dict[tuple[datetime, str], Decimal] = {}
-    for row in sum_charges(charges, interval, group_by, view):
-        totals[row.group] = totals.get(row.group, ZERO) + row.usd
-        cells[row.period, row.group] = row.usd
+    """Sums as a table and its chart; ``may_be``: quantiles of periods."""
+    totals: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
+    cells: defaultdict[tuple[datetime, str], Decimal] = defaultdict(lambda: ZERO)
+    for key, amount in usd.items():
+        totals[key.group] += amount
+        cells[key.period, key.group] += amount
     names = tuple(sorted(totals, key=lambda name: (-totals[name], name)))
     rows = []
     for period in sorted({period for period, _ in cells}):
@@ -127,7 +128,7 @@ def spend_table(
 
 
 def _charts(
-    cells: dict[tuple[datetime, str], Decimal],
+    cells: Mapping[tuple[datetime, str], Decimal],
     names: tuple[str, ...],
     legend: tuple[str, ...],
     interval: Interval,
@@ -185,27 +186,24 @@ def period_label(period: datetime, interval: Interval) -> str:
 
 
 def spend_cards(
-    charges: Sequence[Charge], table: SpendTable, window: Window, total: Quantiles | None = None
+    usd_: Mapping[SumKey, Decimal], window: Window, total: Quantiles | None = None
 ) -> tuple[Card, ...]:
-    """Total, what is owed, reserved and only planned, and the daily mean."""
-    owed = _sum(c for c in charges if c.basis is ChargeBasis.ACTUAL)
-    expected = [c for c in charges if c.basis is ChargeBasis.PROJECTED]
-    reserved = _sum(c for c in expected if c.reservation_id is not None)
+    """Total, how far it may be off, what is owed, bound and may still change, and the daily mean."""
+    parts = [ZERO, ZERO, ZERO]
+    for key, amount in usd_.items():
+        parts[part_of(key)] += amount
+    whole, (owed, bound, flexible) = sum(parts, ZERO), parts
     days = Decimal(max(1.0, window.hours / 24))
     last = window.end - timedelta(seconds=1)
     span = f"{window.start:%Y-%m-%d} to {last:%Y-%m-%d}"
     spread = () if total is None else (_spread(total),)
     return (
-        Card("Total", usd(table.total), span, lead=True),
+        Card("Total", usd(whole), span, lead=True),
         *spread,
-        Card("Owed already", usd(owed), _part(owed, table.total)),
-        Card("Reserved", usd(reserved), _part(reserved, table.total)),
-        Card(
-            "Only planned",
-            usd(table.total - owed - reserved),
-            _part(table.total - owed - reserved, table.total),
-        ),
-        Card("A day, on average", usd(table.total / days), f"over {days:.0f} days"),
+        Card("Owed already", usd(owed), _part(owed, whole)),
+        Card("Bound beyond that", usd(bound), _part(bound, whole)),
+        Card("May still change", usd(flexible), _part(flexible, whole)),
+        Card("A day, on average", usd(whole / days), f"over {days:.0f} days"),
     )
 
 
@@ -216,7 +214,3 @@ def _spread(total: Quantiles) -> Card:
 
 def _part(usd_: Decimal, whole: Decimal) -> str:
     return f"{100 * usd_ / whole:.1f} % of it" if whole else DASH
-
-
-def _sum(charges: Iterable[Charge]) -> Decimal:
-    return sum((charge.usd for charge in charges), ZERO)

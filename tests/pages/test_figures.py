@@ -23,7 +23,8 @@ from api.pages.tables import Address, paged, wished_sorting
 from api.pages.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from broker.domain.budgets import Budget, BudgetPeriod, standing
 from broker.domain.reservation import Reservation, ReservationState
-from broker.domain.spend import Charge
+from broker.domain.spend import Charge, CostView, Interval
+from broker.summaries import SumKey, sum_by_key
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 from tests.pages.test_views import charges
@@ -57,10 +58,14 @@ def test_a_heading_turns_the_order_round() -> None:
     assert wished_sorting("<evil>", ("price", "name"), address, "offers").by == "price"
 
 
-@given(charges, st.sampled_from(["total", "-total", "name", "-owed", "reserved", "planned"]))
+def by_day(made: list[Charge]) -> dict[SumKey, Decimal]:
+    return sum_by_key(made, Interval.DAY, "team", CostView.AMORTIZED)
+
+
+@given(charges, st.sampled_from(["total", "-total", "name", "-owed", "bound", "flexible"]))
 def test_groups_keep_all_money(made: list[Charge], sort: str) -> None:
-    sorting = wished_sorting(sort, ("total", "name", "owed", "reserved", "planned"), Address("/", {}), "x")
-    rows = group_rows(made, "team", sorting)
+    sorting = wished_sorting(sort, ("total", "name", "owed", "bound", "flexible"), Address("/", {}), "x")
+    rows = group_rows(by_day(made), "team", sorting)
     assert sum((row.total_usd for row in rows), Decimal(0)) == sum((c.usd for c in made), Decimal(0))
     teams = {charge.team for charge in made}
     parts = [narrowed(made, {"team": team, "tier": ""}) for team in teams]
@@ -77,7 +82,7 @@ def test_budgets_add_up_to_what_is_expected(made: list[Charge], cents: int) -> N
     assert drawn == pytest.approx(min(100.0, 100 * found.expected_share), abs=1e-6)
     assert (row.tone == "bad") == (found.left_usd < 0)
     inside = [charge for charge in made if found.window.contains(charge.window.start)]
-    days = running_days(inside, found.window)
+    days = running_days(by_day(inside), found.window)
     assert days[-1].expected_usd == found.expected_usd
     assert [d.expected_usd for d in days] == sorted(d.expected_usd for d in days)
     ElementTree.fromstring(str(running_charts(days, found, NOON).wide))
