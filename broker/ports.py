@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim
 from broker.domain.approvals import ApprovalState, Decision, Verdict
 from broker.domain.launches import LaunchAttempt
-from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
+from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.plan import Plan
 from broker.domain.price_gate import PeerPrice, Quarantined
@@ -279,6 +279,10 @@ class OfferRepository(Protocol):
         tier: str | None = None,
     ) -> tuple[Offer, ...]:
         """Current offers, cheapest per GPU-hour first."""
+        ...
+
+    async def find_labels(self) -> tuple[OfferLabel, ...]:
+        """Every current offer in short, cheapest per GPU-hour first."""
         ...
 
     async def find_offer(self, offer_id: str) -> Offer:

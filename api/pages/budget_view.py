@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from api.pages.charts import Charts, both_widths
-from api.pages.curves import Curve, Drawing, Limit, curves
+from api.pages.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.words import usd
 from broker.domain.budgets import BudgetStanding
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, Interval, period_of
+from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
+from broker.services.intervals import SpendInterval
+from broker.summaries import SumKey
 
 DAY = timedelta(days=1)
 
@@ -76,15 +78,14 @@ class RunningDay:
     expected_usd: Decimal
 
 
-def running_days(charges: Iterable[Charge], window: Window) -> tuple[RunningDay, ...]:
+def running_days(usd_by_day: Mapping[SumKey, Decimal], window: Window) -> tuple[RunningDay, ...]:
     """Sums by the end of each day of ``window``."""
     owed: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
     both: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
-    for charge in charges:
-        day = period_of(charge.window.start, Interval.DAY)
-        both[day] += charge.usd
-        if charge.basis is ChargeBasis.ACTUAL:
-            owed[day] += charge.usd
+    for key, amount in usd_by_day.items():
+        both[key.period] += amount
+        if key.basis is ChargeBasis.ACTUAL:
+            owed[key.period] += amount
     days, sums, day = [], [ZERO, ZERO], window.start
     while day < window.end:
         sums = [sums[0] + owed[day], sums[1] + both[day]]
@@ -93,8 +94,14 @@ def running_days(charges: Iterable[Charge], window: Window) -> tuple[RunningDay,
     return tuple(days)
 
 
-def running_charts(days: Sequence[RunningDay], standing: BudgetStanding, now: datetime) -> Charts:
-    """What is owed and expected, added up over the budget's period, against its limit."""
+def running_charts(
+    days: Sequence[RunningDay],
+    standing: BudgetStanding,
+    now: datetime,
+    may_be: SpendInterval | None = None,
+) -> Charts:
+    """What is owed and expected, added up over the budget's period, against its limit; ``may_be``: the band
+    that the sum may be in."""
     window = standing.window
     owed = tuple((day.day + DAY, float(day.owed_usd)) for day in days if day.day <= now)
     expected = tuple((day.day + DAY, float(day.expected_usd)) for day in days)
@@ -106,9 +113,21 @@ def running_charts(days: Sequence[RunningDay], standing: BudgetStanding, now: da
             Curve("owed and expected up to then", start + expected, "dashed"),
             Curve("owed up to then", start + owed, "thin"),
         ),
+        bands=_bands(may_be, now),
         limits=(Limit(f"budget {usd(standing.budget.limit_usd)}", float(standing.budget.limit_usd)),),
         now=now,
         from_zero=True,
     )
     title = "Money added up over the budget's period against its limit; the table below has the same figures"
     return both_widths(lambda width: curves(drawing, title, width, 220))
+
+
+def _bands(may_be: SpendInterval | None, now: datetime) -> tuple[Band, ...]:
+    if may_be is None:
+        return ()
+    points = tuple(
+        (one.period + DAY, float(one.running.p10_usd), float(one.running.p90_usd))
+        for one in may_be.periods
+        if one.period + DAY >= now
+    )
+    return (Band("P10 to P90 of the sum", points),)

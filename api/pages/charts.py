@@ -111,7 +111,8 @@ def stacked_bars(
     """Stacked bars, one a label, lowest series first; values in USD, not negative.
 
     ``ticks`` are shorter words for the axis; as many are written as fit. ``touching``: bars without gaps,
-    which read as a stepped area. ``intervals``: of each label, the low and high end of what the sum may be.
+    which read as a stepped area. ``intervals``: of each label, the low and high end of what the sum may be;
+    a band over an area, whiskers on bars.
     """
     plot = Plot(52, 12, width - 52 - 18, height - 12 - 34)
     totals = [sum(s.values[i] for s in series) for i in range(len(labels))]
@@ -122,9 +123,11 @@ def stacked_bars(
     bar = slot if touching else min(slot * 0.8, WIDEST_BAR)
     for i, text in enumerate(labels):
         parts.extend(_stack(plot, slot, bar, i, text, series, scale))
-    for i, ends in enumerate(intervals):
-        if ends is not None:
-            parts.append(_whisker(plot, slot, i, labels[i], ends, scale))
+    if touching:
+        parts.extend(_bands(plot, slot, intervals, scale))
+    else:
+        known = ((i, ends) for i, ends in enumerate(intervals) if ends is not None)
+        parts.extend(_whisker(plot, slot, i, labels[i], ends, scale) for i, ends in known)
     parts.extend(_label_axis(plot, slot, ticks or labels))
     parts.append("</svg>")
     return Markup("".join(parts))  # noqa: S704  every text above went through escape
@@ -159,6 +162,23 @@ def _stack(
             f'<rect class="s{number % SERIES_CLASSES}" x="{x:.2f}" y="{base:.2f}" '
             f'width="{bar:.2f}" height="{tall:.2f}"><title>{note}</title></rect>'
         )
+    return parts
+
+
+def _bands(
+    plot: Plot, slot: float, intervals: Sequence[tuple[float, float] | None], scale: Scale
+) -> list[str]:
+    """A stepped band over each unbroken run of labels that have an interval."""
+    parts, low, high = [], [], []
+    for i, ends in enumerate([*intervals, None]):
+        if ends is not None and ends[1] > ends[0]:
+            left, right = plot.left + slot * i, plot.left + slot * (i + 1)
+            low += [(x, scale.y(plot, ends[0])) for x in (left, right)]
+            high += [(x, scale.y(plot, ends[1])) for x in (left, right)]
+        elif low:
+            outline = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*low, *reversed(high)))
+            parts.append(f'<polygon class="over" points="{outline}"><title>P10 to P90</title></polygon>')
+            low, high = [], []
     return parts
 
 

@@ -16,7 +16,6 @@ from api.pages.words import seller
 from broker.domain.errors import NotFound
 from broker.domain.offer import Tier
 from broker.domain.window import Window
-from broker.services.offers import OfferFilter
 
 PAGE_SIZE = 50
 SPANS_DAYS = (7, 30, 90, 365)
@@ -41,8 +40,8 @@ async def market_page(
     wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
     address = Address("/market", {**wanted, "sort": sort})
     sorting = wished_sorting(sort, tuple(market_view.SORTS), address, "offers")
-    offers = await product.offers.find_offers()
-    found = market_view.matching_offers(offers, wanted)
+    labels = await product.offers.find_labels()
+    found = market_view.matching_offers(labels, wanted)
     found.sort(key=market_view.SORTS[sorting.by], reverse=sorting.descending)
     shown, paging = paged(found, page, PAGE_SIZE, address)
     feeds = await product.offers.find_feeds()
@@ -51,19 +50,30 @@ async def market_page(
         "market.html",
         "Market",
         feeds=feeds,
-        rejected=[await product.offers.find_rejected(feed.provider) for feed in feeds if feed.rejected],
         quarantine=await product.offers.find_quarantine(),
-        offers=shown,
+        offers=await product.offers.find_named([label.offer_id for label in shown]),
         cards=market_view.market_cards(found),
         count=len(found),
         first=(paging.page - 1) * PAGE_SIZE + 1,
         sorting=sorting,
         paging=paging,
-        filters=market_view.market_filters(offers, wanted),
+        filters=market_view.market_filters(labels, wanted),
         narrowed=any(wanted.values()),
         gpu=gpu,
         as_of=await product.offers.find_as_of(),
     )
+
+
+@router.get("/market/feeds/{provider}")
+async def feed_page(request: Request, caller: AnyVisitor, provider: str) -> Response:
+    """One provider's feed: its health, and the rows that became no offer."""
+    product = product_of(request)
+    feeds = {feed.provider: feed for feed in await product.offers.find_feeds()}
+    if provider not in feeds:
+        raise NotFound("provider", provider, "it is not configured")
+    latest = await product.offers.find_rejected(provider)
+    rejected = latest.rejected if latest is not None else ()
+    return show(request, "feed.html", seller(provider), feed=feeds[provider], rejected=rejected)
 
 
 @router.get("/market/offers/{offer_id:path}")
@@ -99,7 +109,10 @@ async def gpu_page(
     product = product_of(request)
     window, span = _back_from(product.clock.now(), days)
     by_day = await product.prices.find_sku_days(gpu, str(tier), window)
-    offers = await product.offers.find_offers(OfferFilter(gpu=gpu, tier=str(tier)))
+    labels = await product.offers.find_labels()
+    offers = market_view.matching_offers(labels, {"gpu": gpu, "tier": str(tier)})
+    sellers = market_view.seller_rows(offers)
+    cheapest = await product.offers.find_named([row.cheapest.offer_id for row in sellers])
     if not by_day and not offers:
         raise NotFound("GPU", gpu, "none of that name is or was on sale in this tier")
     return show(
@@ -110,7 +123,8 @@ async def gpu_page(
         tier=str(tier),
         tiers=[str(one) for one in Tier],
         days=by_day,
-        sellers=market_view.seller_rows(offers),
+        sellers=sellers,
+        cheapest={offer.offer_id: offer for offer in cheapest},
         cards=market_view.market_cards(offers),
         charts=price_view.sku_charts(by_day, window, gpu),
         span=span,

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from statistics import median
 
 from api.pages.cards import Card
-from api.pages.words import counted, place, price, seller
-from broker.domain.offer import Offer
+from api.pages.words import counted, price, seller
+from broker.domain.market import OfferLabel
 
 FILTERS: Mapping[str, str] = {"gpu": "GPU", "provider": "Provider", "region": "Region", "tier": "Tier"}
 """What the market can be narrowed by, and how it is called."""
-SORTS: Mapping[str, Callable[[Offer], tuple[object, ...]]] = {
-    "gpu_hour": lambda o: (gpu_hour_usd(o), o.offer_id),
-    "node_hour": lambda o: (o.price_usd_per_node_hour, o.offer_id),
-    "gpu": lambda o: (o.sku.gpu, gpu_hour_usd(o), o.offer_id),
-    "provider": lambda o: (seller(o.provider), gpu_hour_usd(o), o.offer_id),
-    "place": lambda o: (place(o), gpu_hour_usd(o), o.offer_id),
-    "tier": lambda o: (str(o.tier), gpu_hour_usd(o), o.offer_id),
-    "nodes": lambda o: (o.stock.nodes if o.stock.nodes is not None else -1, o.offer_id),
+SORTS: Mapping[str, Callable[[OfferLabel], tuple[object, ...]]] = {
+    "gpu_hour": lambda o: (o.usd_per_gpu_hour, o.offer_id),
+    "node_hour": lambda o: (o.usd_per_node_hour, o.offer_id),
+    "gpu": lambda o: (o.gpu, o.usd_per_gpu_hour, o.offer_id),
+    "provider": lambda o: (seller(o.provider), o.usd_per_gpu_hour, o.offer_id),
+    "place": lambda o: (o.region, o.usd_per_gpu_hour, o.offer_id),
+    "tier": lambda o: (o.tier, o.usd_per_gpu_hour, o.offer_id),
+    "nodes": lambda o: (-1 if o.nodes is None else o.nodes, o.offer_id),
 }
 """Columns that the offers can be sorted by; the first is the usual one."""
 
@@ -36,43 +35,36 @@ class Filter:
     choices: tuple[tuple[str, str], ...]
 
 
-def gpu_hour_usd(offer: Offer) -> Decimal:
-    """USD per GPU and hour."""
-    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node
-
-
-def matching_offers(offers: Iterable[Offer], wanted: Mapping[str, str]) -> list[Offer]:
+def matching_offers(offers: Iterable[OfferLabel], wanted: Mapping[str, str]) -> list[OfferLabel]:
     """Offers with every wished word; an empty wish takes all."""
     return [
         offer
         for offer in offers
-        if all(not word or _word(offer, name) == word for name, word in wanted.items())
+        if all(not word or str(getattr(offer, name)) == word for name, word in wanted.items())
     ]
 
 
-def market_filters(offers: Sequence[Offer], wanted: Mapping[str, str]) -> tuple[Filter, ...]:
+def market_filters(offers: Sequence[OfferLabel], wanted: Mapping[str, str]) -> tuple[Filter, ...]:
     """What the market can be narrowed by, given what else is chosen."""
     return tuple(
         Filter(name, FILTERS[name], chosen, _choices(offers, name, wanted)) for name, chosen in wanted.items()
     )
 
 
-def _choices(offers: Sequence[Offer], name: str, wanted: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _choices(
+    offers: Sequence[OfferLabel], name: str, wanted: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
     others = {other: word for other, word in wanted.items() if other != name}
-    found = {_word(offer, name) for offer in matching_offers(offers, others)} | {wanted[name]} - {""}
+    found = {str(getattr(offer, name)) for offer in matching_offers(offers, others)} | {wanted[name]} - {""}
     named = ((word, seller(word) if name == "provider" else word.replace("_", " ")) for word in found)
     return tuple(sorted(named, key=lambda pair: pair[1].lower()))
 
 
-def _word(offer: Offer, name: str) -> str:
-    return offer.sku.gpu if name == "gpu" else str(getattr(offer, name))
-
-
-def market_cards(offers: Sequence[Offer]) -> tuple[Card, ...]:
+def market_cards(offers: Sequence[OfferLabel]) -> tuple[Card, ...]:
     """What the chosen offers ask for a GPU-hour."""
     if not offers:
         return ()
-    prices = sorted(gpu_hour_usd(offer) for offer in offers)
+    prices = sorted(offer.usd_per_gpu_hour for offer in offers)
     sellers = len({offer.provider for offer in offers})
     return (
         Card("Offers that match", f"{len(offers):,}", f"from {counted(sellers, 'provider')}", lead=True),
@@ -88,12 +80,12 @@ class SellerRow:
 
     provider: str
     offers: int
-    cheapest: Offer
+    cheapest: OfferLabel
 
 
-def seller_rows(offers: Iterable[Offer]) -> tuple[SellerRow, ...]:
+def seller_rows(offers: Iterable[OfferLabel]) -> tuple[SellerRow, ...]:
     """Sellers, the one with the cheapest GPU-hour first."""
-    by_seller: defaultdict[str, list[Offer]] = defaultdict(list)
+    by_seller: defaultdict[str, list[OfferLabel]] = defaultdict(list)
     for offer in offers:
         by_seller[offer.provider].append(offer)
     rows = [SellerRow(name, len(mine), min(mine, key=SORTS["gpu_hour"])) for name, mine in by_seller.items()]

@@ -31,7 +31,7 @@ EXAMPLE_NAMES: Mapping[str, str] = {
 }
 MOST_RESERVATIONS = 200
 DONE: Mapping[str, str] = {
-    "asked": "The plan is being made. Nothing is bought by planning.",
+    "asked": "Asked. Nothing is bought by planning.",
     "approved": "Approved. The team can reserve it now.",
     "rejected": "Rejected. It cannot be reserved, and counts as spend no more.",
     "reserved": "Reserved: every placement is ordered, and each has its row under Reservations.",

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from api.bootstrap import Product
 from api.dependencies import product_of
+from api.pages.cards import Card
 from api.pages.forms import act_once, new_once, proof_of, read_form
 from api.pages.plan_view import title_of
 from api.pages.rendering import page_router, show
 from api.pages.session import PlanVisitor, PlanWritingVisitor
+from api.pages.words import usd
 from broker.domain.account import Caller
 from broker.domain.errors import NotFound
+from broker.domain.money import ZERO
 from broker.domain.reoptimization import Reoptimization
 
 SHOWN = 50
-DONE: Mapping[str, str] = {"looking": "Every current plan is looked at again; load this page in a moment."}
+DONE: Mapping[str, str] = {
+    "looking": "Every current plan is looked at again; load this page in a moment.",
+    "accepted": "Accepted. Its plan is the one in force, and its moves begin with the next pass.",
+    "rejected": "Rejected. Everything stays where it is.",
+}
 
 router = page_router()
 
@@ -54,6 +62,39 @@ async def proposals_page(
     )
 
 
+@router.get("/proposals/{reoptimization_id}")
+async def proposal_page(
+    request: Request, caller: PlanVisitor, reoptimization_id: str, done: str = ""
+) -> Response:
+    """One look: each move with its money and its risks, and the word on it."""
+    product = product_of(request)
+    look = await product.reoptimize.find_one(caller, reoptimization_id)
+    titles = await titles_of(product, caller, [look])
+    net_usd = sum((move.net_usd for move in look.moves), ZERO)
+    return show(
+        request,
+        "proposal.html",
+        "Proposal",
+        look=look,
+        heading=titles.get(look.plan_id, "Proposal"),
+        cards=_cards(look, net_usd),
+        net_usd=net_usd,
+        notice=DONE.get(done, ""),
+        proof=proof_of(request),
+        once=new_once(),
+    )
+
+
+def _cards(look: Reoptimization, net_usd: Decimal) -> tuple[Card, ...]:
+    moving = sum((move.cost.total_usd for move in look.moves), ZERO)
+    return (
+        Card("Net saving", usd(net_usd), "once moving is paid", "good" if net_usd > 0 else "", lead=True),
+        Card("As it is, from now on", usd(look.before_usd), "at the prices of the look"),
+        Card("With the moves", usd(look.after_usd), "what moving costs apart"),
+        Card("Moving costs once", usd(moving), "overlap, work done again, data"),
+    )
+
+
 @router.post("/proposals/look")
 async def look_again(request: Request, caller: PlanWritingVisitor) -> Response:
     """Looks at every current plan of the visitor again, beside the timetable."""
@@ -65,3 +106,27 @@ async def look_again(request: Request, caller: PlanWritingVisitor) -> Response:
         return "/proposals?done=looking"
 
     return await act_once(request, caller, form, act)
+
+
+@router.post("/proposals/{reoptimization_id}/accept")
+async def accept(request: Request, caller: PlanVisitor, reoptimization_id: str) -> Response:
+    """Takes the proposal up; its moves begin with the next pass."""
+    form, page = await read_form(request), f"/proposals/{reoptimization_id}"
+
+    async def act(named: Caller) -> str:
+        await product_of(request).proposals.accept(named, reoptimization_id)
+        return f"{page}?done=accepted"
+
+    return await act_once(request, caller, form, act, lambda _: page)
+
+
+@router.post("/proposals/{reoptimization_id}/reject")
+async def reject(request: Request, caller: PlanVisitor, reoptimization_id: str) -> Response:
+    """Says no; everything stays where it is."""
+    form, page = await read_form(request), f"/proposals/{reoptimization_id}"
+
+    async def act(named: Caller) -> str:
+        await product_of(request).proposals.reject(named, reoptimization_id)
+        return f"{page}?done=rejected"
+
+    return await act_once(request, caller, form, act, lambda _: page)

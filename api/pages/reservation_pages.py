@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from api.dependencies import product_of
 from api.pages.forms import act_once, new_once, proof_of, read_form
 from api.pages.rendering import page_router, show
-from api.pages.reservation_view import money_card, reservation_cards, steps_of
+from api.pages.reservation_view import held_rows, money_card, reservation_cards, steps_of
 from api.pages.session import PlanVisitor
 from broker.domain.account import Caller
 
@@ -33,7 +33,7 @@ async def reservations_page(
         request,
         "reservations.html",
         "Reservations",
-        reservations=page.items,
+        held=held_rows(page.items),
         cards=reservation_cards(page.items),
         plan_id=plan_id,
         address=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),

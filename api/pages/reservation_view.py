@@ -63,6 +63,35 @@ def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
     return tuple(reversed(steps))
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """Reservations that are one thing to a reader: a fleet's steps on one offer, all in one state.
+
+    ``start``: the first of them begins; ``end``: the last is over (None: until released).
+    """
+
+    first: Reservation
+    rows: tuple[Reservation, ...]
+    start: datetime
+    end: datetime | None
+
+
+def held_rows(rows: Iterable[Reservation]) -> tuple[HeldRow, ...]:
+    """Rows that belong together, in the order that each first appears in."""
+    groups: dict[tuple[object, ...], list[Reservation]] = {}
+    for row in rows:
+        key = (row.plan_id or row.reservation_id, row.workload, row.offer.offer_id, row.state, row.reason)
+        groups.setdefault(key, []).append(row)
+    return tuple(_held_row(group) for group in groups.values())
+
+
+def _held_row(group: list[Reservation]) -> HeldRow:
+    ends = [row.end for row in group if row.end is not None]
+    end = max(ends) if len(ends) == len(group) else None
+    in_time = tuple(sorted(group, key=lambda row: row.start))
+    return HeldRow(group[0], in_time, in_time[0].start, end)
+
+
 def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
     """How many are open, usable, on their way, and in trouble, of those that are listed."""
     is_open = [row for row in rows if row.is_open]

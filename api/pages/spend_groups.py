@@ -10,25 +10,28 @@ from decimal import Decimal
 from api.pages.tables import Sorting
 from api.pages.words import seller, words
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, group_of
+from broker.domain.offer import Tier
+from broker.domain.spend import Charge, ChargeBasis, Commitment, group_of
+from broker.domain.workload import WorkloadKind
+from broker.summaries import SumKey
 
 NO_GROUP = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group's money in the span: owed already, reserved beyond that, planned beyond that."""
+    """One group's money in the span: owed already, bound beyond that, and what may still change."""
 
     name: str
     owed_usd: Decimal
-    reserved_usd: Decimal
-    planned_usd: Decimal
+    bound_usd: Decimal
+    flexible_usd: Decimal
     share: float
 
     @property
     def total_usd(self) -> Decimal:
         """All of it."""
-        return self.owed_usd + self.reserved_usd + self.planned_usd
+        return self.owed_usd + self.bound_usd + self.flexible_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,15 @@ def narrowed(charges: Iterable[Charge], wanted: Mapping[str, str]) -> list[Charg
     return [c for c in charges if all(group_of(c, name) == word for name, word in asked.items())]
 
 
-def choices(charges: Sequence[Charge], wanted: Mapping[str, str]) -> tuple[Choice, ...]:
-    """What the charges can be narrowed by."""
+def choices(wanted: Mapping[str, str], providers: Iterable[str]) -> tuple[Choice, ...]:
+    """What the sums can be narrowed by."""
+    known: Mapping[str, Iterable[str]] = {"provider": providers, "kind": WorkloadKind, "tier": Tier}
     found = []
-    for name, chosen in wanted.items():
-        known = {group_of(charge, name) for charge in charges} | {chosen} - {""}
-        named = ((word, group_words(name, word)) for word in known)
-        found.append(Choice(name, name.capitalize(), chosen, tuple(sorted(named, key=lambda pair: pair[1]))))
+    for name, values in known.items():
+        named = sorted(
+            ((str(word), group_words(name, str(word))) for word in values), key=lambda pair: pair[1]
+        )
+        found.append(Choice(name, name.capitalize(), wanted[name], tuple(named)))
     return tuple(found)
 
 
@@ -64,35 +69,35 @@ def group_words(group_by: str, group: str) -> str:
     return seller(group) if group_by == "provider" else words(group)
 
 
-def group_rows(charges: Iterable[Charge], group_by: str, sorting: Sorting) -> tuple[GroupRow, ...]:
+def group_rows(usd: Mapping[SumKey, Decimal], group_by: str, sorting: Sorting) -> tuple[GroupRow, ...]:
     """Each group's money, sorted."""
     parts: defaultdict[str, list[Decimal]] = defaultdict(lambda: [ZERO, ZERO, ZERO])
-    for charge in charges:
-        parts[group_of(charge, group_by)][_part(charge)] += charge.usd
-    total = sum((usd for row in parts.values() for usd in row), ZERO)
+    for key, amount in usd.items():
+        parts[key.group][part_of(key)] += amount
+    total = sum(usd.values(), ZERO)
     rows = [_row(group_words(group_by, name), row, total) for name, row in parts.items()]
     rows.sort(key=SORTS[sorting.by], reverse=sorting.descending)
     return tuple(rows)
 
 
 def _row(name: str, parts: Sequence[Decimal], whole: Decimal) -> GroupRow:
-    owed, reserved, planned = parts
+    owed, bound, flexible = parts
     share = float(sum(parts, ZERO) / whole) if whole else 0.0
-    return GroupRow(name, owed, reserved, planned, share)
+    return GroupRow(name, owed, bound, flexible, share)
 
 
-def _part(charge: Charge) -> int:
-    """0 owed, 1 reserved, 2 planned."""
-    if charge.basis is ChargeBasis.ACTUAL:
+def part_of(key: SumKey) -> int:
+    """0 owed, 1 bound beyond that, 2 flexible."""
+    if key.basis is ChargeBasis.ACTUAL:
         return 0
-    return 1 if charge.reservation_id is not None else 2
+    return 1 if key.commitment is Commitment.COMMITTED else 2
 
 
 SORTS: Mapping[str, Callable[[GroupRow], tuple[object, ...]]] = {
     "total": lambda row: (row.total_usd, row.name),
     "name": lambda row: (row.name,),
     "owed": lambda row: (row.owed_usd, row.name),
-    "reserved": lambda row: (row.reserved_usd, row.name),
-    "planned": lambda row: (row.planned_usd, row.name),
+    "bound": lambda row: (row.bound_usd, row.name),
+    "flexible": lambda row: (row.flexible_usd, row.name),
 }
 """Columns that groups can be sorted by."""

@@ -22,6 +22,9 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.domain.money import CENT
 from broker.domain.spend import GROUPS, CostView, Interval
 from broker.domain.webhook import ALL_TEAMS
+from broker.domain.window import Window
+from broker.services.intervals import SpendInterval
+from broker.summaries import SumKey, sum_by_key
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
 DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
@@ -51,9 +54,10 @@ async def spend_page(
     asked = {**span, "interval": interval.value, "group_by": group, "view": view.value}
     address = Address("/spend", {**asked, **wanted, "sort": sort})
     sorting = wished_sorting(sort, tuple(spend_groups.SORTS), address, "groups")
-    charges = await product.spend.charges(caller, window, view=view)
-    chosen = spend_groups.narrowed(charges, wanted)
-    table = spend_view.spend_table(chosen, interval, group, view)
+    usd = await _sums(request, caller, window, wanted, interval, group, view)
+    found = await _interval(request, caller, window, interval, wanted, view)
+    may_be = spend_view.may_be(found, interval) if found is not None else {}
+    table = spend_view.spend_table(usd, interval, group, may_be)
     return show(
         request,
         "spend.html",
@@ -68,20 +72,56 @@ async def spend_page(
         view=view.value,
         views=[one.value for one in CostView],
         groups=GROUPS,
-        choices=spend_groups.choices(charges, wanted),
+        choices=spend_groups.choices(wanted, product.adapters),
+        team=wanted["team"],
         narrowed=any(wanted.values()),
         clear_url=address.url(**dict.fromkeys(wanted, "")),
         asked=urlencode(asked),
         span=urlencode({name: f"{at}T00:00:00Z" for name, at in span.items()}),
-        cards=spend_view.spend_cards(chosen, table, window),
+        cards=spend_view.spend_cards(usd, window, found.total if found is not None else None),
+        has_interval=found is not None,
+        total_interval=found.total if found is not None else None,
         table=table,
         sorting=sorting,
-        rows=spend_groups.group_rows(chosen, group, sorting),
+        rows=spend_groups.group_rows(usd, group, sorting),
         as_of=await product.offers.find_as_of(),
         proof=proof_of(request),
         once=new_once(),
         **await _budgets(request, caller),
     )
+
+
+async def _sums(
+    request: Request,
+    caller: Caller,
+    window: Window,
+    wanted: Mapping[str, str],
+    interval: Interval,
+    group: str,
+    view: CostView,
+) -> Mapping[SumKey, Decimal]:
+    """Money by period and group: from the roll-up, or from charges where only some of them are asked for."""
+    spend, team = product_of(request).spend, wanted["team"] or None
+    parts = {name: word for name, word in wanted.items() if word and name != "team"}
+    if not parts:
+        return (await spend.projection(caller, window, interval, group, team, view)).by_key
+    charges = await spend.charges(caller, window, team, view)
+    return sum_by_key(spend_groups.narrowed(charges, parts), interval, group, view)
+
+
+async def _interval(
+    request: Request,
+    caller: Caller,
+    window: Window,
+    interval: Interval,
+    wanted: Mapping[str, str],
+    view: CostView,
+) -> SpendInterval | None:
+    """What the sums may be; None where the view shows a part that nothing is simulated for."""
+    parts = [name for name, word in wanted.items() if word and name != "team"]
+    if parts or view is not CostView.AMORTIZED:
+        return None
+    return await product_of(request).intervals.find(caller, window, interval, wanted["team"] or None)
 
 
 async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
@@ -92,10 +132,10 @@ async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
         return {"budgets": (), "periods": _PERIODS}
     tightest = rows[0].standing
     team = None if tightest.budget.team == ALL_TEAMS else tightest.budget.team
-    days = budget_view.running_days(
-        await product.spend.charges(caller, tightest.window, team), tightest.window
-    )
-    charts = budget_view.running_charts(days, tightest, product.clock.now())
+    found = await product.spend.projection(caller, tightest.window, Interval.DAY, "team", team)
+    days = budget_view.running_days(found.by_key, tightest.window)
+    running = await product.intervals.find(caller, tightest.window, Interval.DAY, team)
+    charts = budget_view.running_charts(days, tightest, product.clock.now(), running)
     return {"budgets": rows, "periods": _PERIODS, "running": days, "running_charts": charts}
 
 

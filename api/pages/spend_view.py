@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from types import MappingProxyType
+
+from markupsafe import Markup
 
 from api.pages.cards import Card
 from api.pages.charts import Charts, Series, both_widths, stacked_bars
-from api.pages.spend_groups import group_words
+from api.pages.spend_groups import group_words, part_of
 from api.pages.tables import Address
 from api.pages.words import DASH, usd
+from broker.domain.intervals import Quantiles
 from broker.domain.money import ZERO
-from broker.domain.spend import Charge, ChargeBasis, CostView, Interval, next_period, sum_charges
+from broker.domain.spend import Interval, next_period, period_of
 from broker.domain.window import Window
+from broker.services.intervals import SpendInterval
+from broker.summaries import SumKey
 
 DRAWN_GROUPS = 7
 LONGEST_MONTH = timedelta(days=31)
 DEFAULT_MONTHS = 3
+WHOLE = Decimal(1)
+NOTHING_KNOWN: Mapping[datetime, Quantiles] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class SpendRowView:
-    """One period: a value for each group, and their sum."""
+    """One period: a value for each group, their sum, and what it may be (None: nobody knows)."""
 
     label: str
     values: tuple[Decimal, ...]
     sum: Decimal
+    interval: Quantiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,34 +102,37 @@ def presets(
 
 
 def spend_table(
-    charges: Sequence[Charge],
+    usd: Mapping[SumKey, Decimal],
     interval: Interval,
     group_by: str,
-    view: CostView = CostView.AMORTIZED,
+    may_be: Mapping[datetime, Quantiles] = NOTHING_KNOWN,
 ) -> SpendTable:
-    """Charges as a table and its chart."""
-    totals: dict[str, Decimal] = {}
-    cells: dict[tuple[datetime, str], Decimal] = {}
-    for row in sum_charges(charges, interval, group_by, view):
-        totals[row.group] = totals.get(row.group, ZERO) + row.usd
-        cells[row.period, row.group] = row.usd
+    """Sums as a table and its chart; ``may_be``: quantiles of periods."""
+    totals: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
+    cells: defaultdict[tuple[datetime, str], Decimal] = defaultdict(lambda: ZERO)
+    for key, amount in usd.items():
+        totals[key.group] += amount
+        cells[key.period, key.group] += amount
     names = tuple(sorted(totals, key=lambda name: (-totals[name], name)))
     rows = []
     for period in sorted({period for period, _ in cells}):
         values = tuple(cells.get((period, name), ZERO) for name in names)
-        rows.append(SpendRowView(period_label(period, interval), values, sum(values, ZERO)))
+        rows.append(
+            SpendRowView(period_label(period, interval), values, sum(values, ZERO), may_be.get(period))
+        )
     shown = tuple(group_words(group_by, name) for name in names)
     legend = shown if len(shown) <= DRAWN_GROUPS + 1 else (*shown[:DRAWN_GROUPS], "all others")
     sums = tuple(totals[name] for name in names)
-    charts = _charts(cells, names, legend, interval)
+    charts = _charts(cells, names, legend, interval, may_be)
     return SpendTable(shown, tuple(rows), sums, sum(sums, ZERO), legend, charts)
 
 
 def _charts(
-    cells: dict[tuple[datetime, str], Decimal],
+    cells: Mapping[tuple[datetime, str], Decimal],
     names: tuple[str, ...],
     legend: tuple[str, ...],
     interval: Interval,
+    may_be: Mapping[datetime, Quantiles],
 ) -> Charts:
     """Every period between the first and the last has its place, spend or not."""
     periods = list(_periods(sorted(period for period, _ in cells), interval))
@@ -134,10 +147,24 @@ def _charts(
     labels = [period_label(period, interval) for period in periods]
     ticks = [_tick(period, interval) for period in periods]
     title = f"Spend by {interval}, stacked by group; the table below has the same figures"
+    ends = [_ends(may_be.get(period)) for period in periods]
     touching = interval is not Interval.MONTH
-    return both_widths(
-        lambda width: stacked_bars(labels, series, title, width, ticks=ticks, touching=touching)
-    )
+
+    def draw(width: int) -> Markup:
+        return stacked_bars(
+            labels, series, title, width, ticks=ticks, touching=touching, intervals=ends if may_be else ()
+        )
+
+    return both_widths(draw)
+
+
+def _ends(quantiles: Quantiles | None) -> tuple[float, float] | None:
+    return None if quantiles is None else (float(quantiles.p10_usd), float(quantiles.p90_usd))
+
+
+def may_be(found: SpendInterval, interval: Interval) -> dict[datetime, Quantiles]:
+    """Quantiles by the period that they belong to."""
+    return {period_of(one.period, interval): one.quantiles for one in found.periods}
 
 
 def _tick(period: datetime, interval: Interval) -> str:
@@ -158,29 +185,32 @@ def period_label(period: datetime, interval: Interval) -> str:
     return f"{period:%Y-%m}" if interval is Interval.MONTH else f"{period:%Y-%m-%d}"
 
 
-def spend_cards(charges: Sequence[Charge], table: SpendTable, window: Window) -> tuple[Card, ...]:
-    """Total, what is owed, reserved and only planned, and the daily mean."""
-    owed = _sum(c for c in charges if c.basis is ChargeBasis.ACTUAL)
-    expected = [c for c in charges if c.basis is ChargeBasis.PROJECTED]
-    reserved = _sum(c for c in expected if c.reservation_id is not None)
+def spend_cards(
+    usd_: Mapping[SumKey, Decimal], window: Window, total: Quantiles | None = None
+) -> tuple[Card, ...]:
+    """Total, how far it may be off, what is owed, bound and may still change, and the daily mean."""
+    parts = [ZERO, ZERO, ZERO]
+    for key, amount in usd_.items():
+        parts[part_of(key)] += amount
+    whole, (owed, bound, flexible) = sum(parts, ZERO), parts
     days = Decimal(max(1.0, window.hours / 24))
     last = window.end - timedelta(seconds=1)
+    span = f"{window.start:%Y-%m-%d} to {last:%Y-%m-%d}"
+    spread = () if total is None else (_spread(total),)
     return (
-        Card("Total", usd(table.total), f"{window.start:%Y-%m-%d} to {last:%Y-%m-%d}", lead=True),
-        Card("Owed already", usd(owed), _part(owed, table.total)),
-        Card("Reserved beyond that", usd(reserved), _part(reserved, table.total)),
-        Card(
-            "Only planned",
-            usd(table.total - owed - reserved),
-            _part(table.total - owed - reserved, table.total),
-        ),
-        Card("A day, on average", usd(table.total / days), f"over {days:.0f} days"),
+        Card("Total", usd(whole), span, lead=True),
+        *spread,
+        Card("Owed already", usd(owed), _part(owed, whole)),
+        Card("Bound beyond that", usd(bound), _part(bound, whole)),
+        Card("May still change", usd(flexible), _part(flexible, whole)),
+        Card("A day, on average", usd(whole / days), f"over {days:.0f} days"),
     )
+
+
+def _spread(total: Quantiles) -> Card:
+    ends = f"{usd(total.p10_usd.quantize(WHOLE))} to {usd(total.p90_usd.quantize(WHOLE))}"
+    return Card("Four times in five", ends.replace(".00", ""), f"P10 to P90; P50 {usd(total.p50_usd)}")
 
 
 def _part(usd_: Decimal, whole: Decimal) -> str:
     return f"{100 * usd_ / whole:.1f} % of it" if whole else DASH
-
-
-def _sum(charges: Iterable[Charge]) -> Decimal:
-    return sum((charge.usd for charge in charges), ZERO)

@@ -18,10 +18,10 @@ from providers.registry import SPECS
 DASH = "–"
 ACRONYMS: Mapping[str, str] = {"gpu": "GPU", "sku": "SKU"}
 TONES: Mapping[str, str] = {
-    **dict.fromkeys(("optimal", "done", "active", "held", "fresh", "applied", "approved", "closed"), "good"),
+    **dict.fromkeys(("optimal", "done", "active", "held", "fresh", "applied", "approved"), "good"),
     **dict.fromkeys(("feasible", "queued", "running", "pending", "scheduled", "releasing"), "warn"),
-    **dict.fromkeys(("proposed", "stale", "waiting", "half_open"), "warn"),
-    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected", "open"), "bad"),
+    **dict.fromkeys(("proposed", "stale", "waiting", "accepted", "moving", "partly"), "warn"),
+    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected"), "bad"),
 }
 METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {
     WorkloadKind.TRAINING: (

@@ -14,7 +14,7 @@ from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.contract_prices import ContractPrice, with_contract_prices
 from broker.domain.errors import FieldProblem, InputError, ProviderError
 from broker.domain.launches import REMEMBERED, LaunchBook
-from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint, diff_rounds
+from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.price_gate import (
     Before,
@@ -152,6 +152,19 @@ class OffersService:
                 provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
             )
         return LaunchBook(launches, now).told(offers)
+
+    async def find_labels(self) -> tuple[OfferLabel, ...]:
+        """Every current offer in short, cheapest per GPU-hour first: to sort and narrow the market by."""
+        async with self._uow_factory() as uow:
+            return await uow.offers.find_labels()
+
+    async def find_named(self, offer_ids: Sequence[str]) -> tuple[Offer, ...]:
+        """Those of the named offers that are on sale, in that order, with what our launches taught."""
+        now = self._clock.now()
+        async with self._uow_factory() as uow:
+            launches = await uow.launches.find_since(now - REMEMBERED)
+            found = {offer.offer_id: offer for offer in await uow.offers.find_many(offer_ids)}
+        return LaunchBook(launches, now).told([found[key] for key in offer_ids if key in found])
 
     async def find_as_of(self) -> datetime | None:
         """When the newest current offer was seen; None before the first."""

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import selectinload
 
 from broker.domain.errors import NotFound
-from broker.domain.market import ChangeKind, FeedHealth, OfferChange, PollRound, PricePoint
+from broker.domain.market import ChangeKind, FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
 from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer, RejectedRow, Tier
 from broker.domain.price_gate import PeerPrice
@@ -78,6 +78,24 @@ class SqlOfferRepository:
             *(column == str(word) for column, word in filters if word is not None)
         ).order_by(OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
         return tuple(_offer(*row) for row in await self._session.execute(statement))
+
+    async def find_labels(self) -> tuple[OfferLabel, ...]:
+        """Every current offer in short, cheapest per GPU-hour first."""
+        cheapest_first = (OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
+        rows = await self._session.execute(select(*_LABEL).order_by(*cheapest_first))
+        return tuple(
+            OfferLabel(
+                offer_id,
+                who,
+                gpu,
+                where,
+                Tier(tier),
+                from_micro_usd(per_gpu),
+                from_micro_usd(per_node),
+                nodes,
+            )
+            for offer_id, who, gpu, where, tier, per_gpu, per_node, nodes in rows
+        )
 
     async def find_many(self, offer_ids: Collection[str]) -> tuple[Offer, ...]:
         """Those of the named offers that are on sale."""
@@ -197,6 +215,16 @@ class SqlOfferRepository:
 
 
 _SEEN_AT = func.coalesce(OfferRow.observed_at, FeedRow.last_success_at)
+_LABEL = (
+    OfferRow.offer_id,
+    OfferRow.provider,
+    OfferRow.gpu,
+    OfferRow.region,
+    OfferRow.tier,
+    OfferRow.price_per_gpu_hour_micro_usd,
+    OfferRow.price_per_node_hour_micro_usd,
+    OfferRow.stock_nodes,
+)
 _OFFERS = select(OfferRow.document, _SEEN_AT).join(FeedRow, FeedRow.provider == OfferRow.provider)
 
 

@@ -18,7 +18,7 @@ from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestC
 from broker.domain.approvals import ApprovalState
 from broker.domain.errors import ConcurrentChange, Conflict, NotFound
 from broker.domain.launches import LaunchAttempt, LaunchOutcome
-from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
+from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
 from broker.domain.offer import Offer
 from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.reoptimization import ProposalState, Reoptimization
@@ -118,6 +118,21 @@ class _Rows(_Repository):
 
 class Offers(_Repository):
     """Fulfils ``OfferRepository``."""
+
+    async def find_labels(self) -> tuple[OfferLabel, ...]:
+        return tuple(
+            OfferLabel(
+                o.offer_id,
+                o.provider,
+                o.sku.gpu,
+                o.region,
+                o.tier,
+                o.price_usd_per_node_hour / o.sku.gpus_per_node,
+                o.price_usd_per_node_hour,
+                o.stock.nodes,
+            )
+            for o in await self.find_current()
+        )
 
     async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
         feed = self._tables.feeds.get(provider)

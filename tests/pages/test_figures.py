@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from defusedxml import ElementTree
@@ -14,13 +16,17 @@ from hypothesis import strategies as st
 from api.pages.budget_view import budget_rows, running_charts, running_days
 from api.pages.charts import Series, scale_over, short_usd, stacked_bars
 from api.pages.curves import Band, Curve, Drawing, Limit, curves
+from api.pages.reservation_view import held_rows
 from api.pages.spend_groups import group_rows, narrowed
 from api.pages.steps import Step, steps
 from api.pages.tables import Address, paged, wished_sorting
 from api.pages.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from broker.domain.budgets import Budget, BudgetPeriod, standing
-from broker.domain.spend import Charge
+from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.spend import Charge, CostView, Interval
+from broker.summaries import SumKey, sum_by_key
 from tests.fakes.clock import NOON
+from tests.fakes.examples import an_offer
 from tests.pages.test_views import charges
 
 EVIL = '<script>alert("x")</script>&'
@@ -52,10 +58,14 @@ def test_a_heading_turns_the_order_round() -> None:
     assert wished_sorting("<evil>", ("price", "name"), address, "offers").by == "price"
 
 
-@given(charges, st.sampled_from(["total", "-total", "name", "-owed", "reserved", "planned"]))
+def by_day(made: list[Charge]) -> dict[SumKey, Decimal]:
+    return sum_by_key(made, Interval.DAY, "team", CostView.AMORTIZED)
+
+
+@given(charges, st.sampled_from(["total", "-total", "name", "-owed", "bound", "flexible"]))
 def test_groups_keep_all_money(made: list[Charge], sort: str) -> None:
-    sorting = wished_sorting(sort, ("total", "name", "owed", "reserved", "planned"), Address("/", {}), "x")
-    rows = group_rows(made, "team", sorting)
+    sorting = wished_sorting(sort, ("total", "name", "owed", "bound", "flexible"), Address("/", {}), "x")
+    rows = group_rows(by_day(made), "team", sorting)
     assert sum((row.total_usd for row in rows), Decimal(0)) == sum((c.usd for c in made), Decimal(0))
     teams = {charge.team for charge in made}
     parts = [narrowed(made, {"team": team, "tier": ""}) for team in teams]
@@ -72,7 +82,7 @@ def test_budgets_add_up_to_what_is_expected(made: list[Charge], cents: int) -> N
     assert drawn == pytest.approx(min(100.0, 100 * found.expected_share), abs=1e-6)
     assert (row.tone == "bad") == (found.left_usd < 0)
     inside = [charge for charge in made if found.window.contains(charge.window.start)]
-    days = running_days(inside, found.window)
+    days = running_days(by_day(inside), found.window)
     assert days[-1].expected_usd == found.expected_usd
     assert [d.expected_usd for d in days] == sorted(d.expected_usd for d in days)
     ElementTree.fromstring(str(running_charts(days, found, NOON).wide))
@@ -133,3 +143,26 @@ def test_words() -> None:
     told = "9 nodes of H100 at prime_intellect, run together"
     assert sellers_named(told) == "9 nodes of H100 at Prime Intellect, run together"
     assert [short_usd(v) for v in (-14354.57, 0, 999.9)] == ["-$14.4k", "$0", "$1k"]
+
+
+def held(reservation_id: str, hours_on: float = 0, **changed: Any) -> Reservation:
+    start = NOON + timedelta(hours=hours_on)
+    end = start + timedelta(hours=1)
+    row = Reservation(
+        reservation_id, "research", ReservationState.SCHEDULED, an_offer(), 1, start, end, (), NOON, "chat"
+    )
+    return replace(row, **changed)
+
+
+def test_a_fleets_steps_are_one_row() -> None:
+    fleet = [held(f"r{hours_on}", hours_on, plan_id="p") for hours_on in (3, 1, 2)]
+    failed = held("f", plan_id="p", state=ReservationState.FAILED)
+    rows = held_rows([*fleet, failed, held("a"), held("b", end=None)])
+    assert [[one.reservation_id for one in row.rows] for row in rows] == [
+        ["r1", "r2", "r3"],
+        ["f"],
+        ["a"],
+        ["b"],
+    ]
+    assert (rows[0].start, rows[0].end) == (NOON + timedelta(hours=1), NOON + timedelta(hours=4))
+    assert rows[-1].end is None

@@ -77,7 +77,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     clock.advance(hours=2)
     finance.goto("/spend?group_by=workload")
     assert cards(finance)["Owed already"] == "$41.00"
-    assert cards(finance)["Reserved beyond that"] == "$164.00"
+    assert cards(finance)["May still change"] == "$164.00"
 
     team.get_by_text("Release…").click()
     team.get_by_role("button", name="Release 1 node").click()
