@@ -20,6 +20,7 @@ class ColumnPool:
     by_workload: dict[str, list[Column]] = field(default_factory=dict)
     _seen: set[Column] = field(default_factory=set)
     _usage: defaultdict[int, dict[Row, float]] = field(default_factory=lambda: defaultdict(dict))
+    _rows: tuple[StockPrices, Mapping[int, list[tuple[Row, float]]]] | None = None
 
     def add(self, columns: Iterable[Column]) -> list[Column]:
         """Takes columns; those that are new."""
@@ -48,25 +49,25 @@ class ColumnPool:
 
     def priced_usd(self, prices: StockPrices, column: Column) -> float:
         """Cost and lateness of a column with what it pays for scarcity."""
-        offers = {piece.offer for piece in column.pieces}
-        rows = ((row, usd) for row, usd in prices.usd.items() if row.offer in offers)
-        return column.total_cents / 100 + sum(usd * self.usage(row, column) for row, usd in rows)
+        return column.total_cents / 100 + self.charge_usd(prices, column)
 
-    def least_usd(self, prices: StockPrices, names: Iterable[str]) -> dict[str, float]:
-        """The least that a known column of each workload costs at the prices; none, no entry."""
-        by_offer = rows_by_offer(prices)
-        found = {}
-        for name in names:
-            if self.of(name):
-                found[name] = min(self._charged_usd(by_offer, column) for column in self.of(name))
-        return found
-
-    def _charged_usd(self, by_offer: Mapping[int, list[tuple[Row, float]]], column: Column) -> float:
-        usd = column.total_cents / 100
+    def charge_usd(self, prices: StockPrices, column: Column) -> float:
+        """What a column pays for scarcity."""
+        if self._rows is None or self._rows[0] is not prices:
+            self._rows = prices, rows_by_offer(prices)
+        by_offer, usd = self._rows[1], 0.0
         for offer in {piece.offer for piece in column.pieces}:
             for row, price in by_offer.get(offer, ()):
                 usd += price * self.usage(row, column)
         return usd
+
+    def least_usd(self, prices: StockPrices, names: Iterable[str]) -> dict[str, float]:
+        """The least that a known column of each workload costs at the prices; none, no entry."""
+        return {
+            name: min(self.priced_usd(prices, column) for column in self.of(name))
+            for name in names
+            if self.of(name)
+        }
 
 
 def rows_by_offer(prices: StockPrices) -> Mapping[int, list[tuple[Row, float]]]:

@@ -95,11 +95,11 @@ def _estimates(problem: Problem, case: FleetCase, used: Ints, counts: Ints, sets
     )
     found: Floats = sets @ whole
     extras = _extras(counts, bound)
+    hourly_usd, beside, own = extras @ hourly, _in_zones(case, used, extras), _in_zones(case, used, sets)
     for place, committed in enumerate(sets):
-        rows = extras + committed
-        meets = _net(case, used, rows)[:, None] >= levels[None, :] * (1 - EDGE)
-        meets &= _zones(case, used, rows)[:, None] >= case.zones
-        usd = np.where(meets, (rows @ hourly)[:, None], np.inf).min(axis=0)
+        meets = _net(case, used, extras + committed)[:, None] >= levels[None, :] * (1 - EDGE)
+        meets &= (beside | own[place]).sum(axis=1)[:, None] >= case.zones
+        usd = np.where(meets, hourly_usd[:, None], np.inf).min(axis=0)
         found[place] += float(usd @ weights) if np.isfinite(usd).all() else np.inf
     return found
 
@@ -118,11 +118,11 @@ def _net(case: FleetCase, used: Ints, rows: Ints) -> Floats:
     return net
 
 
-def _zones(case: FleetCase, used: Ints, rows: Ints) -> Ints:
-    zone, seen = case.units.zone[used], np.zeros(len(rows), dtype=np.int64)
-    for name in np.unique(zone):
-        seen += (rows[:, zone == name] > 0).any(axis=1)
-    return seen
+def _in_zones(case: FleetCase, used: Ints, rows: Ints) -> Bools:
+    """Which zones [M, Z] each row stands in."""
+    names, zone = np.unique(case.units.zone[used], return_inverse=True)
+    found: Bools = (rows > 0).astype(np.int64) @ np.eye(len(names), dtype=np.int64)[zone] > 0
+    return found
 
 
 def _path(problem: Problem, case: FleetCase, covers: Ints, committed: Ints, free: Ints) -> FleetPath | None:

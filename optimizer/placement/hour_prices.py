@@ -18,6 +18,7 @@ DAY_H = 24
 FIRST, USUAL, SPARED = range(3)
 SPARED_PARTS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MAX_ROUNDS = 8
+BEGIN, PART = np.meshgrid(np.arange(DAY_H), np.arange(DAY_H), indexing="ij")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,8 +184,7 @@ def _worst_ratio(paid: Floats, held: Floats, gap: int) -> Floats:
 def _daily_ratio(factors: Floats, term_h: Floats) -> Floats:
     """The same for days of ``factors`` [N, 24] without end: so many days, and a part of one."""
     twice = np.concatenate((np.zeros((len(factors), 1)), np.cumsum(np.tile(factors, 2), axis=1)), axis=1)
-    begin, part = np.meshgrid(np.arange(DAY_H), np.arange(DAY_H), indexing="ij")
-    charged = (twice[:, begin + part] - twice[:, begin]).max(axis=1)
+    charged = (twice[:, BEGIN + PART] - twice[:, BEGIN]).max(axis=1)
     day = factors.sum(axis=1)
     days = np.floor(term_h / DAY_H)
     found: Floats = day / DAY_H

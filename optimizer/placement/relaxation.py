@@ -7,7 +7,7 @@ insert first) and are plugged into ``dual``, which alone proves; nothing here ha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from optimizer.placement.columns import Column, Span
 from optimizer.placement.prices import Row, StockPrices, limit_of, usage_of
 from optimizer.placement.problem import UNLIMITED_NODES, Problem
 from optimizer.placement.stock import limits_at
+from optimizer.placement.stopwatch import Stopwatch
 
 MAX_ROUNDS = 12
 KEEP_OPTIONS = 60
@@ -38,14 +39,15 @@ def relax(
     leave_usd: Mapping[str, float],
     rows: tuple[Row, ...],
     prices: StockPrices,
-    out_of_time: Callable[[], bool],
+    seconds: float,
 ) -> Relaxed | None:
     """The relaxation over the columns that are cheapest at ``prices``; None when it could not be solved."""
+    watch = Stopwatch(seconds)
     options = {name: _options(pool, name, prices) for name in sorted(pool.by_workload)}
     needed, found = dict.fromkeys(rows), None
     for _ in range(MAX_ROUNDS):
-        found = _solve(pool, options, leave_usd, tuple(needed)) or found
-        if found is None or out_of_time():
+        found = _solve(pool, options, leave_usd, tuple(needed), watch) or found
+        if found is None or watch.over():
             break
         broken = _broken(pool.problem, found)
         fresh = [row for row in broken if row not in needed]
@@ -69,6 +71,7 @@ def _solve(
     options: Mapping[str, list[Column]],
     leave_usd: Mapping[str, float],
     rows: tuple[Row, ...],
+    watch: Stopwatch,
 ) -> Relaxed | None:
     solver = pywraplp.Solver.CreateSolver("GLOP")
     objective = solver.Objective()
@@ -94,6 +97,7 @@ def _solve(
                     if used:
                         stock[row].SetCoefficient(share, used)
             taken[name].append((column, share))
+    solver.SetTimeLimit(max(1, int(1000 * watch.left)))
     if solver.Solve() != pywraplp.Solver.OPTIMAL:
         return None
     usd = {row: max(0.0, -constraint.dual_value()) for row, constraint in stock.items()}

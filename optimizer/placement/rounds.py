@@ -116,8 +116,8 @@ class Rounds:
     def price(self) -> None:
         """New prices: the duals of the relaxation over all known columns."""
         rows = self.relaxed.rows if self.relaxed is not None else tuple(sorted(self.prices.usd))
-        out_of_time = self.search.watch.until(RELAX_SHARE)
-        found = relax(self.pool, self._leave_usd(), rows, self.prices, out_of_time)
+        seconds = RELAX_SHARE * self.search.watch.left
+        found = relax(self.pool, self._leave_usd(), rows, self.prices, seconds)
         if found is not None:
             self.relaxed, self.prices = found, found.prices
 
@@ -160,14 +160,17 @@ class Rounds:
 
     def make(self) -> None:
         """Columns at the prices: for each run, and for services whose known ones are above their bound."""
-        self.pool.add(column for name in self.runs for column in self._runs_at_prices(name))
+        out_of_time = self.search.watch.until(MAKE_SHARE)
+        for name in self.runs:
+            if out_of_time():
+                break
+            self.pool.add(self._runs_at_prices(name))
         least = self.pool.least_usd(self.prices, self.candidates.fleets)
         above = {
             name: least.get(name, float("inf")) - self.dual.known_usd(name, self.prices)
             for name in self.candidates.fleets
             if name in self.names
         }
-        out_of_time = self.search.watch.until(MAKE_SHARE)
         for name in sorted(above, key=lambda n: (-above[n], n)):
             if above[name] < self._worth_usd() or out_of_time():
                 break

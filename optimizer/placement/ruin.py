@@ -46,7 +46,7 @@ class Ruin:
             self._options[name] = self._options_of(name)
         for columns in self._options.values():
             for column in columns:
-                self._charges[id(column)] = 100 * self.prices.charge_usd(self.candidates.problem, column)
+                self._charges[id(column)] = 100 * self.pool.charge_usd(self.prices, column)
 
     def _options_of(self, name: str) -> list[Column]:
         """The cheapest at cost and the cheapest at the prices."""

@@ -27,6 +27,7 @@ from optimizer.performance.estimator import Estimator
 from tests.bench.instances import SIZES, make_offers, make_request
 from tests.bench.planning import Case, Result, measure
 
+FILE_WIDTH = 200
 NODE_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 LIMITS_S = {"XS": 30.0, "S": 60.0, "M": 180.0, "L": 600.0}
 """What the aims allow each size."""
@@ -42,7 +43,7 @@ def main() -> int:
     parser.add_argument("--gap", type=float, default=0.01, help="relative gap at which to stop")
     parser.add_argument("--jobs", type=int, default=1, help="instances at a time")
     wish = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     if not wish.instance:
         console.print(estimate_table(Estimator(load_gpus(), load_calibration())))
     table = plan_table()

@@ -22,7 +22,7 @@ from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_dual import build_dual
 from optimizer.placement.fleet_menu import STEPS, Menu, build_menu
 from optimizer.placement.holding import due_s
-from optimizer.placement.hour_covers import hour_covers, zone_states
+from optimizer.placement.hour_covers import hour_covers, least_usd, zone_states
 from optimizer.placement.hour_prices import SPARED_PARTS, hour_classes, sharing, valid_prices
 from optimizer.placement.ladders import free_nodes
 from optimizer.placement.prices import counted_midway, horizon_hours, middle_s
@@ -85,9 +85,23 @@ def _cheapest(menu: Menu, price: np.ndarray, need: int, zones: int) -> float:
 @PROFILE
 @given(menus(), st.lists(st.integers(0, STEPS), min_size=1, max_size=3), st.integers(1, 2))
 def test_covers_are_the_cheapest_and_reach_what_they_say(menu: Menu, needs: list[int], zones: int) -> None:
+    _check_covers(menu, needs, zones)
+
+
+@PROFILE
+@given(menus(2), st.lists(st.integers(0, STEPS), min_size=1, max_size=3), st.integers(1, 2))
+def test_alike_units_at_other_prices_are_told_apart(menu: Menu, needs: list[int], zones: int) -> None:
+    twice = menu.take(np.repeat(np.arange(len(menu)), 2))
+    _check_covers(replace(twice, zone=np.arange(len(twice)) % 3), needs, zones)
+    _check_covers(twice, needs, zones)
+
+
+def _check_covers(menu: Menu, needs: list[int], zones: int) -> None:
     rng = np.random.default_rng(len(needs) + int(menu.steps.sum()))
     prices = menu.usd[:, None] * rng.uniform(0.2, 2.0, (len(menu), len(needs)))
-    found = hour_covers(menu, zone_states(menu, zones), prices, np.array(needs))
+    states = zone_states(menu, zones)
+    found = hour_covers(menu, states, prices, np.array(needs))
+    assert least_usd(menu, states, prices, np.array(needs)) == pytest.approx(found.usd)
     for hour, need in enumerate(needs):
         expected = _cheapest(menu, prices[:, hour], need, zones)
         assert found.usd[hour] <= expected + 1e-9
