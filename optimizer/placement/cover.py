@@ -38,6 +38,19 @@ def least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int) -
     return found
 
 
+def fractional_cover(rate: Floats, cost: Floats, most: Ints, step: float) -> Floats:
+    """Least USD [GRID + 1] for each rate in ``step`` when units may be taken in part: not above the truth.
+
+    It lies above the knapsack where units are so small beside the need that rounding them up to steps
+    gives more away than taking them in part.
+    """
+    order = np.argsort(cost / rate, kind="stable")
+    rates = np.concatenate(([0.0], np.cumsum((rate * most)[order])))
+    costs = np.concatenate(([0.0], np.cumsum((cost * most)[order])))
+    found: Floats = np.interp(np.arange(GRID + 1) * step, rates, costs) * (1 - 1e-9)
+    return found
+
+
 def part_sizes(most: int, steps: int, grid: int) -> Iterator[int]:
     """Counts that sum to any number up to the useful most (binary splitting)."""
     left = min(most, grid // max(1, steps) + 2)

@@ -250,7 +250,7 @@ def _whole_usd(layer: Layer) -> float:
 
 def _flat_layer(problem: Problem, sketch: _Sketch) -> Layer:
     """The layer without what starting costs."""
-    price, _, high = _steps_of(sketch.cover, MAX_BASE_STEPS)
+    price, _, high = _steps_of(sketch.cover, MAX_BASE_STEPS, sketch.needs)
     lengths = _hour_lengths(problem, len(sketch.needs))
     levels, inverse = np.unique(sketch.needs, return_inverse=True)
     fitting = np.where(high[None, :] >= levels[:, None], price[None, :], np.inf)
@@ -273,7 +273,7 @@ def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterat
 
 
 def _path_layer(problem: Problem, sketch: _Sketch, steps: int) -> Layer:
-    price, low, high = _steps_of(sketch.cover, steps)
+    price, low, high = _steps_of(sketch.cover, steps, sketch.needs)
     starting = _start_costs(problem, sketch.rest)
     jumps = _jumps(
         low, high, _start_cover(sketch.rest, starting, sketch.step), float(starting.min(initial=np.inf))
@@ -366,13 +366,19 @@ def _shortest_path(price: Floats, jumps: Floats, most: Ints, needs: Ints, length
     return onward
 
 
-def _steps_of(cover: Floats, count: int) -> tuple[Floats, Ints, Ints]:
-    """Steps of g: price, first and last rate of each; at most ``count``, merged downward."""
+def _steps_of(cover: Floats, count: int, needs: Ints | None = None) -> tuple[Floats, Ints, Ints]:
+    """Steps of g: price, first and last rate of each; at most ``count``, merged downward.
+
+    Where there are more, those remain that begin at one of ``needs``: at these nothing is lost.
+    """
     finite = np.flatnonzero(np.isfinite(cover))
     if not len(finite):
         return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
     inside = cover[finite]
     starts = np.flatnonzero(np.append(True, np.diff(inside) > 1e-12))
+    if len(starts) > count and needs is not None:
+        wanted = np.searchsorted(finite, np.append(np.unique(needs), 0))
+        starts = np.unique(np.append(0, wanted[wanted < len(finite)]))
     if len(starts) > count:
         starts = starts[np.unique(np.linspace(0, len(starts) - 1, count).astype(np.int64))]
     ends = np.append(starts[1:] - 1, len(inside) - 1)

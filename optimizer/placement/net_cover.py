@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.placement.cover import GRID, least_cover
+from optimizer.placement.cover import GRID, fractional_cover, least_cover
 from optimizer.placement.problem import Floats, Ints
 from optimizer.placement.units import FleetCase, Units, only_units
 
@@ -71,9 +71,12 @@ def gross_cover(case: FleetCase, step: float, zones: int) -> Floats:
     best = _best_of_offers(units)
     usd = units.usd_per_hour + units.surcharge_usd_per_hour
     keep = best[_useful(units, best, usd, step, zones)]
-    return least_cover(
+    whole = least_cover(
         in_steps(units.requests_per_s[keep], step), usd[keep], units.most[keep], units.zone[keep], zones
     )
+    parts = fractional_cover(units.requests_per_s[best], usd[best], units.most[best], step)
+    found: Floats = np.maximum(whole, parts)
+    return found
 
 
 def _best_of_offers(units: Units) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -10,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.placement.compositions import STEPS, CoverTable
-from optimizer.placement.cover import GRID, least_cover
+from optimizer.placement.cover import GRID, fractional_cover, least_cover
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.net_cover import net_cover
 from optimizer.placement.problem import build_problem
 from optimizer.placement.units import FleetCase
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import T0, offer, request, serving
+from tests.placement.market import T0, offer, plan, request, serving
 
 PROFILE = settings(max_examples=60, derandomize=True, deadline=None)
 
@@ -128,3 +129,25 @@ def test_the_price_of_an_hour_is_never_above_the_cheapest_fleet_and_meets_it_on_
         assert cover[need] <= least + 1e-9
         if (case.units.most == 1).all() and case.spare < 2:
             assert cover[need] == pytest.approx(least)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 20), st.integers(0, 3)), min_size=1, max_size=4),
+    st.integers(1, 30),
+)
+def test_parts_of_units_never_cost_more_than_whole_ones(units: list[tuple[int, int, int]], need: int) -> None:
+    rate, cost, most = (np.array(column, dtype=np.float64) for column in zip(*units, strict=True))
+    found = fractional_cover(rate, cost, most.astype(np.int64), need / GRID)
+    counts = itertools.product(*(range(int(n) + 1) for n in most))
+    whole = [np.array(n) @ cost for n in counts if np.array(n) @ rate >= need]
+    assert all(found[-1] <= usd for usd in whole)
+    assert (np.diff(found) >= 0).all()
+
+
+def test_a_fleet_of_hundreds_of_small_units_is_bounded_as_well() -> None:
+    """Rounded up to three steps of the demand each, 342 of the 401 would seem enough."""
+    asked = request(serving(hourly=[1001.0]), hours=1)
+    found = plan(asked, [offer("a", "1.00", gpu="MID")], time_limit_s=3.0)
+    assert found.cost_usd == Decimal("401.00")
+    assert found.bound_usd is not None
+    assert found.bound_usd >= Decimal("399.00")

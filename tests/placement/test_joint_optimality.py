@@ -18,7 +18,7 @@ from tests.placement.market import at, offer, plan, request, serving, total, tra
 from tests.placement.monolith import Monolith
 
 HOURS = 8
-SECONDS = 1.5
+SECONDS = 20.0
 PROFILE = settings(derandomize=True, deadline=None)
 Problem = tuple[PlanRequest, list[Offer]]
 
