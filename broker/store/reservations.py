@@ -120,12 +120,16 @@ class SqlReservationRepository:
         return bool(claimed)
 
     async def note_seen(self, units: Sequence[tuple[str, int]], at: datetime) -> None:
-        """Stores when providers showed these running; no step of theirs, so that no version changes."""
+        """Stores when providers showed these running; no step of theirs, so that no version changes.
+
+        What somebody else is just writing is left out: it is in the next pass, and nobody waits in a circle.
+        """
         rows = table_of(UnitRow)
-        key = tuple_(rows.c.reservation_id, rows.c.ordinal)
+        names = (rows.c.reservation_id, rows.c.ordinal)
         for first in range(0, len(units), MOST_IN_ONE):
-            some = units[first : first + MOST_IN_ONE]
-            await self._session.execute(update(rows).where(key.in_(some)).values(seen_at=at))
+            some = tuple_(*names).in_(units[first : first + MOST_IN_ONE])
+            free = select(*names).where(some).with_for_update(skip_locked=True)
+            await self._session.execute(update(rows).where(tuple_(*names).in_(free)).values(seen_at=at))
 
     def _values(self, reservation: Reservation) -> Values:
         """The row; while it is being bought it stays claimed by the process that stores its steps."""

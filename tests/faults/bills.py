@@ -30,7 +30,8 @@ async def compared_bills(
     ``money``: reservations, and tags that led to none, that are booked otherwise than billed. ``assumed``:
     whose times agree, at a seller that nobody says the increment of: the market bills it by the second, the
     broker books whole hours. ``unknowable``: what an unknown reservation's tag is on, at a seller whose list
-    does not say what it is; and what a seller showed as usable that it then had never made.
+    does not say what it is; and what a seller showed as usable that it then had never made. ``total_usd``:
+    what was billed in all, each reservation rounded to the cent as in spend.
     """
     async with units() as uow:
         install_id = await uow.accounts.install_id()
@@ -48,12 +49,14 @@ async def compared_bills(
             booked[str(charge.reservation_id)] += charge.usd
     by_id = {row.reservation_id: row for row in rows}
     found: dict[str, list[str]] = {"money": [], "assumed": [], "unknowable": list(unpriced)}
+    total = ZERO
     for key in {**lines, **booked}:
         billed = to_cents(sum((Decimal(line["billed_usd"]) for line in lines[key]), ZERO))
+        total += billed
         if billed != booked[key] and not any(key in detail for detail in unpriced):
             kind = _kind(by_id.get(key), lines[key], billed, booked[key])
             found[kind].append(f"{key}: billed {billed}, booked {booked[key]}")
-    return found
+    return {**found, "total_usd": [str(total)]}
 
 
 def _kind(row: Reservation | None, lines: Sequence[Line], billed: Decimal, booked: Decimal) -> str:

@@ -155,8 +155,15 @@ class Broker:
 
     async def rows(self) -> tuple[Reservation, ...]:
         """Every reservation."""
+        found: list[Reservation] = []
+        cursor: str | None = None
         async with self.store.unit_of_work() as uow:
-            return (await uow.reservations.find_page(None, 200, None)).items
+            while True:
+                page = await uow.reservations.find_page(None, 200, cursor)
+                found.extend(page.items)
+                cursor = page.next_cursor
+                if cursor is None:
+                    return tuple(found)
 
     def ledger(self) -> list[dict[str, Any]]:
         """The market's own truth about this seller."""

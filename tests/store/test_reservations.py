@@ -165,3 +165,30 @@ async def test_a_reason_that_quotes_a_provider_can_be_stored(store: Store) -> No
 
     async with store.unit_of_work() as unit:
         assert (await unit.reservations.find("r")).reason == "out of \ufffd capacity"
+
+
+async def test_what_was_seen_is_noted_beside_the_version(store: Store) -> None:
+    seen_at = NOON + timedelta(hours=1)
+    await add(store, reservation("r"), reservation("other"))
+    async with store.unit_of_work() as unit:
+        await unit.reservations.note_seen([("r", 0)], seen_at)
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        found, other = await unit.reservations.find("r"), await unit.reservations.find("other")
+        assert (found.units[0].seen_at, other.units[0].seen_at) == (seen_at, None)
+        assert found.version == 0
+        kept = await unit.reservations.update(found)
+        assert (await unit.reservations.find("r")).units[0].seen_at == seen_at
+        assert kept.version == 1
+
+
+async def test_what_is_being_written_is_not_waited_for(store: Store) -> None:
+    if store._engine.dialect.name != "postgresql":
+        pytest.skip("one writer at a time")
+    await add(store, reservation("r"))
+    async with store.unit_of_work() as writing, store.unit_of_work() as noting:
+        await writing.reservations.update(await writing.reservations.find("r"))
+        async with asyncio.timeout(5):
+            await noting.reservations.note_seen([("r", 0)], NOON)
+            await noting.commit()
+        await writing.commit()
