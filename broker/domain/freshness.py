@@ -1,12 +1,16 @@
-"""Which offers can be acted on: young enough, and of a seller that takes orders."""
+"""Which offers can be acted on, and how far: young enough, and of a seller that takes orders."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.domain.market import FeedHealth
 from broker.domain.offer import Offer
+
+DOUBT_FROM = 0.5
+"""From this share of the most age on, counted stock is believed less and less."""
 
 
 def fresh_offers(
@@ -18,13 +22,23 @@ def fresh_offers(
 ) -> tuple[Offer, ...]:
     """Offers seen, or confirmed by a good poll of their provider, within ``max_age`` before ``now``.
 
-    ``price_lists``: providers that only repeat what others sell; nothing can be ordered from them.
+    Of a feed that is silent, counted stock shrinks evenly from half of that age on, to nothing at its end:
+    what was there may be sold. ``price_lists``: providers that only repeat what others sell; nothing can be
+    ordered from them.
     """
     confirmed = {feed.provider: feed.last_success_at for feed in feeds}
 
-    def seen_at(offer: Offer) -> datetime:
-        return max(offer.observed_at, confirmed.get(offer.provider) or offer.observed_at)
+    def age_of(offer: Offer) -> timedelta:
+        return now - max(offer.observed_at, confirmed.get(offer.provider) or offer.observed_at)
 
-    return tuple(
-        offer for offer in offers if offer.provider not in price_lists and now - seen_at(offer) <= max_age
-    )
+    sold = (offer for offer in offers if offer.provider not in price_lists)
+    return tuple(discounted(offer, age / max_age) for offer in sold if (age := age_of(offer)) <= max_age)
+
+
+def discounted(offer: Offer, age_share: float) -> Offer:
+    """``offer`` with what is believed of its counted stock at that share of the most age."""
+    nodes = offer.stock.nodes
+    if nodes is None or age_share <= DOUBT_FROM:
+        return offer
+    left = int(nodes * (1 - age_share) / (1 - DOUBT_FROM))
+    return replace(offer, stock=replace(offer.stock, nodes=left))

@@ -15,6 +15,7 @@ from broker.catalogue import infer_intra_node, load_gpus, load_models, resolve_m
 from broker.domain.errors import Conflict, InputError
 from broker.domain.freshness import fresh_offers
 from broker.domain.market import ChangeKind, diff_rounds
+from broker.domain.offer import Stock, StockLevel
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.sku import LinkKind
 from broker.domain.window import Window
@@ -96,3 +97,11 @@ def test_offers_of_a_price_list_are_not_acted_on() -> None:
     of_seller, of_list = offer(offer_id="a"), replace(offer(offer_id="b"), provider="skypilot")
     usable = fresh_offers([of_seller, of_list], [], T0, timedelta(hours=1), price_lists={"skypilot"})
     assert [found.offer_id for found in usable] == ["a"]
+
+
+def test_a_silent_feed_is_believed_less_and_then_not_at_all() -> None:
+    one, most = replace(offer(), observed_at=T0, stock=Stock(StockLevel.HIGH, 10)), timedelta(minutes=10)
+    left = [fresh_offers([one], [], T0 + timedelta(minutes=m), most) for m in (5, 7.5, 9, 10, 10.1)]
+    assert [[found.stock.nodes for found in offers] for offers in left] == [[10], [5], [2], [0], []]
+    uncounted = replace(one, stock=Stock(StockLevel.HIGH))
+    assert fresh_offers([uncounted], [], T0 + timedelta(minutes=9), most) == (uncounted,)

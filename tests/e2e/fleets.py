@@ -64,10 +64,9 @@ def offer_of(world: World, offer_id: str) -> dict[str, Any]:
     params: dict[str, str | int] = {"limit": 200, "provider": provider}
     while True:
         page = world.client.get("/v1/offers", params=params).json()
-        offers: list[dict[str, Any]] = page["items"]
-        for offer in offers:
-            if offer["offer_id"] == offer_id:
-                return offer
+        found: list[dict[str, Any]] = [o for o in page["items"] if o["offer_id"] == offer_id]
+        if found:
+            return found[0]
         params["cursor"] = page["next_cursor"]
         assert page["next_cursor"] is not None, offer_id
 
@@ -89,7 +88,8 @@ def rest_usd(row: dict[str, Any], offer: dict[str, Any], at: datetime) -> Decima
     least = offer["min_hours"] * HOUR
     whole, begun = (-(-max(span, least) // step) * step for span in (held, now))
     hours = Decimal((whole - min(whole, begun)) // timedelta(seconds=1)) / 3600
-    return Decimal(offer["price_usd_per_node_hour"]) * int(row["nodes"]) * hours
+    price_usd = Decimal(offer["price_usd_per_node_hour"])
+    return price_usd * int(row["nodes"]) * hours
 
 
 def a_fleet_follows_a_price(world: World) -> None:

@@ -1,0 +1,89 @@
+"""How often spot is taken away, and when a run must leave it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.domain.moving_costs import MovingTerms
+from broker.domain.offer import Tier
+from broker.domain.remaining import held_as_planned, remaining
+from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.spot import Progress, SpotBook, SpotPrior, SpotTime, may_stay_on_spot, spot_time
+from broker.domain.spot_fallback import BEHIND, behind_on_spot
+from broker.domain.workload import Training
+from tests.domain.test_reoptimizing import interruptible, plan_of
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_request, an_offer
+
+HOUR = timedelta(hours=1)
+SPOT = replace(an_offer("s", "3"), tier=Tier.SPOT)
+
+
+def lease(*gone_after_h: float | None, released_after_h: float | None = None) -> Reservation:
+    """Two hours or more on spot; units that went away after so many hours, and what was asked for."""
+    units = tuple(
+        Unit(
+            n, f"t{n}", 1, UnitState.HELD if hours is None else UnitState.GONE, f"i{n}", NOON,
+            gone_at=None if hours is None else NOON + hours * HOUR,
+        )
+        for n, hours in enumerate(gone_after_h)
+    )  # fmt: skip
+    over = None if released_after_h is None else NOON + released_after_h * HOUR
+    state = ReservationState.ACTIVE if over is None else ReservationState.RELEASED
+    return Reservation(
+        "rsv", "research", state, SPOT, len(units), NOON, NOON + 48 * HOUR, units, NOON,
+        active_at=NOON, released_at=over,
+    )  # fmt: skip
+
+
+def test_what_a_lease_went_through() -> None:
+    seen = spot_time(lease(None, 4.0), NOON + 10 * HOUR)
+    assert seen == SpotTime("fake", "sku-s", "s", 14.0, 1)
+    ended = spot_time(lease(6.0, 6.0, released_after_h=6.0), NOON + 10 * HOUR)
+    assert ended == SpotTime("fake", "sku-s", "s", 12.0, 0), "we let it go"
+
+
+def test_the_rate_goes_from_what_is_assumed_to_what_was_seen() -> None:
+    prior = SpotPrior(0.05, 100.0)
+    assert SpotBook([], prior).rate(SPOT) == pytest.approx(0.05)
+    calm = SpotBook([SpotTime("fake", "sku-s", "s", 10_000.0, 10)], prior)
+    assert calm.rate(SPOT) == pytest.approx(0.001, rel=0.05)
+    wild = SpotBook([SpotTime("fake", "other", "o", 100.0, 40)], prior)
+    assert 0.05 < wild.rate(SPOT) < 0.4, "of its provider, not of itself"
+    (told,) = wild.told([SPOT])
+    assert told.interruptions_per_hour == wild.rate(SPOT)
+    said = replace(SPOT, interruptions_per_hour=0.01)
+    assert wild.told([said, an_offer()]) == (said, an_offer())
+
+
+@given(st.floats(0, 20), st.floats(0, 40), st.floats(0, 0.5))
+def test_who_stays_on_spot_can_still_end_in_time_without_it(done: float, at_h: float, restart: float) -> None:
+    progress = Progress(done, 20.0, NOON, NOON + 40 * HOUR, restart)
+    now = NOON + at_h * HOUR
+    if may_stay_on_spot(progress, now) and done < 20:
+        assert 40 - at_h >= 20 - done + 2 * restart - 1e-6
+    if not may_stay_on_spot(progress, now):
+        assert not may_stay_on_spot(replace(progress, done_hours=done / 2), now), "less done is no better"
+
+
+def test_a_run_behind_its_line_must_leave_spot_and_is_asked_for_elsewhere() -> None:
+    plan = plan_of({"train": SPOT}, hours=30)
+    request = interruptible(a_request(), deadline=NOON + 31 * HOUR, checkpoint_every_minutes=600.0)
+
+    def leavers(now: datetime) -> dict[str, str]:
+        return behind_on_spot(request, plan, held_as_planned(plan, {"s": SPOT}, now), now, MovingTerms())
+
+    assert leavers(NOON + timedelta(minutes=5)) == {}
+    now = NOON + 9 * HOUR
+    assert leavers(now) == {"train": BEHIND}, "nothing is saved before the tenth hour"
+    held = held_as_planned(plan, {"s": SPOT}, now)
+    left = remaining(request, plan, held, now, MovingTerms(), frozenset({"train"}))
+    run = left.request.workload("train")
+    assert isinstance(run, Training)
+    assert run.policy.tiers is not None
+    assert Tier.SPOT not in run.policy.tiers
