@@ -109,7 +109,10 @@ def test_a_gpu_is_summed_up_per_gpu_hour_over_sellers() -> None:
         )
 
     closed = SoldDay("b", "L4", "spot", 1, PriceDay(FIRST, 1, 1, 1, 1, 0, 1, False))
-    found = sku_days([sold("a", 1, 3, 4, 5), sold("a", 8, 16, 24, 80), sold("b", 2, 2, 12, 14), closed])
+    unknown = SoldDay("b", "", "", 1, PriceDay(FIRST, 1, 1, 1, 1, 86_400, 1, True))
+    found = sku_days(
+        [sold("a", 1, 3, 4, 5), sold("a", 8, 16, 24, 80), sold("b", 2, 2, 12, 14), closed, unknown]
+    )
 
     rows = {row.provider: (row.least, row.median, row.most, row.offers, row.providers) for row in found}
     assert rows == {"a": (2, 3, 10, 2, 1), "b": (1, 6, 7, 1, 1), None: (1, 4, 10, 3, 2)}
