@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from api.schemas.workloads import read_workloads
 from broker.catalogue import load_moving_terms
 from broker.domain.errors import Conflict, FieldProblem, InputError
 from broker.domain.market_history import MarketHistory
+from broker.domain.money import ZERO
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 from broker.ports import PlanOptions
@@ -76,8 +77,8 @@ def backtest(
         horizons=tuple(episode.request.horizon for episode in episodes),
         seed=seed,
         known=AllKnowing(
-            sum((one.cost_usd for one in known), start=known[0].cost_usd * 0),
-            sum((one.bound_usd for one in known), start=known[0].bound_usd * 0),
+            sum((one.cost_usd for one in known), ZERO),
+            sum((one.bound_usd for one in known), ZERO),
             sum(one.plans for one in known),
         ),
         outcomes=outcomes,
@@ -178,6 +179,3 @@ def _instant(option: str, text: str | None) -> datetime | None:
         return None if text is None else parse_time(text)
     except ValueError as error:
         raise InputError("options", (FieldProblem(option, repr(text), str(error)),)) from None
-
-
-__all__: Sequence[str] = ["app", "find_episodes", "load_history"]

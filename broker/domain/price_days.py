@@ -183,10 +183,11 @@ def closes(known: Sequence[PriceDay], days: Iterable[date]) -> Iterator[int | No
 
 
 def sku_days(sold: Iterable[SoldDay]) -> tuple[SkuDay, ...]:
-    """Figures by GPU, tier and day: of each provider, and of all."""
+    """Figures by GPU, tier and day: of each provider, and of all; nobody knows any more what some old series
+    sold (no GPU)."""
     groups: defaultdict[tuple[str, str, date, str | None], list[SoldDay]] = defaultdict(list)
     for one in sold:
-        if one.day.seconds and one.gpus_per_node > 0:
+        if one.day.seconds and one.gpu and one.gpus_per_node > 0:
             for provider in (one.provider, None):
                 groups[one.gpu, one.tier, one.day.day, provider].append(one)
     return tuple(

@@ -43,7 +43,7 @@ def walk(seed: int, days: int, daily: float, offer_id: str = "a", family: Family
     return DailyPrices(offer_id, family, tuple(map(round, prices)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(pasts, st.integers(1, 10**9), st.lists(st.floats(0, 24 * 40), min_size=1, max_size=3))
 def test_quantiles_are_in_order(past: list[DailyPrices], price: int, hours: list[float]) -> None:
     outlooks = Forecaster(past, FEW).outlooks("offer-0", KIN, price, hours)
@@ -54,7 +54,7 @@ def test_quantiles_are_in_order(past: list[DailyPrices], price: int, hours: list
         assert prices == sorted(prices)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(pasts, st.integers(1, 10**6), st.integers(2, 1000), st.integers(0, 5))
 def test_they_scale_with_the_price(past: list[DailyPrices], price: int, times: int, seed: int) -> None:
     forecaster = Forecaster(past, FEW)
@@ -66,7 +66,7 @@ def test_they_scale_with_the_price(past: list[DailyPrices], price: int, times: i
             assert p.micro_usd == pytest.approx(q.micro_usd * times, abs=times / 2 + 1, rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.floats(1.01, 1.2), st.floats(1, 200))
 def test_they_widen_with_the_horizon(seed: int, daily: float, hours: float) -> None:
     # Blocks of a day of a walk without drift: four times the time is about twice the spread.

@@ -34,11 +34,11 @@ marks = st.lists(
 ).map(lambda rows: [PriceMark(START + timedelta(seconds=s), usd, sold) for s, usd, sold in sorted(rows)])
 
 
-def by_second(said: list[PriceMark], day: date, step: int = 60) -> list[int]:
-    """The price in force at each minute of a day in which the offer was on sale: slow and plain."""
+def by_hour(said: list[PriceMark], day: date) -> list[int]:
+    """The price in force in each hour of a day in which the offer was on sale: slow and plain."""
     found = []
-    for second in range(0, 86_400, step):
-        now = start_of(day) + timedelta(seconds=second)
+    for hour in range(24):
+        now = start_of(day) + hour * HOUR
         last = [mark for mark in said if mark.at <= now][-1:]
         found += [mark.micro_usd for mark in last if mark.on_sale]
     return found
@@ -46,19 +46,19 @@ def by_second(said: list[PriceMark], day: date, step: int = 60) -> list[int]:
 
 @given(marks)
 def test_figures_of_a_day_are_of_the_prices_in_force(said: list[PriceMark]) -> None:
-    minutes = [mark._replace(at=mark.at.replace(second=0)) for mark in said]
-    said = list({mark.at: mark for mark in minutes}.values())
+    hours = [mark._replace(at=mark.at.replace(minute=0, second=0)) for mark in said]
+    said = list({mark.at: mark for mark in hours}.values())
     known = {day.day: day for day in price_days(said, DAYS, START + 6 * DAY)}
 
     for day in DAYS:
-        prices = sorted(by_second(said, day))
+        prices = sorted(by_hour(said, day))
         found = known.get(day)
         if found is None or not found.seconds:
             assert prices == []
             continue
         assert (found.least, found.most) == (prices[0], prices[-1])
         assert found.median == prices[-(-len(prices) // 2) - 1]
-        assert found.seconds == 60 * len(prices)
+        assert found.seconds == 3600 * len(prices)
 
 
 @given(marks)
@@ -109,7 +109,10 @@ def test_a_gpu_is_summed_up_per_gpu_hour_over_sellers() -> None:
         )
 
     closed = SoldDay("b", "L4", "spot", 1, PriceDay(FIRST, 1, 1, 1, 1, 0, 1, False))
-    found = sku_days([sold("a", 1, 3, 4, 5), sold("a", 8, 16, 24, 80), sold("b", 2, 2, 12, 14), closed])
+    unknown = SoldDay("b", "", "", 1, PriceDay(FIRST, 1, 1, 1, 1, 86_400, 1, True))
+    found = sku_days(
+        [sold("a", 1, 3, 4, 5), sold("a", 8, 16, 24, 80), sold("b", 2, 2, 12, 14), closed, unknown]
+    )
 
     rows = {row.provider: (row.least, row.median, row.most, row.offers, row.providers) for row in found}
     assert rows == {"a": (2, 3, 10, 2, 1), "b": (1, 6, 7, 1, 1), None: (1, 4, 10, 3, 2)}

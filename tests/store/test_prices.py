@@ -73,7 +73,7 @@ rounds = st.lists(
 )
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(rounds)
 async def test_words_that_come_later_change_no_market_of_the_past(
     store: Store, said: list[dict[str, int]]
