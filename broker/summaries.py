@@ -51,7 +51,7 @@ class SumKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Money by period, group, basis and commitment, in that order. Days of closed months are as they were
+    """Money by period, group, basis and commitment. Days of closed months are as they were
     closed; ``closed_until``: the first day that is open (None: no month is closed)."""
 
     usd: Mapping[SumKey, Decimal]
@@ -61,12 +61,12 @@ class Summary:
 def sum_by_key(
     charges: Iterable[Charge], interval: Interval, group_by: str, view: CostView
 ) -> dict[SumKey, Decimal]:
-    """The sums of ``charges``, in order."""
+    """The sums of ``charges``."""
     sums: defaultdict[SumKey, Decimal] = defaultdict(Decimal)
     for charge in charges:
         period = period_of(charge.at(view), interval)
         sums[SumKey(period, group_of(charge, group_by), charge.basis, charge.commitment)] += charge.usd
-    return {key: sums[key] for key in sorted(sums)}
+    return dict(sums)
 
 
 def is_settled(
@@ -254,8 +254,8 @@ class _Sums:
                 self._cents[key] += int(charge.usd / CENT)
 
     def done(self) -> dict[SumKey, Decimal]:
-        """The sums that are not zero, in order."""
-        return {key: cents * CENT for key, cents in sorted(self._cents.items()) if cents}
+        """The sums that are not zero."""
+        return {key: cents * CENT for key, cents in self._cents.items() if cents}
 
     def _is_asked(self, day: date) -> bool:
         return self._days is None or self._days[0] <= day < self._days[1]

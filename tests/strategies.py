@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from broker.domain.account import AuditEntry
+from broker.domain.approvals import Decision, SeenFigures, Verdict
 from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.offer import (
     CancelRule,
@@ -238,6 +239,18 @@ plans: SearchStrategy[Plan] = st.builds(
     scarcity=st.lists(scarcities, max_size=2).map(tuple),
 )
 
+figures: SearchStrategy[SeenFigures] = st.builds(
+    SeenFigures,
+    cost_usd=cents,
+    cost_now_usd=st.none() | cents,
+    bound_usd=st.none() | exact_usd,
+    gap=st.none() | shares,
+    projected_p90_usd=st.none() | cents,
+    budget_left_usd=st.none() | cents,
+    plan_sha256=names,
+)
+decisions = st.builds(Decision, st.sampled_from(Verdict), names, instants, texts, st.none() | figures)
+
 plan_records: SearchStrategy[PlanRecord] = st.builds(
     PlanRecord,
     plan_id=names,
@@ -253,6 +266,7 @@ plan_records: SearchStrategy[PlanRecord] = st.builds(
     approved_by=st.none() | names,
     approved_at=st.none() | instants,
     supersedes=st.none() | names,
+    decisions=st.lists(decisions, max_size=2).map(tuple),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from api.schemas.times import format_time
 from broker.domain.money import ZERO, format_usd
+from broker.domain.spend import TAXES
 
 READ_BYTES = 1 << 20
 
@@ -33,6 +34,7 @@ def manifest(
         "sha256": sha256,
         "rows": rows,
         "totals_usd": {name: format_usd(total) for name, total in totals_usd.items()},
+        "taxes": TAXES,
     }
 
 

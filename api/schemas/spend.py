@@ -14,14 +14,14 @@ from pydantic import BaseModel
 from api.schemas.offer import Money
 from api.schemas.times import Instant, format_time
 from broker.domain.money import ZERO, format_usd
-from broker.domain.spend import ChargeBasis, Interval, SpendRow
+from broker.domain.spend import TAXES, ChargeBasis, Interval, SpendRow
 
 NO_GROUP = "-"
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 AS_OF_HEADER = "Broker-As-Of"
 FOCUS_TOTALS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
 PROJECTION_TOTALS = ("ProjectedBilledCost", "ProjectedEffectiveCost")
-CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd")
+CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd", "taxes")
 
 
 class SpendRowForm(BaseModel):
@@ -39,6 +39,7 @@ class SpendForm(BaseModel):
     interval: Interval
     group_by: str
     currency: str = "USD"
+    taxes: str = TAXES
     total_usd: Money
     items: list[SpendRowForm]
     next_cursor: str | None = None
@@ -59,6 +60,7 @@ def spend_to_document(
         "interval": str(interval),
         "group_by": group_by,
         "currency": "USD",
+        "taxes": TAXES,
         "total_usd": format_usd(sum((row.usd for _, row in rows), ZERO)),
         "items": [
             {
@@ -73,10 +75,11 @@ def spend_to_document(
     }
 
 
-def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal]]:
+def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, str]]:
     """Rows under CSV_COLUMNS."""
     return [
-        (format_time(row.period), form.group_by, row.group, str(row.basis), row.usd) for row in form.items
+        (format_time(row.period), form.group_by, row.group, str(row.basis), row.usd, form.taxes)
+        for row in form.items
     ]
 
 
@@ -85,8 +88,8 @@ def spend_csv(form: SpendForm) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
-    for period, group_by, group, basis, amount in spend_csv_rows(form):
-        writer.writerow([period, group_by, no_formula(group), basis, format_usd(amount)])
+    for period, group_by, group, basis, amount, taxes in spend_csv_rows(form):
+        writer.writerow([period, group_by, no_formula(group), basis, format_usd(amount), taxes])
     return text.getvalue()
 
 

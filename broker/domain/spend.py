@@ -14,6 +14,9 @@ from broker.domain.offer import Tier
 from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
 
+TAXES = "excluded"
+"""What every form of spend says of taxes: no seller's API tells them before its invoice."""
+
 
 class ChargeBasis(StrEnum):
     """Whether money is expected from a plan or owed for a reservation."""

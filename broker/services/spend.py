@@ -29,18 +29,54 @@ MIDNIGHT = time(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Sums by period and group, the same told apart by basis, and their totals: owed already and expected,
-    bound and still open. ``by_key``: every sum. Days before ``closed_until`` are as they were closed."""
+    """Sums by period, group, basis and commitment. Days before ``closed_until`` are as they were closed."""
 
-    rows: tuple[SpendRow, ...]
-    by_basis: tuple[tuple[ChargeBasis, SpendRow], ...]
-    total_usd: Decimal
-    actual_usd: Decimal
-    projected_usd: Decimal
-    committed_usd: Decimal
-    flexible_usd: Decimal
     by_key: Mapping[SumKey, Decimal]
-    closed_until: date | None
+    closed_until: date | None = None
+
+    @property
+    def rows(self) -> tuple[SpendRow, ...]:
+        """By period and group, in that order."""
+        sums: defaultdict[tuple[datetime, str], Decimal] = defaultdict(Decimal)
+        for key, usd in self.by_key.items():
+            sums[key.period, key.group] += usd
+        return tuple(SpendRow(period, group, usd) for (period, group), usd in sorted(sums.items()))
+
+    @property
+    def by_basis(self) -> tuple[tuple[ChargeBasis, SpendRow], ...]:
+        """The same told apart by basis."""
+        sums: defaultdict[tuple[datetime, str, ChargeBasis], Decimal] = defaultdict(Decimal)
+        for key, usd in self.by_key.items():
+            sums[key.period, key.group, key.basis] += usd
+        return tuple(
+            (basis, SpendRow(period, group, usd)) for (period, group, basis), usd in sorted(sums.items())
+        )
+
+    @property
+    def total_usd(self) -> Decimal:
+        """All of it."""
+        return sum(self.by_key.values(), ZERO)
+
+    @property
+    def actual_usd(self) -> Decimal:
+        """What is owed already."""
+        return sum((usd for key, usd in self.by_key.items() if key.basis is ChargeBasis.ACTUAL), ZERO)
+
+    @property
+    def projected_usd(self) -> Decimal:
+        """What is expected beyond that."""
+        return self.total_usd - self.actual_usd
+
+    @property
+    def committed_usd(self) -> Decimal:
+        """What is bound."""
+        bound = (usd for key, usd in self.by_key.items() if key.commitment is Commitment.COMMITTED)
+        return sum(bound, ZERO)
+
+    @property
+    def flexible_usd(self) -> Decimal:
+        """What may still change."""
+        return self.total_usd - self.committed_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +112,11 @@ class SpendService:
         require_scope(caller, Scope.SPEND_READ)
         wanted = team_filter(caller, team)
         if window is not None and not _is_whole_days(window):
-            return _projection(
+            return Projection(
                 sum_by_key(await self.charges(caller, window, team, view), interval, group_by, view)
             )
         summary = await self._summaries.find(wanted, window, interval, group_by, view)
-        return _projection(summary.usd, summary.closed_until)
+        return Projection(summary.usd, summary.closed_until)
 
     def focus(
         self,
@@ -145,31 +181,6 @@ class SpendService:
         require_scope(caller, Scope.SPEND_READ)
         async with self._units() as uow:
             return await find_charges(uow, self._clock.now(), team_filter(caller, team), window, view)
-
-
-def _projection(usd: Mapping[SumKey, Decimal], closed_until: date | None = None) -> Projection:
-    by_basis: defaultdict[tuple[datetime, str, ChargeBasis], Decimal] = defaultdict(Decimal)
-    both: defaultdict[tuple[datetime, str], Decimal] = defaultdict(Decimal)
-    totals: defaultdict[str, Decimal] = defaultdict(Decimal)
-    for key, amount in usd.items():
-        by_basis[key.period, key.group, key.basis] += amount
-        both[key.period, key.group] += amount
-        totals[key.basis] += amount
-        totals[key.commitment] += amount
-    return Projection(
-        rows=tuple(SpendRow(period, group, amount) for (period, group), amount in sorted(both.items())),
-        by_basis=tuple(
-            (basis, SpendRow(period, group, amount))
-            for (period, group, basis), amount in sorted(by_basis.items())
-        ),
-        total_usd=sum(usd.values(), ZERO),
-        actual_usd=totals[ChargeBasis.ACTUAL],
-        projected_usd=totals[ChargeBasis.PROJECTED],
-        committed_usd=totals[Commitment.COMMITTED],
-        flexible_usd=totals[Commitment.FLEXIBLE],
-        by_key=usd,
-        closed_until=closed_until,
-    )
 
 
 def _is_whole_days(window: Window) -> bool:

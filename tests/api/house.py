@@ -101,12 +101,14 @@ class House:
         default_factory=lambda: Settings(admin_key=SecretStr(ADMIN_KEY), poll_seconds=3600)
     )
 
+    url: str | None = None
+
     def __post_init__(self) -> None:
         self.provider = ClosableProvider(self.clock, offers=self.offers)
 
     def build(self) -> Product:
         """The product, not migrated yet."""
-        store = create_store(f"sqlite:///{self.database}")
+        store = create_store(self.url or f"sqlite:///{self.database}")
         units, events, adapters = store.unit_of_work, PlanEvents(), {"fake": self.provider}
 
         def read(document: str) -> PlanRequest:

@@ -77,4 +77,4 @@ async def test_the_csv_is_a_file(home: Home) -> None:
     answer = await home.client().get("/v1/spend/projection.csv")
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert "attachment" in answer.headers["Content-Disposition"]
-    assert answer.text == "period,group_by,group,basis,usd\r\n"
+    assert answer.text == "period,group_by,group,basis,usd,taxes\r\n"

@@ -1,0 +1,122 @@
+"""Budgets, rolled-up spend and closed months, on both databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
+from broker.domain.errors import Conflict, NotFound
+from broker.domain.month_close import ClosedMonth
+from broker.domain.spend import ChargeBasis
+from broker.domain.spend_cells import Amounts, CellKey
+from broker.domain.window import Window
+from broker.finance_ports import DaySum, FocusCosts
+from broker.store import Store
+from tests.store.examples import NOON, reservation
+
+DAY, NEXT, LATER = date(2026, 11, 1), date(2026, 11, 2), date(2026, 11, 3)
+KEY = CellKey("research", "train", "training", "aws", "p5", "spot", "o-1", "H100", "us-1")
+OTHER = KEY._replace(workload="chat", kind="serving", tier="window")
+MONTH = Window(datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
+
+
+async def test_sums_follow_what_is_stored_of_each_bill(store: Store) -> None:
+    old = {(DAY, KEY): Amounts(100, 100, 3600), (DAY, OTHER): Amounts(7, 0, 60, 10, 1)}
+    new = {(DAY, KEY): Amounts(40, 100, 3600), (NEXT, KEY): Amounts(60, 0, 3600)}
+    async with store.unit_of_work() as unit:
+        await unit.rollups.put("plan-1", "research", {}, old)
+        await unit.rollups.put("plan-2", "research", {}, {(DAY, KEY): Amounts(5, 5)})
+        await unit.rollups.next_generation()
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        assert await unit.rollups.find_stored(["plan-1", "nothing"]) == {"plan-1": old}
+        await unit.rollups.put("plan-1", "research", old, new)
+        await unit.rollups.next_generation()
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        by_team = await unit.rollups.find_sums(None, (DAY, LATER), "team")
+        by_word = await unit.rollups.find_sums("research", (DAY, NEXT), "workload")
+        bound = await unit.rollups.find_sums("research", None, "commitment")
+        assert await unit.rollups.find_sums("product", None, "team") == ()
+        assert await unit.rollups.find_first_day() == DAY
+        assert await unit.rollups.find_generation() == 2
+    assert set(by_team) == {DaySum(DAY, "research", 45, 105), DaySum(NEXT, "research", 60, 0)}
+    assert set(by_word) == {DaySum(DAY, "train", 45, 105), DaySum(DAY, "chat", 0, 0)}
+    assert {(row.day, row.group, row.cents) for row in bound} == {
+        (DAY, "committed", 45),
+        (NEXT, "committed", 60),
+    }
+
+
+async def test_a_write_takes_a_bill_out_of_what_is_rolled_up(store: Store) -> None:
+    row = reservation("rsv-1")
+    bill = row.plan_id or row.reservation_id
+    async with store.unit_of_work() as unit:
+        await unit.reservations.add(row)
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        assert await unit.rollups.find_open_bills(None) == {bill}
+        assert await unit.rollups.find_open_bills("nobody") == frozenset()
+        (found,) = await unit.reservations.find_of_bills([bill])
+        assert await unit.rollups.settle([found])
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        assert await unit.rollups.find_open_bills(None) == frozenset()
+        await unit.reservations.update(replace(found, reason="again"))
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        assert await unit.rollups.find_open_bills(None) == {bill}
+        assert not await unit.rollups.settle([found]), "that version is over"
+
+
+async def test_closed_months_keep_their_rows(store: Store) -> None:
+    month = ClosedMonth(DAY, NOON, "key-1", "ok", Decimal("12.34"), 1)
+    row = {
+        "BilledCost": Decimal("12.34"),
+        "ChargePeriodStart": MONTH.start,
+        "SubAccountId": "research",
+        "Tags": '{"team": "é"}',
+        "ChargeClass": None,
+    }
+    async with store.unit_of_work() as unit:
+        await unit.rollups.add_closed(month)
+        await unit.rollups.add_closed_rows(DAY, 0, "research", [row])
+        await unit.rollups.add_closed_costs(DAY, {"rsv-1": FocusCosts(1234, 1000)})
+        await unit.rollups.add_closed_costs(date(2026, 12, 1), {"rsv-1": FocusCosts(-34, 0)})
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        assert await unit.rollups.find_closed() == (month,)
+        assert await unit.rollups.find_closed_parts(DAY, None) == (0,)
+        assert await unit.rollups.find_closed_parts(DAY, "product") == ()
+        (kept,) = await unit.rollups.find_closed_rows(DAY, 0)
+        assert kept == {name: cell for name, cell in row.items() if cell is not None}
+        months = [DAY, date(2026, 12, 1)]
+        assert await unit.rollups.find_closed_costs(months, ["rsv-1", "rsv-2"]) == {"rsv-1": (1200, 1000)}
+        with pytest.raises(Conflict, match="2026-11"):
+            await unit.rollups.add_closed(month)
+
+
+async def test_budgets_and_what_was_told_of_them(store: Store) -> None:
+    budget = Budget("research", BudgetPeriod.MONTH, Decimal("10.50"), (50, 100), None, "key-1", NOON)
+    span = replace(budget, period=BudgetPeriod.HORIZON, horizon=MONTH)
+    alert = BudgetAlert(budget, MONTH, 50, ChargeBasis.ACTUAL, Decimal(6))
+    async with store.unit_of_work() as unit:
+        await unit.budgets.put(replace(budget, limit_usd=Decimal(1)))
+        await unit.budgets.put(budget)
+        await unit.budgets.put(span)
+        assert [await unit.budgets.tell(alert), await unit.budgets.tell(alert)] == [True, False]
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        assert await unit.budgets.find_all("research") == (span, budget)
+        assert await unit.budgets.find_all("product") == ()
+        assert not await unit.budgets.tell(alert)
+        await unit.budgets.take_back(alert)
+        assert await unit.budgets.tell(alert)
+        await unit.budgets.remove("research", BudgetPeriod.MONTH)
+        assert await unit.budgets.tell(alert), "what was told goes with the budget"
+        with pytest.raises(NotFound):
+            await unit.budgets.find("research", BudgetPeriod.MONTH)
