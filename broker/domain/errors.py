@@ -159,6 +159,10 @@ class PlanInvalid(BrokerError):
         self.violations = violations
         super().__init__("the plan fails its own check: " + "; ".join(violations))
 
+    def __reduce__(self) -> tuple[type[PlanInvalid], tuple[tuple[str, ...]]]:
+        """Comes back whole from the process that plans."""
+        return type(self), (self.violations,)
+
 
 class ProviderError(BrokerError):
     """A provider failed or refused. ``provider`` names it; ``retryable`` says if waiting may help."""

@@ -124,7 +124,7 @@ class ReoptimizeService:
         return await self.run(f"asked by {caller.key_id}", team_filter(caller, team))
 
     async def run(self, trigger: str, team: str | None = None) -> tuple[Reoptimization, ...]:
-        """A new look at every current plan of ``team`` (None: all). ``trigger`` says why."""
+        """A new look at every current plan of ``team`` (None: all), those that hold something first."""
         return await self._run(await self._current(team), trigger)
 
     async def run_if_touched(self, changes: Iterable[OfferChange]) -> tuple[Reoptimization, ...]:
@@ -161,7 +161,9 @@ class ReoptimizeService:
             return ()
         async with self._looking:
             market = await self._market()
-            looks = [await self._look_at(record, market, trigger) for record in wanted]
+            holding = {row.plan_id for row in market.reservations}
+            first = sorted(wanted, key=lambda r: holding.isdisjoint((r.plan_id, r.supersedes)))
+            looks = [await self._look_at(record, market, trigger) for record in first]
         return tuple(look for look in looks if look is not None)
 
     async def _market(self) -> _Market:

@@ -13,63 +13,12 @@ import httpx
 import pytest
 
 from tests.chromium import launched
+from tests.e2e.asking import document, planned
 from tests.e2e.conftest import ADMIN_KEY, World
+from tests.e2e.fleets import a_fleet_follows_a_price
 from tests.e2e.processes import wait_for
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("e2e")]
-
-
-def document(team: str = "research") -> dict[str, Any]:
-    """A training run and a service, from tomorrow on."""
-    start = (datetime.now(UTC) + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-    stamp = "%Y-%m-%dT%H:%M:%SZ"
-    return {
-        "team": team,
-        "horizon": {"start": start.strftime(stamp), "days": 14},
-        "workloads": [
-            {
-                "name": "tune-8b",
-                "kind": "training",
-                "model": "Llama-3.1-8B",
-                "tokens": 4.0e9,
-                "sequence_length": 8192,
-                "global_batch_tokens": 1.0e6,
-                "precision": "bf16",
-                "earliest_start": start.strftime(stamp),
-                "deadline": (start + timedelta(days=9)).strftime(stamp),
-            },
-            {
-                "name": "chat-8b",
-                "kind": "serving",
-                "model": "Llama-3.1-8B",
-                "precisions": ["bf16"],
-                "traffic": {
-                    "peak_requests_per_s": 6,
-                    "input_tokens": 800,
-                    "output_tokens": 200,
-                    "shape": "diurnal",
-                    "trough_share": 0.5,
-                    "peak_hour_utc": 15,
-                },
-                "slo": {"ttft_p95_ms": 1500, "itl_p95_ms": 80},
-            },
-        ],
-    }
-
-
-def planned(world: World, body: dict[str, Any]) -> dict[str, Any]:
-    """Posts a document and waits for its plan."""
-    answer = world.client.post("/v1/plans", json=body)
-    assert answer.status_code == 202, answer.text
-    assert answer.json()["status"] in {"queued", "running"}
-    location = answer.headers["Location"]
-
-    def look() -> dict[str, Any] | None:
-        plan: dict[str, Any] = world.client.get(location).json()
-        assert plan["status"] != "failed", plan
-        return plan if plan["status"] not in {"queued", "running"} else None
-
-    return wait_for("the plan", 120, look)
 
 
 def test_a_team_plans_reserves_and_releases(world: World) -> None:
@@ -193,6 +142,11 @@ def test_a_price_change_leads_to_a_proposal_with_its_saving(world: World) -> Non
         ).raise_for_status()
     assert Decimal(proposal["saving_usd"]) > 0
     assert any(move["workload"] == "chat-8b" for move in proposal["moves"])
+
+
+@pytest.mark.parametrize("world", ["postgresql"], indirect=True)
+def test_a_fleet_follows_a_price_and_does_not_run_after_it(world: World) -> None:
+    a_fleet_follows_a_price(world)
 
 
 def test_progress_of_a_solve_streams(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -17,6 +18,11 @@ def test_a_flat_service_holds_what_it_needs() -> None:
     (placed,) = found.placements
     assert (placed.nodes, placed.replicas, len(placed.segments)) == (2, 2, 1)
     assert found.cost_usd == Decimal("96.00") == found.bound_usd
+
+
+def test_a_service_that_runs_already_is_planned_within_a_second() -> None:
+    found = plan(request(serving(hourly=[3.0])), [offer("a", "1.00")], at(5.0001))
+    assert found.placements[0].segments[0].start == at(5) + timedelta(seconds=1)
 
 
 def test_a_fleet_follows_traffic_and_starts_nodes_early() -> None:

@@ -17,6 +17,7 @@ from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
 
 
 Ints = NDArray[np.int64]
@@ -108,11 +109,15 @@ def _service(case: Case, service: Serving, fleets: Sequence[ReadyFleet]) -> Iter
 
 
 def _first_due(case: Case, service: Serving, fleets: Sequence[ReadyFleet], begin: datetime) -> datetime:
-    """Traffic is due from ``begin``, but nothing can be ready before a first cold start has passed."""
+    """Traffic is due from ``begin``, but nothing can be ready before a first cold start has passed.
+
+    Capacity is held from whole seconds of the horizon on, so a plan made within one begins with the next.
+    """
     cold = timedelta(seconds=max(f.placement.estimate["cold_start_s"] for f in fleets))
     if service.starts_after is not None:
         return begin + cold
-    return max(begin, case.earliest + cold)
+    start = case.request.horizon.start
+    return max(begin, start - (start - case.earliest) // SECOND * SECOND + cold)
 
 
 def _instants(case: Case, fleets: Sequence[ReadyFleet], due: datetime) -> list[datetime]:

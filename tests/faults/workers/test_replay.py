@@ -14,8 +14,8 @@ from api.schemas.times import format_time
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.ports import PlanState
 from broker.store import create_store
+from tests.e2e.asking import document
 from tests.e2e.processes import wait_for
-from tests.e2e.test_journeys import document
 from tests.faults.workers.conftest import HEADERS, Pair
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
