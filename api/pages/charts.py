@@ -118,7 +118,7 @@ def stacked_bars(
     totals = [sum(s.values[i] for s in series) for i in range(len(labels))]
     highs = [end[1] for end in intervals if end is not None]
     scale = scale_over(0.0, max((*totals, *highs), default=0.0))
-    parts = [opened(width, height, title), *money_axis(plot, scale)]
+    parts = [opened(width, height, title, "area" if touching else ""), *money_axis(plot, scale)]
     slot = plot.width / max(1, len(labels))
     bar = slot if touching else min(slot * 0.8, WIDEST_BAR)
     for i, text in enumerate(labels):
@@ -204,9 +204,9 @@ def _label_axis(plot: Plot, slot: float, ticks: Sequence[str]) -> list[str]:
     ]
 
 
-def opened(width: int, height: float, title: str) -> str:
-    """The beginning of a drawing, with its name."""
+def opened(width: int, height: float, title: str, look: str = "") -> str:
+    """The beginning of a drawing, with its name; ``look``: a class beside ``chart``."""
     return (
-        f'<svg class="chart" viewBox="0 0 {width} {height:g}" role="img" '
+        f'<svg class="{f"chart {look}".strip()}" viewBox="0 0 {width} {height:g}" role="img" '
         f'aria-label="{escape(title)}" preserveAspectRatio="xMidYMid meet">'
     )

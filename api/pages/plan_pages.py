@@ -30,6 +30,7 @@ EXAMPLE_NAMES: Mapping[str, str] = {
     "pretrain-then-serve": "A pretraining run, then the model served",
 }
 MOST_RESERVATIONS = 200
+COMMAND = "#   broker"
 DONE: Mapping[str, str] = {
     "asked": "Asked. Nothing is bought by planning.",
     "approved": "Approved. The team can reserve it now.",
@@ -60,10 +61,10 @@ async def new_plan_page(
 
 
 def _example_text(name: str, caller: Caller) -> str:
-    """An example with the visitor's own team in it."""
+    """An example with the visitor's own team in it, without the command that its file begins with."""
     text = Path(EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
-    lines = (f"team: {caller.team}" if line.startswith("team:") else line for line in text.splitlines())
-    return "\n".join(lines) + "\n"
+    kept = (line for line in text.splitlines() if not line.startswith(COMMAND))
+    return "".join(f"team: {caller.team}\n" if line.startswith("team:") else f"{line}\n" for line in kept)
 
 
 def _writing(

@@ -196,14 +196,13 @@ def spend_cards(
     days = Decimal(max(1.0, window.hours / 24))
     last = window.end - timedelta(seconds=1)
     span = f"{window.start:%Y-%m-%d} to {last:%Y-%m-%d}"
-    spread = () if total is None else (_spread(total),)
+    daily = Card("A day, on average", usd(whole / days), f"over {days:.0f} days")
     return (
         Card("Total", usd(whole), span, lead=True),
-        *spread,
         Card("Owed already", usd(owed), _part(owed, whole)),
         Card("Bound beyond that", usd(bound), _part(bound, whole)),
         Card("May still change", usd(flexible), _part(flexible, whole)),
-        Card("A day, on average", usd(whole / days), f"over {days:.0f} days"),
+        daily if total is None else _spread(total),
     )
 
 

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from api.app import create_app
 from api.bootstrap import Product
+from api.dependencies import SESSION_COOKIE
 from api.export.focus_csv import focus_csv
 from broker.domain.focus_columns import FocusVersion
 from broker.domain.offer import Offer, Tier
@@ -146,6 +147,20 @@ async def asked(client: httpx.AsyncClient, params: dict[str, str], times: int) -
     return spent
 
 
+async def shown(client: httpx.AsyncClient, times: int) -> Spent:
+    """The Spend page with its interval, of the same quarter; the first time is not counted."""
+    spent = Spent()
+    params = {"from": "2026-12-01", "to": "2027-03-01", "group_by": "team"}
+    for n in range(times + 1):
+        began, worked = time.perf_counter(), time.process_time()
+        answer = await client.get("/spend", params=params, cookies={SESSION_COOKIE: ADMIN_KEY})
+        assert answer.status_code == 200
+        if n:
+            spent.wall.append(1000 * (time.perf_counter() - began))
+            spent.cpu.append(1000 * (time.process_time() - worked))
+    return spent
+
+
 async def streamed(product: Product, at_most: int) -> tuple[int, float]:
     """Rows of the FOCUS export that were read, and megabytes that the process grew by meanwhile."""
     before, rows = _peak_mb(), 0
@@ -184,8 +199,9 @@ async def bench(wish: argparse.Namespace, url: str, console: Console) -> bool:
         for name in ("question", "p50 ms", "p95 ms", "CPU p50 ms", "CPU p95 ms", "total USD"):
             table.add_column(name, justify="left" if name == "question" else "right")
         worst = 0.0
-        for name, params in QUESTIONS.items():
-            spent = await asked(client, params, wish.times)
+        answers = {name: await asked(client, params, wish.times) for name, params in QUESTIONS.items()}
+        answers["the Spend page"] = await shown(client, wish.times)
+        for name, spent in answers.items():
             worst = max(worst, spent.p95(spent.wall))
             figures = [
                 of for one in (spent.wall, spent.cpu) for of in (statistics.median(one), spent.p95(one))

@@ -12,7 +12,8 @@ import pytest
 
 from api.dependencies import SESSION_COOKIE
 from broker.domain.account import Scope
-from tests.api.house import DOCUMENT, Home, House, limit
+from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
+from tests.pages.seeding import seed
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 OTHER_SITE = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
@@ -143,3 +144,17 @@ async def test_words_of_strangers_are_escaped_in_what_was_written(home: Home) ->
         "/plans/new", content=b"\xff\xfe", headers={"Content-Type": "application/x-www-form-urlencoded"}
     )
     assert broken.status_code == 422
+
+
+async def test_a_proposal_is_rejected_once_and_then_over(home: Home) -> None:
+    await seed(home.product)
+    client = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
+    page = "/proposals/reopt-1"
+    form = await form_of(client, page, f"{page}/reject")
+    assert (await client.post(f"{page}/reject", data=form)).headers["Location"] == f"{page}?done=rejected"
+    over = await client.get(page)
+    assert "rejected by" in over.text
+    assert f'action="{page}/accept"' not in over.text
+    accept = {"proof": form["proof"], "once": "late"}
+    assert (await client.post(f"{page}/accept", data=accept)).status_code == 409
+    assert (await client.get("/proposals/nothing")).status_code == 404

@@ -1,0 +1,42 @@
+"""The pictures of the README, taken from a running broker: ``python -m tests.pages.pictures URL KEY``.
+
+The plan is the newest; the picture ends after the chart, so that it stays readable.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from playwright.sync_api import Page
+
+from tests.chromium import launched
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+WIDTH = 1280
+
+
+def take(page: Page, path: str, name: str, height: int) -> None:
+    """Saves the upper part of a page."""
+    page.goto(path)
+    page.wait_for_load_state("networkidle")
+    page.screenshot(
+        path=IMAGES / f"{name}.png", clip={"x": 0, "y": 0, "width": WIDTH, "height": height}, full_page=True
+    )
+
+
+def main(url: str, key: str) -> None:
+    """Takes both."""
+    with launched() as chromium:
+        context = chromium.new_context(viewport={"width": WIDTH, "height": 900}, base_url=url)
+        context.add_cookies([{"name": "broker_session", "value": key, "url": url}])
+        page = context.new_page()
+        page.goto("/plans")
+        newest = page.locator("tbody a").first.get_attribute("href")
+        assert newest is not None, "no plan to show"
+        take(page, newest, "plan", 880)
+        take(page, "/spend?group_by=workload", "spend", 860)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
