@@ -44,7 +44,7 @@ COLUMNS = (
     "SpotPrice", "Region", "AvailabilityZone",
 )  # fmt: skip
 ROWS_EACH = 2_000
-LIMIT_S = 900.0
+LIMIT_S = 3600.0
 LENGTHS = (1, 10, 50)
 SEED = 7
 
