@@ -175,13 +175,14 @@ class Ledger:
     taken: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
     _most: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     _steps: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    _free: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def add(self, column: Column) -> None:
         """Takes what ``column`` holds."""
         for piece in column.pieces:
             self.taken[piece.offer].extend(piece.spans)
             self._most[piece.offer] += most_nodes(piece.spans)
-            self._steps.pop(piece.offer, None)
+            self._changed(piece.offer)
 
     def remove(self, column: Column) -> None:
         """Gives back what ``column`` holds; it must have been added."""
@@ -190,7 +191,13 @@ class Ledger:
             for span in piece.spans:
                 spans.remove(span)
             self._most[piece.offer] -= most_nodes(piece.spans)
-            self._steps.pop(piece.offer, None)
+            self._changed(piece.offer)
+
+    def _changed(self, offer: int) -> None:
+        """Forgets what was derived from what is taken of an offer, and of the other sizes of its GPUs."""
+        self._steps.pop(offer, None)
+        for other in self.problem.table.pools.reach(offer):
+            self._free.pop(other, None)
 
     def copy(self) -> Ledger:
         """The same, to change apart."""
@@ -279,6 +286,12 @@ class Ledger:
 
     def free_nodes(self, offer: int, start_s: int) -> int:
         """Nodes free at every instant from ``start_s`` on."""
+        known = self._free.setdefault(offer, {})
+        if start_s not in known:
+            known[start_s] = self._free_nodes(offer, start_s)
+        return known[start_s]
+
+    def _free_nodes(self, offer: int, start_s: int) -> int:
         table = self.problem.table
         free = int(table.stock_nodes[offer])
         if self.taken.get(offer):
