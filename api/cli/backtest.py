@@ -23,9 +23,11 @@ from broker.catalogue import load_moving_terms
 from broker.domain.errors import Conflict, FieldProblem, InputError
 from broker.domain.market_history import MarketHistory
 from broker.domain.money import ZERO
+from broker.domain.offer import Offer
+from broker.domain.plan import Plan
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions
+from broker.ports import PlanCall, PlanOptions, ReplanCall
 from broker.services.all_knowing import AllKnowing, all_knowing
 from broker.services.backtest import BacktestRules, LookPolicy, Outcome, replay
 from broker.store import create_store
@@ -66,10 +68,10 @@ def backtest(
     episodes = list(find_episodes(recorded, read_text(workloads), workloads, history))
     options = PlanOptions(time_limit, gap, seed, baselines=False)
     rules = BacktestRules(options, look_limit, terms=load_moving_terms())
-    policies = list(dict.fromkeys(policy or LookPolicy))
+    policies, calls = list(dict.fromkeys(policy or LookPolicy)), (_made_once(), replan_call)
     with ProgressLine() as progress:
         known = [_known(e, options, progress) for e in episodes]
-        outcomes = {p: [_replayed(e, p, rules, progress) for e in episodes] for p in policies}
+        outcomes = {p: [_replayed(e, p, calls, rules, progress) for e in episodes] for p in policies}
     compared = Compared(
         source=history,
         offers=len(recorded.offers),
@@ -95,9 +97,27 @@ def _known(episode: Episode, options: PlanOptions, progress: ProgressLine) -> Al
     return all_knowing(episode.request, episode.history, plan_call, options)
 
 
-def _replayed(episode: Episode, policy: LookPolicy, rules: BacktestRules, progress: ProgressLine) -> Outcome:
+def _made_once() -> PlanCall:
+    """The planner for first plans: each policy begins a horizon with the same one."""
+    made: dict[datetime, Plan] = {}
+
+    def call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:
+        if as_of not in made:
+            made[as_of] = plan_call(request, offers, as_of, options)
+        return made[as_of]
+
+    return call
+
+
+def _replayed(
+    episode: Episode,
+    policy: LookPolicy,
+    calls: tuple[PlanCall, ReplanCall],
+    rules: BacktestRules,
+    progress: ProgressLine,
+) -> Outcome:
     progress.say(f"{policy} from {format_time(episode.request.horizon.start)}")
-    return replay(episode.request, episode.history, policy, (plan_call, replan_call), rules)
+    return replay(episode.request, episode.history, policy, calls, rules)
 
 
 def _warn(outcomes: dict[LookPolicy, list[Outcome]]) -> None:
