@@ -228,6 +228,24 @@ async def test_changes_that_come_during_a_look_wait_together(
         assert looks == [1, 3]
 
 
+async def test_a_burst_of_changes_is_one_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.settings = house.settings.model_copy(update={"debounce_seconds": 0.05})
+    async with house.open() as home:
+        timetable, looks = Timetable(home.product), list[int]()
+
+        async def look(changes: tuple[OfferChange, ...]) -> None:
+            looks.append(len(changes))
+
+        monkeypatch.setattr(home.product.reoptimize, "run_if_touched", look)
+        for _ in range(5):
+            timetable._react_to(
+                [OfferChange(ChangeKind.PRICE, "h100-a", "fake", NOON, Decimal(2), Decimal(1))]
+            )
+            await asyncio.sleep(0)
+        await until("the look", lambda: asyncio.sleep(0, result=bool(looks)))
+        assert looks == [5]
+
+
 async def test_the_end_waits_for_what_runs_and_closes_everything(house: House) -> None:
     ended = asyncio.Event()
 
