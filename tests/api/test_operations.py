@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -153,9 +154,9 @@ async def test_what_is_asked_meanwhile_is_made_once(house: House, monkeypatch: p
         released = asyncio.Event()
         refresh = home.product.offers.refresh
 
-        async def slowly() -> Any:
+        async def slowly(providers: Iterable[str]) -> Any:
             await released.wait()
-            return await refresh()
+            return await refresh(providers)
 
         monkeypatch.setattr(home.product.offers, "refresh", slowly)
         timetable = Timetable(home.product)
@@ -182,7 +183,7 @@ async def test_jobs_survive_faults_and_never_overlap(house: House, monkeypatch: 
         timetable = Timetable(home.product)
         at_once, most = 0, 0
 
-        async def slow() -> tuple[()]:
+        async def slow(providers: Iterable[str]) -> tuple[()]:
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)
