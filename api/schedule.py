@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -21,6 +23,7 @@ from api.bootstrap import Product
 from api.clocks import follow_market
 from broker.domain.errors import BrokerError
 from broker.domain.market import OfferChange, PollRound
+from broker.domain.polling import BackOff
 from broker.store.unit_of_work import written_in
 
 log = structlog.get_logger()
@@ -57,6 +60,7 @@ class Timetable:
         self._at_work: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changes: list[OfferChange] = []
         self._reacting = False
+        self._back_off = BackOff(timedelta(seconds=product.settings.poll_seconds))
 
     def start(self) -> None:
         """One pass of each job now, then by the timetable."""
@@ -117,7 +121,7 @@ class Timetable:
         await self.reconcile()
 
     async def poll(self) -> None:
-        """Asks every provider; what changed makes touched plans be looked at again."""
+        """Asks every provider, silent ones less often; what changed has touched plans looked at again."""
         await self._pass("poll", self._poll)
 
     async def reconcile(self) -> None:
@@ -169,7 +173,11 @@ class Timetable:
     async def _poll(self) -> None:
         product = self._product
         await follow_market(product.clock)
-        rounds = await product.offers.refresh()
+        now = product.clock.now()
+        rounds = await product.offers.refresh(self._back_off.due(product.adapters, now))
+        for round_ in rounds:
+            draw = random.random()  # noqa: S311  spreads calls, no secret
+            self._back_off.note(round_.provider, now, failed=round_.error is not None, draw=draw)
         product.readiness.polled = True
         self._count(rounds)
         self._react_to(change for round_ in rounds for change in round_.changes)

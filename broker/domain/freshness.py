@@ -40,5 +40,5 @@ def discounted(offer: Offer, age_share: float) -> Offer:
     nodes = offer.stock.nodes
     if nodes is None or age_share <= DOUBT_FROM:
         return offer
-    left = int(nodes * (1 - age_share) / (1 - DOUBT_FROM))
+    left = int(nodes * (1 - age_share) / (1 - DOUBT_FROM) + 1e-9)
     return replace(offer, stock=replace(offer.stock, nodes=left))

@@ -98,7 +98,9 @@ class House:
     notifier: Notifier = field(default_factory=LoggedNotifier)
     executor: Executor = field(default_factory=lambda: ThreadPoolExecutor(1))
     settings: Settings = field(
-        default_factory=lambda: Settings(admin_key=SecretStr(ADMIN_KEY), poll_seconds=3600)
+        default_factory=lambda: Settings(
+            admin_key=SecretStr(ADMIN_KEY), poll_seconds=3600, debounce_seconds=0
+        )
     )
 
     url: str | None = None

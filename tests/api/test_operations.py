@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -153,9 +154,9 @@ async def test_what_is_asked_meanwhile_is_made_once(house: House, monkeypatch: p
         released = asyncio.Event()
         refresh = home.product.offers.refresh
 
-        async def slowly() -> Any:
+        async def slowly(providers: Iterable[str]) -> Any:
             await released.wait()
-            return await refresh()
+            return await refresh(providers)
 
         monkeypatch.setattr(home.product.offers, "refresh", slowly)
         timetable = Timetable(home.product)
@@ -182,7 +183,7 @@ async def test_jobs_survive_faults_and_never_overlap(house: House, monkeypatch: 
         timetable = Timetable(home.product)
         at_once, most = 0, 0
 
-        async def slow() -> tuple[()]:
+        async def slow(providers: Iterable[str]) -> tuple[()]:
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)
@@ -226,6 +227,24 @@ async def test_changes_that_come_during_a_look_wait_together(
         first_may_end.set()
         await until("both looks", lambda: asyncio.sleep(0, result=len(looks) == 2))
         assert looks == [1, 3]
+
+
+async def test_a_burst_of_changes_is_one_look(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.settings = house.settings.model_copy(update={"debounce_seconds": 0.05})
+    async with house.open() as home:
+        timetable, looks = Timetable(home.product), list[int]()
+
+        async def look(changes: tuple[OfferChange, ...]) -> None:
+            looks.append(len(changes))
+
+        monkeypatch.setattr(home.product.reoptimize, "run_if_touched", look)
+        for _ in range(5):
+            timetable._react_to(
+                [OfferChange(ChangeKind.PRICE, "h100-a", "fake", NOON, Decimal(2), Decimal(1))]
+            )
+            await asyncio.sleep(0)
+        await until("the look", lambda: asyncio.sleep(0, result=bool(looks)))
+        assert looks == [5]
 
 
 async def test_the_end_waits_for_what_runs_and_closes_everything(house: House) -> None:

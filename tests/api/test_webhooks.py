@@ -21,8 +21,9 @@ from api.webhook_sender import HttpWebhookSender
 from broker.domain.account import AuditEntry
 from broker.domain.errors import InputError
 from broker.domain.webhook import TRIES_AFTER, make_secret, sign
-from tests.api.house import DOCUMENT, Home, House
+from tests.api.house import DOCUMENT, OFFERS, Home, House
 from tests.fakes.clock import NOON, FakeClock
+from tests.fakes.examples import an_offer
 
 
 @dataclass
@@ -118,6 +119,26 @@ async def test_events_say_what_changed_in_money(home: Home, receiver: Receiver) 
     assert [Decimal(money[-1][name]) for name in ("after_usd", "owed_usd")] == [48, 48]
     told = sum(Decimal(m["change_usd"]) for m in money)
     assert told == 48, "what is told sums to what it came to cost"
+
+
+async def test_a_proposal_is_told_with_its_money_and_listed(home: Home, receiver: Receiver) -> None:
+    client = await home.team("research")
+    await hook(client, receiver.url, "reoptimization.*")
+    plan = await home.plan(client)
+    home.house.provider.offers = (*OFFERS, an_offer("h100-d", "10"))
+    await home.product.offers.refresh()
+    (look,) = await home.product.reoptimize.run("a test")
+    await home.product.webhooks.deliver()
+    (told,) = [json.loads(body)["data"] for _, body in receiver.seen]
+    assert told["object"] == {"kind": "reoptimization", "id": look.reoptimization_id}
+    assert told["money"]["before_usd"] == plan["cost_usd"]
+    assert Decimal(told["money"]["change_usd"]) == -Decimal(str(look.net_usd))
+    shown = (await client.get(f"/v1/reoptimizations/{look.reoptimization_id}")).json()
+    assert (shown["state"], shown["moves"][0]["to_offers"]) == ("proposed", ["h100-d"])
+    done = await client.post(f"/v1/reoptimizations/{look.reoptimization_id}/accept")
+    assert (done.status_code, done.json()["state"]) == (202, "applied")
+    late = await client.post(f"/v1/reoptimizations/{look.reoptimization_id}/reject")
+    assert (late.status_code, late.json()["code"]) == (409, "conflict")
 
 
 async def test_teams_and_patterns_keep_events_apart(home: Home, receiver: Receiver) -> None:

@@ -262,3 +262,49 @@ def test_extend_holds_longer_and_says_why_not() -> None:
     assert (done.exit_code, json.loads(done.stdout)["end"]) == (0, "2026-11-30T12:00:00Z")
     assert refused.exit_code == 5
     assert "it is a window" in refused.stderr
+
+
+def look(state: str) -> dict[str, Any]:
+    cost = {"overlap_usd": "10", "rework_usd": "0", "egress_usd": "0", "total_usd": "10"}
+    move = {
+        "workload": "chat", "from_offers": ["a"], "to_offers": ["b"], "stay_usd": "460", "saving_usd": "230",
+        "cost": cost, "net_usd": "220", "why": "b: 12 → 5 USD per node-hour",
+        "prices": [{"offer_id": "b", "before_usd": "12", "after_usd": "5"}],
+        "risks": [{"kind": "single_zone", "text": "all of it in one zone"}],
+        "leaves": ["rsv_1"], "state": "proposed", "reason": "",
+    }  # fmt: skip
+    return {
+        "reoptimization_id": "reopt_1", "team": "research", "plan_id": "plan_1", "new_plan_id": "plan_2",
+        "trigger": "market", "started_at": "2026-11-24T00:00:00Z", "state": state, "mode": "propose",
+        "reason": "saves", "before_usd": "460", "after_usd": "230", "saving_usd": "230",
+        "moving_costs_usd": "10", "net_usd": "220", "lapses_at": "2026-11-25T00:00:00Z",
+        "decided_at": None, "decided_by": None, "moves": [move],
+    }  # fmt: skip
+
+
+LOOKS, LOOK = ("GET", "/v1/reoptimizations"), ("GET", "/v1/reoptimizations/reopt_1")
+ACCEPT = ("POST", "/v1/reoptimizations/reopt_1/accept")
+
+
+def test_proposals_are_listed_shown_and_accepted() -> None:
+    page = {"items": [look("proposed"), look("unchanged")], "next_cursor": None}
+    answers = {LOOKS: [(200, page)] * 2, LOOK: [(200, look("proposed"))], ACCEPT: [(202, look("accepted"))]}
+    with fake_server(answers) as server:
+        listed = broker("reoptimizations", "--state", "proposed", env=server.env)
+        plain = broker("reoptimizations", "--json", env=server.env)
+        shown = broker("reoptimizations", "reopt_1", env=server.env)
+        accepted = broker("reoptimizations", "reopt_1", "--accept", "--json", env=server.env)
+    assert listed.exit_code == shown.exit_code == accepted.exit_code == 0, listed.output
+    assert "$220.00" in listed.stdout
+    assert "unchanged" not in listed.stdout
+    assert len(json.loads(plain.stdout)["items"]) == 2
+    assert "all of it in one zone" in " ".join(shown.stdout.split())
+    assert json.loads(accepted.stdout)["state"] == "accepted"
+    assert server.seen[-1][2]["Idempotency-Key"].startswith("cli-")
+
+
+def test_a_word_needs_a_proposal() -> None:
+    with fake_server({ACCEPT: [problem(409, "conflict")]}) as server:
+        assert broker("reoptimizations", "--accept", env=server.env).exit_code == 2
+        assert broker("reoptimizations", "reopt_1", "--accept", "--reject", env=server.env).exit_code == 2
+        assert broker("reoptimizations", "reopt_1", "--accept", env=server.env).exit_code == 5

@@ -1,11 +1,20 @@
-from datetime import date, timedelta
+import asyncio
+import time
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
 from broker.domain.account import Caller, Scope
 from broker.domain.contract_prices import ContractPrice
-from broker.domain.errors import InputError, NotFound, NotPermitted
+from broker.domain.errors import (
+    InputError,
+    NotFound,
+    NotPermitted,
+    PayloadUnreadable,
+    ProviderUnavailable,
+)
+from broker.domain.freshness import fresh_offers
 from broker.domain.market import ChangeKind
 from broker.domain.offer import OfferBatch
 from broker.domain.price_gate import Doubt, GateRules
@@ -84,6 +93,41 @@ async def test_a_silent_feed_turns_stale() -> None:
     seen = clock.now()
     clock.advance(minutes=6)
     assert (await service.find_feeds())[0].stale_since == seen
+
+
+async def test_dead_slow_and_unreadable_feeds_do_not_hold_up_the_rest() -> None:
+    clock, tables, failing = FakeClock(), Tables(), False
+    dead = {f"p{n}": ProviderUnavailable(f"p{n}", "connection refused") for n in range(3)}
+    faults = {**dead, "p3": PayloadUnreadable("p3", "no JSON"), "p4": None}
+
+    class Feed:
+        def __init__(self, provider: str) -> None:
+            self.provider = provider
+
+        async def list_offers(self, observed_at: datetime) -> OfferBatch:
+            if failing and self.provider in faults:
+                fault = faults[self.provider]
+                if fault is not None:
+                    raise fault
+                await asyncio.sleep(60)
+            offer = an_offer(f"o-{self.provider}", provider=self.provider, observed_at=observed_at)
+            return OfferBatch((offer,))
+
+    sources = {f"p{n}": Feed(f"p{n}") for n in range(25)}
+    service = OffersService(tables.unit_of_work, sources, clock, poll_timeout_s=0.1)
+    await service.refresh()
+    failing = True
+    clock.advance(minutes=12)
+    began = time.monotonic()
+    rounds = await service.refresh()
+    assert time.monotonic() - began < 5
+    assert {round_.provider for round_ in rounds if round_.error is not None} == set(faults)
+    feeds = {feed.provider: feed for feed in await service.find_feeds()}
+    assert {name for name, feed in feeds.items() if feed.stale_since is not None} == set(faults)
+    assert "no answer within 0.1 s" in str(feeds["p4"].last_error)
+    offers = await service.find_offers()
+    usable = fresh_offers(offers, feeds.values(), clock.now(), timedelta(minutes=10))
+    assert (len(offers), len(usable)) == (25, 20), "shown with their age, and not planned with"
 
 
 async def test_an_unknown_provider_is_named() -> None:
