@@ -99,13 +99,19 @@ class MonthClosing:
         await uow.rollups.add_closed_costs(month, sums)
         return count
 
-    async def focus_rows(self, team: str | None, as_of: datetime) -> AsyncIterator[FocusRow]:
-        """Every FOCUS row as it is reported: closed months as they were closed by ``as_of``, then what is
-        open, with no transaction open while a row is used."""
+    async def focus_rows(
+        self, team: str | None, as_of: datetime, asked: Window | None
+    ) -> AsyncIterator[FocusRow]:
+        """FOCUS rows as they are reported: closed months as they were closed by ``as_of``, then what is open,
+        with no transaction open while a row is used. Of months that end before ``asked`` (None: all) or begin
+        after it, and of what is open where it ends before that, nothing is read."""
         async with self._units() as uow:
             install_id = await uow.accounts.install_id()
             closed = [one for one in await uow.rollups.find_closed() if one.closed_at <= as_of]
+        until = _midnight(closed_until(closed))
         for month in closed:
+            if asked is not None and not asked.overlaps(month_window(month.month)):
+                continue
             async with self._units() as uow:
                 parts = await uow.rollups.find_closed_parts(month.month, team)
             for part in parts:
@@ -113,7 +119,8 @@ class MonthClosing:
                     rows = await uow.rollups.find_closed_rows(month.month, part)
                 for row in rows:
                     yield row
-        until = _midnight(closed_until(closed))
+        if asked is not None and until is not None and asked.end <= until:
+            return
         async for whole, booked in self._open_groups(team, closed):
             for row in open_rows(whole, as_of, install_id, until, booked):
                 yield row

@@ -109,7 +109,7 @@ def spread_by_day(cost_usd: Decimal, segments: Sequence[Segment]) -> tuple[tuple
     first to its last held instant.
     """
     rows = held_by_day(segments)
-    shares = split_cents(cost_usd, [Decimal(held) for _, held in rows]) if rows else ()
+    shares = split_cents(cost_usd, [held for _, held in rows]) if rows else ()
     return tuple((window, usd) for (window, _), usd in zip(rows, shares, strict=True))
 
 

@@ -38,7 +38,7 @@ def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
 def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
     """Charges of a placement; of each day the same share is paid for nothing."""
     rows = held_by_day(placement.segments)
-    weights = [Decimal(held) for _, held in rows]
+    weights = [held for _, held in rows]
     gpus_per_node = max(1, placement.gpus // placement.nodes)
     costs = split_cents(placement.cost_usd, weights)
     unused = split_cents(min(placement.paid_unused_usd, placement.cost_usd), weights)
@@ -224,7 +224,7 @@ class _Part:
         idle = self.gpu_seconds - self.used_gpu_seconds
         if not idle or self.usd <= 0:
             return ZERO
-        return split_cents(self.usd, (Decimal(idle), Decimal(self.used_gpu_seconds)))[0]
+        return split_cents(self.usd, (idle, self.used_gpu_seconds))[0]
 
 
 def _charges(
@@ -234,7 +234,7 @@ def _charges(
     used, paid_at = used_part(stretch), _paid_at(stretch)
     for segment, basis, part_usd in parts_of(stretch, usd, now):
         rows = held_by_day((segment,))
-        weights = [Decimal(held) for _, held in rows]
+        weights = [held for _, held in rows]
         billed = split_whole(_billed_node_seconds(stretch, segment), weights)
         for (window, held), day_usd, seconds in zip(
             rows, split_cents(part_usd, weights), billed, strict=True
@@ -322,6 +322,6 @@ def parts_of(
         return ((segment, ChargeBasis.PROJECTED, usd),)
     past = Segment(segment.start, now, segment.nodes)
     coming = Segment(now, segment.end, segment.nodes)
-    weights = [Decimal((part.end - part.start) // timedelta(microseconds=1)) for part in (past, coming)]
+    weights = [(part.end - part.start) // timedelta(microseconds=1) for part in (past, coming)]
     past_usd, coming_usd = split_cents(usd, weights)
     return ((past, ChargeBasis.ACTUAL, past_usd), (coming, ChargeBasis.PROJECTED, coming_usd))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 
 CENT = Decimal("0.01")
 MICRO = Decimal("0.000001")
@@ -25,7 +25,7 @@ def from_micro_usd(micro_usd: int) -> Decimal:
     return Decimal(micro_usd) * MICRO
 
 
-def split_cents(total_usd: Decimal, weights: Sequence[Decimal]) -> tuple[Decimal, ...]:
+def split_cents(total_usd: Decimal, weights: Sequence[Decimal] | Sequence[int]) -> tuple[Decimal, ...]:
     """``total_usd`` (whole cents) split by ``weights`` into whole cents that sum to it exactly.
 
     Largest remainder; ties go to the earlier share. All-zero weights give everything to the first.
@@ -33,20 +33,30 @@ def split_cents(total_usd: Decimal, weights: Sequence[Decimal]) -> tuple[Decimal
     return tuple(Decimal(share) * CENT for share in split_whole(int(total_usd / CENT), weights))
 
 
-def split_whole(total: int, weights: Sequence[Decimal]) -> tuple[int, ...]:
+def split_whole(total: int, weights: Sequence[Decimal] | Sequence[int]) -> tuple[int, ...]:
     """``total`` split by ``weights`` into whole numbers that sum to it exactly, as ``split_cents`` does."""
     if not weights:
         raise ValueError("a sum is split over at least one weight")
-    whole = sum(weights, ZERO)
-    if whole == 0:
+    wholes = _as_whole(weights)
+    divisor = sum(wholes)
+    if divisor == 0:
         return (total, *(0 for _ in weights[1:]))
-    exact = [Decimal(total) * weight / whole for weight in weights]
-    floors = [int(share.to_integral_value(rounding=ROUND_FLOOR)) for share in exact]
-    missing = total - sum(floors)
-    order = sorted(range(len(weights)), key=lambda i: (floors[i] - exact[i], i))
+    parts = [total * weight for weight in wholes]
+    shares = [part // divisor for part in parts]
+    missing = total - sum(shares)
+    order = sorted(range(len(parts)), key=lambda i: (-(parts[i] % divisor), i))
     for i in order[:missing]:
-        floors[i] += 1
-    return tuple(floors)
+        shares[i] += 1
+    return tuple(shares)
+
+
+def _as_whole(weights: Sequence[Decimal] | Sequence[int]) -> list[int]:
+    """Whole numbers in the same proportions: many times faster to divide by than decimals."""
+    if all(isinstance(weight, int) for weight in weights):
+        return [int(weight) for weight in weights]
+    exact = [Decimal(weight) for weight in weights]
+    places = max(0, *(-int(weight.as_tuple().exponent) for weight in exact))
+    return [int(weight.scaleb(places)) for weight in exact]
 
 
 def format_usd(usd: Decimal) -> str:

@@ -147,7 +147,7 @@ class SpendService:
     async def _focus_rows(
         self, team: str | None, window: Window | None, now: datetime
     ) -> AsyncIterator[FocusRow]:
-        async for row in self._closing.focus_rows(team, now):
+        async for row in self._closing.focus_rows(team, now, window):
             if window is None or window.contains(start_of(row)):
                 yield row
 

@@ -10,6 +10,7 @@ import pytest
 
 from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.domain.errors import Conflict, NotFound
+from broker.domain.focus_columns import FocusRow
 from broker.domain.month_close import ClosedMonth
 from broker.domain.spend import ChargeBasis
 from broker.domain.spend_cells import Amounts, CellKey
@@ -75,7 +76,7 @@ async def test_a_write_takes_a_bill_out_of_what_is_rolled_up(store: Store) -> No
 
 async def test_closed_months_keep_their_rows(store: Store) -> None:
     month = ClosedMonth(DAY, NOON, "key-1", "ok", Decimal("12.34"), 1)
-    row = {
+    row: FocusRow = {
         "BilledCost": Decimal("12.34"),
         "ChargePeriodStart": MONTH.start,
         "SubAccountId": "research",
