@@ -19,21 +19,18 @@ from api.cli.figures import usd
 from api.cli.output import Json, print_json, stderr, stdout, write_text
 from api.cli.spend_views import show_bands, show_changes, show_closed, show_savings, show_units
 from api.client import connect
-from api.export.tables import write_parquet, write_xlsx
+from api.export.spend_files import write_spend
 from api.schemas.spend import (
-    CSV_COLUMNS,
     FOCUS_TOTALS,
     PROJECTION_TOTALS,
     SpendForm,
     spend_csv,
-    spend_csv_rows,
 )
-from broker.domain.focus_columns import FocusVersion, Kind
+from broker.domain.focus_columns import FocusVersion
 from broker.domain.money import ZERO
 from broker.domain.spend import ChargeBasis, CostView, Interval
 
 app = typer.Typer(add_completion=False)
-SPEND_KINDS = {"period": Kind.TIME, "usd": Kind.DECIMAL}
 
 
 class Group(StrEnum):
@@ -130,14 +127,12 @@ def _write(
     form: SpendForm, csv_file: Path | None, xlsx_file: Path | None, parquet_file: Path | None
 ) -> list[Path]:
     """The rows in every form that is asked for; the files."""
-    columns = [(name, SPEND_KINDS.get(name, Kind.STRING)) for name in CSV_COLUMNS]
-    rows = [tuple(map(str, row)) for row in spend_csv_rows(form)]
     if csv_file is not None:
         write_text(csv_file, spend_csv(form))
     if xlsx_file is not None:
-        write_xlsx(xlsx_file, "Spend", columns, rows)
+        write_spend(xlsx_file, "xlsx", form)
     if parquet_file is not None:
-        write_parquet(parquet_file, columns, rows)
+        write_spend(parquet_file, "parquet", form)
     return [file for file in (csv_file, xlsx_file, parquet_file) if file is not None]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -12,6 +13,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from api.dependencies import Moment, Since, SpendReader, Until, product_of, window_between
 from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.manifest import streamed_manifest
+from api.export.spend_files import MEDIA_TYPES, spend_bytes
 from api.schemas.spend import AS_OF_HEADER, FOCUS_TOTALS, SpendForm, spend_csv, spend_to_document
 from api.schemas.times import format_time
 from broker.domain.account import Caller
@@ -77,6 +79,25 @@ async def export_projection(
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="projected-spend.csv"'},
     )
+
+
+@router.get("/projection.{kind}", responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}})
+async def export_projection_file(
+    request: Request,
+    caller: SpendReader,
+    kind: Literal["xlsx", "parquet"],
+    since: Since = None,
+    until: Until = None,
+    interval: Interval = Interval.DAY,
+    group_by: str = "team",
+    team: str | None = None,
+    view: CostView = CostView.AMORTIZED,
+) -> Response:
+    """The same rows and sums as a workbook or a Parquet file."""
+    document = await projection_document(request, caller, since, until, interval, group_by, team, view)
+    content = await asyncio.to_thread(spend_bytes, kind, SpendForm.model_validate(document))
+    headers = {"Content-Disposition": f'attachment; filename="projected-spend.{kind}"'}
+    return Response(content, media_type=MEDIA_TYPES[kind], headers=headers)
 
 
 @router.get("/projection-rows.csv", response_class=StreamingResponse)

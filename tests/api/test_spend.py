@@ -6,7 +6,10 @@ import csv
 import io
 from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from openpyxl import load_workbook
 
 from api.schemas.spend import SpendForm, spend_csv
 from broker.domain.spend import GROUPS
@@ -78,3 +81,22 @@ async def test_the_csv_is_a_file(home: Home) -> None:
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert "attachment" in answer.headers["Content-Disposition"]
     assert answer.text == "period,group_by,group,basis,usd,taxes\r\n"
+
+
+async def test_workbook_and_parquet_have_the_rows_of_the_csv(home: Home) -> None:
+    client = await home.team("research")
+    await home.plan(client)
+    query = {"group_by": "workload", "interval": "day"}
+    text = (await client.get("/v1/spend/projection.csv", params=query)).text
+    wanted = [Decimal(row["usd"]) for row in csv.DictReader(text.splitlines())]
+    assert sum(wanted) > 0
+    parquet, workbook = [
+        await client.get(f"/v1/spend/projection.{kind}", params=query) for kind in ("parquet", "xlsx")
+    ]
+    rows = pq.read_table(pa.BufferReader(parquet.content)).to_pylist()
+    assert [row["usd"] for row in rows] == wanted
+    sheet = load_workbook(io.BytesIO(workbook.content)).active
+    amounts = [row[4] for row in sheet.iter_rows(min_row=2, values_only=True)]
+    assert [Decimal(str(amount)) for amount in amounts] == wanted
+    assert workbook.headers["Content-Disposition"].endswith('filename="projected-spend.xlsx"')
+    assert (await client.get("/v1/spend/projection.ods")).status_code in {404, 422}
