@@ -22,6 +22,7 @@ from broker.domain.projection_rows import PROJECTION_COLUMNS
 from broker.domain.spend import CostView, Interval
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
+CSV_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 
 
 async def projection_document(
@@ -61,7 +62,7 @@ async def show_projection(
     )
 
 
-@router.get("/projection.csv")
+@router.get("/projection.csv", response_class=Response, responses=CSV_FILE)
 async def export_projection(
     request: Request,
     caller: SpendReader,
@@ -81,7 +82,11 @@ async def export_projection(
     )
 
 
-@router.get("/projection.{kind}", responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}})
+@router.get(
+    "/projection.{kind}",
+    response_class=Response,
+    responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
+)
 async def export_projection_file(
     request: Request,
     caller: SpendReader,
@@ -100,7 +105,7 @@ async def export_projection_file(
     return Response(content, media_type=MEDIA_TYPES[kind], headers=headers)
 
 
-@router.get("/projection-rows.csv", response_class=StreamingResponse)
+@router.get("/projection-rows.csv", response_class=StreamingResponse, responses=CSV_FILE)
 async def export_projection_rows(
     request: Request,
     caller: SpendReader,
@@ -114,7 +119,7 @@ async def export_projection_rows(
     return _csv_file(csv_chunks(export.rows, PROJECTION_COLUMNS), "projection-rows.csv", export.as_of)
 
 
-@router.get("/focus.csv", response_class=StreamingResponse)
+@router.get("/focus.csv", response_class=StreamingResponse, responses=CSV_FILE)
 async def export_focus(
     request: Request,
     caller: SpendReader,
