@@ -7,8 +7,8 @@ How to call it, from the service and from a replay of the past alike:
 2. ``left = remaining.remaining(request, plan, held, now, terms)``; nothing to do when it has no workloads.
 3. ``steer = weighing.leaving_usd(situation, terms)``, and plan again from the plan in force with it: a
    ``ReplanCall`` over ``left.request`` and ``own_stock.with_own(offers, held)``.
-4. ``decision = decide_moves(situation, new, rules, terms)``: the moves that pay, and those that do not. When
-   some do not, plan once more with ``decision.held_back`` frozen, as what they would have freed is not free.
+4. ``decision, more = decide_beside(situation, new, rules, terms, frozen)``: the moves that pay, and what to
+   freeze in another plan (None: no other is needed), as what stays frees nothing; at most ``MOST_PLANS``.
 5. ``merging.merged(plan, new, decision.moved, request)`` is the plan in force from then on.
 
 Money of a move, all from now on to the end of the plan: *staying* is what only staying costs (sunk money is
@@ -31,6 +31,8 @@ from broker.domain.reoptimization import Move
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.weighing import Counted, Situation, count
 from broker.domain.workload import PlanRequest
+
+MOST_PLANS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,23 @@ def decide_moves(
         before_usd=None if None in before else sum((usd for usd in before if usd is not None), ZERO),
         after_usd=sum((one.to if one.workload.name in going else one.stay or ZERO for one in counted), ZERO),
     )
+
+
+def decide_beside(
+    situation: Situation,
+    new: Plan,
+    rules: Mapping[str, MoveRules],
+    terms: MovingTerms,
+    frozen: frozenset[str],
+) -> tuple[Decision, frozenset[str] | None]:
+    """``decide_moves`` where ``frozen`` stays; and what another plan should freeze (None: no other is needed)."""
+    kept = {
+        name: replace(rule, mode=ReoptimizeMode.NEVER) if name in frozen else rule
+        for name, rule in rules.items()
+    }
+    decision = decide_moves(situation, new, kept, terms)
+    final = decision.left_out or not decision.moves or decision.held_back <= frozen
+    return decision, None if final else frozen | decision.held_back
 
 
 def _parties(request: PlanRequest, counted: Sequence[Counted]) -> list[list[Counted]]:

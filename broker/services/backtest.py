@@ -27,7 +27,7 @@ from broker.domain.plan import Plan
 from broker.domain.remaining import remaining
 from broker.domain.reoptimization import Move
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode
-from broker.domain.reoptimizing import Decision, decide_moves, is_touched
+from broker.domain.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.replay_ledger import Ledger
 from broker.domain.spot_fallback import behind_on_spot
 from broker.domain.weighing import PastMove, Situation, leaving_usd
@@ -37,7 +37,6 @@ from broker.ports import InForce, PlanCall, PlanOptions, ReplanCall
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 PATIENCE = timedelta(hours=1)
 FROZEN = timedelta(minutes=30)
-MOST_PLANS = 3
 TAKEN_AWAY = "its provider took it away"
 SOLD_OUT = "it is not on sale when it is to be bought"
 
@@ -225,14 +224,10 @@ class _Broker:
                     frozen_before=situation.now + FROZEN,
                 ),
             )
-            rules = {
-                name: replace(rule, mode=ReoptimizeMode.NEVER) if name in frozen else rule
-                for name, rule in self._moves.items()
-            }
-            decision = decide_moves(situation, new, rules, self._rules.terms)
-            if decision.left_out or not decision.moves or decision.held_back <= frozen:
+            decision, more = decide_beside(situation, new, self._moves, self._rules.terms, frozen)
+            if more is None:
                 break
-            frozen |= decision.held_back
+            frozen = more
         return decision, new
 
     def _adopt(self, situation: Situation, decision: Decision, new: Plan) -> None:

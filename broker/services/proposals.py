@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from broker import crash_points
+from broker.approving import require_approved
 from broker.domain.access import require_scope, require_sight
 from broker.domain.account import Caller, RequestClaim, Scope
+from broker.domain.approvals import ApprovalState
 from broker.domain.errors import (
-    ApprovalRequired,
     BrokerError,
     ConcurrentChange,
     Conflict,
@@ -132,7 +133,7 @@ class ProposalsService:
 
     async def _begin(self, look: Reoptimization) -> Reoptimization | None:
         """Of what stands: lapses when its time is over or its plan is not in force any more; begins by itself
-        where the policy says so and finance need not, or did, agree."""
+        where the policy says so and finance need not, or did, agree. Finance's no ends it."""
         now = self._clock.now()
         async with self._uow_factory() as uow:
             in_force = await uow.plans.find_current(look.team)
@@ -143,8 +144,11 @@ class ProposalsService:
             return await self._end(
                 look, ProposalState.LAPSED, f"plan {look.plan_id} is not in force any more"
             )
-        waits = record is None or (record.needs_approval and record.approved_by is None)
-        if look.mode is not ReoptimizeMode.AUTO or waits:
+        if record is None:
+            return None
+        if record.approval is ApprovalState.REJECTED:
+            return await self._end(look, ProposalState.REJECTED, f"finance rejected plan {record.plan_id}")
+        if look.mode is not ReoptimizeMode.AUTO or record.approval is ApprovalState.WAITING:
             return None
         return await self._accept(look, ACTOR, None)
 
@@ -159,7 +163,8 @@ class ProposalsService:
         over = not any(move.leaves for move in moves)
         async with self._uow_factory() as uow:
             record = await uow.plans.find(look.new_plan_id)
-            _require_approved(record)
+            if record.plan is not None:
+                require_approved(record, record.plan)
             if look.plan_id not in {one.plan_id for one in await uow.plans.find_current(look.team)}:
                 raise Conflict(f"plan {look.plan_id} is not in force any more: look again")
             accepted = await uow.reoptimizations.update(
@@ -295,15 +300,6 @@ class ProposalsService:
             "reason": look.reason,
         }
         await self._notifier.notify(f"reoptimization.{look.state}", look.team, body)
-
-
-def _require_approved(record: PlanRecord) -> None:
-    if record.needs_approval and record.approved_by is None:
-        cost = "" if record.plan is None else f" costs {format_usd(record.plan.cost_usd)} USD, over the limit"
-        way = f"POST /v1/plans/{record.plan_id}/approve with a key that has {Scope.SPEND_APPROVE}"
-        raise ApprovalRequired(f"plan {record.plan_id}{cost}: {way}").naming(
-            FieldProblem("/approved_by", "nobody", way)
-        )
 
 
 async def _all_of(uow: UnitOfWork, plan_id: str) -> tuple[Reservation, ...]:

@@ -27,7 +27,7 @@ from broker.domain.plan import Plan
 from broker.domain.remaining import remaining
 from broker.domain.reoptimization import MOVED, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode
-from broker.domain.reoptimizing import Decision, decide_moves, is_touched
+from broker.domain.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.reservation import Reservation
 from broker.domain.spot import SpotBook, SpotPrior, spot_time
 from broker.domain.spot_fallback import behind_on_spot
@@ -52,7 +52,6 @@ from broker.ports import (
 log = logging.getLogger(__name__)
 
 LONGEST_COOLDOWN = timedelta(days=90)
-MOST_PLANS = 3
 """How often a look plans again when some of what it found does not pay."""
 
 
@@ -252,14 +251,10 @@ class ReoptimizeService:
         for _ in range(MOST_PLANS):
             new = await self._plan(look, frozen)
             seen = replace(situation, prices_then=await self._prices_then(look, new))
-            rules = {
-                name: replace(rule, mode=ReoptimizeMode.NEVER) if name in frozen else rule
-                for name, rule in look.rules.items()
-            }
-            decision = decide_moves(seen, new, rules, self._rules.terms)
-            if decision.left_out or not decision.moves or decision.held_back <= frozen:
+            decision, more = decide_beside(seen, new, look.rules, self._rules.terms, frozen)
+            if more is None:
                 break
-            frozen |= decision.held_back
+            frozen = more
         return decision, new
 
     async def _plan(self, look: _Look, frozen: frozenset[str]) -> Plan:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from broker import crash_points
-from broker.domain.errors import ApprovalRequired, Conflict, NotFound, NotPermitted
+from broker.domain.approvals import Decision, Verdict
+from broker.domain.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
 from broker.domain.reoptimization import MoveState, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
 from broker.domain.reservation import ReservationState
@@ -278,6 +279,21 @@ async def test_a_move_over_the_limit_waits_for_finance() -> None:
     desk.house.tables.plans[look.new_plan_id] = replace(record, approved_by="key-finance")
     await desk.passes()
     assert desk.open_skus() == ["sku-new"]
+
+
+async def test_what_finance_rejects_is_not_moved_to() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO, limit="100").hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    assert look.new_plan_id is not None
+    record = desk.house.tables.plans[look.new_plan_id]
+    no = Decision(Verdict.REJECTED, "key-finance", NOON, "too dear")
+    desk.house.tables.plans[look.new_plan_id] = record.decided(no)
+    with pytest.raises(PlanRejected, match="too dear"):
+        await desk.proposals.accept(ALICE, look.reoptimization_id)
+    ended = await desk.passes()
+    assert ended.state is P.REJECTED
+    assert desk.open_skus() == ["sku-old"]
 
 
 async def test_what_is_only_planned_changes_with_the_word_alone() -> None:
