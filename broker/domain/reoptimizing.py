@@ -90,7 +90,7 @@ def decide_beside(
     terms: MovingTerms,
     frozen: frozenset[str],
 ) -> tuple[Decision, frozenset[str] | None]:
-    """``decide_moves`` where ``frozen`` stays; and what another plan should freeze (None: no other is needed)."""
+    """``decide_moves`` where ``frozen`` stays; and what another plan should freeze (None: none)."""
     kept = {
         name: replace(rule, mode=ReoptimizeMode.NEVER) if name in frozen else rule
         for name, rule in rules.items()
