@@ -46,6 +46,18 @@ class Steadied:
     starts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """``share`` of the cheapest way more, and ``most_cents`` in all."""
+
+    share: float
+    most_cents: int
+
+    def beside(self, cheapest: Column) -> int:
+        """What a way may cost where ``cheapest`` is there."""
+        return min(cheapest.cost_cents + int(self.share * cheapest.cost_cents), self.most_cents)
+
+
 def starts_of(column: Column) -> int:
     """How often a node is begun to be held."""
     return sum(len(level) for piece in column.pieces for level in levels_of(piece.spans))
@@ -86,9 +98,9 @@ def steadied(
         if not isinstance(workload, Serving) or name in candidates.problem.held:
             continue
         mine = standing.chosen[name]
-        most = int(most_share * mine.cost_cents)
+        allowed = Allowed(most_share, mine.cost_cents + left)
         with standing.without((name,)) as room:
-            better = steadier(candidates, known.get(name, ()), room, mine, min(most, left), build=build)
+            better = steadier(candidates, known.get(name, ()), room, mine, allowed, build=build)
         if better is not None:
             told[name] = Steadied(better.cost_cents - mine.cost_cents, starts_of(mine), starts_of(better))
             left -= told[name].more_cents
@@ -116,21 +128,21 @@ def steadier(
     known: Sequence[Column],
     room: Room,
     mine: Column,
-    most_cents: int,
+    allowed: Allowed,
     *,
     build: bool,
 ) -> Column | None:
-    """The way with fewest starts of those that cost at most ``most_cents`` more than the cheapest.
+    """The way with fewest starts of those that are ``allowed`` beside the cheapest.
 
-    Only ways that are not dearer than ``mine`` by more and do not start more often count. None where ``mine``
+    Only ways that are allowed beside ``mine`` and do not start more often count. None where ``mine``
     is it already. ``room``: what all others leave; ``build``: also fleets that are not known yet.
     """
     same = [c for c in known if c.after_s == mine.after_s and c.pieces]
     if build:
         same += calmer_paths(candidates, room, mine)
-    often, dearest = starts_of(mine), mine.cost_cents + most_cents
+    often, dearest = starts_of(mine), allowed.beside(mine)
     calm = [c for c in same if c.cost_cents <= dearest and starts_of(c) <= often and room.allows(c)]
-    limit = min(column.cost_cents for column in (mine, *calm)) + most_cents
+    limit = allowed.beside(min((mine, *calm), key=lambda column: column.cost_cents))
     ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *calm) if c.cost_cents <= limit), key=_rank)
     made = (held_through(candidates, column, room, limit) for column in ways)
     best = min((*ways, *(column for column in made if column is not None)), key=_rank)

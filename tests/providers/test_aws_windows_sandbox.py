@@ -174,6 +174,7 @@ async def test_a_later_start_is_left_for_free_while_it_is_assessed_and_fails_wit
 async def test_a_price_that_changes_is_seen_at_the_next_poll(aws: ProviderAdapter, sandbox: str) -> None:
     start = "aws/on_demand/us-east-1/g6.xlarge"
     before = await on_sale(aws, sandbox, start)
+    control(sandbox, "clock", advance_s=1)
     same = await on_sale(aws, sandbox, start)
     assert same.price_usd_per_node_hour == before.price_usd_per_node_hour
     assert same.observed_at > before.observed_at

@@ -24,10 +24,12 @@ FREE_STOCK = ("latitude", "cudo", "oci")
 RECORDED = {
     "/v1/plans": "plan.request",
     "/v1/plans/{plan_id}/approve": "plan.approve",
+    "/v1/plans/{plan_id}/reject": "plan.reject",
     "/v1/plans/{plan_id}/reserve": "reservation.intend",
     "/v1/reservations": "reservation.intend",
     "/v1/reservations/{reservation_id}/extend": "reservation.extend",
     "/v1/quarantine/{offer_id}/release": "offer.believe",
+    "/v1/spend/close": "spend.close",
     "/v1/webhooks": "webhook.create",
     "/v1/reoptimizations/{reoptimization_id}/accept": "reoptimization.applied",
     "/v1/reoptimizations/{reoptimization_id}/reject": "reoptimization.rejected",
@@ -35,13 +37,14 @@ RECORDED = {
 """The line of the audit trail that each effect leaves; a re-optimization leaves a record of its own."""
 
 
-async def twins(pair: Pair, path: str, key: str, body: Any) -> list[httpx.Response]:
+async def twins(pair: Pair, path: str, key: str, body: Any, **query: str) -> list[httpx.Response]:
     """The same request to both servers at once, and once more when both have answered."""
     headers = {**HEADERS, "Idempotency-Key": key}
     async with httpx.AsyncClient(headers=headers, timeout=120) as client:
-        both = await asyncio.gather(*(client.post(s.url + path, json=body) for s in pair.servers))
-        last = [await client.post(s.url + path, json=body) for s in pair.servers]
-        other = await client.post(pair.servers[0].url + path, params={"other": "wish"}, json=body)
+        urls = [server.url + path for server in pair.servers]
+        both = await asyncio.gather(*(client.post(url, params=query, json=body) for url in urls))
+        last = [await client.post(url, params=query, json=body) for url in urls]
+        other = await client.post(urls[0], params={**query, "other": "wish"}, json=body)
     assert other.status_code == 422, other.text
     assert other.json()["code"] == "idempotency-mismatch"
     return [*both, *last]
@@ -148,6 +151,14 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
             look_id = await proposed(pair, plan_id, f"reopt-{word}")
             one_answer(await twins(pair, f"/v1/reoptimizations/{look_id}/{word}", f"k-{word}", {}))
             effects[route] = len(recorded(client, RECORDED[route], look_id))
+
+        rejected = "plan-reopt-reject"
+        one_answer(await twins(pair, f"/v1/plans/{rejected}/reject", "k-no", {"comment": "too dear"}))
+        effects["/v1/plans/{plan_id}/reject"] = len(recorded(client, "plan.reject", rejected))
+
+        closed = format_time(seen.replace(day=1) - timedelta(days=1))[:7]
+        one_answer(await twins(pair, "/v1/spend/close", "k-close", {}, month=closed))
+        effects["/v1/spend/close"] = len(recorded(client, "spend.close", closed))
 
         one_answer(await twins(pair, "/v1/reoptimizations", "k-look", {}))
         wait_for("the look", 60, lambda: looks_asked_for(client) or None)
