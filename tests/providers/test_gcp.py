@@ -131,6 +131,7 @@ def test_a_key_is_read_from_text_or_file_and_anything_else_is_a_token(tmp_path: 
         key_file(private_key=ec.generate_private_key(ec.SECP256R1())),
         json.dumps({"private_key": "-----BEGIN PRIVATE KEY-----\nMII", "client_email": "a@b"}),
     ],
+    ids=["no JSON", "empty", "no file", "of another kind", "cut off"],
 )
 def test_a_key_that_cannot_be_used_is_named_without_showing_it(text: str) -> None:
     with pytest.raises(InputError) as caught:
