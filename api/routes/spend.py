@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from api.dependencies import Moment, Since, SpendReader, Until, product_of, window_between
@@ -16,10 +16,10 @@ from api.export.manifest import streamed_manifest
 from api.export.spend_files import MEDIA_TYPES, spend_bytes
 from api.schemas.spend import AS_OF_HEADER, FOCUS_TOTALS, SpendForm, spend_csv, spend_to_document
 from api.schemas.times import format_time
-from broker.domain.account import Caller
 from broker.domain.focus_columns import FocusVersion
 from broker.domain.projection_rows import PROJECTION_COLUMNS
 from broker.domain.spend import CostView, Interval
+from broker.services.spend import RowExport
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 CSV_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
@@ -27,54 +27,49 @@ CSV_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 
 async def projection_document(
     request: Request,
-    caller: Caller,
-    since: datetime | None,
-    until: datetime | None,
-    interval: Interval,
-    group_by: str,
+    caller: SpendReader,
+    since: Since = None,
+    until: Until = None,
+    interval: Interval = Interval.DAY,
+    group_by: str = "team",
     team: str | None = None,
     view: CostView = CostView.AMORTIZED,
 ) -> dict[str, Any]:
-    """The projection as plain data; InputError for an unknown grouping."""
+    """The projection as plain data; InputError for an unknown grouping.
+
+    ``view``: a window's money over its days (amortized), or when it is paid (cash).
+    """
     window = window_between(since, until)
     found = await product_of(request).spend.projection(caller, window, interval, group_by, team, view)
     document = spend_to_document(found.by_basis, interval=interval, group_by=group_by, window=(since, until))
     return {**document, "view": str(view)}
 
 
-@router.get("/projection", responses={200: {"model": SpendForm}})
-async def show_projection(
+def focus_export(
     request: Request,
     caller: SpendReader,
     since: Since = None,
     until: Until = None,
-    interval: Interval = Interval.DAY,
-    group_by: str = "team",
     team: str | None = None,
-    view: CostView = CostView.AMORTIZED,
-) -> JSONResponse:
-    """Money by period and group: what plans will cost, what reservations did and will; without taxes.
+    as_of: Moment | None = None,
+) -> RowExport:
+    """Actual charges as FOCUS rows, as of a moment."""
+    return product_of(request).spend.focus(caller, window_between(since, until), team, as_of)
 
-    ``view``: a window's money over its days (amortized), or when it is paid (cash).
-    """
-    return JSONResponse(
-        await projection_document(request, caller, since, until, interval, group_by, team, view)
-    )
+
+ProjectionDocument = Annotated[dict[str, Any], Depends(projection_document)]
+FocusExport = Annotated[RowExport, Depends(focus_export)]
+
+
+@router.get("/projection", responses={200: {"model": SpendForm}})
+async def show_projection(document: ProjectionDocument) -> JSONResponse:
+    """Money by period and group: what plans will cost, what reservations did and will; without taxes."""
+    return JSONResponse(document)
 
 
 @router.get("/projection.csv", response_class=Response, responses=CSV_FILE)
-async def export_projection(
-    request: Request,
-    caller: SpendReader,
-    since: Since = None,
-    until: Until = None,
-    interval: Interval = Interval.DAY,
-    group_by: str = "team",
-    team: str | None = None,
-    view: CostView = CostView.AMORTIZED,
-) -> Response:
+async def export_projection(document: ProjectionDocument) -> Response:
     """The same rows and sums as CSV."""
-    document = await projection_document(request, caller, since, until, interval, group_by, team, view)
     return Response(
         spend_csv(SpendForm.model_validate(document)),
         media_type="text/csv; charset=utf-8",
@@ -87,19 +82,8 @@ async def export_projection(
     response_class=Response,
     responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
 )
-async def export_projection_file(
-    request: Request,
-    caller: SpendReader,
-    kind: Literal["xlsx", "parquet"],
-    since: Since = None,
-    until: Until = None,
-    interval: Interval = Interval.DAY,
-    group_by: str = "team",
-    team: str | None = None,
-    view: CostView = CostView.AMORTIZED,
-) -> Response:
+async def export_projection_file(document: ProjectionDocument, kind: Literal["xlsx", "parquet"]) -> Response:
     """The same rows and sums as a workbook or a Parquet file."""
-    document = await projection_document(request, caller, since, until, interval, group_by, team, view)
     content = await asyncio.to_thread(spend_bytes, kind, SpendForm.model_validate(document))
     headers = {"Content-Disposition": f'attachment; filename="projected-spend.{kind}"'}
     return Response(content, media_type=MEDIA_TYPES[kind], headers=headers)
@@ -120,34 +104,14 @@ async def export_projection_rows(
 
 
 @router.get("/focus.csv", response_class=StreamingResponse, responses=CSV_FILE)
-async def export_focus(
-    request: Request,
-    caller: SpendReader,
-    since: Since = None,
-    until: Until = None,
-    team: str | None = None,
-    version: FocusVersion = FocusVersion.V1_2,
-    as_of: Moment | None = None,
-) -> StreamingResponse:
+async def export_focus(export: FocusExport, version: FocusVersion = FocusVersion.V1_2) -> StreamingResponse:
     """Actual charges in the FOCUS columns, streamed; ``Broker-As-Of`` says up to when."""
-    window = window_between(since, until)
-    export = product_of(request).spend.focus(caller, window, team, as_of)
     return _csv_file(focus_csv(export.rows, version), f"focus-{version}.csv", export.as_of)
 
 
 @router.get("/focus.manifest.json")
-async def show_focus_manifest(
-    request: Request,
-    caller: SpendReader,
-    since: Since = None,
-    until: Until = None,
-    team: str | None = None,
-    version: FocusVersion = FocusVersion.V1_2,
-    as_of: Moment | None = None,
-) -> JSONResponse:
+async def show_focus_manifest(export: FocusExport, version: FocusVersion = FocusVersion.V1_2) -> JSONResponse:
     """Hash, row count and totals of that file, made again for the same ``as_of``."""
-    window = window_between(since, until)
-    export = product_of(request).spend.focus(caller, window, team, as_of)
     document = await streamed_manifest(
         focus_csv(export.rows, version),
         data_set="FOCUS Cost and Usage",
