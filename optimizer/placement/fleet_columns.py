@@ -6,10 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from optimizer.placement.columns import Column, Piece, Span, price_cents, with_switching
 from optimizer.placement.holding import ServiceTime, held_stretches, ready_intervals, service_time
 from optimizer.placement.problem import Bools, Problem
 from optimizer.placement.units import FleetCase
+
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,3 +72,26 @@ def stacked(stretches: Sequence[Span]) -> tuple[Span, ...]:
             spans.append((since, at, level))
         level, since = level + change[at], at
     return tuple(spans)
+
+
+def trimmed(case: FleetCase, slots: Sequence[Slot], first_hour: int) -> list[Slot]:
+    """Each slot needed only in the hours that the others, as trimmed so far, cannot meet without it."""
+    if not slots:
+        return []
+    demand, at = case.demand[first_hour:], np.array([slot.unit for slot in slots])
+    units, ready = case.units, np.array([slot.needed for slot in slots])
+    order = np.argsort(-units.usd_per_hour[at] - units.surcharge_usd_per_hour[at], kind="stable")
+    for place in order:
+        without = ready.copy()
+        without[place] = False
+        largest = (without * units.largest[at][:, None]).max(axis=0)
+        rate = units.requests_per_s[at] @ without - case.spare * largest
+        enough = rate >= demand * (1 - ROUNDING)
+        if case.zones > 1:
+            zone = units.zone[at]
+            seen = sum((without[zone == name].any(axis=0)).astype(np.int64) for name in np.unique(zone))
+            enough &= seen >= case.zones
+        else:
+            enough &= without.any(axis=0)
+        ready[place] &= ~enough
+    return [Slot(slot.unit, needed) for slot, needed in zip(slots, ready, strict=True)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from optimizer.placement.columns import Column
 from optimizer.placement.compositions import Compositions, demand_levels, net_rates, shelf_of, usable
-from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
+from optimizer.placement.fleet_columns import build_slots_column, time_of, trimmed
 from optimizer.placement.fleet_path import FleetPath, path_over
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.stock import Ledger
@@ -149,27 +149,4 @@ def _column(problem: Problem, path: FleetPath, end: float | None) -> Column | No
     if time.first_hour >= len(path.then):
         return None
     slots = path.slots(time.first_hour)
-    return build_slots_column(problem, path.case, _trimmed(path.case, slots, time.first_hour), end)
-
-
-def _trimmed(case: FleetCase, slots: Sequence[Slot], first_hour: int) -> list[Slot]:
-    """Each slot needed only in the hours that the others, as trimmed so far, cannot meet without it."""
-    if not slots:
-        return []
-    demand, at = case.demand[first_hour:], np.array([slot.unit for slot in slots])
-    units, ready = case.units, np.array([slot.needed for slot in slots])
-    order = np.argsort(-units.usd_per_hour[at] - units.surcharge_usd_per_hour[at], kind="stable")
-    for place in order:
-        without = ready.copy()
-        without[place] = False
-        largest = (without * units.largest[at][:, None]).max(axis=0)
-        rate = units.requests_per_s[at] @ without - case.spare * largest
-        enough = rate >= demand * (1 - EDGE)
-        if case.zones > 1:
-            zone = units.zone[at]
-            seen = sum((without[zone == name].any(axis=0)).astype(np.int64) for name in np.unique(zone))
-            enough &= seen >= case.zones
-        else:
-            enough &= without.any(axis=0)
-        ready[place] &= ~enough
-    return [Slot(slot.unit, needed) for slot, needed in zip(slots, ready, strict=True)]
+    return build_slots_column(problem, path.case, trimmed(path.case, slots, time.first_hour), end)

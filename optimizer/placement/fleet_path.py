@@ -13,7 +13,7 @@ import numpy as np
 
 from optimizer.placement.columns import Column
 from optimizer.placement.compositions import Compositions, compose
-from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
+from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of, trimmed
 from optimizer.placement.ladders import BuiltLadder
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.stock import Ledger
@@ -115,7 +115,8 @@ def path_columns(problem: Problem, path: FleetPath, after: Sequence[float | None
     for after_s in after:
         time = time_of(problem, path.case, after_s)
         if time.first_hour < len(path.then):
-            column = build_slots_column(problem, path.case, path.slots(time.first_hour), after_s)
+            slots = trimmed(path.case, path.slots(time.first_hour), time.first_hour)
+            column = build_slots_column(problem, path.case, slots, after_s)
             if column is not None and column.pieces and Ledger(problem).fits(column):
                 yield column
 
@@ -131,3 +132,27 @@ def committed_bases(
         for count in range(length, max(0, length - 2), -1):
             found[tuple(built.rungs[:count])] = None
     return list(found)
+
+
+def recomposed(
+    problem: Problem, case: FleetCase, free: Ints, column: Column, after: Sequence[float | None]
+) -> Iterator[Column]:
+    """What a fleet commits to, with anything by the hour on it: every level of demand covered anew."""
+    fixed = _committed(problem, case, column)
+    path = fleet_path(problem, case, free, fixed) if fixed else None
+    if path is not None:
+        yield from path_columns(problem, path, after)
+
+
+def _committed(problem: Problem, case: FleetCase, column: Column) -> list[int]:
+    """Units with a minimum term, as many as a fleet holds at most at once."""
+    units, found = case.units, list[int]()
+    for piece in column.pieces:
+        if problem.table.min_s[piece.offer] <= HOUR_S:
+            continue
+        same = np.flatnonzero((units.offer == piece.offer) & (units.config == piece.choice))
+        nodes = max((nodes for _, _, nodes in piece.spans), default=0)
+        if not len(same):
+            return []
+        found += [int(same[0])] * (nodes // int(units.nodes[same[0]]))
+    return found

@@ -11,7 +11,7 @@ from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_dual import cheap_covers
-from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns
+from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns, recomposed
 from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Ints, Problem
 from optimizer.placement.run_pool import RunPool
@@ -21,6 +21,7 @@ from optimizer.placement.units import FleetCase, beside, in_stock
 LADDERS = 6
 LADDERS_AFTER = 2
 MAX_BASES = 3
+MAX_RECOMPOSED = 2
 
 Ends = Sequence[float | None]
 
@@ -158,8 +159,9 @@ def composed_fleets(
             break
         if service.starts_after is not None and nominal is None:
             continue
-        case = candidates.fleets[service.name]
-        columns = fleets(candidates, case, free_nodes(candidates.problem), ends, nominal, 1)
+        case, every = candidates.fleets[service.name], free_nodes(candidates.problem)
+        columns = fleets(candidates, case, every, ends, nominal, 1)
+        columns += _recomposed(candidates, service, every, ends, nominal, columns)
         if not _any_fits(columns, ledger, nominal):
             free = free_beside(candidates, service, ledger, nominal)
             columns += fleets(candidates, case, free, ends, nominal, 1)
@@ -169,6 +171,25 @@ def composed_fleets(
         if fitting is not None:
             ledger.add(fitting)
     return found
+
+
+def _recomposed(
+    candidates: Candidates,
+    service: Serving,
+    free: Ints,
+    ends: Ends,
+    nominal: float | None,
+    known: Sequence[Column],
+) -> list[Column]:
+    """The cheapest known fleets with everything by the hour on their commitments chosen anew."""
+    now = sorted((c for c in known if c.after_s == nominal), key=lambda column: column.total_cents)
+    case = beside(candidates.fleets[service.name], free)
+    made = [
+        column
+        for base in now[:MAX_RECOMPOSED]
+        for column in recomposed(candidates.problem, case, free, base, ends)
+    ]
+    return [column for column in dict.fromkeys(made) if column not in set(known)]
 
 
 def _any_fits(columns: Sequence[Column], ledger: Ledger, nominal: float | None) -> bool:
@@ -193,7 +214,9 @@ def better_fleets(
         if service.starts_after is None or nominal is not None:
             ledger = ledger_of(candidates, chosen, service.name)
             free = free_beside(candidates, service, ledger, nominal)
-            found.extend(fleets(candidates, candidates.fleets[service.name], free, ends, nominal, 2))
+            made = fleets(candidates, candidates.fleets[service.name], free, ends, nominal, 2)
+            made += _recomposed(candidates, service, free, ends, nominal, made)
+            found.extend(made)
     return found
 
 
