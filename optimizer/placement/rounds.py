@@ -75,9 +75,14 @@ class Rounds:
         self._asked: set[tuple[str, Paid, bool]] = set()
         self._asked_beside: set[tuple[str, bytes]] = set()
 
-    def run(self) -> None:
-        """Until the gap is reached, the time is over, or nothing has changed for some rounds."""
+    def run(self, *, hasty: bool = False) -> None:
+        """Until the gap is reached, the time is over, or nothing has changed for some rounds.
+
+        ``hasty``: the plan so far is a first one, of which much can be had cheaper before anything is proven.
+        """
         stale = 0
+        if hasty and not self.search.done:
+            self.beside()
         if not self.search.done:
             # What a dual meets on its way makes the fleets of ``make``.
             self.prove(self.prices, self.search.watch.until(DEEPEN_SHARE))

@@ -86,7 +86,7 @@ def solve(search: Search) -> Solution:
         search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
     if not search.done:
         rounds = Rounds(search, pools, columns)
-        rounds.run()
+        rounds.run(hasty=not few)
         columns = rounds.pool.all()
     if few:
         columns = rebuild(search, pools, columns)
