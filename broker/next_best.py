@@ -20,15 +20,8 @@ from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.workload import WorkloadKind
 from broker.drafting import Drafting
 from broker.leasing import Leasing
-from broker.ports import (
-    Clock,
-    Executor,
-    PlanCall,
-    PlanRecord,
-    RequestReader,
-    UnitOfWork,
-    UnitOfWorkFactory,
-)
+from broker.plan_ports import PlanCall, PlanRecord, RequestReader
+from broker.ports import Clock, Executor, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 

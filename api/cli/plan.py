@@ -19,7 +19,7 @@ from api.schemas.plan import plan_to_document
 from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.plan import Obstacle, Plan, PlanStatus
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 
 app = typer.Typer(add_completion=False)
 

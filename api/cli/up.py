@@ -34,7 +34,7 @@ from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from broker.settings import Settings
 from providers.registry import configured
 from providers.sandbox.server import start_in_background

@@ -28,7 +28,7 @@ from api.schemas.reservation import ReservationsForm, reservation_to_document
 from api.schemas.times import format_time
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.reservation import Reservation
-from broker.ports import PlanOptions, PlanRecord
+from broker.plan_ports import PlanOptions, PlanRecord
 from broker.services.accounts import Answer
 from broker.services.approvals import Looked
 

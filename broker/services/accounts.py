@@ -20,7 +20,8 @@ from broker.domain.errors import (
     ProviderError,
     StillAtWork,
 )
-from broker.ports import Clock, Page, UnitOfWorkFactory
+from broker.domain.page import Page
+from broker.ports import Clock, UnitOfWorkFactory
 
 KEY_PREFIX = "broker_live"
 ID_BYTES = 6

@@ -26,16 +26,9 @@ from broker.domain.plan import Plan
 from broker.domain.reoptimization import Move, MoveState, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import ReoptimizeMode
 from broker.domain.reservation import Reservation, ReservationState
-from broker.ports import (
-    Clock,
-    Mover,
-    Notifier,
-    PlanRecord,
-    PlanState,
-    RequestReader,
-    UnitOfWork,
-    UnitOfWorkFactory,
-)
+from broker.plan_ports import PlanRecord, PlanState, RequestReader
+from broker.ports import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
+from broker.reservation_ports import Mover
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim, Scope
 from broker.domain.errors import ConcurrentChange, NotFound
-from broker.ports import Page
+from broker.domain.page import Page
 from broker.store.pages import fetch_page
 from broker.store.tables import ApiKeyRow, AuditRow, MetaRow, RememberedAnswerRow
 from broker.store.webhook_tables import OutboxRow

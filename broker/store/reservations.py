@@ -15,9 +15,9 @@ from broker.domain.billing import billed_seconds
 from broker.domain.errors import NotFound
 from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer, WindowKind
+from broker.domain.page import Page
 from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window, Wish
-from broker.ports import Page
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import CapacityRow, ReservationRow, UnitRow
@@ -44,7 +44,7 @@ _HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, Res
 
 
 class SqlReservationRepository:
-    """Stored reservations with their units; fulfils ``broker.ports.ReservationRepository``."""
+    """Stored reservations with their units; fulfils ``broker.reservation_ports.ReservationRepository``."""
 
     def __init__(self, session: AsyncSession, worker_id: str) -> None:
         self._session = session

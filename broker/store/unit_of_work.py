@@ -12,16 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from broker.domain.errors import LeadershipLost, StoreUnavailable
 from broker.finance_ports import BudgetRepository, RollupRepository
-from broker.ports import (
-    AccountRepository,
-    LaunchRepository,
-    OfferRepository,
-    PlanRepository,
-    QuarantineRepository,
-    ReoptimizationRepository,
-    ReservationRepository,
-)
+from broker.plan_ports import PlanRepository
+from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
 from broker.price_ports import PriceRepository
+from broker.reservation_ports import LaunchRepository, ReservationRepository
 from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
 from broker.store.launches import SqlLaunchRepository

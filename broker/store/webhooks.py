@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.errors import NotFound
 from broker.domain.money import from_micro_usd, to_micro_usd
+from broker.domain.page import Page
 from broker.domain.webhook import ALL_TEAMS, Delivery, DeliveryState, MoneyChange, OutboxEvent, Webhook
-from broker.ports import Page
 from broker.store.pages import fetch_page
 from broker.store.webhook_tables import DeliveryRow, OutboxRow, ToldMoneyRow, WebhookRow
 from broker.store.writes import insert_new, insert_or_keep, table_of, upsert_many

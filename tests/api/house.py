@@ -29,7 +29,8 @@ from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
-from broker.ports import Clock, Notifier, PlanCall
+from broker.plan_ports import PlanCall
+from broker.ports import Clock, Notifier
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService

@@ -15,7 +15,7 @@ from api import plan_requests
 from api.events import with_pauses
 from api.routes import plans
 from broker.domain.account import Scope
-from broker.ports import PlanState
+from broker.plan_ports import PlanState
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
 from tests.fakes.examples import refuse_to_plan
 

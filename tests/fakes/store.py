@@ -1,4 +1,4 @@
-"""A store in memory that keeps the promises of ``broker.ports``.
+"""A store in memory that keeps the promises of the ports.
 
 Writes are staged and applied at ``commit``; versions are compared when a write is asked for and
 again when it is applied, as a database would. ``open_units`` lets a fake provider see whether it is
@@ -20,24 +20,16 @@ from broker.domain.errors import ConcurrentChange, Conflict, NotFound
 from broker.domain.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
 from broker.domain.offer import Offer
+from broker.domain.page import Page
 from broker.domain.price_gate import PeerPrice, Quarantined
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.reservation import Reservation
 from broker.domain.round_news import OfferMark, RoundNews, fingerprint
 from broker.domain.window import Window
 from broker.finance_ports import RollupRepository
-from broker.ports import (
-    AccountRepository,
-    LaunchRepository,
-    OfferRepository,
-    Page,
-    PlanRecord,
-    PlanRepository,
-    PlanState,
-    QuarantineRepository,
-    ReoptimizationRepository,
-    ReservationRepository,
-)
+from broker.plan_ports import PlanRecord, PlanRepository, PlanState
+from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
+from broker.reservation_ports import LaunchRepository, ReservationRepository
 from tests.fakes.rollups import Rollups, RollupTables
 
 T = TypeVar("T")

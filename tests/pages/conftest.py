@@ -22,7 +22,7 @@ from broker.domain.account import Scope
 from broker.domain.offer import Offer
 from broker.domain.plan import Baseline, Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, House, limit
 from tests.chromium import launched

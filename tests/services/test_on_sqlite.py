@@ -12,7 +12,7 @@ import pytest
 from broker.domain.account import Scope
 from broker.domain.reoptimization import ProposalState
 from broker.domain.reservation import Idempotency, ReservationState
-from broker.ports import PlanOptions, PlanState
+from broker.plan_ports import PlanOptions, PlanState
 from broker.services.accounts import AccountsService, Answer
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningService
