@@ -15,7 +15,7 @@ from api.cli.plan_view import print_plan
 from api.cli.progress import ProgressLine
 from api.planning_call import build_planner
 from api.schemas.market import Market
-from api.schemas.plan import plan_to_document
+from api.schemas.plan_writer import plan_to_document
 from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.plan import Obstacle, Plan, PlanStatus

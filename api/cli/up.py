@@ -26,7 +26,7 @@ from api.cli.progress import ProgressLine
 from api.cli.sandbox import DEFAULT_SEED
 from api.cli.serve import Database, Host, Port
 from api.relay import progress_of
-from api.schemas.plan import plan_to_document
+from api.schemas.plan_writer import plan_to_document
 from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
 from broker.catalogue import CONFIG

@@ -18,7 +18,7 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.offer import offer_to_document
+from api.schemas.offer_writer import offer_to_document
 from api.schemas.provider import feed_to_document, quarantined_to_document
 from broker.domain.offer import Offer
 from broker.domain.price_gate import Quarantined

@@ -23,7 +23,8 @@ from api.dependencies import (
 )
 from api.plan_requests import ask_for_plan, plan_events
 from api.schemas.finance import Word, decision_to_document
-from api.schemas.plan import PlanForm, plan_to_document
+from api.schemas.plan import PlanForm
+from api.schemas.plan_writer import plan_to_document
 from api.schemas.reservation import ReservationsForm, reservation_to_document
 from api.schemas.times import format_time
 from broker.domain.errors import FieldProblem, InputError

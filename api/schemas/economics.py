@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money
 from api.schemas.times import Instant, format_time
 from broker.domain.intervals import Quantiles
 from broker.domain.money import format_usd, to_cents

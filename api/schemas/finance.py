@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money
 from api.schemas.times import Instant, format_time
 from broker.domain.approvals import ApprovalState, Decision, SeenFigures, Verdict
 from broker.domain.budgets import DEFAULT_THRESHOLDS, BudgetPeriod, BudgetStanding

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.schemas.offer import offer_to_document
+from api.schemas.offer_writer import offer_to_document
 from api.schemas.times import Instant, format_time
 from broker.domain.market import FeedHealth, PollRound
 from broker.domain.money import format_usd

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money
 from api.schemas.times import Instant
 from broker.domain.reoptimization import Move, MoveState, ProposalState, Reoptimization, RiskKind
 from broker.domain.reoptimize_policy import ReoptimizeMode

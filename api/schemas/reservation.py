@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money
 from api.schemas.times import Instant, format_time
 from api.schemas.windows import SpanForm, span_to_document
 from broker.domain.money import format_usd

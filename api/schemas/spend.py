@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money
 from api.schemas.times import Instant, format_time
 from broker.domain.money import ZERO, format_usd
 from broker.domain.spend import TAXES, ChargeBasis, Interval, SpendRow

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from api.schemas.offer import JsonPart, Money
+from api.schemas.parts import JsonPart, Money
 from api.schemas.times import Instant, format_time
 from broker.domain.money import format_usd
 from broker.domain.window import Window
