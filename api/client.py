@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -26,12 +26,27 @@ from broker.domain.spend import CostView, Interval
 from broker.settings import Settings
 
 Form = TypeVar("Form", bound=BaseModel)
+Parsed = TypeVar("Parsed")
+Item = TypeVar("Item", covariant=True)
 PAGE = 200
 TIMEOUT_S = 60.0
 
 
 class ServerTimedOut(BrokerError):
     """The server was asked and did not answer in time; what was asked may still happen."""
+
+
+class _PageOf(Protocol[Item]):
+    """A part of a list, as every list answers."""
+
+    @property
+    def items(self) -> Sequence[Item]: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self: ...
 
 
 class BrokerClient:
@@ -74,14 +89,7 @@ class BrokerClient:
 
     def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
         """Every reservation, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            wanted = {"limit": str(PAGE), "plan_id": plan_id, "cursor": cursor}
-            page = self._read(ReservationPage, self._call("GET", "/v1/reservations", params=wanted))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(ReservationPage, "/v1/reservations", {"plan_id": plan_id})
 
     def release(self, reservation_id: str) -> ReservationForm:
         """Asks for the end of a reservation; a second time is no error."""
@@ -94,14 +102,7 @@ class BrokerClient:
 
     def list_reoptimizations(self) -> Iterator[ReoptimizationForm]:
         """Every look, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            wanted = {"limit": str(PAGE), "cursor": cursor}
-            page = self._read(ReoptimizationPage, self._call("GET", "/v1/reoptimizations", params=wanted))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(ReoptimizationPage, "/v1/reoptimizations")
 
     def find_reoptimization(self, reoptimization_id: str) -> ReoptimizationForm:
         """One look with its moves; NotFound."""
@@ -116,25 +117,11 @@ class BrokerClient:
 
     def list_audit(self, object_id: str) -> Iterator[AuditForm]:
         """Every step of one object, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            wanted = {"limit": str(PAGE), "object_id": object_id, "cursor": cursor}
-            page = self._read(AuditPage, self._call("GET", "/v1/audit", params=wanted))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(AuditPage, "/v1/audit", {"object_id": object_id})
 
     def list_quarantine(self) -> Iterator[QuarantinedForm]:
         """Every offer whose price is not believed, oldest doubt first."""
-        cursor: str | None = None
-        while True:
-            answer = self._call("GET", "/v1/quarantine", params={"limit": str(PAGE), "cursor": cursor})
-            page = self._read(QuarantinePage, answer)
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(QuarantinePage, "/v1/quarantine")
 
     def believe_price(self, offer_id: str) -> QuarantinedForm:
         """Releases an offer from quarantine at its price; a second time is no error."""
@@ -154,14 +141,7 @@ class BrokerClient:
 
     def list_approvals(self, state: ApprovalState | None = None) -> Iterator[ApprovalForm]:
         """Plans before finance, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            wanted = {"limit": str(PAGE), "state": state, "cursor": cursor}
-            page = self._read(ApprovalPage, self._call("GET", "/v1/approvals", params=wanted))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(ApprovalPage, "/v1/approvals", {"state": state})
 
     def decide(self, plan_id: str, verdict: Verdict, comment: str) -> None:
         """Finance's word on a plan."""
@@ -242,9 +222,24 @@ class BrokerClient:
             return answer
         raise _error(answer)
 
+    def _pages(
+        self, form: type[_PageOf[Item]], path: str, wanted: Mapping[str, str | None] | None = None
+    ) -> Iterator[Item]:
+        cursor: str | None = None
+        while True:
+            asked = {"limit": str(PAGE), **(wanted or {}), "cursor": cursor}
+            page = self._parsed(form.model_validate, self._call("GET", path, params=asked))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
     def _read(self, form: type[Form], answer: httpx.Response) -> Form:
+        return self._parsed(form.model_validate, answer)
+
+    def _parsed(self, parse: Callable[[Any], Parsed], answer: httpx.Response) -> Parsed:
         try:
-            return form.model_validate(answer.json())
+            return parse(answer.json())
         except ValueError as error:
             raise self._not_a_broker(answer.text[:60]) from error
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Query, Request, Response
@@ -27,6 +28,8 @@ LONGEST_KEY = 255
 SESSION_COOKIE = "broker_session"
 MOST_ITEMS = 200
 SAFE_METHODS = frozenset({"GET", "HEAD"})
+
+FindCaller = Callable[[Request], Awaitable[Caller]]
 
 
 def product_of(request: Request) -> Product:
@@ -51,15 +54,18 @@ def _route(request: Request) -> str:
     return f"{request.method} {request.url.path}"
 
 
-def needs(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency: the caller, who must have ``scope``."""
+def with_scope(find: FindCaller, scope: Scope) -> FindCaller:
+    """A dependency: the caller whom ``find`` finds, who must have ``scope``."""
 
     async def allowed(request: Request) -> Caller:
-        caller = await caller_of(request)
+        caller = await find(request)
         require_scope(caller, scope)
         return caller
 
     return allowed
+
+
+needs = partial(with_scope, caller_of)
 
 
 AnyCaller = Annotated[Caller, Depends(caller_of)]

@@ -7,16 +7,15 @@ the session (``api.pages.forms``). No script and no other site can use it.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from api.dependencies import SESSION_COOKIE, product_of
+from api.dependencies import SESSION_COOKIE, product_of, with_scope
 from api.pages.rendering import page_router, show
-from broker.domain.access import require_scope
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import NotAuthenticated, NotPermitted
 
@@ -33,17 +32,7 @@ async def visitor_of(request: Request) -> Caller:
     return caller
 
 
-def visits(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency: the visitor, who must have ``scope``."""
-
-    async def allowed(request: Request) -> Caller:
-        caller = await visitor_of(request)
-        require_scope(caller, scope)
-        return caller
-
-    return allowed
-
-
+visits = partial(with_scope, visitor_of)
 AnyVisitor = Annotated[Caller, Depends(visitor_of)]
 PlanVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_READ))]
 PlanWritingVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_WRITE))]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from api.schemas.parts import JsonPart, Money, NotNegative, NotNegativeMoney, Positive
+from api.schemas.parts import JsonPart, Money, NotNegative, NotNegativeMoney, Positive, SpanForm
 from api.schemas.times import Instant
 from broker.domain.learned import Basis, Learned
 from broker.domain.offer import (
@@ -31,18 +31,10 @@ from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.window import Segment
 
 
-class SegmentForm(JsonPart):
+class SegmentForm(SpanForm):
     """``nodes`` over ``[start, end)``."""
 
-    start: Instant
-    end: Instant
     nodes: Annotated[int, Field(ge=1)]
-
-    @model_validator(mode="after")
-    def _in_order(self) -> SegmentForm:
-        if self.end <= self.start:
-            raise ValueError("an end after the start")
-        return self
 
     def to_segment(self) -> Segment:
         """The domain's segment."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
+from api.schemas.times import Instant
 from broker.domain.money import format_usd
+from broker.domain.window import Window
 
 
 def _not_bool(value: Any) -> Any:
@@ -31,3 +33,20 @@ class JsonPart(BaseModel):
     """A part of a document that we also read: extra fields are tolerated and kept out."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+class SpanForm(JsonPart):
+    """``[start, end)``."""
+
+    start: Instant
+    end: Instant
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SpanForm:
+        if self.end <= self.start:
+            raise ValueError("an end after the start")
+        return self
+
+    def to_window(self) -> Window:
+        """The domain's window."""
+        return Window(self.start, self.end)

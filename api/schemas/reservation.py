@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.parts import Money
+from api.schemas.parts import Money, SpanForm
 from api.schemas.times import Instant, format_time
-from api.schemas.windows import SpanForm, span_to_document
+from api.schemas.windows import span_to_document
 from broker.domain.money import format_usd
 from broker.domain.reservation import Reservation, ReservationState
 
