@@ -19,6 +19,7 @@ from api.routes import (
     approvals,
     budgets,
     economics,
+    keys,
     market,
     operations,
     plans,
@@ -60,7 +61,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     errors.install(app)
     for room in (plans, approvals, reservations, prices, market, reoptimizations):
         app.include_router(room.router)
-    for room in (spend, economics, budgets, webhooks, operations, session, pages):
+    for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
         app.include_router(room.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Boundary)
@@ -74,4 +75,4 @@ async def _prepare(product: Product) -> None:
     product.readiness.schema_current = True
     secret = product.settings.admin_key
     if secret is not None:
-        await product.accounts.ensure_admin_key(secret.get_secret_value())
+        await product.keys.ensure_admin_key(secret.get_secret_value())

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from api.schemas.audit import AuditForm, AuditPage
 from api.schemas.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
 from api.schemas.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
+from api.schemas.keys import KeyForm, KeyPage, NewKeyForm
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
 from api.schemas.reoptimization import ReoptimizationForm, ReoptimizationPage
@@ -118,6 +119,19 @@ class BrokerClient:
     def list_audit(self, object_id: str) -> Iterator[AuditForm]:
         """Every step of one object, newest first, page by page."""
         return self._pages(AuditPage, "/v1/audit", {"object_id": object_id})
+
+    def list_keys(self) -> Iterator[KeyForm]:
+        """Every key that the caller sees, newest first, page by page."""
+        return self._pages(KeyPage, "/v1/keys")
+
+    def create_key(self, body: Mapping[str, object], idempotency_key: str) -> NewKeyForm:
+        """A new key with its secret."""
+        headers = {"Idempotency-Key": idempotency_key}
+        return self._read(NewKeyForm, self._call("POST", "/v1/keys", body=body, headers=headers))
+
+    def revoke_key(self, key_id: str) -> None:
+        """Ends a key for good; a second time is no error."""
+        self._call("DELETE", f"/v1/keys/{_part(key_id)}")
 
     def list_quarantine(self) -> Iterator[QuarantinedForm]:
         """Every offer whose price is not believed, oldest doubt first."""

@@ -40,10 +40,13 @@ def product_of(request: Request) -> Product:
 async def caller_of(request: Request) -> Caller:
     """Who asks, by bearer key, or by the pages' session where nothing is changed; NotAuthenticated."""
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-    secret = key.strip() if scheme.lower() == "bearer" else None
-    if secret is None and request.method in SAFE_METHODS:
-        secret = request.cookies.get(SESSION_COOKIE)
-    caller = await product_of(request).accounts.verify(secret)
+    keys, visitor = product_of(request).keys, request.cookies.get(SESSION_COOKIE)
+    if scheme.lower() == "bearer":
+        caller = await keys.verify(key.strip())
+    elif visitor and request.method in SAFE_METHODS:
+        caller = await keys.find_visitor(visitor)
+    else:
+        caller = await keys.verify(None)
     idempotency_key = request.headers.get(IDEMPOTENCY_HEADER)
     if request.method != "POST" or idempotency_key is None:
         return caller

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Protocol, Self
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim
+from broker.domain.account import AuditEntry, RememberedAnswer, RequestClaim
 from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint
 from broker.domain.offer import Offer, OfferBatch
 from broker.domain.page import Page
@@ -166,15 +166,7 @@ class ReoptimizationRepository(Protocol):
 
 
 class AccountRepository(Protocol):
-    """Keys, remembered answers and the audit trail."""
-
-    async def add_key(self, key: ApiKey) -> None:
-        """Stores a key."""
-        ...
-
-    async def find_key(self, sha256: str) -> ApiKey | None:
-        """The key of that hash."""
-        ...
+    """Remembered answers and the audit trail."""
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
         """Claims (team, key, route): None when claimed now, else what stands there already."""

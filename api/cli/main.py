@@ -41,6 +41,7 @@ class BrokerGroup(LazyGroup):
         "budgets": CommandEntry("api.cli.budgets", "What teams may spend, and where that stands.", HOLD),
         "approvals": CommandEntry("api.cli.approvals", "Plans before finance: approve, reject.", HOLD),
         "focus-check": CommandEntry("api.cli.focus_check", "Check any FOCUS file.", HOLD),
+        "keys": CommandEntry("api.cli.keys", "Who may act, for which team, and how long.", RUN),
         "perf": CommandEntry("api.cli.perf", "The performance core alone.", LOOK),
         "providers": CommandEntry("api.cli.providers", "Adapters and recorded payloads.", LOOK),
     }

@@ -150,7 +150,7 @@ async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
 
 async def _serve(product: Product, bound: socket.socket) -> None:
     given = product.settings.admin_key
-    secret = await product.accounts.ensure_admin_key(given.get_secret_value() if given is not None else None)
+    secret = await product.keys.ensure_admin_key(given.get_secret_value() if given is not None else None)
     console = stderr()
     console.print(f"\nserving on {url_of(bound)}: open it in a browser and sign in with a key", markup=False)
     if given is None:

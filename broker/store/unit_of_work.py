@@ -12,12 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from broker.domain.errors import LeadershipLost, StoreUnavailable
 from broker.finance_ports import BudgetRepository, RollupRepository
+from broker.key_ports import KeyRepository
 from broker.plan_ports import PlanRepository
 from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
 from broker.price_ports import PriceRepository
 from broker.reservation_ports import LaunchRepository, ReservationRepository
 from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
+from broker.store.keys import SqlKeyRepository
 from broker.store.launches import SqlLaunchRepository
 from broker.store.leader import find_epoch
 from broker.store.offers import SqlOfferRepository
@@ -58,6 +60,7 @@ class SqlUnitOfWork:
     launches: LaunchRepository
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
+    keys: KeyRepository
     webhooks: WebhookRepository
     budgets: BudgetRepository
     rollups: RollupRepository
@@ -73,6 +76,7 @@ class SqlUnitOfWork:
         self.launches = SqlLaunchRepository(self._session)
         self.reoptimizations = SqlReoptimizationRepository(self._session)
         self.accounts = SqlAccountRepository(self._session, worker_id)
+        self.keys = SqlKeyRepository(self._session)
         self.webhooks = SqlWebhookRepository(self._session)
         self.budgets = SqlBudgetRepository(self._session)
         self.rollups = SqlRollupRepository(self._session)

@@ -1,23 +1,19 @@
-"""Keys, remembered answers and the audit trail in memory."""
+"""Keys and sessions, remembered answers and the audit trail in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim
-from broker.domain.errors import ConcurrentChange
+from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim, Session
+from broker.domain.errors import ConcurrentChange, NotFound
 from broker.domain.page import Page
 from tests.fakes.tables import Repository, page_of
 
 
 class Accounts(Repository):
     """Fulfils ``AccountRepository``."""
-
-    async def add_key(self, key: ApiKey) -> None:
-        self._staged.append(lambda: self._tables.keys.update({key.sha256: key}))
-
-    async def find_key(self, sha256: str) -> ApiKey | None:
-        return self._tables.keys.get(sha256)
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
         claim = (answer.team, answer.key, answer.route)
@@ -76,3 +72,42 @@ class Accounts(Repository):
 
     async def install_id(self) -> str:
         return "test"
+
+
+class Keys(Repository):
+    """Fulfils ``KeyRepository``; by hash."""
+
+    async def add(self, key: ApiKey) -> None:
+        self._staged.append(lambda: self._tables.keys.update({key.sha256: key}))
+
+    async def find(self, key_id: str) -> ApiKey:
+        for key in self._tables.keys.values():
+            if key.key_id == key_id:
+                return key
+        raise NotFound("key", key_id)
+
+    async def find_by_hash(self, sha256: str) -> ApiKey | None:
+        return self._tables.keys.get(sha256)
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[ApiKey]:
+        mine = [key for key in self._tables.keys.values() if team in (None, key.team)]
+        newest = sorted(mine, key=lambda key: (key.created_at, key.key_id), reverse=True)
+        return page_of(newest, limit, cursor)
+
+    async def revoke(self, key_id: str, at: datetime) -> None:
+        key = await self.find(key_id)
+        ended = replace(key, revoked_at=key.revoked_at or at)
+        self._staged.append(lambda: self._tables.keys.update({key.sha256: ended}))
+
+    async def add_session(self, session: Session) -> None:
+        self._staged.append(lambda: self._tables.sessions.update({session.sha256: session}))
+
+    async def find_session(self, sha256: str) -> tuple[Session, ApiKey] | None:
+        session = self._tables.sessions.get(sha256)
+        return None if session is None else (session, await self.find(session.key_id))
+
+    async def drop_session(self, sha256: str) -> None:
+        def apply() -> None:
+            self._tables.sessions.pop(sha256, None)
+
+        self._staged.append(apply)

@@ -22,10 +22,11 @@ from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.reservation import Reservation
 from broker.domain.window import Window
 from broker.finance_ports import RollupRepository
+from broker.key_ports import KeyRepository
 from broker.plan_ports import PlanRecord, PlanRepository, PlanState
 from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
 from broker.reservation_ports import LaunchRepository, ReservationRepository
-from tests.fakes.account_rows import Accounts
+from tests.fakes.account_rows import Accounts, Keys
 from tests.fakes.market_rows import Offers, Quarantine
 from tests.fakes.rollups import Rollups
 from tests.fakes.tables import Committed, Repository, Rows, page_of
@@ -215,6 +216,7 @@ class InMemoryUnitOfWork:
         self.launches: LaunchRepository = Launches(tables, self._staged)
         self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged)
         self.accounts: AccountRepository = Accounts(tables, self._staged)
+        self.keys: KeyRepository = Keys(tables, self._staged)
         self.rollups: RollupRepository = Rollups(tables.rollups, tables.reservations, self._staged)
 
     async def __aenter__(self) -> Self:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer
+from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, Session
 from broker.domain.errors import ConcurrentChange, Conflict, NotFound
 from broker.domain.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.market import FeedHealth, OfferChange, PollRound, PricePoint
@@ -38,6 +38,7 @@ class Committed:
     launches: dict[tuple[str, LaunchOutcome], LaunchAttempt] = field(default_factory=dict)
     reoptimizations: list[Reoptimization] = field(default_factory=list)
     keys: dict[str, ApiKey] = field(default_factory=dict)
+    sessions: dict[str, Session] = field(default_factory=dict)
     answers: dict[tuple[str, str, str], RememberedAnswer] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
     left: set[tuple[str, str, str]] = field(default_factory=set)

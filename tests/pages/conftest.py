@@ -85,7 +85,7 @@ class _Server(threading.Thread):
         for name, team in self.teams.items():
             scopes = frozenset(Scope) if team == "admin" else frozenset(Scope) - {Scope.ADMIN}
             scopes -= {Scope.SPEND_APPROVE} if name == "team" else frozenset()
-            self.keys[name] = (await self.product.accounts.create_key(name, team, scopes))[1]
+            self.keys[name] = (await self.product.keys.create_key(name, team, scopes))[1]
         self.ready.set()
         await serving
 
