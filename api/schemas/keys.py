@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.schemas.parts import PageForm
 from api.schemas.times import Instant
 from broker.domain.account import ApiKey, Scope
 
@@ -35,17 +36,13 @@ class KeyForm(BaseModel):
     revoked_at: Instant | None
 
 
+KeyPage = PageForm[KeyForm]
+
+
 class NewKeyForm(KeyForm):
     """A key that was just made; ``secret`` null in the answer to a repeat: it is shown once."""
 
     secret: str | None
-
-
-class KeyPage(BaseModel):
-    """A part of the list, newest first."""
-
-    items: list[KeyForm]
-    next_cursor: str | None
 
 
 def key_to_document(key: ApiKey) -> dict[str, Any]:

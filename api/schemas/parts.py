@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from api.schemas.times import Instant
 from broker.domain.money import format_usd
 from broker.domain.window import Window
+
+Item = TypeVar("Item")
 
 
 def _not_bool(value: Any) -> Any:
@@ -27,6 +29,13 @@ Money = Annotated[
 NotNegativeMoney = Annotated[Money, Field(ge=0)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class PageForm(BaseModel, Generic[Item]):
+    """A part of a list; ``next_cursor`` null: its end."""
+
+    items: list[Item]
+    next_cursor: str | None = None
 
 
 class JsonPart(BaseModel):

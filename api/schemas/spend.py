@@ -33,6 +33,18 @@ class SpendRowForm(BaseModel):
     usd: Money
 
 
+class ManifestForm(BaseModel):
+    """What an exported file is; ``totals_usd`` by column."""
+
+    data_set: str
+    version: str | None
+    as_of: Instant
+    sha256: str
+    rows: int
+    totals_usd: dict[str, Money]
+    taxes: str
+
+
 class SpendForm(BaseModel):
     """The answer of ``GET /v1/spend/projection``."""
 
