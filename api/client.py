@@ -15,6 +15,8 @@ from api.schemas.audit import AuditForm, AuditPage
 from api.schemas.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
 from api.schemas.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.keys import KeyForm, KeyPage, NewKeyForm
+from api.schemas.parts import PageForm
+from api.schemas.plan_record import AcceptedPlanForm, PlanRecordForm, PlanSummaryForm
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
 from api.schemas.reoptimization import ReoptimizationForm, ReoptimizationPage
@@ -76,6 +78,20 @@ class BrokerClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._http.close()
+
+    def ask_for_plan(self, workloads: str, idempotency_key: str) -> AcceptedPlanForm:
+        """Asks for a plan of a workloads document (YAML or JSON)."""
+        headers = {"Idempotency-Key": idempotency_key, "Content-Type": "application/yaml"}
+        answer = self._call("POST", "/v1/plans", headers=headers, content=workloads.encode())
+        return self._read(AcceptedPlanForm, answer)
+
+    def find_plan(self, plan_id: str) -> PlanRecordForm | PlanSummaryForm:
+        """One plan, or where it stands; NotFound."""
+        return self._parsed(_plan_form, self._call("GET", f"/v1/plans/{_part(plan_id)}"))
+
+    def list_plans(self) -> Iterator[PlanSummaryForm]:
+        """Every plan, newest first, page by page."""
+        return self._pages(PageForm[PlanSummaryForm], "/v1/plans")
 
     def reserve_plan(self, plan_id: str, idempotency_key: str) -> list[ReservationForm]:
         """Reserves all of a plan; the same key again gives the same answer and buys nothing twice."""
@@ -224,10 +240,13 @@ class BrokerClient:
         params: Mapping[str, str | None] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
+        content: bytes | None = None,
     ) -> httpx.Response:
         given = {name: value for name, value in (params or {}).items() if value is not None}
         try:
-            answer = self._http.request(method, path, params=given, headers=headers, json=body)
+            answer = self._http.request(
+                method, path, params=given, headers=headers, json=body, content=content
+            )
         except httpx.ReadTimeout as error:
             raise ServerTimedOut(f"{method} {path}: no answer in time; the server may still do it") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
@@ -265,6 +284,10 @@ class BrokerClient:
     def _not_a_broker(self, found: str) -> InputError:
         problem = FieldProblem("BROKER_URL", f"{self._base_url!r} that answers {found!r}", "a broker")
         return InputError("environment", (problem,))
+
+
+def _plan_form(body: dict[str, Any]) -> PlanRecordForm | PlanSummaryForm:
+    return (PlanRecordForm if "placements" in body else PlanSummaryForm).model_validate(body)
 
 
 def _part(name: str) -> str:

@@ -30,6 +30,7 @@ class BrokerGroup(LazyGroup):
         "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),
         "backtest": CommandEntry("api.cli.backtest", "Policies of looking again over recorded prices.", PLAN),
         "export": CommandEntry("api.cli.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
+        "plans": CommandEntry("api.cli.plans", "Plans of the running server: ask for one, read one.", HOLD),
         "reserve": CommandEntry("api.cli.reserve", "Reserve a plan on the running server.", HOLD),
         "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),
         "extend": CommandEntry("api.cli.extend", "Hold a reservation longer.", HOLD),

@@ -19,8 +19,7 @@ from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
 from api.cli.listening import listen, serve_until_stopped, url_of
 from api.cli.output import Json, print_json, read_text, stderr, stdout
-from api.cli.plan import misses_something
-from api.cli.plan_view import print_plan
+from api.cli.plan_view import misses_something, print_plan
 from api.cli.polling import poll_now, print_rounds
 from api.cli.progress import ProgressLine
 from api.cli.sandbox import DEFAULT_SEED

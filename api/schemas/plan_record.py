@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from api.schemas.finance import DecisionForm, decision_to_document
+from api.schemas.parts import Money
 from api.schemas.plan import PlanForm
 from api.schemas.plan_writer import plan_to_document
 from api.schemas.times import Instant, format_time
@@ -43,6 +44,7 @@ class PlanSummaryForm(StandingForm):
     status: PlanStatus | PlanState
     team: str
     created_at: Instant
+    cost_usd: Money | None = None
 
 
 class PlanRecordForm(StandingForm, PlanForm):

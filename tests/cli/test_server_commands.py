@@ -339,3 +339,17 @@ def test_keys_are_listed_and_ended() -> None:
     assert done.exit_code == 0, done.output
     assert "0a1b" in done.stdout
     assert broker("keys", "--new", "ci").exit_code == 2
+
+
+def test_all_that_a_plan_holds_is_released() -> None:
+    rows = [reservation("active", "rsv_1"), reservation("released", "rsv_2"), reservation("held", "rsv_3")]
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        LIST: [(200, {"items": rows, "next_cursor": None})],
+        DELETE: [(202, reservation("released", "rsv_1"))],
+        ("DELETE", "/v1/reservations/rsv_3"): [(202, reservation("released", "rsv_3"))],
+    }
+    with fake_server(answers) as server:
+        done = broker("release", "--plan", "plan_1", "--json", env=server.env)
+    assert done.exit_code == 0, done.output
+    assert [row["reservation_id"] for row in json.loads(done.stdout)["reservations"]] == ["rsv_1", "rsv_3"]
+    assert broker("release").exit_code == 2
