@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+import structlog
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
@@ -29,6 +30,8 @@ from api.routes import (
     spend,
     webhooks,
 )
+
+log = structlog.get_logger()
 
 DISTRIBUTION = "gpu-capacity-broker"
 
@@ -73,6 +76,8 @@ async def _prepare(product: Product) -> None:
     await product.store.migrate()
     await product.store.say_alive()
     product.readiness.schema_current = True
+    if not await product.store.seal_secrets():
+        log.warning("webhook secrets are stored as they are: set BROKER_SECRETS_KEY to seal them")
     secret = product.settings.admin_key
     if secret is not None:
         await product.keys.ensure_admin_key(secret.get_secret_value())

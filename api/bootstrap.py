@@ -169,7 +169,8 @@ def build_product(
     selling = sellers(adapters)
     price_lists = frozenset(adapters) - frozenset(selling)
     clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
-    store = create_store(settings.database_url, exclusive=exclusive)
+    sealing = settings.secrets_key.get_secret_value() if settings.secrets_key is not None else None
+    store = create_store(settings.database_url, exclusive=exclusive, secrets_key=sealing)
     units, events, background = store.unit_of_work, PlanEvents(), Background()
     sender = HttpWebhookSender(allow_loopback=settings.webhook_allow_loopback)
     webhooks = WebhooksService(units, sender, clock)

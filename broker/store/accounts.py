@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,6 +12,7 @@ from broker.domain.account import AuditEntry, RememberedAnswer, RequestClaim
 from broker.domain.errors import ConcurrentChange, NotFound
 from broker.domain.page import Page
 from broker.store.pages import fetch_page
+from broker.store.sealing import Seal
 from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
 from broker.store.webhook_tables import OutboxRow
 from broker.store.workers import is_alive
@@ -25,9 +27,10 @@ _NEWEST_FIRST = (AuditRow.at, AuditRow.audit_id)
 class SqlAccountRepository:
     """What was answered and who acted; fulfils ``broker.ports.AccountRepository``."""
 
-    def __init__(self, session: AsyncSession, worker_id: str) -> None:
+    def __init__(self, session: AsyncSession, worker_id: str, seal: Seal) -> None:
         self._session = session
         self._worker_id = worker_id
+        self._seal = seal
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
         """Claims (team, key, route): None when claimed now, else what stands there already.
@@ -43,7 +46,7 @@ class SqlAccountRepository:
         while not await insert_or_keep(self._session, RememberedAnswerRow, claimed):
             row = await self._session.scalar(statement)
             if row is not None:
-                return _answer(row)
+                return replace(_answer(row), body=None if row.body is None else self._seal.open(row.body))
         return None
 
     async def complete(self, answer: RememberedAnswer) -> None:
@@ -52,7 +55,9 @@ class SqlAccountRepository:
         The answer of who has taken the claim over meanwhile counts, not this one.
         """
         claim = _claim(answer.team, answer.key, answer.route)
-        values = {"status": answer.status, "body": answer.body, "headers": answer.headers}
+        # Some answers show a secret once, so all are sealed.
+        body = None if answer.body is None else self._seal.close(answer.body)
+        values = {"status": answer.status, "body": body, "headers": answer.headers}
         if await update_one(self._session, RememberedAnswerRow, and_(claim, self._is_mine()), values):
             return
         if await self._session.scalar(select(RememberedAnswerRow.key).where(claim)) is None:
