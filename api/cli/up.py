@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,7 +14,7 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product
-from api.cli.configuration import load_settings
+from api.cli.configuration import load_environment, load_settings
 from api.cli.errors import ExitCode
 from api.cli.listening import listen, serve_until_stopped, url_of
 from api.cli.output import Json, print_json, read_text, stderr, stdout
@@ -72,7 +71,7 @@ def up(
 @contextmanager
 def _market(settings: Settings, live: bool) -> Iterator[str | None]:
     """The URL of a sandbox of our own where nothing else is configured."""
-    if configured(os.environ, settings.sandbox_url, keyless=live):
+    if configured(load_environment(), settings.sandbox_url, keyless=live):
         yield None
         return
     sandbox = start_in_background(0, DEFAULT_SEED, _state_folder(settings))
@@ -100,7 +99,7 @@ async def _run(
     bound: socket.socket | None,
     as_json: bool,
 ) -> bool:
-    product = build_product(settings, os.environ, sandbox_url=sandbox_url, live=live)
+    product = build_product(settings, load_environment(), sandbox_url=sandbox_url, live=live)
     try:
         plan, request = await _make_plan(product, workloads)
         if as_json:

@@ -80,6 +80,11 @@ class KeysService:
         async with self._units() as uow:
             return await uow.keys.find_page(team_filter(caller, team), limit, cursor)
 
+    async def has_any(self) -> bool:
+        """Whether any key was ever made: without one nobody can get in."""
+        async with self._units() as uow:
+            return bool((await uow.keys.find_page(None, 1, None)).items)
+
     async def find_key(self, caller: Caller, key_id: str) -> ApiKey:
         """One; NotFound for another team's."""
         async with self._units() as uow:
