@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from api.schemas.document import describe
+from api.schemas.validation import expected_of
 from broker.catalogue import load_provider_names
 from broker.domain.errors import FieldProblem, InputError
 from broker.settings import Settings
@@ -27,7 +28,7 @@ def load_settings(**given: Any) -> Settings:
     except ValidationError as error:
         problems = tuple(
             FieldProblem(
-                f"BROKER_{'_'.join(map(str, row['loc'])).upper()}", describe(row["input"]), row["msg"]
+                f"BROKER_{'_'.join(map(str, row['loc'])).upper()}", describe(row["input"]), expected_of(row)
             )
             for row in error.errors(include_url=False)
         )

@@ -12,6 +12,7 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode, TimedOut
@@ -102,15 +103,14 @@ def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
         console.print("no plans")
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("plan", no_wrap=True)
-    table.add_column("team", overflow="fold")
-    table.add_column("status")
+    table.add_column("plan, team", no_wrap=True)
+    table.add_column("status, finance", no_wrap=True)
     table.add_column("cost", justify="right", no_wrap=True)
-    table.add_column("finance")
     table.add_column("made (UTC)", no_wrap=True)
     for one in found:
         cost = "-" if one.cost_usd is None else usd(one.cost_usd)
         status = str(one.status) if one.state is PlanState.DONE else str(one.state)
-        made = day_and_time(one.created_at)
-        table.add_row(one.plan_id, one.team, status, cost, str(one.approval or "-"), made)
+        standing = f"{status}, {one.approval}" if one.approval is not None else status
+        name = Text.assemble(one.plan_id, "\n", (one.team, "dim"))
+        table.add_row(name, standing, cost, day_and_time(one.created_at))
     console.print(table)
