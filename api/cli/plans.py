@@ -51,20 +51,22 @@ def plans(
     if plan_id is not None and new is not None:
         raise InputError("command line", (FieldProblem("--new", "a plan's id beside it", "one of both"),))
     with connect(load_settings()) as client:
-        if plan_id is None and new is None:
+        if new is not None:
+            plan_id = client.ask_for_plan(read_text(new), f"cli-{uuid4()}").plan_id
+            stderr().print(f"planning {plan_id}", markup=False, soft_wrap=True)
+        if plan_id is None:
             _list(list(client.list_plans()), as_json=as_json)
             return
-        if new is not None:
-            asked = client.ask_for_plan(read_text(new), f"cli-{uuid4()}")
-            plan_id = asked.plan_id
-            stderr().print(f"planning {plan_id}", markup=False, soft_wrap=True)
-        assert plan_id is not None
         found = _made(client, plan_id, timeout)
-    document = found.model_dump(mode="json")
+    _show(found, output, as_json=as_json)
+
+
+def _show(found: PlanRecordForm, output: Path | None, *, as_json: bool) -> None:
+    """Prints a plan and writes it where that is wished; exit 6 when something cannot be placed."""
+    document, plan = found.model_dump(mode="json"), found.to_plan()
     if output is not None:
         write_text(output, to_json(document))
         stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
-    plan = found.to_plan()
     if as_json:
         print_json(document)
     else:

@@ -30,7 +30,7 @@ def release(
 
     Exit codes: 3 key, 4 no such reservation, 8 a provider failed, 9 still ending.
 
-    Example: BROKER_KEY=… broker release rsv_01JD
+    Example: BROKER_KEY=… broker release rsv-01jd…
     """
     if (reservation_id is None) == (plan is None):
         found = "neither" if plan is None else "both"

@@ -76,12 +76,7 @@ class AccountsService:
         try:
             answer = await again(effects) if again is not None and effects else await act()
         except BrokerError as error:
-            async with self._uow_factory() as uow:
-                if isinstance(error, ProviderError):  # what was stored is undone
-                    await uow.accounts.forget(caller.team, key, route)
-                else:
-                    await uow.accounts.let_go(RequestClaim(caller.team, key, route))
-                await uow.commit()
+            await self._give_back(RequestClaim(caller.team, key, route), error)
             raise
         kept = answer.body if answer.remembered is None else answer.remembered
         done = replace(claim, status=answer.status, body=kept, headers=answer.headers)
@@ -89,6 +84,14 @@ class AccountsService:
             await uow.accounts.complete(done)
             await uow.commit()
         return answer
+
+    async def _give_back(self, claim: RequestClaim, error: BrokerError) -> None:
+        async with self._uow_factory() as uow:
+            if isinstance(error, ProviderError):  # what was stored is undone
+                await uow.accounts.forget(claim.team, claim.key, claim.route)
+            else:
+                await uow.accounts.let_go(claim)
+            await uow.commit()
 
     async def find_audit(
         self,
