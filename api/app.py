@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+import structlog
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
@@ -19,6 +20,7 @@ from api.routes import (
     approvals,
     budgets,
     economics,
+    keys,
     market,
     operations,
     plans,
@@ -28,6 +30,8 @@ from api.routes import (
     spend,
     webhooks,
 )
+
+log = structlog.get_logger()
 
 DISTRIBUTION = "gpu-capacity-broker"
 
@@ -60,7 +64,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     errors.install(app)
     for room in (plans, approvals, reservations, prices, market, reoptimizations):
         app.include_router(room.router)
-    for room in (spend, economics, budgets, webhooks, operations, session, pages):
+    for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
         app.include_router(room.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Boundary)
@@ -72,6 +76,8 @@ async def _prepare(product: Product) -> None:
     await product.store.migrate()
     await product.store.say_alive()
     product.readiness.schema_current = True
+    if not await product.store.seal_secrets():
+        log.warning("webhook secrets are stored as they are: set BROKER_SECRETS_KEY to seal them")
     secret = product.settings.admin_key
     if secret is not None:
-        await product.accounts.ensure_admin_key(secret.get_secret_value())
+        await product.keys.ensure_admin_key(secret.get_secret_value())

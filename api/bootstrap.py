@@ -19,6 +19,7 @@ from api.notifier import LoggedNotifier, Nudge
 from api.planning_call import build_estimator, build_planner, plan_call, replan_call
 from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
+from api.sign_in_attempts import FailedAttempts
 from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
 from broker.buying import Buying
@@ -44,6 +45,7 @@ from broker.services.budgets import BudgetsService
 from broker.services.changes import ChangesService
 from broker.services.economics import EconomicsService
 from broker.services.intervals import IntervalsService
+from broker.services.keys import KeysService
 from broker.services.moves import MoveRules, MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
@@ -80,6 +82,7 @@ class Product:
     executor: Executor
     events: PlanEvents
     accounts: AccountsService
+    keys: KeysService
     offers: OffersService
     prices: PricesService
     planning: PlanningService
@@ -97,6 +100,7 @@ class Product:
     webhooks: WebhooksService
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
+    failed_sign_ins: FailedAttempts = field(default_factory=FailedAttempts)
 
     async def close(self) -> None:
         """Ends tasks, connections and worker processes, and gives the database back, in that order.
@@ -165,7 +169,8 @@ def build_product(
     selling = sellers(adapters)
     price_lists = frozenset(adapters) - frozenset(selling)
     clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
-    store = create_store(settings.database_url, exclusive=exclusive)
+    sealing = settings.secrets_key.get_secret_value() if settings.secrets_key is not None else None
+    store = create_store(settings.database_url, exclusive=exclusive, secrets_key=sealing)
     units, events, background = store.unit_of_work, PlanEvents(), Background()
     sender = HttpWebhookSender(allow_loopback=settings.webhook_allow_loopback)
     webhooks = WebhooksService(units, sender, clock)
@@ -210,6 +215,7 @@ def build_product(
         executor=executor,
         events=events,
         accounts=AccountsService(units, clock),
+        keys=KeysService(units, clock),
         offers=OffersService(
             units,
             adapters,

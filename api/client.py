@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -14,6 +14,9 @@ from pydantic import BaseModel
 from api.schemas.audit import AuditForm, AuditPage
 from api.schemas.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
 from api.schemas.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
+from api.schemas.keys import KeyForm, KeyPage, NewKeyForm
+from api.schemas.parts import PageForm
+from api.schemas.plan_record import AcceptedPlanForm, PlanRecordForm, PlanSummaryForm
 from api.schemas.problem import Problem, error_of
 from api.schemas.provider import QuarantinedForm, QuarantinePage
 from api.schemas.reoptimization import ReoptimizationForm, ReoptimizationPage
@@ -26,12 +29,27 @@ from broker.domain.spend import CostView, Interval
 from broker.settings import Settings
 
 Form = TypeVar("Form", bound=BaseModel)
+Parsed = TypeVar("Parsed")
+Item = TypeVar("Item", covariant=True)
 PAGE = 200
 TIMEOUT_S = 60.0
 
 
 class ServerTimedOut(BrokerError):
     """The server was asked and did not answer in time; what was asked may still happen."""
+
+
+class _PageOf(Protocol[Item]):
+    """A part of a list, as every list answers."""
+
+    @property
+    def items(self) -> Sequence[Item]: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self: ...
 
 
 class BrokerClient:
@@ -61,6 +79,20 @@ class BrokerClient:
     ) -> None:
         self._http.close()
 
+    def ask_for_plan(self, workloads: str, idempotency_key: str) -> AcceptedPlanForm:
+        """Asks for a plan of a workloads document (YAML or JSON)."""
+        headers = {"Idempotency-Key": idempotency_key, "Content-Type": "application/yaml"}
+        answer = self._call("POST", "/v1/plans", headers=headers, content=workloads.encode())
+        return self._read(AcceptedPlanForm, answer)
+
+    def find_plan(self, plan_id: str) -> PlanRecordForm | PlanSummaryForm:
+        """One plan, or where it stands; NotFound."""
+        return self._parsed(_plan_form, self._call("GET", f"/v1/plans/{_part(plan_id)}"))
+
+    def list_plans(self) -> Iterator[PlanSummaryForm]:
+        """Every plan, newest first, page by page."""
+        return self._pages(PageForm[PlanSummaryForm], "/v1/plans")
+
     def reserve_plan(self, plan_id: str, idempotency_key: str) -> list[ReservationForm]:
         """Reserves all of a plan; the same key again gives the same answer and buys nothing twice."""
         answer = self._call(
@@ -74,14 +106,7 @@ class BrokerClient:
 
     def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
         """Every reservation, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            wanted = {"limit": str(PAGE), "plan_id": plan_id, "cursor": cursor}
-            page = self._read(ReservationPage, self._call("GET", "/v1/reservations", params=wanted))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(ReservationPage, "/v1/reservations", {"plan_id": plan_id})
 
     def release(self, reservation_id: str) -> ReservationForm:
         """Asks for the end of a reservation; a second time is no error."""
@@ -94,14 +119,7 @@ class BrokerClient:
 
     def list_reoptimizations(self) -> Iterator[ReoptimizationForm]:
         """Every look, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            wanted = {"limit": str(PAGE), "cursor": cursor}
-            page = self._read(ReoptimizationPage, self._call("GET", "/v1/reoptimizations", params=wanted))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(ReoptimizationPage, "/v1/reoptimizations")
 
     def find_reoptimization(self, reoptimization_id: str) -> ReoptimizationForm:
         """One look with its moves; NotFound."""
@@ -116,25 +134,24 @@ class BrokerClient:
 
     def list_audit(self, object_id: str) -> Iterator[AuditForm]:
         """Every step of one object, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            wanted = {"limit": str(PAGE), "object_id": object_id, "cursor": cursor}
-            page = self._read(AuditPage, self._call("GET", "/v1/audit", params=wanted))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(AuditPage, "/v1/audit", {"object_id": object_id})
+
+    def list_keys(self) -> Iterator[KeyForm]:
+        """Every key that the caller sees, newest first, page by page."""
+        return self._pages(KeyPage, "/v1/keys")
+
+    def create_key(self, body: Mapping[str, object], idempotency_key: str) -> NewKeyForm:
+        """A new key with its secret."""
+        headers = {"Idempotency-Key": idempotency_key}
+        return self._read(NewKeyForm, self._call("POST", "/v1/keys", body=body, headers=headers))
+
+    def revoke_key(self, key_id: str) -> None:
+        """Ends a key for good; a second time is no error."""
+        self._call("DELETE", f"/v1/keys/{_part(key_id)}")
 
     def list_quarantine(self) -> Iterator[QuarantinedForm]:
         """Every offer whose price is not believed, oldest doubt first."""
-        cursor: str | None = None
-        while True:
-            answer = self._call("GET", "/v1/quarantine", params={"limit": str(PAGE), "cursor": cursor})
-            page = self._read(QuarantinePage, answer)
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(QuarantinePage, "/v1/quarantine")
 
     def believe_price(self, offer_id: str) -> QuarantinedForm:
         """Releases an offer from quarantine at its price; a second time is no error."""
@@ -154,14 +171,7 @@ class BrokerClient:
 
     def list_approvals(self, state: ApprovalState | None = None) -> Iterator[ApprovalForm]:
         """Plans before finance, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            wanted = {"limit": str(PAGE), "state": state, "cursor": cursor}
-            page = self._read(ApprovalPage, self._call("GET", "/v1/approvals", params=wanted))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._pages(ApprovalPage, "/v1/approvals", {"state": state})
 
     def decide(self, plan_id: str, verdict: Verdict, comment: str) -> None:
         """Finance's word on a plan."""
@@ -230,10 +240,13 @@ class BrokerClient:
         params: Mapping[str, str | None] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
+        content: bytes | None = None,
     ) -> httpx.Response:
         given = {name: value for name, value in (params or {}).items() if value is not None}
         try:
-            answer = self._http.request(method, path, params=given, headers=headers, json=body)
+            answer = self._http.request(
+                method, path, params=given, headers=headers, json=body, content=content
+            )
         except httpx.ReadTimeout as error:
             raise ServerTimedOut(f"{method} {path}: no answer in time; the server may still do it") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
@@ -242,9 +255,24 @@ class BrokerClient:
             return answer
         raise _error(answer)
 
+    def _pages(
+        self, form: type[_PageOf[Item]], path: str, wanted: Mapping[str, str | None] | None = None
+    ) -> Iterator[Item]:
+        cursor: str | None = None
+        while True:
+            asked = {"limit": str(PAGE), **(wanted or {}), "cursor": cursor}
+            page = self._parsed(form.model_validate, self._call("GET", path, params=asked))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
     def _read(self, form: type[Form], answer: httpx.Response) -> Form:
+        return self._parsed(form.model_validate, answer)
+
+    def _parsed(self, parse: Callable[[Any], Parsed], answer: httpx.Response) -> Parsed:
         try:
-            return form.model_validate(answer.json())
+            return parse(answer.json())
         except ValueError as error:
             raise self._not_a_broker(answer.text[:60]) from error
 
@@ -256,6 +284,10 @@ class BrokerClient:
     def _not_a_broker(self, found: str) -> InputError:
         problem = FieldProblem("BROKER_URL", f"{self._base_url!r} that answers {found!r}", "a broker")
         return InputError("environment", (problem,))
+
+
+def _plan_form(body: dict[str, Any]) -> PlanRecordForm | PlanSummaryForm:
+    return (PlanRecordForm if "placements" in body else PlanSummaryForm).model_validate(body)
 
 
 def _part(name: str) -> str:

@@ -11,7 +11,7 @@ from distributed import Client, get_worker
 
 from api.planning_call import send_progress_with
 from api.relay import Publish, Sender, progress_event
-from broker.ports import Progress
+from broker.plan_ports import Progress
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Query, Request, Response
@@ -28,6 +29,8 @@ SESSION_COOKIE = "broker_session"
 MOST_ITEMS = 200
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
+FindCaller = Callable[[Request], Awaitable[Caller]]
+
 
 def product_of(request: Request) -> Product:
     """The product that this application was wired with."""
@@ -37,10 +40,13 @@ def product_of(request: Request) -> Product:
 async def caller_of(request: Request) -> Caller:
     """Who asks, by bearer key, or by the pages' session where nothing is changed; NotAuthenticated."""
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-    secret = key.strip() if scheme.lower() == "bearer" else None
-    if secret is None and request.method in SAFE_METHODS:
-        secret = request.cookies.get(SESSION_COOKIE)
-    caller = await product_of(request).accounts.verify(secret)
+    keys, visitor = product_of(request).keys, request.cookies.get(SESSION_COOKIE)
+    if scheme.lower() == "bearer":
+        caller = await keys.verify(key.strip())
+    elif visitor and request.method in SAFE_METHODS:
+        caller = await keys.find_visitor(visitor)
+    else:
+        caller = await keys.verify(None)
     idempotency_key = request.headers.get(IDEMPOTENCY_HEADER)
     if request.method != "POST" or idempotency_key is None:
         return caller
@@ -51,15 +57,18 @@ def _route(request: Request) -> str:
     return f"{request.method} {request.url.path}"
 
 
-def needs(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency: the caller, who must have ``scope``."""
+def with_scope(find: FindCaller, scope: Scope) -> FindCaller:
+    """A dependency: the caller whom ``find`` finds, who must have ``scope``."""
 
     async def allowed(request: Request) -> Caller:
-        caller = await caller_of(request)
+        caller = await find(request)
         require_scope(caller, scope)
         return caller
 
     return allowed
+
+
+needs = partial(with_scope, caller_of)
 
 
 AnyCaller = Annotated[Caller, Depends(caller_of)]

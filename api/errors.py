@@ -17,6 +17,7 @@ from starlette.routing import Match
 
 from api.schemas.document import describe, pointer_of
 from api.schemas.problem import MEDIA_TYPE
+from api.schemas.validation import expected_of
 from broker.domain import errors
 
 log = structlog.get_logger()
@@ -134,7 +135,7 @@ def _field_problem(item: Mapping[str, Any], body: object) -> errors.FieldProblem
         return errors.FieldProblem("", found, "one JSON document", line, column)
     missing = item["type"] == "missing"
     found = "nothing" if missing else describe(item.get("input"))
-    return errors.FieldProblem(pointer_of(*item["loc"][1:]), found, item["msg"])
+    return errors.FieldProblem(pointer_of(*item["loc"][1:]), found, expected_of(item))
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

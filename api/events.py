@@ -15,7 +15,7 @@ REMEMBERED_PLANS = 1000
 
 
 class PlanEvents:
-    """An in-process ``broker.ports.EventStream``: the last event of each plan, and live queues."""
+    """An in-process ``broker.plan_ports.EventStream``: the last event of each plan, and live queues."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[str, dict[str, object]] = OrderedDict()

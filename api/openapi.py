@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI derives, plus the bearer key and the form of every error."""
+"""The OpenAPI document: what FastAPI derives, plus the bearer key, and the forms of errors and workloads."""
 
 from __future__ import annotations
 
@@ -8,13 +8,27 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.dependencies import IDEMPOTENCY_HEADER, LONGEST_KEY
 from api.schemas.problem import MEDIA_TYPE, Problem
+from api.schemas.workload_forms import WorkloadsForm
 
 REF = "#/components/schemas/{model}"
+WORKLOAD = "Workloads.{model}"
+"""Forms of a workloads document have names of their own: some of them have the names of others."""
+WORKLOADS = REF.format(model=WORKLOAD.format(model="WorkloadsForm"))
 FRAMEWORK_FORMS = ("HTTPValidationError", "ValidationError")
 PROBLEM: dict[str, Any] = {
     "description": "A problem document (RFC 9457)",
     "content": {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="Problem")}}},
+}
+
+
+IDEMPOTENCY: dict[str, Any] = {
+    "name": IDEMPOTENCY_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Names the request: sent again with the same body it has one effect and one answer",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
 }
 
 
@@ -35,7 +49,9 @@ def build_document(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
     for operations in document["paths"].values():
-        for operation in operations.values():
+        for method, operation in operations.items():
+            if method == "post":
+                operation.setdefault("parameters", []).append(IDEMPOTENCY)
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = PROBLEM
     components = document.setdefault("components", {})
@@ -43,6 +59,10 @@ def build_document(app: FastAPI) -> dict[str, Any]:
     for name in FRAMEWORK_FORMS:
         schemas.pop(name, None)
     schemas.update(models_json_schema([(Problem, "validation")], ref_template=REF)[1]["$defs"])
+    workloads = models_json_schema([(WorkloadsForm, "validation")], ref_template=REF.format(model=WORKLOAD))[
+        1
+    ]["$defs"]
+    schemas.update({WORKLOAD.format(model=name): schema for name, schema in workloads.items()})
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}]
     return document

@@ -13,7 +13,7 @@ from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
 from broker.domain.account import Caller
 from broker.domain.money import format_usd
-from broker.ports import PlanOptions, PlanRecord, PlanState
+from broker.plan_ports import PlanOptions, PlanRecord, PlanState
 
 if TYPE_CHECKING:
     from api.bootstrap import Product

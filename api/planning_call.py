@@ -12,7 +12,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import InForce, PlanOptions, ProgressSink
+from broker.plan_ports import InForce, PlanOptions, ProgressSink
 from broker.settings import Settings
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator

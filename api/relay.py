@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 
-from broker.ports import Progress, ProgressSink
+from broker.plan_ports import Progress, ProgressSink
 
 Publish = Callable[[str, dict[str, object]], None]
 LEAST_INTERVAL_S = 0.2

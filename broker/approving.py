@@ -11,7 +11,8 @@ from broker.domain.errors import ApprovalLapsed, ApprovalRequired, FieldProblem,
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
-from broker.ports import Clock, PlanRecord, UnitOfWorkFactory
+from broker.plan_ports import PlanRecord
+from broker.ports import Clock, UnitOfWorkFactory
 
 ACTOR = "reserving"
 

@@ -321,6 +321,12 @@ class ProviderFacts:
 
 
 @cache
+def load_provider_names() -> frozenset[str]:
+    """Keys of all providers that have an adapter."""
+    return frozenset(file.stem for file in (CONFIG / "providers").glob("*.toml"))
+
+
+@cache
 def load_provider_facts(provider: str) -> ProviderFacts:
     """Facts of one provider; KeyError-free: missing tables are empty."""
     data = tomllib.loads((CONFIG / "providers" / f"{provider}.toml").read_text())

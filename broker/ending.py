@@ -9,7 +9,8 @@ from broker import crash_points
 from broker.domain.errors import LeaseNotFound, ProviderError
 from broker.domain.reconciling import DEAD
 from broker.domain.reservation import Lease, LeaseState
-from broker.ports import Clock, Reserver
+from broker.ports import Clock
+from broker.reservation_ports import Reserver
 
 
 class Ending:

@@ -30,10 +30,11 @@ from broker.domain.leaving import leaving_bill
 from broker.domain.moving import is_beside
 from broker.domain.outcome import REFUSALS, Outcome
 from broker.domain.reconciling import DEAD, granted_window, let_go, replanned
-from broker.domain.reservation import Lease, Reservation, ReservationState, Unit, UnitState
+from broker.domain.reservation import Idempotency, Lease, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window
 from broker.ending import Ending
-from broker.ports import Clock, Idempotency, Reserver, UnitOfWork, UnitOfWorkFactory
+from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
+from broker.reservation_ports import Reserver
 from broker.strays import Strays
 
 TRIES = 4

@@ -14,7 +14,8 @@ from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import Charge, CostView
 from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
-from broker.ports import PlanRecord, UnitOfWork
+from broker.plan_ports import PlanRecord
+from broker.ports import UnitOfWork
 
 PAGE = 200
 

@@ -20,19 +20,11 @@ from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.workload import WorkloadKind
 from broker.drafting import Drafting
 from broker.leasing import Leasing
-from broker.ports import (
-    Clock,
-    Executor,
-    PlanCall,
-    PlanRecord,
-    RequestReader,
-    UnitOfWork,
-    UnitOfWorkFactory,
-)
+from broker.ledger import find_reservations
+from broker.plan_ports import PlanCall, PlanRecord, RequestReader
+from broker.ports import Clock, Executor, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
-
-PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +172,6 @@ def _is_run(record: PlanRecord, workload: str) -> bool:
 
 async def _rows_of(uow: UnitOfWork, plan_id: str) -> Sequence[Reservation]:
     """Reservations of the plan's last reserving: the open ones, and what failed since the oldest of them."""
-    found: list[Reservation] = []
-    cursor: str | None = None
-    while True:
-        page = await uow.reservations.find_page(None, PAGE, cursor, plan_id)
-        found.extend(page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
+    found = await find_reservations(uow, None, plan_id)
     since = min((row.created_at for row in found if row.is_open), default=None)
     return [row for row in found if since is not None and row.created_at >= since]

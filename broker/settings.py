@@ -40,6 +40,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
     admin_key: SecretStr | None = None
+    secrets_key: SecretStr | None = None
     poll_seconds: float = Field(default=60.0, gt=0)
     reconcile_seconds: float = Field(default=15.0, gt=0)
     reoptimize_seconds: float = Field(default=900.0, gt=0)

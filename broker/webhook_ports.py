@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from broker.domain.page import Page
 from broker.domain.webhook import Delivery, MoneyChange, OutboxEvent, SendOutcome, Webhook
-from broker.ports import Page, UnitOfWork
+from broker.ports import UnitOfWork
 
 
 class WebhookRepository(Protocol):

@@ -1,4 +1,4 @@
-"""The face of the optimizer: estimates, then places. Fulfils ``broker.ports.Planner``."""
+"""The face of the optimizer: estimates, then places; the calls of ``broker.plan_ports``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.domain.errors import PlanInvalid
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, ProgressSink
+from broker.plan_ports import PlanOptions, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.check import check_plan
 from optimizer.placement.pipeline import make_plan

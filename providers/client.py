@@ -14,9 +14,8 @@ from typing import Any
 
 from broker.domain.errors import LeaseNotFound
 from broker.domain.offer import Offer
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.window import Window
-from broker.ports import Idempotency
 from providers.http import Classify, HttpFactory, HttpPolicy, Operation, Reply
 from providers.spec import ProviderSettings
 

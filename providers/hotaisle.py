@@ -48,9 +48,8 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
-from broker.ports import Idempotency
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,

@@ -29,9 +29,8 @@ from broker.domain.errors import (
     QuotaExceeded,
 )
 from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Form, Sku
-from broker.ports import Idempotency
 from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (

@@ -2,9 +2,9 @@
 
 An adapter file holds, in this order: a docstring (what is sold, units on the wire, what the answer does
 not say) · private payload models · ``parse_offers`` (pure: the same bytes give the same offers) · a thin
-client that fulfils ``broker.ports.OfferSource`` and ``Reserver``, mostly a ``providers.client.SellerClient``
-· ``SPEC``. One that outgrows a file becomes a package of the same order: ``__init__`` (docstring,
-``SPEC``), ``offers`` (models, parsing), ``adapter`` (client).
+client that fulfils ``broker.ports.OfferSource`` and ``broker.reservation_ports.Reserver``, mostly a
+``providers.client.SellerClient`` · ``SPEC``. One that outgrows a file becomes a package of the same order:
+``__init__`` (docstring, ``SPEC``), ``offers`` (models, parsing), ``adapter`` (client).
 
 The contract, which ``tests/contract`` checks for every entry of the registry:
 
@@ -28,8 +28,9 @@ from typing import Protocol, runtime_checkable
 
 from broker.domain.errors import FieldProblem, InputError, OrderRejected
 from broker.domain.offer import OfferBatch
-from broker.domain.reservation import Order
-from broker.ports import Idempotency, OfferSource, Reserver
+from broker.domain.reservation import Idempotency, Order
+from broker.ports import OfferSource
+from broker.reservation_ports import Reserver
 from providers.http import HttpFactory, HttpPolicy, is_loopback
 
 NamedPayload = tuple[str, bytes]

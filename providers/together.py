@@ -36,9 +36,8 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.sku import Sku
-from broker.ports import Idempotency
 from providers.client import SellerClient, bearer, ordered
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug

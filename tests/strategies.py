@@ -54,7 +54,7 @@ from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.window import Segment, Wish
 from broker.domain.window_use import WindowUse
 from broker.domain.workload import Precision, WorkloadKind
-from broker.ports import PlanOptions, PlanRecord, PlanState
+from broker.plan_ports import PlanOptions, PlanRecord, PlanState
 
 EPOCH = datetime(2026, 11, 23, tzinfo=UTC)
 PROVIDERS = ("aws", "lambda", "runpod", "sfcompute", "vast", "verda")

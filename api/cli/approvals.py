@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Annotated
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from api.cli.configuration import load_settings
 from api.cli.figures import day_and_time, usd
@@ -49,17 +51,21 @@ def print_approvals(console: Console, found: Sequence[ApprovalForm]) -> None:
         console.print("nothing waits for approval, and nothing was decided")
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    for name in ("plan", "team", "state"):
-        table.add_column(name, overflow="fold")
-    for name in ("cost", "now", "P90", "budget left"):
+    table.add_column("plan, team, last word", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for name in ("cost,\nnow", "P90,\nbudget left"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("last word", overflow="fold")
     for one in found:
         figures = one.figures
-        money = (figures.cost_usd, figures.cost_now_usd, figures.projected_p90_usd, figures.budget_left_usd)
-        shown = ("-" if amount is None else usd(amount) for amount in money)
-        table.add_row(one.plan_id, one.team, str(one.state), *shown, _last_word(one))
+        which = Text.assemble(one.plan_id, "\n", one.team, "\n", (_last_word(one), "dim"))
+        cost = f"{_usd(figures.cost_usd)}\n{_usd(figures.cost_now_usd)}"
+        risk = f"{_usd(figures.projected_p90_usd)}\n{_usd(figures.budget_left_usd)}"
+        table.add_row(which, str(one.state), cost, risk)
     console.print(table)
+
+
+def _usd(amount: Decimal | None) -> str:
+    return "-" if amount is None else usd(amount)
 
 
 def _last_word(one: ApprovalForm) -> str:

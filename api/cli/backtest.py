@@ -27,7 +27,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanCall, PlanOptions, ReplanCall
+from broker.plan_ports import PlanCall, PlanOptions, ReplanCall
 from broker.services.all_knowing import AllKnowing, all_knowing
 from broker.services.backtest import BacktestRules, LookPolicy, Outcome, replay
 from broker.store import create_store

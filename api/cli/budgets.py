@@ -10,6 +10,7 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from api.cli.configuration import load_settings
 from api.cli.figures import day, percent, usd
@@ -74,13 +75,13 @@ def print_budgets(console: Console, found: Sequence[BudgetForm]) -> None:
         console.print("no budgets")
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("team", overflow="fold")
-    table.add_column("period", no_wrap=True)
-    for name in ("limit", "owed", "expected", "left", "of limit", "runs out"):
+    table.add_column("team,\nperiod", overflow="fold")
+    for name in ("limit", "owed,\nexpected", "left,\nof limit", "runs out"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in found:
         ends = "-" if one.runs_out_on is None else day(one.runs_out_on)
-        money = (one.limit_usd, one.owed_usd, one.expected_usd, one.left_usd)
-        span = f"{one.period} from {one.start:%Y-%m-%d}"
-        table.add_row(one.team, span, *map(usd, money), percent(one.expected_share), ends)
+        whose = Text.assemble(one.team, "\n", (f"{one.period} from {one.start:%Y-%m-%d}", "dim"))
+        expected = f"{usd(one.owed_usd)}\n{usd(one.expected_usd)}"
+        left = f"{usd(one.left_usd)}\n{percent(one.expected_share)}"
+        table.add_row(whose, usd(one.limit_usd), expected, left, ends)
     console.print(table)

@@ -25,7 +25,7 @@ def extend(
 
     Exit codes: 2 an end that is not later, 3 key, 4 no such reservation, 5 it cannot last longer.
 
-    Example: BROKER_KEY=… broker extend rsv_01JD --end 2026-11-30T12:00:00Z
+    Example: BROKER_KEY=… broker extend rsv-01jd… --end 2026-11-30T12:00:00Z
     """
     with connect(load_settings()) as client:
         try:

@@ -30,6 +30,7 @@ class BrokerGroup(LazyGroup):
         "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),
         "backtest": CommandEntry("api.cli.backtest", "Policies of looking again over recorded prices.", PLAN),
         "export": CommandEntry("api.cli.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
+        "plans": CommandEntry("api.cli.plans", "Plans of the running server: ask for one, read one.", HOLD),
         "reserve": CommandEntry("api.cli.reserve", "Reserve a plan on the running server.", HOLD),
         "reservations": CommandEntry("api.cli.reservations", "What is reserved.", HOLD),
         "extend": CommandEntry("api.cli.extend", "Hold a reservation longer.", HOLD),
@@ -41,6 +42,7 @@ class BrokerGroup(LazyGroup):
         "budgets": CommandEntry("api.cli.budgets", "What teams may spend, and where that stands.", HOLD),
         "approvals": CommandEntry("api.cli.approvals", "Plans before finance: approve, reject.", HOLD),
         "focus-check": CommandEntry("api.cli.focus_check", "Check any FOCUS file.", HOLD),
+        "keys": CommandEntry("api.cli.keys", "Who may act, for which team, and how long.", RUN),
         "perf": CommandEntry("api.cli.perf", "The performance core alone.", LOOK),
         "providers": CommandEntry("api.cli.providers", "Adapters and recorded payloads.", LOOK),
     }

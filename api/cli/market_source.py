@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 from api.bootstrap import Product, build_product
-from api.cli.configuration import load_settings
+from api.cli.configuration import load_environment, load_settings
 from api.cli.output import read_text
 from api.schemas.market import Market, read_market
 from broker.domain.errors import Conflict, FieldProblem, InputError
@@ -45,7 +44,7 @@ def ask_stored(ask: Callable[[Product], Awaitable[T]]) -> T:
 
 
 async def _ask_stored(settings: Settings, ask: Callable[[Product], Awaitable[T]]) -> T:
-    product = build_product(settings, os.environ, exclusive=False)
+    product = build_product(settings, load_environment(), exclusive=False)
     try:
         if not await product.store.revision_is_current():
             raise Conflict("the database has an older form; `broker poll` brings it up to date")

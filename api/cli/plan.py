@@ -11,15 +11,14 @@ import typer
 from api.cli.errors import ExitCode
 from api.cli.market_source import find_market
 from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
-from api.cli.plan_view import print_plan
+from api.cli.plan_view import misses_something, print_plan
 from api.cli.progress import ProgressLine
 from api.planning_call import build_planner
 from api.schemas.market import Market
-from api.schemas.plan import plan_to_document
+from api.schemas.plan_writer import plan_to_document
 from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
-from broker.domain.plan import Obstacle, Plan, PlanStatus
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 
 app = typer.Typer(add_completion=False)
 
@@ -40,6 +39,7 @@ def plan(
 ) -> None:
     """Plan workloads over a market: where, when, how many, at what cost, and why.
 
+    No server is needed, and none knows the plan: ``broker plans --new`` asks one for a plan to be reserved.
     Exit code 6 when some workload cannot be placed; the plan of the others is still printed.
 
     Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
@@ -71,10 +71,3 @@ def warn_of_unknown_gpus(market: Market) -> None:
         names = ", ".join(sorted(unknown)[:MOST_NAMES])
         told = f"warning: {unknown.total():,} offers left aside, no figures in config/gpus.csv for {names}"
         stderr().print(told, markup=False, soft_wrap=True)
-
-
-def misses_something(answer: Plan) -> bool:
-    """Whether some workload cannot be placed; one that is only not worth its price could be."""
-    if answer.status is PlanStatus.INFEASIBLE:
-        return True
-    return any(row.reason is not Obstacle.PRICE for row in answer.unplaced)

@@ -16,7 +16,7 @@ from api.cli.figures import day_and_time, hours, hours_between, percent, plural,
 from api.cli.timeline import axis, bar, span_of
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
-from broker.domain.plan import Alternative, Baseline, BindingRule, Placement, Plan, PlanStatus
+from broker.domain.plan import Alternative, Baseline, BindingRule, Obstacle, Placement, Plan, PlanStatus
 from broker.domain.window import Window
 from broker.domain.window_use import WindowUse
 from broker.domain.workload import PlanRequest, WorkloadKind
@@ -44,6 +44,13 @@ def print_plan(console: Console, plan: Plan, request: PlanRequest | None = None)
     console.width = min(console.width, WIDEST)
     for part in _parts(plan, request, console.width):
         console.print(part)
+
+
+def misses_something(plan: Plan) -> bool:
+    """Whether some workload cannot be placed; one that is only not worth its price could be."""
+    if plan.status is PlanStatus.INFEASIBLE:
+        return True
+    return any(row.reason is not Obstacle.PRICE for row in plan.unplaced)
 
 
 def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[RenderableType]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Annotated
 
 import typer
 
 from api.bootstrap import build_product
-from api.cli.configuration import load_settings
+from api.cli.configuration import load_environment, load_settings
 from api.cli.errors import ExitCode
 from api.cli.output import Json, print_json, stderr, stdout
 from api.cli.polling import poll_now, print_rounds
@@ -41,7 +40,7 @@ def poll(
 
 
 async def _poll(providers: list[str] | None) -> tuple[PollRound, ...]:
-    product = build_product(load_settings(), os.environ)
+    product = build_product(load_settings(), load_environment())
     try:
         await product.store.migrate()
         return await poll_now(product, providers)

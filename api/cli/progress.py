@@ -10,7 +10,7 @@ from rich.status import Status
 
 from api.cli.figures import percent, whole_usd
 from api.cli.output import stderr
-from broker.ports import Progress
+from broker.plan_ports import Progress
 
 PLAIN_INTERVAL_S = 5.0
 

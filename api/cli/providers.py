@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from api.cli.configuration import load_settings
+from api.cli.configuration import load_environment, load_settings
 from api.cli.output import Json, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
 from api.schemas.provider import batch_to_document
@@ -62,7 +61,7 @@ def list_providers(
     if as_markdown:
         stdout().file.write(capability_table())
         return
-    found = configured(os.environ, load_settings().sandbox_url)
+    found = configured(load_environment(), load_settings().sandbox_url)
     rows = [
         {
             "provider": name,

@@ -33,7 +33,7 @@ def reoptimizations(
     An accepted proposal moves what runs: the new is bought and usable before the old is let go.
     Exit codes: 3 key, 4 no such re-optimization, 5 it is over, 7 approval needed.
 
-    Example: BROKER_KEY=… broker reoptimizations reopt_01JD --accept
+    Example: BROKER_KEY=… broker reoptimizations reopt-01jd… --accept
     """
     with connect(load_settings()) as client:
         if reoptimization_id is None:

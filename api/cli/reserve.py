@@ -30,7 +30,7 @@ def reserve(
     Exit codes: 3 key, 4 no such plan, 5 the market moved, 7 approval or budget, 8 a provider failed,
     9 still working.
 
-    Example: BROKER_KEY=… broker reserve plan_01JD
+    Example: BROKER_KEY=… broker reserve plan-01jd…
     """
     key = idempotency_key or f"cli-{uuid.uuid4()}"
     with connect(load_settings()) as client:

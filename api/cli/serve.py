@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import build_product
-from api.cli.configuration import load_settings
+from api.cli.configuration import load_environment, load_settings
 from api.cli.listening import listen, serve_until_stopped, url_of
 from api.cli.output import stderr
 from broker.settings import Settings
@@ -35,9 +34,12 @@ def serve(host: Host = None, port: Port = None, database: Database = None) -> No
 
 
 async def _serve(settings: Settings, bound: socket.socket) -> None:
-    product = build_product(settings, os.environ)
+    product = build_product(settings, load_environment())
     try:
         await product.store.migrate()
+        if settings.admin_key is None and not await product.keys.has_any():
+            told = "no key exists yet, so nobody can get in: start it once with BROKER_ADMIN_KEY=…"
+            stderr().print(f"warning: {told}", markup=False, soft_wrap=True)
         stderr().print(f"serving on {url_of(bound)}", markup=False)
         await serve_until_stopped(create_app(product), bound)
     finally:

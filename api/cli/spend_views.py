@@ -7,7 +7,7 @@ from decimal import Decimal
 from rich import box
 from rich.table import Table
 
-from api.cli.figures import percent, rate, usd
+from api.cli.figures import percent, plural, rate, usd
 from api.cli.output import print_json, stdout
 from api.schemas.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
 
@@ -69,7 +69,7 @@ def show_units(form: UnitsForm, as_json: bool) -> None:
     rows = (
         ("total", usd(form.total_usd), ""),
         ("committed", usd(form.committed_usd), f"flexible {usd(form.flexible_usd)}"),
-        ("a training run", _usd(form.usd_per_run), f"{form.runs} runs"),
+        ("a training run", _usd(form.usd_per_run), plural(form.runs, "run")),
         ("10¹² tokens trained", _usd(form.usd_per_trillion_tokens_trained), rate(form.tokens_trained)),
         ("10⁶ tokens served", _usd(form.usd_per_million_tokens_served, 4), rate(form.tokens_served)),
         ("a GPU-hour used", _usd(form.usd_per_used_gpu_hour, 4), f"{form.used_gpu_hours:,.1f} h"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,18 +14,17 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product
-from api.cli.configuration import load_settings
+from api.cli.configuration import load_environment, load_settings
 from api.cli.errors import ExitCode
 from api.cli.listening import listen, serve_until_stopped, url_of
 from api.cli.output import Json, print_json, read_text, stderr, stdout
-from api.cli.plan import misses_something
-from api.cli.plan_view import print_plan
+from api.cli.plan_view import misses_something, print_plan
 from api.cli.polling import poll_now, print_rounds
 from api.cli.progress import ProgressLine
 from api.cli.sandbox import DEFAULT_SEED
 from api.cli.serve import Database, Host, Port
 from api.relay import progress_of
-from api.schemas.plan import plan_to_document
+from api.schemas.plan_writer import plan_to_document
 from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
 from broker.catalogue import CONFIG
@@ -34,7 +32,7 @@ from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from broker.settings import Settings
 from providers.registry import configured
 from providers.sandbox.server import start_in_background
@@ -73,7 +71,7 @@ def up(
 @contextmanager
 def _market(settings: Settings, live: bool) -> Iterator[str | None]:
     """The URL of a sandbox of our own where nothing else is configured."""
-    if configured(os.environ, settings.sandbox_url, keyless=live):
+    if configured(load_environment(), settings.sandbox_url, keyless=live):
         yield None
         return
     sandbox = start_in_background(0, DEFAULT_SEED, _state_folder(settings))
@@ -101,7 +99,7 @@ async def _run(
     bound: socket.socket | None,
     as_json: bool,
 ) -> bool:
-    product = build_product(settings, os.environ, sandbox_url=sandbox_url, live=live)
+    product = build_product(settings, load_environment(), sandbox_url=sandbox_url, live=live)
     try:
         plan, request = await _make_plan(product, workloads)
         if as_json:
@@ -150,7 +148,7 @@ async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
 
 async def _serve(product: Product, bound: socket.socket) -> None:
     given = product.settings.admin_key
-    secret = await product.accounts.ensure_admin_key(given.get_secret_value() if given is not None else None)
+    secret = await product.keys.ensure_admin_key(given.get_secret_value() if given is not None else None)
     console = stderr()
     console.print(f"\nserving on {url_of(bound)}: open it in a browser and sign in with a key", markup=False)
     if given is None:

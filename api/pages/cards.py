@@ -11,7 +11,7 @@ from broker.domain.market import FeedHealth
 from broker.domain.money import ZERO
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation
-from broker.ports import PlanRecord
+from broker.plan_ports import PlanRecord
 
 SPLIT_BASELINE = "single_shape"
 

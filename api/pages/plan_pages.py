@@ -21,7 +21,7 @@ from api.plan_requests import ask_for_plan, plan_events
 from broker.catalogue import CONFIG
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import Conflict, InputError
-from broker.ports import PlanOptions, PlanRecord
+from broker.plan_ports import PlanOptions, PlanRecord
 
 EXAMPLES = CONFIG.parent / "fixtures" / "examples"
 EXAMPLE_NAMES: Mapping[str, str] = {

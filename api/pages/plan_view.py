@@ -20,7 +20,7 @@ from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation
 from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
-from broker.ports import PlanRecord, PlanState
+from broker.plan_ports import PlanRecord, PlanState
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
 UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})

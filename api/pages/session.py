@@ -1,4 +1,4 @@
-"""Signing in with an API key, which a cookie then carries for twelve hours.
+"""Signing in with an API key, for a session of twelve hours whose token a cookie carries.
 
 The API takes the cookie for GET alone; the pages change something only by forms that carry a proof of
 the session (``api.pages.forms``). No script and no other site can use it.
@@ -7,20 +7,19 @@ the session (``api.pages.forms``). No script and no other site can use it.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from api.dependencies import SESSION_COOKIE, product_of
+from api.dependencies import SESSION_COOKIE, product_of, with_scope
 from api.pages.rendering import page_router, show
-from broker.domain.access import require_scope
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import NotAuthenticated, NotPermitted
+from broker.services.keys import SESSION_TIME
 
-SESSION_S = 12 * 3600
 LOCAL_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20]*")
 
 router = page_router()
@@ -28,22 +27,12 @@ router = page_router()
 
 async def visitor_of(request: Request) -> Caller:
     """Who looks, by the session cookie; NotAuthenticated."""
-    caller = await product_of(request).accounts.verify(request.cookies.get(SESSION_COOKIE))
+    caller = await product_of(request).keys.find_visitor(request.cookies.get(SESSION_COOKIE))
     request.state.visitor = caller
     return caller
 
 
-def visits(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency: the visitor, who must have ``scope``."""
-
-    async def allowed(request: Request) -> Caller:
-        caller = await visitor_of(request)
-        require_scope(caller, scope)
-        return caller
-
-    return allowed
-
-
+visits = partial(with_scope, visitor_of)
 AnyVisitor = Annotated[Caller, Depends(visitor_of)]
 PlanVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_READ))]
 PlanWritingVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_WRITE))]
@@ -74,26 +63,35 @@ async def sign_in_page(request: Request, next_: Annotated[str, Query(alias="next
 
 @router.post("/signin")
 async def sign_in(request: Request) -> Response:
-    """Keeps the key in the cookie and goes on to where the visitor wanted to go."""
+    """Begins a session, whose token the cookie carries, and goes on to where the visitor wanted to go."""
     require_same_origin(request)
     form = parse_qs((await request.body()).decode(errors="replace"))
     key = form.get("key", [""])[0].strip()
     wanted = local_path(form.get("next", ["/"])[0])
+    address, now = request.client.host if request.client else "", product_of(request).clock.now()
+    failed = product_of(request).failed_sign_ins
+    if wait_s := failed.wait_s(address, now):
+        words = f"Too many keys were tried from here. Wait {wait_s} s."
+        page = show(request, "signin.html", "Sign in", 429, next=wanted, error=words)
+        page.headers["Retry-After"] = str(wait_s)
+        return page
     try:
-        await product_of(request).accounts.verify(key)
+        token = await product_of(request).keys.sign_in(key)
     except NotAuthenticated:
-        words = "That key is unknown or was revoked. Keys begin with broker_live_."
+        failed.note(address, now)
+        words = "That key is unknown, expired or was revoked. Keys begin with broker_live_."
         return show(request, "signin.html", "Sign in", 401, next=wanted, error=words)
     response = RedirectResponse(wanted, 303)
-    secure = request.url.scheme == "https"
-    response.set_cookie(SESSION_COOKIE, key, SESSION_S, httponly=True, samesite="strict", secure=secure)
+    secure, seconds = request.url.scheme == "https", int(SESSION_TIME.total_seconds())
+    response.set_cookie(SESSION_COOKIE, token, seconds, httponly=True, samesite="strict", secure=secure)
     return response
 
 
 @router.post("/signout")
 async def sign_out(request: Request) -> Response:
-    """Forgets the key."""
+    """Ends the session, here and in the store."""
     require_same_origin(request)
+    await product_of(request).keys.sign_out(request.cookies.get(SESSION_COOKIE, ""))
     response = RedirectResponse("/signin", 303)
     response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
     return response

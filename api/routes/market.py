@@ -18,8 +18,16 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.offer import offer_to_document
-from api.schemas.provider import feed_to_document, quarantined_to_document
+from api.schemas.offer import OfferForm
+from api.schemas.offer_writer import offer_to_document
+from api.schemas.parts import PageForm
+from api.schemas.provider import (
+    ProviderForm,
+    QuarantinedForm,
+    QuarantinePage,
+    feed_to_document,
+    quarantined_to_document,
+)
 from broker.domain.offer import Offer
 from broker.domain.price_gate import Quarantined
 from broker.services.accounts import Answer
@@ -39,7 +47,7 @@ def _by_age(entry: Quarantined) -> tuple[Decimal, str]:
     return Decimal(str(entry.since.timestamp())), entry.offer.offer_id
 
 
-@router.get("/offers")
+@router.get("/offers", responses={200: {"model": PageForm[OfferForm]}})
 async def list_offers(
     request: Request,
     caller: AnyCaller,
@@ -57,13 +65,13 @@ async def list_offers(
     return listing([offer_to_document(offer) for offer in page], next_cursor)
 
 
-@router.get("/offers/{offer_id:path}")
+@router.get("/offers/{offer_id:path}", responses={200: {"model": OfferForm}})
 async def show_offer(request: Request, caller: AnyCaller, offer_id: str) -> JSONResponse:
     """One offer that is on sale now."""
     return JSONResponse(offer_to_document(await product_of(request).offers.find_offer(offer_id)))
 
 
-@router.get("/quarantine")
+@router.get("/quarantine", responses={200: {"model": QuarantinePage}})
 async def list_quarantine(
     request: Request,
     caller: AnyCaller,
@@ -77,7 +85,7 @@ async def list_quarantine(
     return listing([quarantined_to_document(entry) for entry in page], next_cursor)
 
 
-@router.post("/quarantine/{offer_id:path}/release")
+@router.post("/quarantine/{offer_id:path}/release", responses={200: {"model": QuarantinedForm}})
 async def release_from_quarantine(request: Request, caller: Administrator, offer_id: str) -> Response:
     """Believes a price: from the next poll on the offer is on sale, until its price changes."""
 
@@ -88,7 +96,7 @@ async def release_from_quarantine(request: Request, caller: Administrator, offer
     return await answer_once(request, caller, act)
 
 
-@router.get("/providers")
+@router.get("/providers", responses={200: {"model": PageForm[ProviderForm]}})
 async def list_providers(request: Request, caller: AnyCaller) -> JSONResponse:
     """Every configured provider: capabilities, health and freshness of its feed, rejected rows."""
     offers = product_of(request).offers

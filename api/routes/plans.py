@@ -21,14 +21,21 @@ from api.dependencies import (
     listing,
     product_of,
 )
+from api.openapi import WORKLOADS
 from api.plan_requests import ask_for_plan, plan_events
-from api.schemas.finance import Word, decision_to_document
-from api.schemas.plan import PlanForm, plan_to_document
+from api.schemas.finance import Word
+from api.schemas.parts import PageForm
+from api.schemas.plan_record import (
+    AcceptedPlanForm,
+    PlanRecordForm,
+    PlanSummaryForm,
+    record_to_document,
+    record_to_summary,
+)
 from api.schemas.reservation import ReservationsForm, reservation_to_document
-from api.schemas.times import format_time
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.reservation import Reservation
-from broker.ports import PlanOptions, PlanRecord
+from broker.plan_ports import PlanOptions, PlanRecord
 from broker.services.accounts import Answer
 from broker.services.approvals import Looked
 
@@ -37,36 +44,10 @@ WORKLOADS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            kind: {"schema": {"type": "object"}} for kind in ("application/json", "application/yaml")
+            kind: {"schema": {"$ref": WORKLOADS}} for kind in ("application/json", "application/yaml")
         },
     }
 }
-
-
-def record_to_document(record: PlanRecord) -> dict[str, Any]:
-    """A plan as the API shows it: the whole plan once there is one, else where it stands."""
-    body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
-    if record.plan is not None:
-        body = plan_to_document(record.plan)
-    return {
-        **body,
-        "team": record.team,
-        "created_at": format_time(record.created_at),
-        "state": str(record.state),
-        "problem": record.problem,
-        "needs_approval": record.needs_approval,
-        "approved_by": record.approved_by,
-        "approved_at": format_time(record.approved_at) if record.approved_at else None,
-        "approval": None if record.approval is None else str(record.approval),
-        "decisions": [decision_to_document(decision) for decision in record.decisions],
-        "supersedes": record.supersedes,
-    }
-
-
-def record_to_summary(record: PlanRecord) -> dict[str, Any]:
-    """A plan as a list shows it: without placements and spend lines."""
-    whole = record_to_document(record)
-    return {name: value for name, value in whole.items() if name not in {"placements", "spend"}}
 
 
 async def _text(request: Request) -> str:
@@ -79,7 +60,7 @@ async def _text(request: Request) -> str:
 @router.post(
     "",
     status_code=202,
-    responses={202: {"description": "Planning; follow Location"}},
+    responses={202: {"description": "Planning; follow Location", "model": AcceptedPlanForm}},
     openapi_extra=WORKLOADS_BODY,
 )
 async def request_plan(
@@ -111,7 +92,7 @@ def _accepted(record: PlanRecord) -> Answer:
     return json_answer(202, body, {"Location": f"/v1/plans/{record.plan_id}"})
 
 
-@router.get("")
+@router.get("", responses={200: {"model": PageForm[PlanSummaryForm]}})
 async def list_plans(
     request: Request,
     caller: PlanReader,
@@ -124,7 +105,7 @@ async def list_plans(
     return listing([record_to_summary(record) for record in page.items], page.next_cursor)
 
 
-@router.get("/{plan_id}", responses={200: {"model": PlanForm}})
+@router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | PlanSummaryForm}})
 async def show_plan(request: Request, caller: PlanReader, plan_id: str) -> JSONResponse:
     """One plan, or where it stands."""
     return JSONResponse(record_to_document(await product_of(request).planning.find_plan(caller, plan_id)))
@@ -151,7 +132,7 @@ async def stream_events(request: Request, caller: PlanReader, plan_id: str) -> S
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-@router.post("/{plan_id}/approve", responses={200: {"model": PlanForm}})
+@router.post("/{plan_id}/approve", responses={200: {"model": PlanRecordForm}})
 async def approve_plan(
     request: Request, caller: Approver, plan_id: str, word: Annotated[Word | None, Body()] = None
 ) -> Response:
@@ -165,7 +146,7 @@ async def approve_plan(
     return await answer_once(request, caller, act)
 
 
-@router.post("/{plan_id}/reject", responses={200: {"model": PlanForm}})
+@router.post("/{plan_id}/reject", responses={200: {"model": PlanRecordForm}})
 async def reject_plan(
     request: Request, caller: Approver, plan_id: str, word: Annotated[Word, Body()]
 ) -> Response:

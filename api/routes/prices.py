@@ -10,8 +10,13 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from api.dependencies import AnyCaller, Moment, Since, Until, listing, product_of, window_between
-from api.schemas.market import market_to_document
+from api.schemas.market import MarketForm, market_to_document
+from api.schemas.parts import PageForm
 from api.schemas.prices import (
+    DayForm,
+    ForecastForm,
+    PointForm,
+    SkuDayForm,
     day_to_document,
     forecast_to_document,
     point_to_document,
@@ -52,7 +57,10 @@ def _window(request: Request, since: Since, until: Until) -> Window:
     return window_between(since, until) or Window(now - HISTORY, now)
 
 
-@router.get("/offers/{offer_id:path}/prices")
+@router.get(
+    "/offers/{offer_id:path}/prices",
+    responses={200: {"model": PageForm[PointForm] | PageForm[DayForm]}},
+)
 async def list_prices(
     request: Request,
     caller: AnyCaller,
@@ -73,7 +81,7 @@ async def list_prices(
     return listing([point_to_document(point) for point in points], None)
 
 
-@router.get("/offers/{offer_id:path}/forecast")
+@router.get("/offers/{offer_id:path}/forecast", responses={200: {"model": ForecastForm}})
 async def forecast_offer(
     request: Request,
     caller: AnyCaller,
@@ -87,7 +95,7 @@ async def forecast_offer(
     return JSONResponse(forecast_to_document(forecast))
 
 
-@router.get("/prices")
+@router.get("/prices", responses={200: {"model": PageForm[SkuDayForm]}})
 async def list_sku_prices(
     request: Request,
     caller: AnyCaller,
@@ -105,7 +113,7 @@ async def list_sku_prices(
     return listing([sku_day_to_document(day) for day in days], None)
 
 
-@router.get("/market")
+@router.get("/market", responses={200: {"model": MarketForm}})
 async def market_known_at(
     request: Request,
     caller: AnyCaller,

@@ -16,7 +16,12 @@ from api.dependencies import (
     listing,
     product_of,
 )
-from api.schemas.reoptimization import ReoptimizationForm, ReoptimizationPage, reoptimization_to_document
+from api.schemas.reoptimization import (
+    ReoptimizationForm,
+    ReoptimizationPage,
+    RunningForm,
+    reoptimization_to_document,
+)
 from broker.domain.account import Caller
 from broker.domain.reoptimization import Reoptimization
 from broker.services.accounts import Answer, Retell
@@ -24,7 +29,7 @@ from broker.services.accounts import Answer, Retell
 router = APIRouter(prefix="/v1/reoptimizations", tags=["reoptimizations"])
 
 
-@router.post("", status_code=202)
+@router.post("", status_code=202, responses={202: {"model": RunningForm}})
 async def run_now(request: Request, caller: PlanWriter) -> Response:
     """Looks at every current plan that the caller sees again, beside the timetable."""
     product = product_of(request)

@@ -21,6 +21,7 @@ from api.schemas.reservation import (
     ExtensionRequest,
     Fit,
     ReservationForm,
+    ReservationPage,
     ReservationRequest,
     reservation_to_document,
 )
@@ -72,7 +73,7 @@ def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | N
     return instant.astimezone(UTC)
 
 
-@router.get("")
+@router.get("", responses={200: {"model": ReservationPage}})
 async def list_reservations(
     request: Request,
     caller: PlanReader,

@@ -14,7 +14,14 @@ from api.dependencies import Moment, Since, SpendReader, Until, product_of, wind
 from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.manifest import streamed_manifest
 from api.export.spend_files import MEDIA_TYPES, spend_bytes
-from api.schemas.spend import AS_OF_HEADER, FOCUS_TOTALS, SpendForm, spend_csv, spend_to_document
+from api.schemas.spend import (
+    AS_OF_HEADER,
+    FOCUS_TOTALS,
+    ManifestForm,
+    SpendForm,
+    spend_csv,
+    spend_to_document,
+)
 from api.schemas.times import format_time
 from broker.domain.focus_columns import FocusVersion
 from broker.domain.projection_rows import PROJECTION_COLUMNS
@@ -109,7 +116,7 @@ async def export_focus(export: FocusExport, version: FocusVersion = FocusVersion
     return _csv_file(focus_csv(export.rows, version), f"focus-{version}.csv", export.as_of)
 
 
-@router.get("/focus.manifest.json")
+@router.get("/focus.manifest.json", responses={200: {"model": ManifestForm}})
 async def show_focus_manifest(export: FocusExport, version: FocusVersion = FocusVersion.V1_2) -> JSONResponse:
     """Hash, row count and totals of that file, made again for the same ``as_of``."""
     document = await streamed_manifest(

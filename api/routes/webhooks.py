@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
+from api.schemas.parts import PageForm
 from api.schemas.times import Instant
 from broker.domain.webhook import EVERYTHING, Delivery, Webhook
 from broker.services.accounts import Answer
@@ -49,7 +50,19 @@ class DeliveryForm(BaseModel):
     error: str
 
 
-@router.post("", status_code=201)
+class NewWebhookForm(WebhookForm):
+    """A webhook that was just made, with the secret that signs what it is sent."""
+
+    secret: str
+
+
+class ToldWebhookForm(WebhookForm):
+    """A webhook with what was last sent to it."""
+
+    deliveries: list[DeliveryForm]
+
+
+@router.post("", status_code=201, responses={201: {"model": NewWebhookForm}})
 async def create_webhook(
     request: Request, caller: SpendReader, wanted: Annotated[NewWebhook, Body()]
 ) -> Response:
@@ -70,7 +83,7 @@ def _made(webhook: Webhook) -> Answer:
     return json_answer(201, document, {"Location": f"/v1/webhooks/{webhook.webhook_id}"})
 
 
-@router.get("")
+@router.get("", responses={200: {"model": PageForm[WebhookForm]}})
 async def list_webhooks(
     request: Request, caller: SpendReader, limit: Limit = 50, cursor: Cursor = None
 ) -> JSONResponse:
@@ -79,7 +92,7 @@ async def list_webhooks(
     return listing([_form(webhook) for webhook in page.items], page.next_cursor)
 
 
-@router.get("/{webhook_id}")
+@router.get("/{webhook_id}", responses={200: {"model": ToldWebhookForm}})
 async def show_webhook(request: Request, caller: SpendReader, webhook_id: str) -> JSONResponse:
     """One, with what was last sent to it and is still to be."""
     webhook, deliveries = await product_of(request).webhooks.find(caller, webhook_id)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from api.schemas.parts import PageForm
 from api.schemas.times import Instant, format_time
 from broker.domain.account import AuditEntry
 
@@ -23,11 +24,7 @@ class AuditForm(BaseModel):
     provider_request_id: str | None
 
 
-class AuditPage(BaseModel):
-    """A part of the trail, newest first."""
-
-    items: list[AuditForm]
-    next_cursor: str | None
+AuditPage = PageForm[AuditForm]
 
 
 def entry_to_document(entry: AuditEntry) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money, PageForm
 from api.schemas.times import Instant, format_time
 from broker.domain.intervals import Quantiles
 from broker.domain.money import format_usd, to_cents
@@ -124,11 +124,7 @@ class ClosedMonthForm(BaseModel):
     focus_rows: int
 
 
-class ClosedMonthPage(BaseModel):
-    """The answer of ``GET /v1/spend/closed``."""
-
-    items: list[ClosedMonthForm]
-    next_cursor: str | None = None
+ClosedMonthPage = PageForm[ClosedMonthForm]
 
 
 class SavingForm(BaseModel):

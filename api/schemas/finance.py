@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money, PageForm
 from api.schemas.times import Instant, format_time
 from broker.domain.approvals import ApprovalState, Decision, SeenFigures, Verdict
 from broker.domain.budgets import DEFAULT_THRESHOLDS, BudgetPeriod, BudgetStanding
@@ -70,11 +70,7 @@ class BudgetForm(BaseModel):
     set_at: Instant
 
 
-class BudgetPage(BaseModel):
-    """The answer of ``GET /v1/budgets``."""
-
-    items: list[BudgetForm]
-    next_cursor: str | None = None
+BudgetPage = PageForm[BudgetForm]
 
 
 class FiguresForm(BaseModel):
@@ -113,11 +109,7 @@ class ApprovalForm(BaseModel):
     decisions: list[DecisionForm]
 
 
-class ApprovalPage(BaseModel):
-    """The answer of ``GET /v1/approvals``."""
-
-    items: list[ApprovalForm]
-    next_cursor: str | None = None
+ApprovalPage = PageForm[ApprovalForm]
 
 
 def budget_to_document(found: BudgetStanding) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from api.schemas.document import Document, describe, input_error, pointer_of, read_json_document
-from api.schemas.offer import OfferForm, offer_to_document
+from api.schemas.offer import OfferForm
+from api.schemas.offer_writer import offer_to_document
 from api.schemas.times import Instant, format_time
 from api.schemas.validation import problems_of, validate
 from broker.domain.errors import FieldProblem

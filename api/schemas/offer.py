@@ -7,14 +7,13 @@ tolerated and kept out.
 from __future__ import annotations
 
 from datetime import UTC, datetime, time
-from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import Field, model_validator
 
-from api.schemas.times import Instant, format_time
+from api.schemas.parts import JsonPart, Money, NotNegative, NotNegativeMoney, Positive, SpanForm
+from api.schemas.times import Instant
 from broker.domain.learned import Basis, Learned
-from broker.domain.money import format_usd, to_cents
 from broker.domain.offer import (
     CancelRule,
     ContractTerms,
@@ -32,41 +31,10 @@ from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.window import Segment
 
 
-def _not_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("a number")
-    return value
-
-
-Money = Annotated[
-    Decimal,
-    BeforeValidator(_not_bool),
-    Field(allow_inf_nan=False),
-    PlainSerializer(format_usd, return_type=str, when_used="json"),
-]
-NotNegativeMoney = Annotated[Money, Field(ge=0)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class JsonPart(BaseModel):
-    """A part of a document that we also read: extra fields are tolerated and kept out."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class SegmentForm(JsonPart):
+class SegmentForm(SpanForm):
     """``nodes`` over ``[start, end)``."""
 
-    start: Instant
-    end: Instant
     nodes: Annotated[int, Field(ge=1)]
-
-    @model_validator(mode="after")
-    def _in_order(self) -> SegmentForm:
-        if self.end <= self.start:
-            raise ValueError("an end after the start")
-        return self
 
     def to_segment(self) -> Segment:
         """The domain's segment."""
@@ -98,7 +66,7 @@ class WindowForm(JsonPart):
     """
 
     kind: WindowKind
-    segments: list[SegmentForm] = []
+    segments: tuple[SegmentForm, ...] = ()
     anchor_utc: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
     step_hours: Positive | None = None
     durations_hours: list[Positive] | None = None
@@ -215,14 +183,14 @@ class OfferForm(JsonPart):
     billing_increment_s: Annotated[int, Field(ge=0)] | None = None
     window: WindowForm | None = None
     stock: StockForm | None = None
-    compliance: list[str] = []
+    compliance: tuple[str, ...] = ()
     native: NativeForm | None = None
     observed_at: Instant | None = None
     source: str = ""
     interruptions_per_hour: NotNegative | None = None
     contract: ContractForm | None = None
     learned: LearnedForm | None = None
-    reference: dict[str, str] = {}
+    reference: Annotated[dict[str, str], Field(default_factory=dict)]
 
     @model_validator(mode="after")
     def _windows_say_when(self) -> OfferForm:
@@ -293,113 +261,3 @@ class OfferForm(JsonPart):
                 else None
             ),
         )
-
-
-def offer_to_document(offer: Offer) -> dict[str, Any]:
-    """The JSON form of ``offer`` as plain data."""
-    sku, native = offer.sku, offer.native
-    return {
-        "offer_id": offer.offer_id,
-        "provider": offer.provider,
-        "sku": sku.name,
-        "region": offer.region,
-        "zone": offer.zone,
-        "country": offer.country,
-        "seller": offer.seller,
-        "gpu": sku.gpu,
-        "gpus_per_node": sku.gpus_per_node,
-        "gpu_memory_gb": sku.gpu_memory_gb,
-        "vcpus": sku.vcpus,
-        "memory_gb": sku.memory_gb,
-        "disk_gb": sku.disk_gb,
-        "form": str(sku.form) if sku.form is not None else None,
-        "intra_node": _intra_node(sku.intra_node),
-        "fabric": _fabric(sku.fabric),
-        "tier": str(offer.tier),
-        "price_usd_per_node_hour": format_usd(offer.price_usd_per_node_hour),
-        "upfront_usd": format_usd(offer.upfront_usd) if offer.upfront_usd is not None else None,
-        "min_hours": offer.min_hours,
-        "billing_increment_s": offer.billing_increment_s,
-        "window": window_to_document(offer.window) if offer.window is not None else None,
-        "stock": _stock_document(offer.stock),
-        "compliance": sorted(offer.compliance),
-        "native": {"amount": format_usd(native.amount), "currency": native.currency, "per": native.per},
-        "observed_at": format_time(offer.observed_at),
-        "source": offer.source,
-        "interruptions_per_hour": offer.interruptions_per_hour,
-        "contract": _contract_document(offer.contract),
-        "learned": _learned_document(offer),
-        "reference": dict(offer.reference),
-    }
-
-
-def _contract_document(contract: ContractTerms | None) -> dict[str, Any] | None:
-    if contract is None:
-        return None
-    upfront = contract.list_upfront_usd
-    return {
-        "name": contract.name,
-        "list_price_usd_per_node_hour": format_usd(contract.list_usd_per_node_hour),
-        "list_upfront_usd": format_usd(upfront) if upfront is not None else None,
-    }
-
-
-def _stock_document(stock: Stock) -> dict[str, Any]:
-    pool = None if stock.pool is None else {"id": stock.pool.pool_id, "gpus": stock.pool.gpus}
-    return {"level": str(stock.level), "nodes": stock.nodes, "pool": pool}
-
-
-def _learned_document(offer: Offer) -> dict[str, Any] | None:
-    learned = offer.learned
-    if learned is None:
-        return None
-    wait_usd = to_cents(offer.price_usd_per_node_hour * Decimal(learned.wait_hours))
-    return {
-        "success_share": round(learned.success_share, 4),
-        "minutes_to_usable": round(learned.minutes_to_usable, 2),
-        "attempts": learned.attempts,
-        "basis": str(learned.basis),
-        "wait_minutes": round(60 * learned.wait_hours, 2),
-        "wait_usd_per_node": format_usd(wait_usd),
-        "taken_for_sold_out": learned.is_rare,
-    }
-
-
-def _intra_node(link: IntraNode | None) -> dict[str, Any] | None:
-    return {"kind": str(link.kind), "gbyte_s": link.gbyte_s} if link is not None else None
-
-
-def _fabric(fabric: Fabric | None) -> dict[str, Any] | None:
-    if fabric is None:
-        return None
-    return {
-        "kind": str(fabric.kind),
-        "gbit_s_per_node": fabric.gbit_s_per_node,
-        "max_nodes": fabric.max_nodes,
-        "domain": fabric.domain,
-    }
-
-
-def segment_to_document(segment: Segment) -> dict[str, Any]:
-    """The JSON form of a segment."""
-    return {"start": format_time(segment.start), "end": format_time(segment.end), "nodes": segment.nodes}
-
-
-def window_to_document(terms: WindowTerms) -> dict[str, Any]:
-    """The JSON form of a window's terms."""
-    durations = terms.durations_hours
-    return {
-        "kind": str(terms.kind),
-        "segments": [segment_to_document(segment) for segment in terms.segments],
-        "anchor_utc": terms.anchor_utc.strftime("%H:%M") if terms.anchor_utc is not None else None,
-        "step_hours": terms.step_hours,
-        "durations_hours": list(durations) if durations is not None else None,
-        "lead_hours": terms.lead_hours,
-        "cancel": str(terms.cancel),
-        "teardown_s": terms.teardown_s,
-        "node_counts": list(terms.node_counts) if terms.node_counts is not None else None,
-        "lot_nodes": terms.lot_nodes,
-        "begins": str(terms.begins),
-        "longest_wait_hours": terms.longest_wait_hours,
-        "wait_source": terms.wait_source,
-    }

@@ -2,15 +2,86 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
-from api.schemas.times import format_time
+from pydantic import BaseModel
+
+from api.schemas.parts import Money
+from api.schemas.times import Instant, format_time
 from broker.domain.market import PricePoint
 from broker.domain.money import format_usd, from_micro_usd
 from broker.domain.price_days import PriceDay, SkuDay
 from broker.services.prices import OfferForecast
 
 NO_HISTORY = "no history"
+
+
+class PointForm(BaseModel):
+    """The price of an offer from an instant on."""
+
+    at: Instant
+    price_usd_per_node_hour: Money
+    stock_nodes: int | None
+    available: bool
+
+
+class DayForm(BaseModel):
+    """An offer on one UTC day, USD per node-hour."""
+
+    day: date
+    min_usd: Money
+    median_usd: Money
+    max_usd: Money
+    last_usd: Money
+    hours_on_sale: float
+    changes: int
+
+
+class SkuDayForm(BaseModel):
+    """A GPU in one tier on one UTC day, USD per GPU-hour. ``provider`` null: over all."""
+
+    day: date
+    provider: str | None
+    min_usd_per_gpu_hour: Money
+    median_usd_per_gpu_hour: Money
+    max_usd_per_gpu_hour: Money
+    offers: int
+    providers: int
+
+
+class QuantileForm(BaseModel):
+    """A price that is not exceeded with probability ``share``."""
+
+    share: float
+    price_usd_per_node_hour: Money
+
+
+class HorizonForm(BaseModel):
+    """What a price may be after some hours."""
+
+    hours: float
+    quantiles: list[QuantileForm]
+
+
+class GroundsForm(BaseModel):
+    """What a forecast rests on: shares by basis, and how much there was of each."""
+
+    shares: dict[str, float]
+    own_days: float
+    family_offers: int
+    market_offers: int
+
+
+class ForecastForm(BaseModel):
+    """What an offer's price may be; without history ``basis`` says so and ``horizons`` is empty."""
+
+    offer_id: str
+    as_of: Instant
+    price_usd_per_node_hour: Money
+    basis: str
+    grounds: GroundsForm | None
+    horizons: list[HorizonForm]
 
 
 def point_to_document(point: PricePoint) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.schemas.offer import offer_to_document
+from api.schemas.offer import OfferForm
+from api.schemas.offer_writer import offer_to_document
+from api.schemas.parts import PageForm
 from api.schemas.times import Instant, format_time
 from broker.domain.market import FeedHealth, PollRound
 from broker.domain.money import format_usd
@@ -26,13 +28,10 @@ class QuarantinedForm(BaseModel):
     since: Instant
     released_at: Instant | None
     released_by: str | None
+    offer: OfferForm | None = None
 
 
-class QuarantinePage(BaseModel):
-    """A page of them."""
-
-    items: list[QuarantinedForm]
-    next_cursor: str | None
+QuarantinePage = PageForm[QuarantinedForm]
 
 
 class FeedForm(BaseModel):
@@ -46,6 +45,22 @@ class FeedForm(BaseModel):
     offers: int
     rejected: int
     seconds: float | None
+
+
+class RejectedRowForm(BaseModel):
+    """A row of a payload that could not become an offer, and why."""
+
+    row: str
+    reason: str
+
+
+class ProviderForm(FeedForm):
+    """A configured provider: what its adapter can do, and its last rejected rows."""
+
+    title: str
+    capabilities: list[str]
+    idempotency: str | None
+    rejected_rows: list[RejectedRowForm]
 
 
 def _time(instant: datetime | None) -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money, PageForm
 from api.schemas.times import Instant
 from broker.domain.reoptimization import Move, MoveState, ProposalState, Reoptimization, RiskKind
 from broker.domain.reoptimize_policy import ReoptimizeMode
@@ -79,11 +79,13 @@ class ReoptimizationForm(BaseModel):
     moves: list[MoveForm]
 
 
-class ReoptimizationPage(BaseModel):
-    """A part of the list."""
+class RunningForm(BaseModel):
+    """The answer to asking for a look."""
 
-    items: list[ReoptimizationForm]
-    next_cursor: str | None
+    status: Literal["running"]
+
+
+ReoptimizationPage = PageForm[ReoptimizationForm]
 
 
 def reoptimization_to_document(one: Reoptimization) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money, PageForm, SpanForm
 from api.schemas.times import Instant, format_time
-from api.schemas.windows import SpanForm, span_to_document
+from api.schemas.windows import span_to_document
 from broker.domain.money import format_usd
 from broker.domain.reservation import Reservation, ReservationState
 
@@ -63,17 +63,13 @@ class ReservationForm(BaseModel):
     replaces: list[str] = []
 
 
+ReservationPage = PageForm[ReservationForm]
+
+
 class ReservationsForm(BaseModel):
     """The answer to reserving a plan."""
 
     reservations: list[ReservationForm]
-
-
-class ReservationPage(BaseModel):
-    """A part of the list of reservations."""
-
-    items: list[ReservationForm]
-    next_cursor: str | None
 
 
 class ReservationRequest(BaseModel):

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.schemas.offer import Money
+from api.schemas.parts import Money
 from api.schemas.times import Instant, format_time
 from broker.domain.money import ZERO, format_usd
 from broker.domain.spend import TAXES, ChargeBasis, Interval, SpendRow
@@ -31,6 +31,18 @@ class SpendRowForm(BaseModel):
     group: str
     basis: ChargeBasis
     usd: Money
+
+
+class ManifestForm(BaseModel):
+    """What an exported file is; ``totals_usd`` by column."""
+
+    data_set: str
+    version: str | None
+    as_of: Instant
+    sha256: str
+    rows: int
+    totals_usd: dict[str, Money]
+    taxes: str
 
 
 class SpendForm(BaseModel):

@@ -27,6 +27,7 @@ _PHRASES: Mapping[str, str] = {
     "enum": "{expected}",
     "value_error": "{error}",
     "missing": "this field",
+    "extra_forbidden": "no such field",
     "int_from_float": "a whole number",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -92,7 +93,7 @@ def _problem(
         pointer = f"{pointer}/kind"
         return document.problem(pointer, describe(document.value_at(pointer)), "training, serving or batch")
     found = "nothing" if details["type"] == "missing" else describe(details["input"])
-    return document.problem(pointer, found, _expected(details))
+    return document.problem(pointer, found, expected_of(details))
 
 
 def _without_tags(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
@@ -102,10 +103,11 @@ def _without_tags(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
     return location
 
 
-def _expected(details: ErrorDetails) -> str:
+def expected_of(details: Mapping[str, Any]) -> str:
+    """What would have been right where pydantic complains."""
     phrase = _PHRASES.get(details["type"])
     if phrase is None:
-        return details["msg"]
+        return str(details["msg"])
     context: dict[str, Any] = details.get("ctx", {})
     return phrase.format(**context)
 

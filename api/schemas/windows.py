@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from api.schemas.offer import JsonPart, Money
-from api.schemas.times import Instant, format_time
+from api.schemas.parts import JsonPart, Money, SpanForm
+from api.schemas.times import format_time
 from broker.domain.money import format_usd
 from broker.domain.window import Window
 from broker.domain.window_use import WindowUse
-
-
-class SpanForm(JsonPart):
-    """``[start, end)``."""
-
-    start: Instant
-    end: Instant
-
-    @model_validator(mode="after")
-    def _in_order(self) -> SpanForm:
-        if self.end <= self.start:
-            raise ValueError("an end after the start")
-        return self
-
-    def to_window(self) -> Window:
-        """The domain's window."""
-        return Window(self.start, self.end)
 
 
 class WindowUseForm(JsonPart):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from broker.domain.offer import Tier
 from broker.domain.reoptimize_policy import ReoptimizeMode
@@ -31,11 +31,20 @@ def _money(value: Any) -> Any:
     return value.replace("_", "") if isinstance(value, str) else value
 
 
+def _told(kind: str, **limits: float) -> WithJsonSchema:
+    """What pydantic leaves out of a JSON schema where a validator stands before the limits."""
+    return WithJsonSchema({"type": kind, **limits})
+
+
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Positive = Annotated[Number, Field(gt=0)]
-NotNegative = Annotated[Number, Field(ge=0)]
-Share = Annotated[Number, Field(ge=0, le=1)]
-Count = Annotated[int, BeforeValidator(_number), Field(ge=1, le=10**9)]
+Positive = Annotated[Number, Field(gt=0), _told("number", exclusiveMinimum=0)]
+NotNegative = Annotated[Number, Field(ge=0), _told("number", minimum=0)]
+Share = Annotated[Number, Field(ge=0, le=1), _told("number", minimum=0, maximum=1)]
+Days = Annotated[Number, Field(gt=0, le=1830), _told("number", exclusiveMinimum=0, maximum=1830)]
+HourOfDay = Annotated[Number, Field(ge=0, lt=24), _told("number", minimum=0, exclusiveMaximum=24)]
+Count = Annotated[
+    int, BeforeValidator(_number), Field(ge=1, le=10**9), _told("integer", minimum=1, maximum=10**9)
+]
 Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Patterns = Annotated[list[Name], Field(min_length=1)]
@@ -53,7 +62,7 @@ class HorizonForm(WorkloadPart):
     """What time is planned. ``start``: a time, a date, ``now``, ``today``, ``tomorrow``, ``next-monday``."""
 
     start: str
-    days: Annotated[Number, Field(gt=0, le=1830)]
+    days: Days
 
 
 class BudgetForm(WorkloadPart):
@@ -130,7 +139,7 @@ class TrafficForm(WorkloadPart):
     shape: TrafficShape | None = None
     peak_requests_per_s: Positive | None = None
     trough_share: Share = 1.0
-    peak_hour_utc: Annotated[Number, Field(ge=0, lt=24)] = 0.0
+    peak_hour_utc: HourOfDay = 0.0
     hourly: Annotated[list[NotNegative], Field(min_length=1)] | None = None
 
 

@@ -5,6 +5,7 @@ Every problem of a document is reported at once, each with its field and its lin
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from api.schemas.workload_forms import (
     WorkloadForm,
     WorkloadsForm,
 )
-from broker.catalogue import load_models, resolve_gpu, resolve_model
+from broker.catalogue import load_models, load_provider_names, resolve_gpu, resolve_model
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.model_shape import ModelShape
 from broker.domain.reoptimize_policy import ReoptimizePolicy
@@ -73,6 +74,7 @@ class _Reader:
         """The whole request; InputError with everything found on the way."""
         horizon = self._horizon(form)
         self._check_names(form)
+        self._check_providers(form.policy, "/policy")
         workloads: list[Workload] = []
         for index, row in enumerate(form.workloads):
             workloads.append(self._workload(row, pointer_of("workloads", index), form, horizon))
@@ -110,7 +112,20 @@ class _Reader:
                 self._wrong(pointer_of("workloads", index, "name"), "a name that no other workload has")
             seen.add(row.name)
 
+    def _check_providers(self, policy: PolicyForm | None, at: str) -> None:
+        """A slip would bar every offer, or none of those that were meant."""
+        if policy is None or policy.providers is None:
+            return
+        known = load_provider_names()
+        for field in ("only", "exclude"):
+            for index, name in enumerate(getattr(policy.providers, field)):
+                if name not in known:
+                    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4)
+                    hint = f" (nearest: {', '.join(near)})" if near else " (`broker providers list`)"
+                    self._wrong(f"{at}/providers/{field}/{index}", f"a provider's key{hint}")
+
     def _workload(self, row: WorkloadForm, at: str, form: WorkloadsForm, horizon: Window) -> Workload:
+        self._check_providers(row.policy, f"{at}/policy")
         base: dict[str, Any] = {
             "name": row.name,
             "team": row.team or form.team,

@@ -1,4 +1,4 @@
-"""Who acts: keys, scopes, the audit trail, and remembered answers."""
+"""Who acts: keys, sessions, scopes, the audit trail, and remembered answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A bearer key: only its SHA-256 is kept."""
+    """A bearer key: only its SHA-256 is kept. ``expires_at`` None: it lasts until it is revoked."""
 
     key_id: str
     name: str
@@ -29,6 +29,21 @@ class ApiKey:
     sha256: str
     created_at: datetime
     revoked_at: datetime | None = None
+    expires_at: datetime | None = None
+
+    def opens(self, now: datetime) -> bool:
+        """Whether it may be used at ``now``."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A sign-in on the pages with a key: only the SHA-256 of its token is kept."""
+
+    sha256: str
+    key_id: str
+    created_at: datetime
+    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from broker.domain.money import ZERO, split_cents
-from broker.domain.offer import Offer, WindowKind
+from broker.domain.offer import Offer
 from broker.domain.window import Segment, Window
 
 SECONDS_PER_HOUR = 3600
@@ -64,7 +64,7 @@ def billed_seconds(offer: Offer, window: Window) -> int:
 
 def holding_cost_usd(offer: Offer, segments: Sequence[Segment]) -> Decimal:
     """Exact cost of ``segments`` held on ``offer`` in USD (the caller rounds to cents)."""
-    if offer.window is not None and offer.window.kind is WindowKind.LISTED:
+    if offer.is_sold_whole:
         return _listed_cost_usd(offer, segments)
     cost = ZERO
     for holding in holdings(segments):

@@ -19,7 +19,7 @@ from decimal import Decimal
 
 from broker.domain.billing import billed_seconds, held_by_day, holding_cost_usd
 from broker.domain.money import ZERO, split_cents, split_whole, to_cents
-from broker.domain.offer import CancelRule, Tier, WindowKind
+from broker.domain.offer import CancelRule, Tier
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, Unit, UnitState
 from broker.domain.spend import Charge, ChargeBasis
@@ -248,7 +248,7 @@ def _billed_node_seconds(stretch: Stretch, segment: Segment) -> int:
     """Node-seconds billed for ``segment``, a part of ``stretch``; the last part has what is rounded up."""
     offer = stretch.reservation.offer
     held = (segment.end - segment.start) // SECOND * segment.nodes
-    whole = offer.window is not None and offer.window.kind is WindowKind.LISTED
+    whole = offer.is_sold_whole
     if whole or segment.end != stretch.segment.end:
         return held
     all_held = (stretch.segment.end - stretch.segment.start) // SECOND * segment.nodes

@@ -26,7 +26,7 @@ from broker.domain.charging import (
 )
 from broker.domain.focus_columns import Cell
 from broker.domain.money import ZERO, to_cents
-from broker.domain.offer import Offer, Tier, WindowKind
+from broker.domain.offer import Offer, Tier
 from broker.domain.reservation import Reservation
 from broker.domain.sku import Form
 from broker.domain.spend import ChargeBasis
@@ -90,7 +90,7 @@ class _Lot:
         offer, segment = stretch.reservation.offer, stretch.segment
         gpus = segment.nodes * offer.sku.gpus_per_node
         held = _hours(segment.window)
-        priced = held if _is_sold_whole(offer) else Decimal(billed_seconds(offer, segment.window)) / 3600
+        priced = held if offer.is_sold_whole else Decimal(billed_seconds(offer, segment.window)) / 3600
         exact_list = holding_cost_usd(offer.at_list_price(), (segment,))
         return cls(gpus, _kept(exact_list / priced / gpus), _kept(stretch.usd / priced / gpus), priced / held)
 
@@ -101,10 +101,6 @@ class _Lot:
     def priced(self, window: Window) -> Decimal:
         """GPU-hours that ``window`` is priced at."""
         return _kept(self.gpus * _hours(window) * self.priced_per_held)
-
-
-def _is_sold_whole(offer: Offer) -> bool:
-    return offer.window is not None and offer.window.kind is WindowKind.LISTED
 
 
 def _usage_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:

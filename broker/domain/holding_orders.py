@@ -11,7 +11,7 @@ from broker.domain.billing import holding_cost_usd, holdings
 from broker.domain.errors import FieldProblem, StalePlan
 from broker.domain.identity import make_tag
 from broker.domain.money import format_usd, to_cents
-from broker.domain.offer import CancelRule, Offer, WindowKind
+from broker.domain.offer import CancelRule, Offer
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window, Wish
@@ -114,7 +114,7 @@ def _wish(placement: Placement, window: Window) -> Wish | None:
 
 
 def _pieces(placement: Placement, offer: Offer) -> tuple[tuple[Window, int], ...]:
-    if offer.window is not None and offer.window.kind is WindowKind.LISTED:
+    if offer.is_sold_whole:
         return tuple((segment.window, segment.nodes) for segment in placement.segments)
     return tuple((holding.window, holding.nodes) for holding in holdings(placement.segments))
 
@@ -126,7 +126,7 @@ def _begun(
         return window
     if placement.kind is WorkloadKind.SERVING and offer.window is None:
         return Window(now, window.end) if now < window.end else None
-    listed = offer.window is not None and offer.window.kind is WindowKind.LISTED
+    listed = offer.is_sold_whole
     if listed and now < window.end:
         return window
     delay = now - window.start

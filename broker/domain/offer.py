@@ -188,6 +188,11 @@ class Offer:
         """How many nodes one job may span: the fabric's size, or a single node."""
         return self.sku.fabric.max_nodes if self.sku.fabric is not None else 1
 
+    @property
+    def is_sold_whole(self) -> bool:
+        """Whether its segments alone say what can be bought: a ``listed`` window."""
+        return self.window is not None and self.window.kind is WindowKind.LISTED
+
     def at_list_price(self) -> Offer:
         """The offer as its seller quotes it: what orders name, and what the price gate looks at."""
         if self.contract is None:

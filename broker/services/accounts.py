@@ -1,41 +1,35 @@
-"""Accounts: keys, remembered answers, and the audit trail."""
+"""Accounts: remembered answers, and the audit trail."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
-import secrets
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from broker.domain.access import require_scope, team_filter
-from broker.domain.account import ApiKey, AuditEntry, Caller, RememberedAnswer, RequestClaim, Scope
+from broker.domain.access import team_filter
+from broker.domain.account import AuditEntry, Caller, RememberedAnswer, RequestClaim
 from broker.domain.errors import (
     BrokerError,
-    Conflict,
     IdempotencyMismatch,
-    NotAuthenticated,
     ProviderError,
     StillAtWork,
 )
-from broker.ports import Clock, Page, UnitOfWorkFactory
-
-KEY_PREFIX = "broker_live"
-ID_BYTES = 6
-SECRET_BYTES = 32
-ADMIN_TEAM = "admin"
+from broker.domain.page import Page
+from broker.ports import Clock, UnitOfWorkFactory
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a route answered: status, body and headers as they went out (JSON texts)."""
+    """What a route answered: status, body and headers as they went out (JSON texts).
+
+    ``remembered``: the body that a repeat gets instead, where a secret is shown once and never kept.
+    """
 
     status: int
     body: str
     headers: str = "{}"
     replayed: bool = False
+    remembered: str | None = None
 
 
 Retell = Callable[[tuple[str, ...]], Awaitable[Answer]]
@@ -43,71 +37,11 @@ Retell = Callable[[tuple[str, ...]], Awaitable[Answer]]
 
 
 class AccountsService:
-    """Use cases of keys. ``random_bytes`` makes secrets."""
+    """Use cases of what is answered once, and of the trail."""
 
-    def __init__(
-        self,
-        uow_factory: UnitOfWorkFactory,
-        clock: Clock,
-        *,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
-    ) -> None:
+    def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
         self._uow_factory = uow_factory
         self._clock = clock
-        self._random_bytes = random_bytes
-
-    async def create_key(
-        self, name: str, team: str, scopes: frozenset[Scope], by: Caller | None = None
-    ) -> tuple[ApiKey, str]:
-        """A new key and its secret, which is shown once and never kept. ``by`` None: the installation."""
-        if by is not None:
-            require_scope(by, Scope.ADMIN)
-        key_id = self._random_bytes(ID_BYTES).hex()
-        secret = f"{KEY_PREFIX}_{key_id}_{_urlsafe(self._random_bytes(SECRET_BYTES))}"
-        key = ApiKey(key_id, name, team, scopes, _sha256(secret), self._clock.now())
-        await self._store(key, by.key_id if by is not None else "installation")
-        return key, secret
-
-    async def ensure_admin_key(self, given: str | None = None) -> str:
-        """The secret of a key with all scopes: ``given`` if there is one, else a new one."""
-        if given is None:
-            return (await self.create_key("local admin", ADMIN_TEAM, frozenset(Scope)))[1]
-        digest = _sha256(given)
-        async with self._uow_factory() as uow:
-            known = await uow.accounts.find_key(digest)
-        if known is None:
-            key = ApiKey(
-                f"env-{digest[:12]}", "admin", ADMIN_TEAM, frozenset(Scope), digest, self._clock.now()
-            )
-            with suppress(Conflict):  # another process of this installation has just made it
-                await self._store(key, "installation")
-        return given
-
-    async def _store(self, key: ApiKey, actor: str) -> None:
-        entry = AuditEntry(
-            at=self._clock.now(),
-            actor=actor,
-            action="key.create",
-            object_kind="key",
-            object_id=key.key_id,
-            team=key.team,
-            detail=f"{key.name}: {' '.join(sorted(key.scopes))}",
-        )
-        async with self._uow_factory() as uow:
-            await uow.accounts.add_key(key)
-            await uow.accounts.add_audit(entry)
-            await uow.commit()
-
-    async def verify(self, secret: str | None) -> Caller:
-        """Who holds ``secret``; NotAuthenticated for none, an unknown or a revoked one."""
-        if not secret:
-            raise NotAuthenticated("a bearer key is needed: Authorization: Bearer broker_live_…")
-        digest = _sha256(secret)
-        async with self._uow_factory() as uow:
-            key = await uow.accounts.find_key(digest)
-        if key is None or not hmac.compare_digest(key.sha256, digest) or key.revoked_at is not None:
-            raise NotAuthenticated("the bearer key is unknown or revoked")
-        return Caller(key.key_id, key.team, key.scopes)
 
     async def once(
         self,
@@ -142,18 +76,22 @@ class AccountsService:
         try:
             answer = await again(effects) if again is not None and effects else await act()
         except BrokerError as error:
-            async with self._uow_factory() as uow:
-                if isinstance(error, ProviderError):  # what was stored is undone
-                    await uow.accounts.forget(caller.team, key, route)
-                else:
-                    await uow.accounts.let_go(RequestClaim(caller.team, key, route))
-                await uow.commit()
+            await self._give_back(RequestClaim(caller.team, key, route), error)
             raise
-        done = replace(claim, status=answer.status, body=answer.body, headers=answer.headers)
+        kept = answer.body if answer.remembered is None else answer.remembered
+        done = replace(claim, status=answer.status, body=kept, headers=answer.headers)
         async with self._uow_factory() as uow:
             await uow.accounts.complete(done)
             await uow.commit()
         return answer
+
+    async def _give_back(self, claim: RequestClaim, error: BrokerError) -> None:
+        async with self._uow_factory() as uow:
+            if isinstance(error, ProviderError):  # what was stored is undone
+                await uow.accounts.forget(claim.team, claim.key, claim.route)
+            else:
+                await uow.accounts.let_go(claim)
+            await uow.commit()
 
     async def find_audit(
         self,
@@ -174,11 +112,3 @@ def _is_unanswered(standing: RememberedAnswer, claim: RememberedAnswer) -> bool:
     if standing.body_sha256 != claim.body_sha256:
         raise IdempotencyMismatch(f"the idempotency key {claim.key!r} was used with another body")
     return standing.status is None
-
-
-def _sha256(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _urlsafe(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

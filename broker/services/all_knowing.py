@@ -21,7 +21,7 @@ from broker.domain.money import ZERO
 from broker.domain.offer import Offer, Stock, Tier
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest, Serving, TrafficShape, Workload
-from broker.ports import PlanCall, PlanOptions
+from broker.plan_ports import PlanCall, PlanOptions
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 SOFT = timedelta(hours=24)

@@ -21,10 +21,12 @@ from broker.domain.budgets import standing
 from broker.domain.charging import plan_charges
 from broker.domain.errors import Conflict, NotPermitted
 from broker.domain.money import format_usd
+from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.spend import Charge
 from broker.finance_ports import FinanceUnitOfWork, FinanceUnits
-from broker.ports import Clock, Notifier, Page, PlanRecord, PlanState
+from broker.plan_ports import PlanRecord, PlanState
+from broker.ports import Clock, Notifier
 from broker.spend_futures import SpendFutures
 from broker.summaries import Summaries
 

@@ -32,7 +32,7 @@ from broker.domain.replay_ledger import Ledger
 from broker.domain.spot_fallback import behind_on_spot
 from broker.domain.weighing import PastMove, Situation, leaving_usd
 from broker.domain.workload import PlanRequest
-from broker.ports import InForce, PlanCall, PlanOptions, ReplanCall
+from broker.plan_ports import InForce, PlanCall, PlanOptions, ReplanCall
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 PATIENCE = timedelta(hours=1)

@@ -14,7 +14,8 @@ from broker.domain.unit_costs import Job, UnitCosts, Work, unit_costs, work_of
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 from broker.ledger import find_charges
-from broker.ports import Clock, PlanRecord, RequestReader, UnitOfWork, UnitOfWorkFactory
+from broker.plan_ports import PlanRecord, RequestReader
+from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,21 +18,11 @@ from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
+from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import (
-    Clock,
-    EventStream,
-    Executor,
-    Notifier,
-    Page,
-    PlanCall,
-    PlanOptions,
-    PlanRecord,
-    PlanState,
-    RequestReader,
-    UnitOfWorkFactory,
-)
+from broker.plan_ports import EventStream, PlanCall, PlanOptions, PlanRecord, PlanState, RequestReader
+from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 

@@ -26,20 +26,13 @@ from broker.domain.plan import Plan
 from broker.domain.reoptimization import Move, MoveState, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import ReoptimizeMode
 from broker.domain.reservation import Reservation, ReservationState
-from broker.ports import (
-    Clock,
-    Mover,
-    Notifier,
-    PlanRecord,
-    PlanState,
-    RequestReader,
-    UnitOfWork,
-    UnitOfWorkFactory,
-)
+from broker.ledger import find_reservations
+from broker.plan_ports import PlanRecord, PlanState, RequestReader
+from broker.ports import Clock, Notifier, UnitOfWorkFactory
+from broker.reservation_ports import Mover
 
 log = logging.getLogger(__name__)
 
-PAGE = 200
 _Step = Callable[[Reoptimization], Awaitable[Reoptimization | None]]
 
 
@@ -245,7 +238,7 @@ class ProposalsService:
         async with self._uow_factory() as uow:
             lineage = await uow.plans.find_lineage(look.plan_id)
             opened = await uow.reservations.find_open()
-            intended = await _all_of(uow, look.new_plan_id)
+            intended = await find_reservations(uow, None, look.new_plan_id)
         mine = [row for row in opened if row.plan_id in lineage and row.workload == move.workload]
         new = [row for row in intended if set(row.replaces) & set(move.leaves)]
         leaving = {key for row in new for key in row.replaces} or set(move.leaves)
@@ -300,15 +293,3 @@ class ProposalsService:
             "reason": look.reason,
         }
         await self._notifier.notify(f"reoptimization.{look.state}", look.team, body)
-
-
-async def _all_of(uow: UnitOfWork, plan_id: str) -> tuple[Reservation, ...]:
-    """Every reservation of a plan, oldest first."""
-    found: list[Reservation] = []
-    cursor: str | None = None
-    while True:
-        page = await uow.reservations.find_page(None, PAGE, cursor, plan_id)
-        found.extend(page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            return tuple(reversed(found))

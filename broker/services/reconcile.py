@@ -43,7 +43,8 @@ from broker.domain.reservation import Lease, Reservation, ReservationState, Unit
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
-from broker.ports import Clock, Notifier, Reserver, UnitOfWork, UnitOfWorkFactory
+from broker.ports import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
+from broker.reservation_ports import Reserver
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from broker.domain.money import format_usd
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer, Tier
 from broker.domain.own_stock import less_others, with_own
+from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.remaining import remaining
 from broker.domain.reoptimization import MOVED, ProposalState, Reoptimization
@@ -35,19 +36,8 @@ from broker.domain.staying import held_of
 from broker.domain.weighing import Situation, leaving_usd
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
-from broker.ports import (
-    Clock,
-    Executor,
-    InForce,
-    Notifier,
-    Page,
-    PlanRecord,
-    PlanState,
-    ReplanCall,
-    RequestReader,
-    UnitOfWork,
-    UnitOfWorkFactory,
-)
+from broker.plan_ports import InForce, PlanRecord, PlanState, ReplanCall, RequestReader
+from broker.ports import Clock, Executor, Notifier, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 

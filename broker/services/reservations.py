@@ -32,6 +32,7 @@ from broker.domain.holding_orders import (
 )
 from broker.domain.money import ZERO, format_usd
 from broker.domain.offer import Offer
+from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Wish
@@ -45,16 +46,9 @@ from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.leasing import TRIES, Leasing
 from broker.next_best import NextBest
-from broker.ports import (
-    Clock,
-    Notifier,
-    Page,
-    PlanRecord,
-    PlanState,
-    Reserver,
-    UnitOfWork,
-    UnitOfWorkFactory,
-)
+from broker.plan_ports import PlanRecord, PlanState
+from broker.ports import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
+from broker.reservation_ports import Reserver
 
 RECENT = 200
 

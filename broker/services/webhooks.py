@@ -16,6 +16,7 @@ from broker.domain.charging import reservation_charges
 from broker.domain.errors import FieldProblem, InputError, NotFound
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import ZERO, format_usd, to_cents
+from broker.domain.page import Page
 from broker.domain.reoptimization import ProposalState
 from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import (
@@ -32,7 +33,7 @@ from broker.domain.webhook import (
     next_try,
     sign,
 )
-from broker.ports import Clock, Page
+from broker.ports import Clock
 from broker.webhook_ports import WebhookSender, WebhookUnitOfWork, WebhookUnits
 
 BATCH = 100

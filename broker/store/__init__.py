@@ -1,4 +1,4 @@
-"""The store: SQLite or PostgreSQL behind the repositories of ``broker.ports``."""
+"""The store: SQLite or PostgreSQL behind the repositories that the ports declare."""
 
 from broker.store.engine import Store, create_store
 from broker.store.unit_of_work import SqlUnitOfWork

@@ -1,20 +1,22 @@
-"""Keys, remembered answers, the audit trail, and the installation's own id."""
+"""Remembered answers, the audit trail, and the installation's own id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim, Scope
+from broker.domain.account import AuditEntry, RememberedAnswer, RequestClaim
 from broker.domain.errors import ConcurrentChange, NotFound
-from broker.ports import Page
+from broker.domain.page import Page
 from broker.store.pages import fetch_page
-from broker.store.tables import ApiKeyRow, AuditRow, MetaRow, RememberedAnswerRow
+from broker.store.sealing import Seal
+from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
 from broker.store.webhook_tables import OutboxRow
 from broker.store.workers import is_alive
-from broker.store.writes import Values, insert_many, insert_new, insert_or_keep, table_of, update_one
+from broker.store.writes import Values, insert_many, insert_or_keep, table_of, update_one
 
 INSTALL_ID = "install_id"
 """Name of the installation's id in ``meta``; the first migration draws it."""
@@ -23,20 +25,12 @@ _NEWEST_FIRST = (AuditRow.at, AuditRow.audit_id)
 
 
 class SqlAccountRepository:
-    """Who may act and who acted; fulfils ``broker.ports.AccountRepository``."""
+    """What was answered and who acted; fulfils ``broker.ports.AccountRepository``."""
 
-    def __init__(self, session: AsyncSession, worker_id: str) -> None:
+    def __init__(self, session: AsyncSession, worker_id: str, seal: Seal) -> None:
         self._session = session
         self._worker_id = worker_id
-
-    async def add_key(self, key: ApiKey) -> None:
-        """Stores a key; Conflict when its id or hash is taken."""
-        await insert_new(self._session, ApiKeyRow, _key_values(key), f"key {key.key_id}")
-
-    async def find_key(self, sha256: str) -> ApiKey | None:
-        """The key of that hash, revoked or not."""
-        row = await self._session.scalar(select(ApiKeyRow).where(ApiKeyRow.sha256 == sha256))
-        return None if row is None else _key(row)
+        self._seal = seal
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
         """Claims (team, key, route): None when claimed now, else what stands there already.
@@ -52,7 +46,7 @@ class SqlAccountRepository:
         while not await insert_or_keep(self._session, RememberedAnswerRow, claimed):
             row = await self._session.scalar(statement)
             if row is not None:
-                return _answer(row)
+                return replace(_answer(row), body=None if row.body is None else self._seal.open(row.body))
         return None
 
     async def complete(self, answer: RememberedAnswer) -> None:
@@ -61,7 +55,9 @@ class SqlAccountRepository:
         The answer of who has taken the claim over meanwhile counts, not this one.
         """
         claim = _claim(answer.team, answer.key, answer.route)
-        values = {"status": answer.status, "body": answer.body, "headers": answer.headers}
+        # Some answers show a secret once, so all are sealed.
+        body = None if answer.body is None else self._seal.close(answer.body)
+        values = {"status": answer.status, "body": body, "headers": answer.headers}
         if await update_one(self._session, RememberedAnswerRow, and_(claim, self._is_mine()), values):
             return
         if await self._session.scalar(select(RememberedAnswerRow.key).where(claim)) is None:
@@ -153,30 +149,6 @@ def _outbox_values(entry: AuditEntry) -> Values:
         "actor": entry.actor,
         "detail": entry.detail,
     }
-
-
-def _key_values(key: ApiKey) -> Values:
-    return {
-        "key_id": key.key_id,
-        "name": key.name,
-        "team": key.team,
-        "scopes": sorted(scope.value for scope in key.scopes),
-        "sha256": key.sha256,
-        "created_at": key.created_at,
-        "revoked_at": key.revoked_at,
-    }
-
-
-def _key(row: ApiKeyRow) -> ApiKey:
-    return ApiKey(
-        key_id=row.key_id,
-        name=row.name,
-        team=row.team,
-        scopes=frozenset(Scope(word) for word in row.scopes),
-        sha256=row.sha256,
-        created_at=row.created_at,
-        revoked_at=row.revoked_at,
-    )
 
 
 def _answer_values(answer: RememberedAnswer) -> Values:

@@ -14,6 +14,7 @@ from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, S
 from broker.store import schema
 from broker.store.file_lock import FileLock
 from broker.store.leader import LockedSeat, Seat, SoleSeat
+from broker.store.sealing import Seal, seal_all, seal_of
 from broker.store.unit_of_work import SqlUnitOfWork
 from broker.store.workers import make_worker_id, say_alive, say_gone
 
@@ -33,17 +34,25 @@ KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "
 class Store:
     """An open database. ``close`` it when done."""
 
-    def __init__(self, engine: AsyncEngine, lock: FileLock | None = None, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        lock: FileLock | None = None,
+        *,
+        seal: Seal | None = None,
+        read_only: bool = False,
+    ) -> None:
         self._engine = engine
         self._lock = lock
         self._read_only = read_only
+        self._seal = seal or Seal()
         self._worker_id = make_worker_id()
         self._is_shared = engine.dialect.name == "postgresql"
         self._seat_engine: AsyncEngine | None = None
 
     def unit_of_work(self) -> SqlUnitOfWork:
         """A new transaction; this method is a ``broker.ports.UnitOfWorkFactory``."""
-        return SqlUnitOfWork(self._engine, self._worker_id)
+        return SqlUnitOfWork(self._engine, self._worker_id, self._seal)
 
     def seat(self) -> Seat:
         """This process's way to the leader's seat; ``leave`` it before the store is closed."""
@@ -88,6 +97,18 @@ class Store:
         except (OperationalError, InterfaceError) as error:
             raise StoreUnavailable(f"the database failed: {error.orig}") from error
 
+    async def seal_secrets(self) -> bool:
+        """Brings what is stored under the present key; False where there is none and secrets lie open.
+
+        InputError when they were sealed with another key; StoreUnavailable.
+        """
+
+        async def act(session: AsyncSession, _worker_id: str) -> None:
+            await seal_all(session, self._seal)
+
+        await self._in_session(act)
+        return not self._seal.is_open
+
     async def revision_is_current(self) -> bool:
         """Whether the schema is the one that this program writes; StoreTooNew, StoreUnavailable."""
         try:
@@ -105,23 +126,24 @@ class Store:
             self._lock.release()
 
 
-def create_store(url: str, *, exclusive: bool = True) -> Store:
+def create_store(url: str, *, exclusive: bool = True, secrets_key: str | None = None) -> Store:
     """The store at ``url``: ``sqlite:///file`` or ``postgresql://…``.
 
     A SQLite file has one broker: with ``exclusive`` it is created and locked (Conflict when another
     process has it), without it must exist (NotFound) and can only be read, beside a running broker.
-    PostgreSQL serves any number. Raises InputError for another URL.
+    PostgreSQL serves any number. ``secrets_key`` seals secrets; a SQLite file without it has a key in a file
+    beside it. Raises InputError for another URL.
     """
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "postgresql":
-        return Store(_postgresql_engine(parsed))
+        return Store(_postgresql_engine(parsed), seal=seal_of(secrets_key, None))
     path = Path(parsed.database or "")
     if not exclusive:
         if not path.is_file():
             raise NotFound("database", str(path), "start the broker or poll once first")
         return Store(_sqlite_engine(parsed, read_only=True), read_only=True)
     lock = _take_file(path)
-    return Store(_sqlite_engine(parsed, read_only=False), lock)
+    return Store(_sqlite_engine(parsed, read_only=False), lock, seal=seal_of(secrets_key, path))
 
 
 def _parse_url(text: str) -> URL:
@@ -145,7 +167,7 @@ def _bad_url(shown: str) -> InputError:
 
 def _take_file(path: Path) -> FileLock:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return FileLock(path)
     except OSError as error:
         found = f"{str(path)!r} ({error.strerror})"

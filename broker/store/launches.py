@@ -14,7 +14,7 @@ from broker.store.writes import insert_or_keep
 
 
 class SqlLaunchRepository:
-    """Fulfils ``broker.ports.LaunchRepository``."""
+    """Fulfils ``broker.reservation_ports.LaunchRepository``."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session

@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.page import Page
 from broker.domain.window import require_utc
-from broker.ports import Page
 
 LARGEST_KEY = 2**63 - 1
 

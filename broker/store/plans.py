@@ -15,8 +15,9 @@ from sqlalchemy.orm import aliased
 from broker.domain.approvals import ApprovalState, Decision
 from broker.domain.errors import NotFound
 from broker.domain.money import to_micro_usd
+from broker.domain.page import Page
 from broker.domain.plan import Plan
-from broker.ports import Page, PlanOptions, PlanRecord, PlanState
+from broker.plan_ports import PlanOptions, PlanRecord, PlanState
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import PlanRow
@@ -30,7 +31,7 @@ _NEWEST_FIRST = (PlanRow.created_at, PlanRow.plan_id)
 
 
 class SqlPlanRepository:
-    """Stored plans; fulfils ``broker.ports.PlanRepository``."""
+    """Stored plans; fulfils ``broker.plan_ports.PlanRepository``."""
 
     def __init__(self, session: AsyncSession, worker_id: str) -> None:
         self._session = session

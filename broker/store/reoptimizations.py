@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.errors import NotFound
 from broker.domain.money import from_micro_usd, to_micro_usd
+from broker.domain.page import Page
 from broker.domain.reoptimization import Move, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import ReoptimizeMode
-from broker.ports import Page
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import ReoptimizationRow

@@ -14,10 +14,10 @@ from sqlalchemy.orm import joinedload
 from broker.domain.billing import billed_seconds
 from broker.domain.errors import NotFound
 from broker.domain.money import from_micro_usd, to_micro_usd
-from broker.domain.offer import Offer, WindowKind
+from broker.domain.offer import Offer
+from broker.domain.page import Page
 from broker.domain.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
 from broker.domain.window import Window, Wish
-from broker.ports import Page
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import CapacityRow, ReservationRow, UnitRow
@@ -44,7 +44,7 @@ _HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, Res
 
 
 class SqlReservationRepository:
-    """Stored reservations with their units; fulfils ``broker.ports.ReservationRepository``."""
+    """Stored reservations with their units; fulfils ``broker.reservation_ports.ReservationRepository``."""
 
     def __init__(self, session: AsyncSession, worker_id: str) -> None:
         self._session = session
@@ -193,14 +193,10 @@ def owed_span(reservation: Reservation) -> tuple[datetime, datetime | None]:
     if not ends or (reservation.is_open and reservation.released_at is None):
         return earliest, None
     held_until = max(ends)
-    if held_until <= begun or _is_listed(reservation.offer):
+    if held_until <= begun or reservation.offer.is_sold_whole:
         return earliest, max(held_until, earliest)
     billed = timedelta(seconds=billed_seconds(reservation.offer, Window(begun, held_until)))
     return earliest, max(held_until, begun + billed)
-
-
-def _is_listed(offer: Offer) -> bool:
-    return offer.window is not None and offer.window.kind is WindowKind.LISTED
 
 
 def _values(reservation: Reservation) -> Values:

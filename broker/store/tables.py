@@ -312,20 +312,6 @@ class ReoptimizationRow(Row):
     version: Mapped[int]
 
 
-class ApiKeyRow(Row):
-    """A bearer key, by the hash of it."""
-
-    __tablename__ = "api_keys"
-
-    key_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
-    name: Mapped[str]
-    team: Mapped[str] = mapped_column(Identifier)
-    scopes: Mapped[list[Any]]
-    sha256: Mapped[str] = mapped_column(Identifier, unique=True)
-    created_at: Mapped[datetime]
-    revoked_at: Mapped[datetime | None]
-
-
 class RememberedAnswerRow(Row):
     """The answer under an idempotency key; the primary key is the claim.
 

@@ -12,18 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from broker.domain.errors import LeadershipLost, StoreUnavailable
 from broker.finance_ports import BudgetRepository, RollupRepository
-from broker.ports import (
-    AccountRepository,
-    LaunchRepository,
-    OfferRepository,
-    PlanRepository,
-    QuarantineRepository,
-    ReoptimizationRepository,
-    ReservationRepository,
-)
+from broker.key_ports import KeyRepository
+from broker.plan_ports import PlanRepository
+from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
 from broker.price_ports import PriceRepository
+from broker.reservation_ports import LaunchRepository, ReservationRepository
 from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
+from broker.store.keys import SqlKeyRepository
 from broker.store.launches import SqlLaunchRepository
 from broker.store.leader import find_epoch
 from broker.store.offers import SqlOfferRepository
@@ -33,6 +29,7 @@ from broker.store.quarantine import SqlQuarantineRepository
 from broker.store.reoptimizations import SqlReoptimizationRepository
 from broker.store.reservations import SqlReservationRepository
 from broker.store.rollups import SqlRollupRepository
+from broker.store.sealing import Seal
 from broker.store.webhooks import SqlWebhookRepository
 from broker.webhook_ports import WebhookRepository
 
@@ -54,7 +51,7 @@ class SqlUnitOfWork:
 
     Both databases read what is committed, statement by statement; writes that must not meet are
     guarded by a version or a primary key. A database that fails raises StoreUnavailable. ``worker_id``
-    names the process that claims rows here.
+    names the process that claims rows here; ``seal`` closes secrets.
     """
 
     offers: OfferRepository
@@ -64,12 +61,13 @@ class SqlUnitOfWork:
     launches: LaunchRepository
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
+    keys: KeyRepository
     webhooks: WebhookRepository
     budgets: BudgetRepository
     rollups: RollupRepository
     prices: PriceRepository
 
-    def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
+    def __init__(self, engine: AsyncEngine, worker_id: str, seal: Seal) -> None:
         self._epoch = _led_in.get()
         self._session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
         self.offers = SqlOfferRepository(self._session)
@@ -78,8 +76,9 @@ class SqlUnitOfWork:
         self.reservations = SqlReservationRepository(self._session, worker_id)
         self.launches = SqlLaunchRepository(self._session)
         self.reoptimizations = SqlReoptimizationRepository(self._session)
-        self.accounts = SqlAccountRepository(self._session, worker_id)
-        self.webhooks = SqlWebhookRepository(self._session)
+        self.accounts = SqlAccountRepository(self._session, worker_id, seal)
+        self.keys = SqlKeyRepository(self._session)
+        self.webhooks = SqlWebhookRepository(self._session, seal)
         self.budgets = SqlBudgetRepository(self._session)
         self.rollups = SqlRollupRepository(self._session)
         self.prices = SqlPriceRepository(self._session)

@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.errors import NotFound
 from broker.domain.money import from_micro_usd, to_micro_usd
+from broker.domain.page import Page
 from broker.domain.webhook import ALL_TEAMS, Delivery, DeliveryState, MoneyChange, OutboxEvent, Webhook
-from broker.ports import Page
 from broker.store.pages import fetch_page
+from broker.store.sealing import Seal
 from broker.store.webhook_tables import DeliveryRow, OutboxRow, ToldMoneyRow, WebhookRow
 from broker.store.writes import insert_new, insert_or_keep, table_of, upsert_many
 
@@ -23,8 +24,9 @@ _NEWEST_FIRST = (WebhookRow.created_at, WebhookRow.webhook_id)
 class SqlWebhookRepository:
     """Stored webhooks; fulfils ``broker.webhook_ports.WebhookRepository``."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, seal: Seal) -> None:
         self._session = session
+        self._seal = seal
 
     async def add(self, webhook: Webhook) -> None:
         """Stores a new one; Conflict when its id is taken."""
@@ -33,7 +35,7 @@ class SqlWebhookRepository:
             "team": webhook.team,
             "url": webhook.url,
             "events": list(webhook.events),
-            "secret": webhook.secret,
+            "secret": self._seal.close(webhook.secret),
             "created_at": webhook.created_at,
             "created_by": webhook.created_by,
             "disabled_at": webhook.disabled_at,
@@ -45,14 +47,26 @@ class SqlWebhookRepository:
         row = await self._session.get(WebhookRow, webhook_id, populate_existing=True)
         if row is None:
             raise NotFound("webhook", webhook_id)
-        return _webhook(row)
+        return self._webhook(row)
 
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Webhook]:
         """Newest first; ``team`` None: all."""
         statement = select(WebhookRow)
         if team is not None:
             statement = statement.where(WebhookRow.team == team)
-        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _webhook)
+        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, self._webhook)
+
+    def _webhook(self, row: WebhookRow) -> Webhook:
+        return Webhook(
+            webhook_id=row.webhook_id,
+            team=row.team,
+            url=row.url,
+            events=tuple(row.events),
+            secret=self._seal.open(row.secret),
+            created_at=row.created_at,
+            created_by=row.created_by,
+            disabled_at=row.disabled_at,
+        )
 
     async def remove(self, webhook_id: str) -> None:
         """Forgets one, with what was to be sent to it."""
@@ -70,7 +84,7 @@ class SqlWebhookRepository:
         """Those that are told of a team's events, an administrator's among them, oldest first."""
         told = WebhookRow.team.in_((team, ALL_TEAMS))
         chosen = select(WebhookRow).where(told).order_by(WebhookRow.webhook_id)
-        return tuple(_webhook(row) for row in await self._session.scalars(chosen))
+        return tuple(self._webhook(row) for row in await self._session.scalars(chosen))
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
         """The oldest events, which leave the outbox with this transaction."""
@@ -156,19 +170,6 @@ class SqlWebhookRepository:
 def _key(delivery: Delivery) -> Any:
     columns = table_of(DeliveryRow).c
     return and_(columns.event_id == delivery.event_id, columns.webhook_id == delivery.webhook_id)
-
-
-def _webhook(row: WebhookRow) -> Webhook:
-    return Webhook(
-        webhook_id=row.webhook_id,
-        team=row.team,
-        url=row.url,
-        events=tuple(row.events),
-        secret=row.secret,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        disabled_at=row.disabled_at,
-    )
 
 
 def _event(row: OutboxRow) -> OutboxEvent:

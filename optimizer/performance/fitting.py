@@ -77,15 +77,20 @@ class Problem:
 
     def values(self, shift: Array) -> dict[str, float]:
         """The parameters' values at ``shift`` [P], in log from the priors."""
-        return {
-            p.path: min(self.priors.value(p.path) * float(np.exp(s)), p.most)
-            for p, s in zip(self.parameters, shift, strict=True)
-        }
+        return values_at(self.parameters, self.priors, shift)
 
     def log_errors(self, shift: Array) -> Array:
         """log(predicted / measured) [O]; nan where there is no prediction or the load is over capacity."""
         calibration = self.priors.with_values(self.values(shift))
         return log_errors(self.read, self.observed, calibration, self.gpus)
+
+
+def values_at(parameters: Sequence[Parameter], priors: Calibration, shift: Array) -> dict[str, float]:
+    """Values of the parameters at ``shift`` [P], in log from the priors; none above its largest."""
+    return {
+        p.path: min(priors.value(p.path) * float(np.exp(s)), p.most)
+        for p, s in zip(parameters, shift, strict=True)
+    }
 
 
 def highest(problem: Fittable) -> Array:

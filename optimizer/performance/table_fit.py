@@ -13,7 +13,15 @@ import numpy as np
 
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.fitting import NOISE, Parameter, Weights, fit, held_by_sources, read_parameters
+from optimizer.performance.fitting import (
+    NOISE,
+    Parameter,
+    Weights,
+    fit,
+    held_by_sources,
+    read_parameters,
+    values_at,
+)
 
 
 class TableRow(Protocol):
@@ -62,10 +70,7 @@ class _Problem(Generic[Row]):
     priors: Calibration
 
     def values(self, shift: Array) -> dict[str, float]:
-        return {
-            p.path: min(self.priors.value(p.path) * float(np.exp(s)), p.most)
-            for p, s in zip(self.parameters, shift, strict=True)
-        }
+        return values_at(self.parameters, self.priors, shift)
 
     def log_errors(self, shift: Array) -> Array:
         return self.table.errors(self.priors.with_values(self.values(shift)))

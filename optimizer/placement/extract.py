@@ -10,7 +10,7 @@ from decimal import Decimal
 from broker.domain.billing import billed_seconds, holdings, node_hours, spread_by_day
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO, to_cents
-from broker.domain.offer import Offer, Tier, WindowKind
+from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Placement, SpendLine, Why
 from broker.domain.window import Segment, Window
 from broker.domain.window_use import WindowUse, use_of
@@ -131,7 +131,7 @@ def _unused_usd(
 ) -> Decimal:
     """The part of the cost paid for billed node-hours that do no work."""
     useful = node_hours(segments)
-    listed = offer.window is not None and offer.window.kind is WindowKind.LISTED
+    listed = offer.is_sold_whole
     billed = useful if listed else _billed_node_hours(offer, segments)
     if isinstance(workload, Training):
         useful = nodes * estimate["hours"]

@@ -110,7 +110,7 @@ class Improver:
             yield party, wish, blocker
 
     def _wishes(self, party: Party, now: int) -> list[Column]:
-        by_workload = _columns_of(self.known)
+        by_workload = columns_by_workload(self.known)
         cheaper = [c for c in by_workload.get(party.lead, ()) if c.total_cents < now]
         return sorted(cheaper, key=lambda c: c.total_cents)[:WISHES]
 
@@ -142,7 +142,8 @@ def blockers(problem: Problem, chosen: Mapping[str, Column], wish: Column) -> li
     ]
 
 
-def _columns_of(columns: Sequence[Column]) -> Mapping[str, list[Column]]:
+def columns_by_workload(columns: Sequence[Column]) -> Mapping[str, list[Column]]:
+    """The columns of each workload, in their order."""
     found: defaultdict[str, list[Column]] = defaultdict(list)
     for column in columns:
         found[column.workload].append(column)

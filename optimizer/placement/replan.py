@@ -15,7 +15,7 @@ from broker.domain.money import ZERO
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, Progress, ProgressSink
+from broker.plan_ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.bound import separate_bound_cents
 from optimizer.placement.candidates import Candidates, build_candidates

@@ -6,7 +6,6 @@ been first; ``because`` then says what truly stands against it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
-from optimizer.placement.improve import blockers
+from optimizer.placement.improve import blockers, columns_by_workload
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
 from optimizer.placement.moves import Party, Room, fitting_runs, party_cents, room_beside, with_followers
 from optimizer.placement.run_pool import RunPool, first_few
@@ -139,7 +138,7 @@ def settled(
     and without fleets that are not known yet.
     """
     standing, helped = Standing(candidates, dict(chosen)), True
-    by_name = _by_name(known)
+    by_name = columns_by_workload(known)
     while helped:
         helped = False
         for name in sorted(standing.chosen):
@@ -149,13 +148,6 @@ def settled(
                 found = by_name.get(name, ())
                 helped |= _settle(candidates, pools, found, standing, name, build=hurry is None)
     return standing.chosen
-
-
-def _by_name(columns: Sequence[Column]) -> Mapping[str, list[Column]]:
-    found: defaultdict[str, list[Column]] = defaultdict(list)
-    for column in columns:
-        found[column.workload].append(column)
-    return found
 
 
 def _settle(

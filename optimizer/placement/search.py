@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.ports import Progress, ProgressSink
+from broker.plan_ports import Progress, ProgressSink
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.master import Choice, Limits, choice_of

@@ -24,7 +24,7 @@ from datetime import datetime
 from broker.catalogue import load_provider_facts
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import OfferBatch, RejectedRow
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.aws import plans
 from providers.aws.adapter import AwsAdapter, AwsDesks, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION

@@ -23,9 +23,8 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier, WindowKind
-from broker.domain.reservation import Lease, LeaseState, Order
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.window import Segment
-from broker.ports import Idempotency
 from providers.aws import blocks, future, reservations
 from providers.aws.ec2 import CallBudget, Ec2
 from providers.aws.errors import CallRefused

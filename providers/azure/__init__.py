@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from broker.domain.offer import OfferBatch
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.azure.adapter import Azure, AzureOptions
 from providers.azure.arm import Arm, classify
 from providers.azure.prices import join_pages, parse_page

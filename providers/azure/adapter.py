@@ -23,8 +23,7 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.offer import Offer, OfferBatch, RejectedRow
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.azure import leases, scale_sets, sizes, windows
 from providers.azure.arm import MOST_PAGES, Arm, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY

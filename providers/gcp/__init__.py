@@ -29,7 +29,7 @@ from datetime import datetime
 
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import OfferBatch
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.gcp.adapter import Gcp, GcpOptions, parse_all
 from providers.gcp.auth import ServiceAccount, TokenSource, read_credentials
 from providers.gcp.compute import REAL_ROOT, Compute, classify

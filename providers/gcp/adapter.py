@@ -25,8 +25,7 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.offer import Offer, OfferBatch, RejectedRow, Tier
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.gcp import leases
 from providers.gcp.calendar import Question, parse_advice, questions
 from providers.gcp.compute import Compute, NameTaken, OperationPage, request_id

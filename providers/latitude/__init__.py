@@ -19,7 +19,7 @@ Environment: ``BROKER_LATITUDE_API_KEY``; ``BROKER_LATITUDE_PROJECT`` (id or slu
 
 from __future__ import annotations
 
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.latitude.adapter import Latitude
 from providers.latitude.offers import NAME, parse
 from providers.spec import HOLDING, ProviderSpec

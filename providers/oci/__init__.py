@@ -20,7 +20,7 @@ OCI's hosts, whose names then lead the path. Without keys the price list alone c
 
 from __future__ import annotations
 
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.oci.adapter import REAL_ROOT, Oci
 from providers.oci.offers import NAME, parse
 from providers.spec import HOLDING, Capability, ProviderSpec

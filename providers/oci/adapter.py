@@ -22,8 +22,7 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status, is_loopback
 from providers.oci.offers import ANY_REGION, NAME, known_shapes, parse_offers
 from providers.oci.signing import OciKey, load_private_key, signed_headers, throwaway_key

@@ -23,7 +23,7 @@ Environment: ``BROKER_PRIME_INTELLECT_API_KEY`` (may read availability, read and
 
 from __future__ import annotations
 
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.prime_intellect.adapter import PrimeIntellect
 from providers.prime_intellect.offers import NAME, parse
 from providers.spec import HOLDING, Capability, ProviderSpec

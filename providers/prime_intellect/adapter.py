@@ -18,8 +18,7 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import GpuCount, Instant, Name, PayloadModel
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page

@@ -56,7 +56,7 @@ class CapacityBlocks:
         days = self._days(call)
         count = call.integer("InstanceCount", 1, _MOST_INSTANCES, 1)
         instance_type = call.required("InstanceType")
-        self._forget_stale()
+        self._world.store.drop_expired(_OFFERING, self._world.clock.now())
         found = [
             block
             for cell in region_cells(self._world, call.region, WINDOW)
@@ -146,12 +146,6 @@ class CapacityBlocks:
             "currencyCode": "USD",
             "tenancy": "default",
         }
-
-    def _forget_stale(self) -> None:
-        now = self._world.clock.now()
-        for offering_id, offering in self._world.store.documents(_OFFERING).items():
-            if datetime.fromisoformat(offering["expires"]) <= now:
-                self._world.store.drop_document(_OFFERING, offering_id)
 
     def _purchase(self, call: Ec2Call) -> dict[str, Any]:
         offering_id = call.required("CapacityBlockOfferingId")

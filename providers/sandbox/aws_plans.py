@@ -57,7 +57,7 @@ class TrainingPlans:
         days = -(-call.integer("DurationHours", 1, 87600) // 24)
         if days > _MOST_DAYS or count not in COUNTS:
             return {"TrainingPlanOfferings": []}
-        self._forget_stale()
+        self._world.store.drop_expired(_OFFERING, self._world.clock.now())
         cells = [c for c in region_cells(self._world, call.region, WINDOW) if c.sku == instance_type]
         rows = [
             self._offer(call, cell, spans, count)
@@ -130,12 +130,6 @@ class TrainingPlans:
             "CurrencyCode": "USD",
             "ReservedCapacityOfferings": [_capacity(cell, span, count) for span in spans],
         }
-
-    def _forget_stale(self) -> None:
-        now = self._world.clock.now()
-        for offering_id, offering in self._world.store.documents(_OFFERING).items():
-            if datetime.fromisoformat(offering["expires"]) <= now:
-                self._world.store.drop_document(_OFFERING, offering_id)
 
     def _create(self, call: SageMakerCall) -> dict[str, Any]:
         name, offering_id = call.text("TrainingPlanName"), call.text("TrainingPlanOfferingId")

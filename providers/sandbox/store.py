@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,12 @@ class Store:
     def drop_document(self, kind: str, name: str) -> None:
         """Removes a document if it is there."""
         self._db.execute("DELETE FROM documents WHERE kind = ? AND name = ?", (kind, name))
+
+    def drop_expired(self, kind: str, now: datetime) -> None:
+        """Removes the documents of a kind whose ``expires`` is over."""
+        for name, body in self.documents(kind).items():
+            if datetime.fromisoformat(body["expires"]) <= now:
+                self.drop_document(kind, name)
 
     def count_call(self, provider: str, operation: str) -> None:
         """Adds one call."""

@@ -18,7 +18,7 @@ from pathlib import PurePath
 
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import OfferBatch
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.http import HttpFactory, HttpPolicy, Operation
 from providers.payload import join_batches
 from providers.sfcompute.adapter import SfCompute, classify

@@ -29,8 +29,7 @@ from broker.domain.errors import (
     ReleaseRefused,
 )
 from broker.domain.offer import Offer, OfferBatch
-from broker.domain.reservation import Lease, LeaseState, Order
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency, Lease, LeaseState, Order
 from providers.client import ordered
 from providers.http import Operation, ProviderHttp, Reply, classify_by_status
 from providers.payload import RowRejected

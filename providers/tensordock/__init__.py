@@ -20,7 +20,7 @@ public key) or ``BROKER_TENSORDOCK_SSH_KEY_ID`` (a secret of the account).
 
 from __future__ import annotations
 
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.spec import HOLDING, ProviderSpec
 from providers.tensordock.adapter import TensorDock
 from providers.tensordock.offers import NAME, parse

@@ -12,7 +12,7 @@ Environment: ``BROKER_VAST_API_KEY``; ``BROKER_VAST_IMAGE``, ``BROKER_VAST_DISK_
 
 from __future__ import annotations
 
-from broker.ports import Idempotency
+from broker.domain.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.vast.adapter import Vast
 from providers.vast.offers import NAME, parse

@@ -29,13 +29,15 @@ from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
-from broker.ports import Clock, Notifier, PlanCall
+from broker.plan_ports import PlanCall
+from broker.ports import Clock, Notifier
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService
 from broker.services.changes import ChangesService
 from broker.services.economics import EconomicsService
 from broker.services.intervals import IntervalsService
+from broker.services.keys import KeysService
 from broker.services.moves import MovesService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningRules, PlanningService
@@ -130,6 +132,7 @@ class House:
             executor=self.executor,
             events=events,
             accounts=AccountsService(units, self.clock),
+            keys=KeysService(units, self.clock),
             offers=OffersService(units, adapters, self.clock, gate=self.gate),
             prices=PricesService(units, self.clock),
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
@@ -186,7 +189,7 @@ class Home:
     async def key(self, team: str, scopes: Sequence[Scope] | None = None) -> str:
         """The secret of a new key of ``team``; without ``scopes`` it may do all but administrate."""
         granted = frozenset(Scope) - {Scope.ADMIN} if scopes is None else frozenset(scopes)
-        return (await self.product.accounts.create_key("test", team, granted))[1]
+        return (await self.product.keys.create_key("test", team, granted))[1]
 
     async def team(self, team: str, scopes: Sequence[Scope] | None = None) -> httpx.AsyncClient:
         """A client with a key of its own."""

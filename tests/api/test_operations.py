@@ -20,7 +20,7 @@ from api.bootstrap import Product
 from api.schedule import Timetable
 from broker.domain.errors import ProviderUnavailable, StoreTooNew
 from broker.domain.market import ChangeKind, OfferChange
-from broker.ports import PlanState
+from broker.plan_ports import PlanState
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, DOCUMENT, House
 from tests.fakes.clock import NOON

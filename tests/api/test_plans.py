@@ -15,7 +15,7 @@ from api import plan_requests
 from api.events import with_pauses
 from api.routes import plans
 from broker.domain.account import Scope
-from broker.ports import PlanState
+from broker.plan_ports import PlanState
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
 from tests.fakes.examples import refuse_to_plan
 
@@ -218,7 +218,7 @@ async def test_a_listener_is_told_what_another_process_finished(
         record = await uow.plans.update(replace(record, state=PlanState.RUNNING))
         await uow.commit()
     home.product.events.publish(done["plan_id"], {"state": "running"})
-    caller = await home.product.accounts.verify(ADMIN_KEY)
+    caller = await home.product.keys.verify(ADMIN_KEY)
     request = Request({"type": "http", "app": home.app, "method": "GET", "path": "/", "headers": []})
     answer = await plans.stream_events(request, caller, done["plan_id"])
     lines: list[str] = []

@@ -13,7 +13,7 @@ import pytest
 from api.planning_call import progress_sink
 from api.relay import progress_of
 from api.workers import PlannerProcess
-from broker.ports import Progress
+from broker.plan_ports import Progress
 
 
 def die() -> None:

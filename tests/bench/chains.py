@@ -27,7 +27,7 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.offer import NativePrice, Offer, Tier
 from broker.domain.sku import Sku
 from broker.domain.workload import Training
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 from tests.bench.company import PRICES

@@ -33,7 +33,7 @@ from broker.domain.offer import NativePrice, Offer, Tier
 from broker.domain.sku import IntraNode, LinkKind, Sku
 from broker.domain.window import Window
 from broker.domain.workload import Measurement, PlanRequest, Serving, Slo, Traffic, TrafficShape
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

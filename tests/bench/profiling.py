@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.catalogue import load_gpus
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

@@ -29,7 +29,7 @@ from broker.catalogue import load_gpus
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, Progress
+from broker.plan_ports import PlanOptions, Progress
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.carried import Past

@@ -149,3 +149,24 @@ def test_a_setting_that_cannot_be_is_named() -> None:
     told = broker("reservations", env={"BROKER_PORT": "many"})
     assert told.exit_code == 2
     assert "BROKER_PORT" in told.stderr
+
+
+def test_a_slip_in_the_settings_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broker.toml").write_text('poll_second = 5\nlambda_api_key = "x"\n')
+    done = broker("providers", "list")
+    assert done.exit_code == 2
+    assert "broker.toml: /poll_second: found 5, expected the setting 'poll_seconds'" in done.stderr
+    assert "lambda_api_key" not in done.stderr
+    (tmp_path / "broker.toml").write_text("poll_seconds = \n")
+    assert broker("providers", "list").exit_code == 2
+
+
+def test_a_providers_key_may_stand_in_the_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BROKER_LAMBDA_API_KEY", raising=False)
+    (tmp_path / "broker.toml").write_text('lambda_api_key = "x"\n')
+    rows = json.loads(broker("providers", "list", "--json").stdout)["items"]
+    assert [row["provider"] for row in rows if row["configured"]] == ["lambda"]

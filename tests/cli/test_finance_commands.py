@@ -172,7 +172,7 @@ def test_finance_asks_what_changed_what_units_cost_and_what_is_saved() -> None:
     for word in ("h100-a (new)", "-$20.00", "$240.00", "the market: $95.00; the new plan: -$80.00"):
         assert word in changed.stdout
     assert "from=plan-1&to=plan-2" in server.seen[0][1]
-    for word in ("$102,500.00", "$2.5625", "1 runs", "159 kWh"):
+    for word in ("$102,500.00", "$2.5625", "1 run\n", "159 kWh"):
         assert word in units.stdout
     for word in ("single_shape", "$60.00", "20 %", "converged could not run for plan-1: no offer can"):
         assert word in saved.stdout

@@ -308,3 +308,48 @@ def test_a_word_needs_a_proposal() -> None:
         assert broker("reoptimizations", "--accept", env=server.env).exit_code == 2
         assert broker("reoptimizations", "reopt_1", "--accept", "--reject", env=server.env).exit_code == 2
         assert broker("reoptimizations", "reopt_1", "--accept", env=server.env).exit_code == 5
+
+
+KEY = {
+    "key_id": "0a1b",
+    "name": "ci",
+    "team": "research",
+    "scopes": ["plans:read"],
+    "created_at": "2026-11-24T00:00:00Z",
+    "expires_at": None,
+    "revoked_at": None,
+}
+
+
+def test_a_new_key_is_all_that_stdout_has() -> None:
+    with fake_server({("POST", "/v1/keys"): [(201, {**KEY, "secret": "broker_live_x"})]}) as server:
+        done = broker("keys", "--new", "ci", "--team", "research", "--days", "30", env=server.env)
+    assert (done.exit_code, done.stdout) == (0, "broker_live_x\n"), done.output
+    assert server.seen[0][:2] == ("POST", "/v1/keys")
+    assert "Idempotency-Key" in server.seen[0][2]
+
+
+def test_keys_are_listed_and_ended() -> None:
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        ("GET", "/v1/keys"): [(200, {"items": [KEY], "next_cursor": None})],
+        ("DELETE", "/v1/keys/0a1b"): [(204, {})],
+    }
+    with fake_server(answers) as server:
+        done = broker("keys", "--revoke", "0a1b", env=server.env)
+    assert done.exit_code == 0, done.output
+    assert "0a1b" in done.stdout
+    assert broker("keys", "--new", "ci").exit_code == 2
+
+
+def test_all_that_a_plan_holds_is_released() -> None:
+    rows = [reservation("active", "rsv_1"), reservation("released", "rsv_2"), reservation("held", "rsv_3")]
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        LIST: [(200, {"items": rows, "next_cursor": None})],
+        DELETE: [(202, reservation("released", "rsv_1"))],
+        ("DELETE", "/v1/reservations/rsv_3"): [(202, reservation("released", "rsv_3"))],
+    }
+    with fake_server(answers) as server:
+        done = broker("release", "--plan", "plan_1", "--json", env=server.env)
+    assert done.exit_code == 0, done.output
+    assert [row["reservation_id"] for row in json.loads(done.stdout)["reservations"]] == ["rsv_1", "rsv_3"]
+    assert broker("release").exit_code == 2

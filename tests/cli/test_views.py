@@ -21,7 +21,7 @@ from api.cli.timeline import axis, bar
 from broker.domain.estimate import Estimate
 from broker.domain.plan import Plan
 from broker.domain.window import Segment, Window
-from broker.ports import Progress
+from broker.plan_ports import Progress
 from tests import strategies
 
 START = datetime(2026, 11, 23, tzinfo=UTC)

@@ -15,7 +15,7 @@ from api.export.dstack import dstack_files
 from api.export.skypilot import skypilot_files
 from api.export.targets import Target, load_words
 from api.export.vllm import vllm_files
-from api.schemas.plan import plan_to_document
+from api.schemas.plan_writer import plan_to_document
 from broker.catalogue import load_gpus, load_hugging_face_names
 from broker.domain.errors import InputError
 from broker.domain.estimate import Estimate, Parallelism

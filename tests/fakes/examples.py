@@ -37,7 +37,7 @@ from broker.domain.workload import (
     Training,
     WorkloadKind,
 )
-from broker.ports import InForce, PlanCall, PlanOptions, PlanRecord, PlanState, ReplanCall
+from broker.plan_ports import InForce, PlanCall, PlanOptions, PlanRecord, PlanState, ReplanCall
 from tests.fakes.clock import NOON
 
 ALICE = Caller("key-alice", "research", frozenset(Scope) - {Scope.ADMIN})

@@ -22,7 +22,7 @@ from broker.domain.workload import PlanRequest, WorkloadKind
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
-from broker.ports import Reserver
+from broker.reservation_ports import Reserver
 from broker.services.moves import MovesService
 from broker.services.reservations import ReservationsService
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_request, a_segment

@@ -22,7 +22,7 @@ from broker.domain.account import Scope
 from broker.domain.offer import Offer
 from broker.domain.plan import Baseline, Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, House, limit
 from tests.chromium import launched
@@ -85,7 +85,7 @@ class _Server(threading.Thread):
         for name, team in self.teams.items():
             scopes = frozenset(Scope) if team == "admin" else frozenset(Scope) - {Scope.ADMIN}
             scopes -= {Scope.SPEND_APPROVE} if name == "team" else frozenset()
-            self.keys[name] = (await self.product.accounts.create_key(name, team, scopes))[1]
+            self.keys[name] = (await self.product.keys.create_key(name, team, scopes))[1]
         self.ready.set()
         await serving
 

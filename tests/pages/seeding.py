@@ -19,7 +19,8 @@ from broker.domain.round_news import round_news
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.window import Segment
 from broker.domain.workload import Precision, WorkloadKind
-from broker.ports import PlanOptions, PlanRecord, PlanState, UnitOfWork
+from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.ports import UnitOfWork
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, listed_terms
 

@@ -72,7 +72,7 @@ async def test_a_form_sent_twice_acts_once(home: Home) -> None:
     wish = {**form, "workloads": re.sub("'", '"', repr(DOCUMENT))}
     first, second = [await client.post("/plans/new", data=wish) for _ in range(2)]
     assert first.headers["Location"] == second.headers["Location"]
-    assert len((await home.product.planning.find_plans(await home.product.accounts.verify(
+    assert len((await home.product.planning.find_plans(await home.product.keys.find_visitor(
         client.cookies[SESSION_COOKIE]))).items) == 1  # fmt: skip
     changed = await client.post("/plans/new", data={**wish, "workloads": wish["workloads"] + " "})
     assert changed.status_code == 422

@@ -25,7 +25,7 @@ from broker.domain.workload import (
     Training,
     Workload,
 )
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 from tests.placement.fake_estimator import FakeEstimator

@@ -7,7 +7,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from broker.domain.plan import Baseline, Plan
-from broker.ports import PlanOptions, Progress
+from broker.plan_ports import PlanOptions, Progress
 from tests.placement.market import T0, offer, plan, planner, request, serving, training
 
 

@@ -16,7 +16,7 @@ from broker.domain.offer import GpuPool, Offer, Tier, WindowKind
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.window import Segment, Window
 from broker.domain.workload import Batch, PlanRequest, Precision, Redundancy, Traffic, TrafficShape
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.check import check_plan

@@ -38,7 +38,7 @@ from broker.domain.workload import (
     Training,
     Workload,
 )
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

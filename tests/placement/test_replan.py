@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.domain.offer import Offer, Stock, Tier
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, Progress
+from broker.plan_ports import PlanOptions, Progress
 from optimizer.placement.carried import Past, carried_bound_usd, recosted_usd
 from optimizer.placement.replan import Replanned
 from optimizer.placement.warm import WarmStart

@@ -9,9 +9,8 @@ import pytest
 
 from broker.domain.errors import OutcomeUnknown
 from broker.domain.offer import Offer
-from broker.domain.reservation import Order
+from broker.domain.reservation import Idempotency, Order
 from broker.domain.sku import Form
-from broker.ports import Idempotency
 from providers.registry import build_adapters, configured, sellers
 from providers.sandbox.server import start_in_background
 from providers.spec import ProviderAdapter

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.schemas.market import market_to_document, read_market
-from api.schemas.plan import plan_to_document, read_plan
+from api.schemas.plan import read_plan
+from api.schemas.plan_writer import plan_to_document
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.estimate import Estimate, Provenance
 from broker.domain.learned import Basis, Learned

@@ -224,6 +224,13 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"workloads__0__global_batch_tokens": 1}, "/workloads/0/global_batch_tokens", "1", "8192"),
     ({"workloads__0__policy": {"regions": []}}, "/workloads/0/policy/regions", "empty list", "at least 1"),
     ({"policy__tiers": ["weekly"]}, "/policy/tiers/0", "weekly", "on_demand"),
+    ({"policy__providers__only": ["lamda"]}, "/policy/providers/only/0", "lamda", "lambda"),
+    (
+        {"workloads__0__policy": {"providers": {"exclude": ["-"]}}},
+        "/workloads/0/policy/providers/exclude/0",
+        "-",
+        "a provider's key",
+    ),
     ({"policy__countries": ["Germany"]}, "/policy/countries/0", "Germany", "[A-Za-z]{2}"),
     ({"policy__regoins": ["x"]}, "/policy/regoins", "regoins", "'regions'"),
     ({"budget__usd": "-1"}, "/budget/usd", "-1", "at least 0"),

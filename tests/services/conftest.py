@@ -13,7 +13,7 @@ from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
-from broker.ports import PlanCall, PlanRecord
+from broker.plan_ports import PlanCall, PlanRecord
 from broker.services.moves import MovesService
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.reservations import ReservationsService, ReservingRules

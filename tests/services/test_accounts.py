@@ -1,18 +1,14 @@
-import itertools
-
 import pytest
 
-from broker.domain.account import RequestClaim, Scope
+from broker.domain.account import AuditEntry, RequestClaim
 from broker.domain.errors import (
     Conflict,
     IdempotencyMismatch,
     InsufficientCapacity,
-    NotAuthenticated,
-    NotPermitted,
     StoreUnavailable,
 )
 from broker.services.accounts import AccountsService, Answer
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, ALICE, BOB
 from tests.fakes.store import Tables
 
@@ -24,38 +20,7 @@ def tables() -> Tables:
 
 @pytest.fixture
 def accounts(tables: Tables) -> AccountsService:
-    counter = itertools.count(1)
-    return AccountsService(
-        tables.unit_of_work, FakeClock(), random_bytes=lambda size: next(counter).to_bytes(size, "big")
-    )
-
-
-async def test_a_key_opens_and_only_its_hash_is_kept(accounts: AccountsService, tables: Tables) -> None:
-    key, secret = await accounts.create_key("ci", "research", frozenset({Scope.PLANS_READ}), ADMIN)
-    assert secret.startswith(f"broker_live_{key.key_id}_")
-    assert secret not in repr(tables)
-    caller = await accounts.verify(secret)
-    assert (caller.team, caller.may(Scope.PLANS_WRITE)) == ("research", False)
-    assert tables.audit[0].action == "key.create"
-
-
-@pytest.mark.parametrize("secret", [None, "", "broker_live_x_y"])
-async def test_no_or_wrong_keys_are_refused(accounts: AccountsService, secret: str | None) -> None:
-    with pytest.raises(NotAuthenticated):
-        await accounts.verify(secret)
-
-
-async def test_the_admin_key_is_given_or_made(accounts: AccountsService) -> None:
-    assert await accounts.ensure_admin_key("my-own") == "my-own"
-    assert await accounts.ensure_admin_key("my-own") == "my-own"
-    made = await accounts.ensure_admin_key()
-    for secret in ("my-own", made):
-        assert (await accounts.verify(secret)).may(Scope.ADMIN)
-
-
-async def test_only_an_administrator_makes_keys(accounts: AccountsService) -> None:
-    with pytest.raises(NotPermitted):
-        await accounts.create_key("x", "research", frozenset(), ALICE)
+    return AccountsService(tables.unit_of_work, FakeClock())
 
 
 async def test_one_key_has_one_effect(accounts: AccountsService) -> None:
@@ -144,8 +109,18 @@ async def test_what_a_provider_refused_is_undone_and_begins_anew(
     assert (await accounts.once(ALICE, "k", "r", b"", act, again)).body == "anew"
 
 
-async def test_the_audit_trail_shows_the_own_team(accounts: AccountsService) -> None:
-    await accounts.create_key("a", "research", frozenset(), ADMIN)
-    await accounts.create_key("b", "product", frozenset(), ADMIN)
+async def test_a_secret_is_not_remembered(accounts: AccountsService, tables: Tables) -> None:
+    async def act() -> Answer:
+        return Answer(201, "secret", remembered="no secret")
+
+    answers = [await accounts.once(ALICE, "k", "r", b"", act) for _ in range(2)]
+    assert [answer.body for answer in answers] == ["secret", "no secret"]
+
+
+async def test_the_audit_trail_shows_the_own_team(accounts: AccountsService, tables: Tables) -> None:
+    async with tables.unit_of_work() as uow:
+        for team in ("research", "product"):
+            await uow.accounts.add_audit(AuditEntry(NOON, "key-1", "key.create", "key", "key-2", team))
+        await uow.commit()
     assert [entry.team for entry in (await accounts.find_audit(ALICE)).items] == ["research"]
     assert len((await accounts.find_audit(ADMIN)).items) == 2

@@ -14,7 +14,7 @@ from api.schemas.workloads import read_workloads
 from broker.domain.market import PricePoint
 from broker.domain.market_history import MarketHistory
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from broker.services.all_knowing import all_knowing
 from broker.services.backtest import BacktestRules, LookPolicy, Outcome, replay
 from tests.cli.running import market_document, offer

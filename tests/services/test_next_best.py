@@ -9,7 +9,7 @@ from broker.domain.offer import CancelRule, Offer
 from broker.domain.plan import Obstacle, Plan, Unplaced
 from broker.domain.reservation import ReservationState
 from broker.domain.workload import PlanRequest, WorkloadKind
-from broker.ports import PlanOptions
+from broker.plan_ports import PlanOptions
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
     ALICE,

@@ -12,8 +12,9 @@ import pytest
 from broker.domain.account import Scope
 from broker.domain.reoptimization import ProposalState
 from broker.domain.reservation import Idempotency, ReservationState
-from broker.ports import PlanOptions, PlanState
+from broker.plan_ports import PlanOptions, PlanState
 from broker.services.accounts import AccountsService, Answer
+from broker.services.keys import KeysService
 from broker.services.offers import OffersService
 from broker.services.planning import PlanningService
 from broker.services.reconcile import ReconcileRules, ReconcileService
@@ -90,11 +91,12 @@ async def test_from_poll_to_release(store: Store, idempotency: Idempotency) -> N
 
 async def test_accounts_over_sql(store: Store) -> None:
     accounts = AccountsService(store.unit_of_work, FakeClock())
-    assert await accounts.ensure_admin_key("mine") == "mine"
-    assert await accounts.ensure_admin_key("mine") == "mine"
-    admin = await accounts.verify("mine")
-    _, secret = await accounts.create_key("ci", "research", frozenset({Scope.PLANS_READ}), admin)
-    assert (await accounts.verify(secret)).team == "research"
+    keys = KeysService(store.unit_of_work, FakeClock())
+    assert await keys.ensure_admin_key("mine") == "mine"
+    assert await keys.ensure_admin_key("mine") == "mine"
+    admin = await keys.verify("mine")
+    _, secret = await keys.create_key("ci", "research", frozenset({Scope.PLANS_READ}), admin)
+    assert (await keys.verify(secret)).team == "research"
 
     async def act() -> Answer:
         return Answer(202, "{}")

@@ -8,7 +8,7 @@ from broker.domain.approvals import ApprovalState
 from broker.domain.errors import FieldProblem, InputError, NotFound, NotPermitted
 from broker.domain.market import FeedHealth
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanCall, PlanOptions, PlanRecord, PlanState
+from broker.plan_ports import PlanCall, PlanOptions, PlanRecord, PlanState
 from broker.services.planning import PlanningRules, PlanningService
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import (

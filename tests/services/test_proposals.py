@@ -17,7 +17,7 @@ from broker.domain.reoptimization import MoveState, ProposalState, Reoptimizatio
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
 from broker.domain.reservation import ReservationState
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanOptions, PlanState
+from broker.plan_ports import PlanOptions, PlanState
 from broker.services.proposals import ProposalsService
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from tests.fakes.clock import NOON

@@ -10,7 +10,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Obstacle, Plan, Unplaced
 from broker.domain.reoptimization import ProposalState
 from broker.domain.workload import PlanRequest
-from broker.ports import PlanCall, PlanOptions, PlanState
+from broker.plan_ports import PlanCall, PlanOptions, PlanState
 from broker.services.reoptimize import ReoptimizeRules, ReoptimizeService
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (

@@ -9,7 +9,7 @@ from decimal import Decimal
 from broker.domain.offer import NativePrice, Offer, Stock, StockLevel, Tier
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.sku import Sku
-from broker.ports import PlanOptions, PlanRecord, PlanState
+from broker.plan_ports import PlanOptions, PlanRecord, PlanState
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""Keys, claims of idempotency keys, the audit trail, the installation's id."""
+"""Claims of idempotency keys, the audit trail, the installation's id."""
 
 from __future__ import annotations
 
@@ -10,35 +10,14 @@ import pytest
 from hypothesis import given, settings
 from ulid import ULID
 
-from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, Scope
-from broker.domain.errors import Conflict, InputError, NotFound
+from broker.domain.account import AuditEntry, RememberedAnswer
+from broker.domain.errors import InputError, NotFound
 from broker.store import Store
 from tests import strategies
 from tests.store.examples import HOUR, NOON
 
-KEY = ApiKey("key-1", "ci", "research", frozenset({Scope.PLANS_READ, Scope.ADMIN}), "ab" * 32, NOON)
 CLAIM = RememberedAnswer("research", "k-1", "POST /v1/plans", "cd" * 32, NOON)
 DONE = replace(CLAIM, status=202, body='{"plan_id": "p"}', headers='{"Location": "/v1/plans/p"}')
-
-
-async def test_a_key_is_found_by_its_hash(store: Store) -> None:
-    revoked = replace(KEY, key_id="key-2", sha256="ef" * 32, revoked_at=NOON)
-    async with store.unit_of_work() as unit:
-        await unit.accounts.add_key(KEY)
-        await unit.accounts.add_key(revoked)
-        await unit.commit()
-
-    async with store.unit_of_work() as unit:
-        assert await unit.accounts.find_key(KEY.sha256) == KEY
-        assert await unit.accounts.find_key(revoked.sha256) == revoked
-        assert await unit.accounts.find_key("0" * 64) is None
-
-
-async def test_one_hash_is_one_key(store: Store) -> None:
-    async with store.unit_of_work() as unit:
-        await unit.accounts.add_key(KEY)
-        with pytest.raises(Conflict, match="key key-2 exists already"):
-            await unit.accounts.add_key(replace(KEY, key_id="key-2"))
 
 
 async def claim(store: Store, answer: RememberedAnswer = CLAIM) -> RememberedAnswer | None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from ulid import ULID
 
 from broker.domain.errors import ConcurrentChange, Conflict, InputError, NotFound
-from broker.ports import PlanRecord, PlanState
+from broker.plan_ports import PlanRecord, PlanState
 from broker.store import Store
 from tests import strategies
 from tests.store.examples import HOUR, NOON, plan_record

@@ -14,7 +14,7 @@ from broker.domain.errors import ConcurrentChange, LeadershipLost
 from broker.domain.holding_orders import Intent, free_nodes
 from broker.domain.offer import GpuPool, Offer, Stock, StockLevel
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.ports import PlanState
+from broker.plan_ports import PlanState
 from broker.store import Store, create_store
 from broker.store.leader import Seat, find_epoch
 from broker.store.unit_of_work import written_in

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker.domain.offer import Offer, WindowKind
+from broker.domain.offer import Offer
 from broker.domain.plan import Placement, Plan
 from broker.domain.workload import PlanRequest, Serving, Training, Workload
 from optimizer.performance.estimator import Estimator
@@ -79,11 +79,6 @@ class Case:
 def label(index: int, placement: Placement) -> str:
     """Where in the plan: index, workload and offer."""
     return f"placements[{index}] ({placement.workload} on {placement.offer_id})"
-
-
-def is_listed(offer: Offer) -> bool:
-    """Whether the offer is a window that is sold whole."""
-    return offer.window is not None and offer.window.kind is WindowKind.LISTED
 
 
 def usable_stretches(

@@ -11,7 +11,7 @@ from broker.domain.offer import Offer, StockLevel, Tier, WindowKind, WindowTerms
 from broker.domain.plan import Placement
 from broker.domain.window import Segment
 from broker.domain.workload import Serving, Training, Workload
-from optimizer.placement.rules.case import Case, is_listed
+from optimizer.placement.rules.case import Case
 
 LATE_LIMIT = timedelta(hours=24)
 
@@ -23,7 +23,7 @@ def violations(case: Case) -> Iterator[str]:
             yield from _counts(where, placement, offer.window)
         if offer.window is None:
             yield from _inside_time(case, where, placement, workload, offer)
-        elif is_listed(offer):
+        elif offer.is_sold_whole:
             yield from _listed(where, placement, offer.window)
         else:
             yield from _cut(case, where, placement, offer.window)

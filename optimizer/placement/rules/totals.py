@@ -17,7 +17,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Placement, PlanStatus, SpendLine
 from broker.domain.window import Segment
 from broker.domain.workload import Batch, Training
-from optimizer.placement.rules.case import Case, is_listed, run_end
+from optimizer.placement.rules.case import Case, run_end
 
 GAP_TOLERANCE = 1e-6
 
@@ -63,7 +63,7 @@ def unused_usd(case: Case, placement: Placement, offer: Offer, cost_usd: Decimal
 
 
 def _billed_node_hours(placement: Placement, offer: Offer) -> float:
-    if is_listed(offer):
+    if offer.is_sold_whole:
         return node_hours(placement.segments)
     return sum(h.nodes * billed_seconds(offer, h.window) for h in holdings(placement.segments)) / 3600
 

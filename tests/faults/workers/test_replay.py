@@ -12,7 +12,7 @@ import pytest
 
 from api.schemas.times import format_time
 from broker.domain.reoptimization import ProposalState, Reoptimization
-from broker.ports import PlanState
+from broker.plan_ports import PlanState
 from broker.store import create_store
 from tests.e2e.asking import document
 from tests.e2e.processes import wait_for

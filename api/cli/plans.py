@@ -1,0 +1,118 @@
+"""``broker plans``: plans of the running server, asked for, followed and read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.configuration import load_settings
+from api.cli.errors import ExitCode, TimedOut
+from api.cli.figures import day_and_time, usd
+from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
+from api.cli.plan_view import misses_something, print_plan
+from api.client import BrokerClient, connect
+from api.schemas.plan_record import PlanRecordForm, PlanSummaryForm
+from broker.domain.approvals import ApprovalState
+from broker.domain.errors import BrokerError, FieldProblem, InputError
+from broker.plan_ports import PlanState
+
+app = typer.Typer(add_completion=False)
+
+PAUSE_S = 0.5
+UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
+
+
+@app.command()
+def plans(
+    plan_id: Annotated[str | None, typer.Argument(help="Show this plan; without it, all in a list.")] = None,
+    new: Annotated[
+        Path | None, typer.Option("--new", help="Ask for a plan of this workloads document; - for stdin.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a plan; 0: none.")] = 180.0,
+    output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plans of the running server: asks for one, shows one, or lists them, newest first.
+
+    A plan has to be the server's to be reserved. Exit codes: 3 key, 4 no such plan, 6 something cannot be
+    placed, 9 still planning.
+
+    Example: BROKER_KEY=… broker plans --new fixtures/examples/quickstart.yaml
+    """
+    if plan_id is not None and new is not None:
+        raise InputError("command line", (FieldProblem("--new", "a plan's id beside it", "one of both"),))
+    with connect(load_settings()) as client:
+        if new is not None:
+            plan_id = client.ask_for_plan(read_text(new), f"cli-{uuid4()}").plan_id
+            stderr().print(f"planning {plan_id}", markup=False, soft_wrap=True)
+        if plan_id is None:
+            _list(list(client.list_plans()), as_json=as_json)
+            return
+        found = _made(client, plan_id, timeout)
+    _show(found, output, as_json=as_json)
+
+
+def _show(found: PlanRecordForm, output: Path | None, *, as_json: bool) -> None:
+    """Prints a plan and writes it where that is wished; exit 6 when something cannot be placed."""
+    document, plan = found.model_dump(mode="json"), found.to_plan()
+    if output is not None:
+        write_text(output, to_json(document))
+        stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(document)
+    else:
+        print_plan(stdout(), plan)
+    if found.approval is ApprovalState.WAITING:
+        stderr().print("finance has to approve it before it can be reserved (broker approvals)")
+    if misses_something(plan):
+        raise typer.Exit(ExitCode.UNPLACED)
+
+
+def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> PlanRecordForm:
+    """The plan once it is made; TimedOut, and the server's word where it failed."""
+    until = time.monotonic() + timeout_s
+    while True:
+        found = client.find_plan(plan_id)
+        if isinstance(found, PlanRecordForm):
+            return found
+        if found.state not in UNFINISHED:
+            raise BrokerError(f"plan {plan_id} failed: {found.problem or 'nobody knows why'}")
+        if time.monotonic() >= until:
+            raise TimedOut(f"plan {plan_id} is {found.state}; look again with `broker plans {plan_id}`")
+        time.sleep(PAUSE_S)
+
+
+def _list(found: Sequence[PlanSummaryForm], *, as_json: bool) -> None:
+    if as_json:
+        items = [one.model_dump(mode="json") for one in found]
+        print_json({"items": items, "next_cursor": None})
+    else:
+        print_plans(stdout(), found)
+
+
+def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
+    """A row a plan, newest first as they came; one line when there are none."""
+    if not found:
+        console.print("no plans")
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    table.add_column("plan, team", no_wrap=True)
+    table.add_column("status, finance", no_wrap=True)
+    table.add_column("cost", justify="right", no_wrap=True)
+    table.add_column("made (UTC)", no_wrap=True)
+    for one in found:
+        cost = "-" if one.cost_usd is None else usd(one.cost_usd)
+        status = str(one.status) if one.state is PlanState.DONE else str(one.state)
+        standing = f"{status}, {one.approval}" if one.approval is not None else status
+        name = Text.assemble(one.plan_id, "\n", (one.team, "dim"))
+        table.add_row(name, standing, cost, day_and_time(one.created_at))
+    console.print(table)

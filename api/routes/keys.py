@@ -1,0 +1,73 @@
+"""Keys: who may act, for which team, and how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request
+from fastapi.responses import JSONResponse, Response
+
+from api.dependencies import (
+    Administrator,
+    AnyCaller,
+    Cursor,
+    Limit,
+    answer_once,
+    json_answer,
+    listing,
+    product_of,
+)
+from api.schemas.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
+from broker.domain.account import ApiKey
+from broker.services.accounts import Answer
+
+router = APIRouter(prefix="/v1/keys", tags=["keys"])
+
+
+@router.post("", status_code=201, responses={201: {"model": NewKeyForm}})
+async def create_key(request: Request, caller: Administrator, wanted: Annotated[NewKey, Body()]) -> Response:
+    """Makes a key of a team; its secret is shown once and never kept."""
+    keys = product_of(request).keys
+
+    async def act() -> Answer:
+        scopes = frozenset(wanted.scopes)
+        key, secret = await keys.create_key(wanted.name, wanted.team, scopes, caller, wanted.expires_at)
+        return _made(key, secret)
+
+    async def again(stored: tuple[str, ...]) -> Answer:
+        return _made(await keys.find_key(caller, stored[0]), None)
+
+    return await answer_once(request, caller, act, again)
+
+
+def _made(key: ApiKey, secret: str | None) -> Answer:
+    body, headers = key_to_document(key), {"Location": f"/v1/keys/{key.key_id}"}
+    kept = json_answer(201, {**body, "secret": None})
+    return replace(json_answer(201, {**body, "secret": secret}, headers), remembered=kept.body)
+
+
+@router.get("", responses={200: {"model": KeyPage}})
+async def list_keys(
+    request: Request,
+    caller: AnyCaller,
+    team: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Keys without their secrets, newest first: the own team's, an administrator's of every team."""
+    page = await product_of(request).keys.find_keys(caller, limit, cursor, team=team)
+    return listing([key_to_document(key) for key in page.items], page.next_cursor)
+
+
+@router.get("/{key_id}", responses={200: {"model": KeyForm}})
+async def show_key(request: Request, caller: AnyCaller, key_id: str) -> JSONResponse:
+    """One."""
+    return JSONResponse(key_to_document(await product_of(request).keys.find_key(caller, key_id)))
+
+
+@router.delete("/{key_id}", status_code=204)
+async def revoke_key(request: Request, caller: Administrator, key_id: str) -> Response:
+    """Ends a key and the sessions that were begun with it, at once; a second time is no error."""
+    await product_of(request).keys.revoke(caller, key_id)
+    return Response(status_code=204)

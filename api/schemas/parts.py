@@ -1,0 +1,61 @@
+"""What forms are made of: exact amounts, quantities, and how tolerant a part is."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from api.schemas.times import Instant
+from broker.domain.money import format_usd
+from broker.domain.window import Window
+
+Item = TypeVar("Item")
+
+
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number")
+    return value
+
+
+Money = Annotated[
+    Decimal,
+    BeforeValidator(_not_bool),
+    Field(allow_inf_nan=False),
+    PlainSerializer(format_usd, return_type=str, when_used="json"),
+]
+NotNegativeMoney = Annotated[Money, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class PageForm(BaseModel, Generic[Item]):
+    """A part of a list; ``next_cursor`` null: its end."""
+
+    items: list[Item]
+    next_cursor: str | None = None
+
+
+class JsonPart(BaseModel):
+    """A part of a document that we also read: extra fields are tolerated and kept out."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class SpanForm(JsonPart):
+    """``[start, end)``."""
+
+    start: Instant
+    end: Instant
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SpanForm:
+        if self.end <= self.start:
+            raise ValueError("an end after the start")
+        return self
+
+    def to_window(self) -> Window:
+        """The domain's window."""
+        return Window(self.start, self.end)

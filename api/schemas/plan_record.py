@@ -1,0 +1,77 @@
+"""Plans as the API keeps them: where each stands, and the plan once there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.schemas.finance import DecisionForm, decision_to_document
+from api.schemas.parts import Money
+from api.schemas.plan import PlanForm
+from api.schemas.plan_writer import plan_to_document
+from api.schemas.times import Instant, format_time
+from broker.domain.approvals import ApprovalState
+from broker.domain.plan import PlanStatus
+from broker.plan_ports import PlanRecord, PlanState
+
+
+class AcceptedPlanForm(BaseModel):
+    """A plan that was asked for; ``Location`` says where it will be."""
+
+    plan_id: str
+    status: PlanState
+
+
+class StandingForm(BaseModel):
+    """Where a plan stands: being made (``state``), and before finance."""
+
+    state: PlanState
+    problem: str | None
+    needs_approval: bool
+    approved_by: str | None
+    approved_at: Instant | None
+    approval: ApprovalState | None
+    decisions: list[DecisionForm]
+    supersedes: str | None
+
+
+class PlanSummaryForm(StandingForm):
+    """A plan as a list shows it: all fields but placements and spend lines. ``status``: the plan's, or until
+    there is one its state."""
+
+    plan_id: str
+    status: PlanStatus | PlanState
+    team: str
+    created_at: Instant
+    cost_usd: Money | None = None
+
+
+class PlanRecordForm(StandingForm, PlanForm):
+    """A plan that is made, and where it stands."""
+
+
+def record_to_document(record: PlanRecord) -> dict[str, Any]:
+    """A plan as the API shows it: the whole plan once there is one, else where it stands."""
+    body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
+    if record.plan is not None:
+        body = plan_to_document(record.plan)
+    return {
+        **body,
+        "team": record.team,
+        "created_at": format_time(record.created_at),
+        "state": str(record.state),
+        "problem": record.problem,
+        "needs_approval": record.needs_approval,
+        "approved_by": record.approved_by,
+        "approved_at": format_time(record.approved_at) if record.approved_at else None,
+        "approval": None if record.approval is None else str(record.approval),
+        "decisions": [decision_to_document(decision) for decision in record.decisions],
+        "supersedes": record.supersedes,
+    }
+
+
+def record_to_summary(record: PlanRecord) -> dict[str, Any]:
+    """A plan as a list shows it: without placements and spend lines."""
+    whole = record_to_document(record)
+    return {name: value for name, value in whole.items() if name not in {"placements", "spend"}}

@@ -1,0 +1,150 @@
+"""Plans to JSON, as ``api.schemas.plan`` reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.schemas.offer_writer import segment_to_document
+from api.schemas.times import format_time
+from api.schemas.windows import window_use_to_document
+from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.money import format_usd
+from broker.domain.plan import (
+    Alternative,
+    Baseline,
+    Placement,
+    Plan,
+    Scarcity,
+    SpendLine,
+    Why,
+)
+
+
+def plan_to_document(plan: Plan) -> dict[str, Any]:
+    """The JSON form of ``plan`` as plain data."""
+    return {
+        "plan_id": plan.plan_id,
+        "status": str(plan.status),
+        "team": plan.team,
+        "created_at": format_time(plan.created_at),
+        "as_of": format_time(plan.as_of),
+        "seed": plan.seed,
+        "cost_usd": format_usd(plan.cost_usd),
+        "bound_usd": format_usd(plan.bound_usd) if plan.bound_usd is not None else None,
+        "gap": plan.gap,
+        "penalty_usd": format_usd(plan.penalty_usd),
+        "solve_seconds": plan.solve_seconds,
+        "candidates": {"evaluated": plan.candidates.evaluated, "kept": plan.candidates.kept},
+        "placements": [_placement(placement) for placement in plan.placements],
+        "unplaced": [
+            {"workload": u.workload, "reason": str(u.reason), "nearest_fix": u.nearest_fix}
+            for u in plan.unplaced
+        ],
+        "baselines": [_baseline(baseline) for baseline in plan.baselines],
+        "spend": [_spend_line(line) for line in plan.spend],
+        "scarcity": [_scarcity(scarcity) for scarcity in plan.scarcity],
+    }
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    return {
+        "workload": placement.workload,
+        "kind": str(placement.kind),
+        "offer_id": placement.offer_id,
+        "provider": placement.provider,
+        "region": placement.region,
+        "zone": placement.zone,
+        "sku": placement.sku,
+        "gpu": placement.gpu,
+        "tier": str(placement.tier),
+        "nodes": placement.nodes,
+        "gpus": placement.gpus,
+        "replicas": placement.replicas,
+        "gpus_per_replica": placement.gpus_per_replica,
+        "parallelism": _layout(placement.parallelism),
+        "precision": str(placement.precision),
+        "segments": [segment_to_document(segment) for segment in placement.segments],
+        "cost_usd": format_usd(placement.cost_usd),
+        "paid_unused_usd": format_usd(placement.paid_unused_usd),
+        "estimate": _estimate(placement.estimate),
+        "why": _why(placement.why),
+        "window_use": window_use_to_document(placement.window_use),
+    }
+
+
+def _layout(layout: Parallelism) -> dict[str, Any]:
+    return {
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "dp": layout.dp,
+        "cp": layout.cp,
+        "ep": layout.ep,
+        "micro_batch": layout.micro_batch,
+        "recompute": layout.recompute,
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    return {
+        **estimate.value,
+        "low": dict(estimate.low),
+        "high": dict(estimate.high),
+        "provenance": str(estimate.provenance),
+    }
+
+
+def _why(why: Why) -> dict[str, Any]:
+    lost = why.runner_up
+    return {
+        "bottleneck": why.bottleneck,
+        "binding": list(why.binding),
+        "runner_up": (
+            {"offer_id": lost.offer_id, "cost_usd": format_usd(lost.cost_usd), "because": lost.because}
+            if lost is not None
+            else None
+        ),
+        "rule": str(why.rule) if why.rule is not None else None,
+        "next_best": [_alternative(way) for way in why.next_best],
+        "filtered": {str(gate): count for gate, count in why.filtered},
+    }
+
+
+def _alternative(way: Alternative) -> dict[str, Any]:
+    return {
+        "offer_id": way.offer_id,
+        "cost_usd": format_usd(way.cost_usd),
+        "more_usd": format_usd(way.more_usd),
+        "later_hours": way.later_hours,
+        "rule": str(way.rule),
+        "because": way.because,
+    }
+
+
+def _scarcity(scarcity: Scarcity) -> dict[str, Any]:
+    return {
+        "offer_id": scarcity.offer_id,
+        "nodes": scarcity.nodes,
+        "saves_usd": format_usd(scarcity.saves_usd),
+        "workloads": list(scarcity.workloads),
+        "text": scarcity.text,
+    }
+
+
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    cost = baseline.cost_usd
+    return {
+        "name": baseline.name,
+        "cost_usd": format_usd(cost) if cost is not None else None,
+        "why": baseline.why,
+    }
+
+
+def _spend_line(line: SpendLine) -> dict[str, Any]:
+    return {
+        "start": format_time(line.start),
+        "end": format_time(line.end),
+        "workload": line.workload,
+        "provider": line.provider,
+        "tier": str(line.tier),
+        "usd": format_usd(line.usd),
+    }

@@ -1,0 +1,182 @@
+"""Ports of planning: the planner, its progress, and plans as the store keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Protocol
+
+from broker.domain.approvals import ApprovalState, Decision, Verdict
+from broker.domain.offer import Offer
+from broker.domain.page import Page
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How long and how well to plan. ``gap`` is the relative gap at which to stop.
+
+    ``max_churn_premium``: the share of a service's cost that fewer starts and stops of nodes may cost.
+    ``label`` names the run in its progress; it has no influence on the plan.
+    """
+
+    time_limit_s: float = 30.0
+    gap: float = 0.01
+    seed: int = 1
+    baselines: bool = True
+    label: str = ""
+    max_churn_premium: float = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """State of a running solve: best cost + penalty so far, proven bound, relative gap."""
+
+    seconds: float
+    incumbent_usd: float | None
+    bound_usd: float | None
+    gap: float | None
+    stage: str
+
+
+ProgressSink = Callable[[Progress], None]
+
+
+PlanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions], Plan]
+"""Estimates, then places: a checked plan over the offers. A module-level function, which another process can
+be sent; pure: no clock, network or database. Raises InputError for a request that cannot mean anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a new plan starts from: the plan that stands, as far as it may change.
+
+    ``leaving_usd`` by workload steers and is on no bill; ``frozen`` stay, and what starts before
+    ``frozen_before``, if they still can.
+    """
+
+    plan: Plan
+    leaving_usd: Mapping[str, Decimal] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
+    frozen_before: datetime | None = None
+
+
+ReplanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions, InForce], Plan]
+"""A planner's ``replan`` as a module-level function: a plan that starts from the one in force."""
+
+RequestReader = Callable[[str], PlanRequest]
+"""Reads a stored workloads document again; raises InputError."""
+
+
+class PlanState(StrEnum):
+    """Where a stored plan stands. ``proposed``: a re-optimizer's answer; it counts once it is taken up."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    PROPOSED = "proposed"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A plan as the store keeps it: the request that was asked, and the answer once there is one.
+
+    ``document`` is the workloads document as it came (JSON text), so that a run can be replayed.
+    ``approved_*`` is finance's word on exactly this plan, ``decisions`` every word on it, oldest first.
+    """
+
+    plan_id: str
+    team: str
+    state: PlanState
+    document: str
+    options: PlanOptions
+    created_at: datetime
+    requested_by: str
+    plan: Plan | None = None
+    problem: str | None = None
+    needs_approval: bool = False
+    approved_by: str | None = None
+    approved_at: datetime | None = None
+    supersedes: str | None = None
+    version: int = 0
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def decision(self) -> Decision | None:
+        """The last word on it."""
+        return self.decisions[-1] if self.decisions else None
+
+    @property
+    def approval(self) -> ApprovalState | None:
+        """Where it stands with finance; None: nobody's word is needed, or there is no plan yet."""
+        if self.decision is not None and self.decision.verdict is Verdict.REJECTED:
+            return ApprovalState.REJECTED
+        if self.approved_by is not None:
+            return ApprovalState.APPROVED
+        ready = self.plan is not None and self.state in (PlanState.DONE, PlanState.PROPOSED)
+        return ApprovalState.WAITING if ready and self.needs_approval else None
+
+    def decided(self, decision: Decision) -> PlanRecord:
+        """The record with one more word on it."""
+        yes = decision.verdict is Verdict.APPROVED
+        return replace(
+            self,
+            approved_by=decision.by if yes else None,
+            approved_at=decision.at if yes else None,
+            decisions=(*self.decisions, decision),
+        )
+
+
+class PlanRepository(Protocol):
+    """Plans, by team."""
+
+    async def add(self, record: PlanRecord) -> None:
+        """Stores a new record."""
+        ...
+
+    async def update(self, record: PlanRecord) -> PlanRecord:
+        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        ...
+
+    async def find(self, plan_id: str) -> PlanRecord:
+        """One record; NotFound."""
+        ...
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[PlanRecord]:
+        """Newest first; ``team`` None: all."""
+        ...
+
+    async def find_current(self, team: str | None = None) -> tuple[PlanRecord, ...]:
+        """Each team's newest done plan for each set of workload names that nothing superseded."""
+        ...
+
+    async def find_by_approval(
+        self, team: str | None, states: Collection[ApprovalState], limit: int, cursor: str | None
+    ) -> Page[PlanRecord]:
+        """Plans that stand in one of ``states`` with finance, newest first; ``team`` None: all."""
+        ...
+
+    async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
+        """The plan and those whose place it took, one after the other; NotFound."""
+        ...
+
+    async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
+        """Claims and gives what is queued or running and no other living process makes, oldest first."""
+        ...
+
+
+class EventStream(Protocol):
+    """Progress of running plans, by plan id."""
+
+    def publish(self, plan_id: str, event: dict[str, object]) -> None:
+        """Sends to whoever listens, and remembers the last."""
+        ...
+
+    def listen(self, plan_id: str) -> AsyncIterator[dict[str, object]]:
+        """Events from now on, led by the last one; ends with the plan."""
+        ...

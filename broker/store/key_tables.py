@@ -1,0 +1,39 @@
+"""The tables of keys and of the sessions that the pages make of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from broker.store.columns import Identifier
+from broker.store.tables import Row
+
+
+class ApiKeyRow(Row):
+    """A bearer key, by the hash of it."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (Index(None, "created_at", "key_id"),)
+
+    key_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    name: Mapped[str]
+    team: Mapped[str] = mapped_column(Identifier)
+    scopes: Mapped[list[Any]]
+    sha256: Mapped[str] = mapped_column(Identifier, unique=True)
+    created_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime | None]
+
+
+class SessionRow(Row):
+    """A sign-in on the pages, by the hash of its token."""
+
+    __tablename__ = "sessions"
+
+    sha256: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    key_id: Mapped[str] = mapped_column(Identifier, ForeignKey("api_keys.key_id"), index=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)

@@ -1,0 +1,100 @@
+"""Secrets at rest: sealed with a key that is not in the database.
+
+Webhooks' secrets have to be read again to sign with, so they cannot be hashed as keys are. The first of the
+given keys seals, every one of them opens: a new key in front of the old one changes the key.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from broker.domain.errors import FieldProblem, InputError
+from broker.store.webhook_tables import WebhookRow
+from broker.store.writes import table_of
+
+SETTING = "BROKER_SECRETS_KEY"
+SEALED = "sealed:v1:"
+SHORTEST_KEY = 32
+_PURPOSE = b"gpu-capacity-broker: secrets at rest"
+
+
+class Seal:
+    """Seals and opens texts; without keys it leaves them as they are. InputError for a key too short."""
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        for key in keys:
+            if len(key) < SHORTEST_KEY:
+                problem = FieldProblem(SETTING, f"{len(key)} characters", f"{SHORTEST_KEY} or more")
+                raise InputError("settings", (problem,))
+        self._box = MultiFernet([_fernet(key) for key in keys]) if keys else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no key, so that secrets are stored as they are."""
+        return self._box is None
+
+    def close(self, text: str) -> str:
+        """``text`` as it is stored."""
+        return text if self._box is None else SEALED + self._box.encrypt(text.encode()).decode()
+
+    def open(self, stored: str) -> str:
+        """What was sealed, or ``stored`` where it never was. InputError without the key that it needs."""
+        if not stored.startswith(SEALED):
+            return stored
+        found = "nothing" if self._box is None else "another key"
+        problem = FieldProblem(SETTING, found, "the key that the database's secrets were sealed with")
+        if self._box is None:
+            raise InputError("settings", (problem,))
+        try:
+            return self._box.decrypt(stored.removeprefix(SEALED).encode()).decode()
+        except InvalidToken as error:
+            raise InputError("settings", (problem,)) from error
+
+    def renew(self, stored: str) -> str:
+        """``stored`` under the first key, whatever it was under; InputError as ``open``."""
+        opened = self.open(stored)
+        if self._box is None or not stored.startswith(SEALED):
+            return self.close(opened)
+        return SEALED + self._box.rotate(stored.removeprefix(SEALED).encode()).decode()
+
+
+def _fernet(key: str) -> Fernet:
+    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE).derive(key.encode())
+    return Fernet(base64.urlsafe_b64encode(derived))
+
+
+def seal_of(given: str | None, database: Path | None) -> Seal:
+    """The seal of the setting (keys with commas between), else of a file beside ``database``.
+
+    The file is made when there is none. No setting and no ``database``: secrets are stored as they are.
+    """
+    if given:
+        return Seal([key.strip() for key in given.split(",") if key.strip()])
+    if database is None:
+        return Seal()
+    file = database.with_name(f"{database.name}.key")
+    try:
+        return Seal([file.read_text().strip()])
+    except FileNotFoundError:
+        key = secrets.token_urlsafe(SHORTEST_KEY)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as made:
+            made.write(f"{key}\n")
+        return Seal([key])
+
+
+async def seal_all(session: AsyncSession, seal: Seal) -> None:
+    """Brings every webhook's secret under the first key; InputError where one cannot be opened."""
+    table = table_of(WebhookRow)
+    for webhook_id, stored in (await session.execute(select(table.c.webhook_id, table.c.secret))).all():
+        values = {"secret": seal.renew(stored)}
+        await session.execute(update(table).where(table.c.webhook_id == webhook_id).values(**values))

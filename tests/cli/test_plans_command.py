@@ -1,0 +1,53 @@
+"""``plans`` against a server, through the real command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from api.schemas.plan import read_plan
+from api.schemas.plan_record import record_to_document, record_to_summary
+from broker.plan_ports import PlanState
+from tests.cli.running import QUICKSTART, broker, fake_server
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
+
+PLACED = a_plan(a_placement(an_offer(), (a_segment(0, 10),)), plan_id="plan_1")
+PLAN = record_to_document(a_record(PLACED))
+WAITING = {**record_to_document(a_record(None, state=PlanState.RUNNING)), "plan_id": "plan_1"}
+ASK = ("POST", "/v1/plans")
+SHOW = ("GET", "/v1/plans/plan_1")
+
+
+def test_a_plan_is_asked_for_followed_and_written(tmp_path: Path) -> None:
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        ASK: [(202, {"plan_id": "plan_1", "status": "queued"})],
+        SHOW: [(200, WAITING), (200, PLAN)],
+    }
+    file = tmp_path / "plan.json"
+    with fake_server(answers) as server:
+        done = broker("plans", "--new", QUICKSTART, "--output", file, "--json", env=server.env)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["plan_id"] == "plan_1"
+    assert read_plan(file.read_text(), "plan").plan_id == "plan_1"
+    assert server.seen[0][2]["Content-Type"] == "application/yaml"
+
+
+def test_a_plan_that_takes_long_goes_on_and_one_that_failed_says_why() -> None:
+    failed = {**WAITING, "state": "failed", "problem": "no market"}
+    with fake_server({SHOW: [(200, WAITING)]}) as server:
+        assert broker("plans", "plan_1", "--timeout", "0", env=server.env).exit_code == 9
+    with fake_server({SHOW: [(200, failed)]}) as server:
+        done = broker("plans", "plan_1", env=server.env)
+    assert (done.exit_code, "no market" in done.stderr) == (1, True)
+    assert broker("plans", "plan_1", "--new", QUICKSTART).exit_code == 2
+
+
+def test_plans_are_listed() -> None:
+    page = {"items": [WAITING, record_to_summary(a_record(PLACED))], "next_cursor": None}
+    with fake_server({("GET", "/v1/plans"): [(200, page)]}) as server:
+        done = broker("plans", env=server.env)
+        listed = broker("plans", "--json", env=server.env)
+    assert done.exit_code == 0, done.output
+    assert "running" in done.stdout
+    assert {one["plan_id"] for one in json.loads(listed.stdout)["items"]} == {"plan_1"}

@@ -1,0 +1,113 @@
+"""Keys and sessions, remembered answers and the audit trail in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from broker.domain.account import ApiKey, AuditEntry, RememberedAnswer, RequestClaim, Session
+from broker.domain.errors import ConcurrentChange, NotFound
+from broker.domain.page import Page
+from tests.fakes.tables import Repository, page_of
+
+
+class Accounts(Repository):
+    """Fulfils ``AccountRepository``."""
+
+    async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
+        claim = (answer.team, answer.key, answer.route)
+        if claim in self._tables.answers:
+            return self._tables.answers[claim]
+        self._staged.append(lambda: self._tables.answers.update({claim: answer}))
+        return None
+
+    async def complete(self, answer: RememberedAnswer) -> None:
+        claim = (answer.team, answer.key, answer.route)
+        self._staged.append(lambda: self._tables.answers.update({claim: answer}))
+
+    async def forget(self, team: str, key: str, route: str) -> None:
+        claim = (team, key, route)
+        self._staged.append(lambda: self._drop(claim))
+
+    def _drop(self, claim: tuple[str, str, str]) -> None:
+        del self._tables.answers[claim]
+        self._tables.effects.pop(claim, None)
+
+    async def let_go(self, claim: RequestClaim) -> None:
+        name = (claim.team, claim.key, claim.route)
+        if name in self._tables.effects:
+            self._staged.append(lambda: self._tables.left.add(name))
+        else:
+            self._staged.append(lambda: self._drop(name))
+
+    async def take_over(self, claim: RequestClaim) -> tuple[str, ...] | None:
+        name = (claim.team, claim.key, claim.route)
+        if name not in self._tables.left:
+            return None
+        self._staged.append(lambda: self._tables.left.remove(name))
+        return self._tables.effects.get(name, ())
+
+    async def bind(self, claim: RequestClaim | None, effects: Iterable[str]) -> None:
+        if claim is None:
+            return
+        name = (claim.team, claim.key, claim.route)
+        if name not in self._tables.answers:
+            raise ConcurrentChange(f"{claim} was taken over")
+        bound = (*self._tables.effects.get(name, ()), *effects)
+        self._staged.append(lambda: self._tables.effects.update({name: bound}))
+
+    async def add_audit(self, entry: AuditEntry) -> None:
+        self._staged.append(lambda: self._tables.audit.append(entry))
+
+    async def find_audit(
+        self, team: str | None, limit: int, cursor: str | None, object_id: str | None = None
+    ) -> Page[AuditEntry]:
+        mine = [
+            entry
+            for entry in reversed(self._tables.audit)
+            if team in (None, entry.team) and object_id in (None, entry.object_id)
+        ]
+        return page_of(mine, limit, cursor)
+
+    async def install_id(self) -> str:
+        return "test"
+
+
+class Keys(Repository):
+    """Fulfils ``KeyRepository``; by hash."""
+
+    async def add(self, key: ApiKey) -> None:
+        self._staged.append(lambda: self._tables.keys.update({key.sha256: key}))
+
+    async def find(self, key_id: str) -> ApiKey:
+        for key in self._tables.keys.values():
+            if key.key_id == key_id:
+                return key
+        raise NotFound("key", key_id)
+
+    async def find_by_hash(self, sha256: str) -> ApiKey | None:
+        return self._tables.keys.get(sha256)
+
+    async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[ApiKey]:
+        mine = [key for key in self._tables.keys.values() if team in (None, key.team)]
+        newest = sorted(mine, key=lambda key: (key.created_at, key.key_id), reverse=True)
+        return page_of(newest, limit, cursor)
+
+    async def revoke(self, key_id: str, at: datetime) -> None:
+        key = await self.find(key_id)
+        ended = replace(key, revoked_at=key.revoked_at or at)
+        self._staged.append(lambda: self._tables.keys.update({key.sha256: ended}))
+
+    async def add_session(self, session: Session) -> None:
+        self._staged.append(lambda: self._tables.sessions.update({session.sha256: session}))
+
+    async def find_session(self, sha256: str) -> tuple[Session, ApiKey] | None:
+        session = self._tables.sessions.get(sha256)
+        return None if session is None else (session, await self.find(session.key_id))
+
+    async def drop_session(self, sha256: str) -> None:
+        def apply() -> None:
+            self._tables.sessions.pop(sha256, None)
+
+        self._staged.append(apply)
