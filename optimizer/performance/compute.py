@@ -37,7 +37,7 @@ def layer_forward(scenario: Scenario) -> LayerTime:
     per_slice = scenario.rank_tokens / scenario.layouts.tp
     share = product_share(_slice_width(scenario), _slice_rows(scenario), compute)
     imbalance = 1.0 + (compute.moe_imbalance - 1.0) * _expert_share(shapes)
-    rate = scenario.hw.gemm[scenario.run.number_format] * share
+    rate = scenario.hw.gemm[scenario.run.number_format] * scenario.hw.long_run_share * share
     return LayerTime(
         products=2.0 * per_slice * shapes.layer_params * imbalance / rate,
         attention=_attention(scenario, per_slice),
@@ -49,9 +49,9 @@ def head_forward(scenario: Scenario) -> Array:
     """Output head and loss on the last stage, always in 16 bit: 2·tokens·h·V/t FLOPs, logits in FP32."""
     shapes, hw, compute = scenario.shapes, scenario.hw, scenario.compute
     per_slice = scenario.rank_tokens / scenario.layouts.tp
-    rate = xp.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
+    rate = xp.maximum(hw.gemm["bf16"], hw.gemm["fp16"]) * hw.long_run_share
     share = product_share(shapes.hidden, scenario.rank_tokens, compute)
-    moved = 8.0 * per_slice * shapes.vocab
+    moved = scenario.software.logit_bytes_moved * per_slice * shapes.vocab
     return 2.0 * per_slice * shapes.head_params / (rate * share) + moved / (
         hw.hbm_bytes_per_s * compute.hbm_share
     )

@@ -22,6 +22,7 @@ class Compute:
     gemm_share_fp8: Table
     gemm_share_fp4: Table
     sustained_share: float
+    long_run_share: Table
     width_half: float
     rows_half: float
     attention_share: Table
@@ -61,6 +62,8 @@ class Software:
     balanced_head: float
     head_leads: float
     selective_again: float
+    full_again: float
+    logit_bytes_moved: float
     attention_flop_per_s_most: float
     stall_s: float
     stall_nodes: float

@@ -83,7 +83,7 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     average, fullest = _stages(scenario, nodes)
     pipeline = _pipeline(scenario, split) + _stalled(scenario, split, nodes)
     bubble = _bubble(scenario, split) * average.total
-    data = data_s(scenario, split.dp, split.micro, fullest.total, bubble)
+    data = data_s(scenario, split.dp, split.micro, fullest.total, _filled(scenario, split) * average.total)
     optimizer, between = _optimizer(scenario, split.dp), number(scenario.compute.step_fixed_s)
     drag = 1.0 + scenario.compute.straggler_per_doubling * xp.log2(nodes) + hw.vm_slowdown
     held = _footprint(scenario, split)
@@ -203,7 +203,7 @@ def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Ar
     full = xp.where(recompute >= 2.0, 1.0, 0.0)
     again = full if software.flash_attention else xp.where(recompute >= 1.0, 1.0, 0.0)
     attention = forward.attention * (1.0 + scenario.compute.attention_backward_factor + again)
-    part = xp.where(recompute == 1.0, software.selective_again, full)
+    part = xp.where(recompute == 1.0, software.selective_again, full * software.full_again)
     compute = software.slowdown * (forward.products * (passes + part) + attention)
     return compute, software.slowdown * forward.elementwise * (3.0 + part)
 
@@ -265,6 +265,14 @@ def _bubble(scenario: Scenario, split: Split) -> Array:
     weight gradients in the gaps [Qi et al., Zero Bubble Pipeline Parallelism, 2024]."""
     ramp = scenario.layouts.pp - 1.0
     return ramp / 3.0 if scenario.run.zero_bubble else ramp / split.interleave
+
+
+def _filled(scenario: Scenario, split: Split) -> Array:
+    """Stage times during which interleaved chunks whose gradients are ready wait for the others: the last
+    min(p, m) micro-batches pass chunk after chunk, so that (v−1)/v of their time covers traffic."""
+    layouts = scenario.layouts
+    rounds = xp.minimum(layouts.pp, split.micro)
+    return xp.where(layouts.pp > 1.0, rounds * (1.0 - 1.0 / split.interleave), 0.0)
 
 
 def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
