@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
+from optimizer.performance.layouts import AS_NEEDED, FULL_RECOMPUTE
 from optimizer.performance.scenario import Scenario
 
 HALF = 2.0
@@ -45,27 +46,34 @@ def _cost_share(scenario: Scenario) -> Array:
     return share
 
 
-def activation_bytes(scenario: Scenario, micro_batches: Array, interleave: Array) -> Array:
-    """Kept for the backward pass on the fullest stage, with logits [korth, section 4].
+def activation_bytes(
+    scenario: Scenario, micro_batches: Array, interleave: Array, room: Array
+) -> tuple[Array, Array]:
+    """Kept for the backward pass on the fullest stage, with logits [korth, section 4], and the share of layers
+    that are rebuilt. As many as ``room`` bytes ask for under ``AS_NEEDED``.
 
     1F1B: the first stage holds min(p, m) micro-batches, p + (p−1)/v when interleaved; the last one
     micro-batch, p − (p−1)/v when interleaved, and the logits. With full recompute a layer is rebuilt when
     its logits are gone, so the larger of both counts.
     """
     layouts, shapes, memory = scenario.layouts, scenario.shapes, scenario.calibration.memory
-    full = layouts.recompute >= 2.0
-    layer = layer_bytes(scenario)
-    kept = xp.where(full, _checkpoint_bytes(scenario), layer)
-    rebuilt = xp.where(full, layer, 0.0)
+    layer, least = layer_bytes(scenario), _checkpoint_bytes(scenario)
+    rebuilt = xp.where(layouts.recompute >= FULL_RECOMPUTE, layer, 0.0)
     logits = memory.logits_bytes * shapes.vocab * scenario.rank_tokens / layouts.tp
     first, last = stage_layers(scenario)
     ramp = (layouts.pp - 1.0) / interleave
     early = xp.minimum(layouts.pp, micro_batches) * (1.0 + xp.where(interleave > 1.0, ramp / layouts.pp, 0.0))
     late = xp.where(interleave > 1.0, xp.minimum(layouts.pp, micro_batches) - ramp, 1.0)
     end = xp.maximum(rebuilt, logits)
-    with_logits = xp.maximum(late, 1.0) * last * kept + end
-    largest: Array = xp.maximum(early * first * kept + xp.where(layouts.pp > 1.0, rebuilt, end), with_logits)
-    return largest
+    ahead, behind = early * first, xp.maximum(late, 1.0) * last
+    beside = xp.where(layouts.pp > 1.0, rebuilt, end)
+    kept = xp.where(layouts.recompute == FULL_RECOMPUTE, least, layer)
+    if xp.any(layouts.recompute == AS_NEEDED):
+        allowed = xp.minimum((room - beside) / ahead, (room - end) / xp.maximum(behind, 1.0))
+        kept = xp.where(layouts.recompute == AS_NEEDED, xp.clip(allowed, least, layer), kept)
+    largest: Array = xp.maximum(ahead * kept + beside, behind * kept + end)
+    again = xp.where(rebuilt > 0.0, (layer - kept) / xp.maximum(layer - least, 1.0), 0.0)
+    return largest, again
 
 
 def layer_bytes(scenario: Scenario) -> Array:

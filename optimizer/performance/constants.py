@@ -116,6 +116,7 @@ class Memory:
     context_bytes: float
     communicator_bytes: float
     recompute_bytes_hidden: float
+    recompute_fill: float
     score_bytes: float
     logits_bytes: float
     routed_bytes_hidden: float

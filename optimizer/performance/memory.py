@@ -20,11 +20,13 @@ EIGHTY_PERCENT = 1.2816
 @dataclass(frozen=True, slots=True)
 class RankMemory:
     """The fullest rank, bytes. ``peak``: what the stack's published peaks show, the allocator's or the
-    driver's; ``held``: what the card holds, with the allocator's cache, contexts and communicators."""
+    driver's; ``held``: what the card holds, with the allocator's cache, contexts and communicators.
+    ``again``: share of the layers that the backward pass rebuilds whole."""
 
     peak: Array
     held: Array
     fits: Mask
+    again: Array
 
 
 def rank_memory(
@@ -33,10 +35,14 @@ def rank_memory(
     """Memory of a run over ``dp`` data-parallel ranks; ``shards``: ranks that share states (all)."""
     memory, software, hw = scenario.calibration.memory, scenario.software, scenario.hw
     states = state_bytes(scenario, dp, shards)
-    allocated = memory.fixed_bytes + states + activation_bytes(scenario, micro_batches, interleave)
-    held = allocated * (1.0 + software.cache_share) + buffer_bytes(scenario.layouts, dp, memory)
+    buffers = buffer_bytes(scenario.layouts, dp, memory)
+    usable = (memory.recompute_fill * hw.memory_bytes - buffers) / (1.0 + software.cache_share)
+    room = usable - memory.fixed_bytes - states
+    activations, again = activation_bytes(scenario, micro_batches, interleave, room)
+    allocated = memory.fixed_bytes + states + activations
+    held = allocated * (1.0 + software.cache_share) + buffers
     peak = held if software.reports_device else allocated
-    return RankMemory(peak, held, (held <= hw.memory_bytes) & can_start(scenario, micro_batches))
+    return RankMemory(peak, held, (held <= hw.memory_bytes) & can_start(scenario, micro_batches), again)
 
 
 def rank_params(shapes: Shapes, layouts: Layouts) -> tuple[Array, Array]:

@@ -19,6 +19,8 @@ from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, build_hardware
 from optimizer.performance.intervals import training_relative
 from optimizer.performance.layouts import (
+    AS_NEEDED,
+    FULL_RECOMPUTE,
     HYBRID,
     MICRO_BATCHES,
     PIPELINE_MOST,
@@ -41,6 +43,7 @@ NOT_SURE = 0.02
 USUAL_LENGTH, USUAL_SEQUENCES = 4096.0, 4.0
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 OLD_MEGATRON = "megatron_2022"
+REBUILD_SOME = frozenset({"tuned", "megatron_lm", "fsdp"})
 ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
 HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
 
@@ -310,7 +313,7 @@ def _layouts(
     rows = [
         (t, p, c, e, b, r, s, chunks)
         for t, p, c, e, b, r, s in product(
-            tensor, stages, context, expert, micro, _recompute(row), _sharding(row, software)
+            tensor, stages, context, expert, micro, _recompute(row, software), _sharding(row, software)
         )
         if t * p * c <= gpus and (dp is None or _same_dp(row, dp, t * p * c, gpus)) and (p == 1 or s < 3)
     ]
@@ -347,13 +350,15 @@ def _powers(most: int) -> list[int]:
     return [1 << k for k in range(max(1, most).bit_length())]
 
 
-def _recompute(row: Mapping[str, str]) -> list[float]:
+def _recompute(row: Mapping[str, str], software: str) -> list[float]:
     """The recomputation that a row gives, or every kind. Frozen weights keep no inputs of their products
     for the backward pass: adapters are trained without recomputation where nobody says otherwise."""
     word = (row.get("recompute") or "").strip().split("(")[0]
     if word in RECOMPUTE:
         return [float(RECOMPUTE.index(word))]
-    return [0.0] if row.get("workload", "") == "lora" else [0.0, 1.0, 2.0]
+    if row.get("workload", "") == "lora":
+        return [0.0]
+    return [0.0, AS_NEEDED] if software in REBUILD_SOME else [0.0, 1.0, FULL_RECOMPUTE]
 
 
 def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
