@@ -106,6 +106,7 @@ class Network:
     context_exposed: float
     gradient_bytes_per_param: float
     parameter_bytes_per_param: float
+    fp8_parameter_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
