@@ -49,8 +49,8 @@ def _cost_share(scenario: Scenario) -> Array:
 def activation_bytes(
     scenario: Scenario, micro_batches: Array, interleave: Array, room: Array
 ) -> tuple[Array, Array]:
-    """Kept for the backward pass on the fullest stage, with logits [korth, section 4], and the share of layers
-    that are rebuilt. As many as ``room`` bytes ask for under ``AS_NEEDED``.
+    """Kept for the backward pass on the fullest stage, with logits [korth, section 4], and the share of
+    layers that are rebuilt: under ``AS_NEEDED`` as many as ``room`` bytes ask for.
 
     1F1B: the first stage holds min(p, m) micro-batches, p + (p−1)/v when interleaved; the last one
     micro-batch, p − (p−1)/v when interleaved, and the logits. With full recompute a layer is rebuilt when

@@ -107,6 +107,8 @@ def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
     size = compute.elementwise_bytes_hidden * shapes.hidden + compute.elementwise_bytes_ffn * shapes.ffn
     if scenario.run.number_format in {"fp8", "fp4"}:
         size = size + compute.fp8_cast_bytes_hidden * shapes.hidden
+    if scenario.run.adapters:
+        size = size + compute.adapter_bytes_hidden * shapes.hidden
     routed = shapes.active_experts * shapes.moe_layers / shapes.layers
     size = size + compute.moe_permute_bytes_hidden * shapes.hidden * routed
     return per_slice * size / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

@@ -32,6 +32,7 @@ class Compute:
     elementwise_bytes_hidden: float
     elementwise_bytes_ffn: float
     fp8_cast_bytes_hidden: float
+    adapter_bytes_hidden: float
     hbm_share: float
     moe_imbalance: float
     moe_permute_bytes_hidden: float
@@ -98,6 +99,7 @@ class Network:
     overlap_of_tiers: float
     mesh_vendors: Table
     link_domain: Table
+    usual_fabric_gbit_s: Table
     unknown_pcie_bytes_per_s: float
     backward_overlap: float
     zero3_serial: float

@@ -3,8 +3,8 @@
 L layouts. ``sharding`` over the data-parallel ranks: 0 nothing, 1 the optimizer's states (ZeRO-1),
 2 gradients too (ZeRO-2), 3 parameters too (FSDP, ZeRO-3), 3.5 parameters inside a link domain with copies
 between (HSDP).
-``interleave`` 0: chosen from the layers of a stage. ``recompute`` indexes ``RECOMPUTE``; ``AS_NEEDED`` rebuilds
-as many layers as memory asks for, and in words is "full".
+``interleave`` 0: chosen from the layers of a stage. ``recompute`` indexes ``RECOMPUTE``; ``AS_NEEDED``
+rebuilds as many layers as memory asks for, and is "full" in words.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def enumerate_layouts(
     micro = MICRO_BATCHES if sequence_length <= LONG_CONTEXT else MICRO_BATCHES[:2]
     rows: list[Row] = [
         (t, p, c, e, b, r, s, 0.0)
-        for t, p, c, e, b, r, s in product(tensor, stages, context, expert, micro, (0.0, AS_NEEDED), SHARDINGS)
+        for t, p, c, e, b, r, s in product(
+            tensor, stages, context, expert, micro, (0.0, AS_NEEDED), SHARDINGS
+        )
         if (p == 1 or s < FULLY_SHARDED) and (e == 1 or e >= t)
     ]
     return stack_layouts(rows)

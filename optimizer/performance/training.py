@@ -288,7 +288,9 @@ def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
 
 
 def _optimizer(scenario: Scenario, dp: Array) -> Array:
-    """Adam over the rank's share of the states: reads and writes of HBM."""
+    """Adam over the rank's share of the states: reads and writes of HBM. Adapters have next to none."""
+    if scenario.run.adapters:
+        return xp.zeros_like(dp)
     layouts, compute = scenario.layouts, scenario.compute
     dense, experts = rank_params(scenario.shapes, layouts)
     owners = shard_ranks(scenario, dp)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -18,23 +17,14 @@ from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.hardware import GIB, build_hardware
 from optimizer.performance.intervals import training_relative
-from optimizer.performance.layouts import (
-    AS_NEEDED,
-    FULL_RECOMPUTE,
-    HYBRID,
-    MICRO_BATCHES,
-    PIPELINE_MOST,
-    RECOMPUTE,
-    TENSOR_MOST,
-    Row,
-    stack_layouts,
-)
+from optimizer.performance.layouts import Row, stack_layouts
 from optimizer.performance.memory import fit_probability
 from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training import step
+from optimizer.performance.training_layouts import Asked, row_layouts
 from optimizer.performance.training_nodes import row_sku
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
@@ -43,7 +33,6 @@ NOT_SURE = 0.02
 USUAL_LENGTH, USUAL_SEQUENCES = 4096.0, 4.0
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 OLD_MEGATRON = "megatron_2022"
-REBUILD_SOME = frozenset({"tuned", "megatron_lm", "fsdp"})
 ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
 HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
 
@@ -81,6 +70,9 @@ def read_row(
     sku, sku_notes = row_sku(row, spec, total, calibration)
     software = _software(row, calibration)
     length, sequences, load_notes = _load(row, total)
+    domain = calibration.network.link_domain.get(spec.gpu, 0.0) if total > sku.gpus_per_node else 0.0
+    domain = max(int(domain), sku.gpus_per_node)
+    asked = Asked(model, total, domain, length, sequences, software)
     notes = ((gpu_note,) if gpu_note else ()) + model_notes + load_notes
     return TrainingRow(
         model=model,
@@ -93,7 +85,7 @@ def read_row(
         adapters=row.get("workload", "") == "lora",
         zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
         hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
-        layouts=_layouts(row, model, total, software, sequences),
+        layouts=row_layouts(row, asked),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
     )
@@ -296,85 +288,7 @@ def _software(row: Mapping[str, str], calibration: Calibration) -> str:
     return calibration.software_of(framework)
 
 
-def _layouts(
-    row: Mapping[str, str], model: ModelShape, gpus: int, software: str, sequences: float
-) -> tuple[Row, ...]:
-    """The layout that the row gives; every sensible value where it says nothing."""
-    per_node = int(number(row, "gpus_per_node") or 8)
-    tensor = _given(row, "tp", [t for t in _powers(TENSOR_MOST) if t <= per_node and model.heads % t == 0])
-    stages = _given(row, "pp", _powers(min(PIPELINE_MOST, model.layers)))
-    context = _given(row, "cp", [1.0])
-    expert = _given(row, "ep", [e for e in _powers(64) if model.experts % e == 0] if model.is_moe else [1.0])
-    micro = _micro_batches(row, gpus, software, sequences)
-    if not model.is_moe:
-        expert = [1.0]
-    chunks = number(row, "interleave") or 0.0
-    dp = number(row, "dp")
-    rows = [
-        (t, p, c, e, b, r, s, chunks)
-        for t, p, c, e, b, r, s in product(
-            tensor, stages, context, expert, micro, _recompute(row, software), _sharding(row, software)
-        )
-        if t * p * c <= gpus and (dp is None or _same_dp(row, dp, t * p * c, gpus)) and (p == 1 or s < 3)
-    ]
-    if not rows:
-        raise Unreadable("no layout fits the GPU count")
-    return tuple(rows)
-
-
-def _same_dp(row: Mapping[str, str], dp: float, ranks: float, gpus: int) -> bool:
-    """A given data-parallel degree rules only where the others were left open."""
-    fixed = all((row.get(name) or "").strip() for name in ("tp", "pp"))
-    return fixed or dp * ranks == gpus
-
-
-def _given(row: Mapping[str, str], name: str, options: list[float] | list[int]) -> list[float]:
-    value = number(row, name)
-    return [value] if value else [float(option) for option in options]
-
-
-def _micro_batches(row: Mapping[str, str], gpus: int, software: str, sequences: float) -> list[float]:
-    """The micro-batch that a row gives, or usual ones.
-
-    torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has chunks.
-    """
-    stages, given = number(row, "pp") or 1.0, number(row, "micro_batch")
-    pipelines = gpus / (stages * (number(row, "tp") or 1.0) * (number(row, "cp") or 1.0))
-    of_rank = sequences / pipelines
-    if software == "fsdp" and stages > 1.0 and (given is None or given >= of_rank):
-        return [max(1.0, of_rank // (stages * (number(row, "interleave") or 1.0)))]
-    return [given] if given else [float(b) for b in MICRO_BATCHES]
-
-
-def _powers(most: int) -> list[int]:
-    return [1 << k for k in range(max(1, most).bit_length())]
-
-
-def _recompute(row: Mapping[str, str], software: str) -> list[float]:
-    """The recomputation that a row gives, or every kind. Frozen weights keep no inputs of their products
-    for the backward pass: adapters are trained without recomputation where nobody says otherwise."""
-    word = (row.get("recompute") or "").strip().split("(")[0]
-    if word in RECOMPUTE:
-        return [float(RECOMPUTE.index(word))]
-    if row.get("workload", "") == "lora":
-        return [0.0]
-    return [0.0, AS_NEEDED] if software in REBUILD_SOME else [0.0, 1.0, FULL_RECOMPUTE]
-
-
 def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
     """Whether the row's schedule, framework or notes name one of ``words``."""
     text = " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
     return any(word in text for word in words)
-
-
-def _sharding(row: Mapping[str, str], software: str) -> list[float]:
-    word = (row.get("zero_fsdp") or row.get("zero") or "").strip().upper()
-    if word in {"0", "ZERO-0"}:
-        return [0.0]
-    if any(name in word for name in ("HSDP", "HYBRID", "MICS")) and (number(row, "pp") or 1.0) == 1.0:
-        return [HYBRID]
-    if "FSDP" in word or "ZERO-3" in word or word == "3":
-        return [3.0] if (number(row, "pp") or 1.0) == 1.0 else [1.0]
-    if word:
-        return [2.0] if word.endswith("2") else [1.0]
-    return [3.0] if software == "fsdp" and (number(row, "pp") or 1.0) == 1.0 else [1.0]
