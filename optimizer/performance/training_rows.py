@@ -11,28 +11,30 @@ import numpy as np
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Sku
-from optimizer.performance.arrays import as_array
+from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
-from optimizer.performance.hardware import GIB, build_hardware
+from optimizer.performance.hardware import GIB, Hardware, build_hardware
 from optimizer.performance.intervals import training_relative
-from optimizer.performance.layouts import Row, stack_layouts
+from optimizer.performance.layouts import Layouts, Row, stack_layouts
 from optimizer.performance.memory import fit_probability
 from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
-from optimizer.performance.training import step
+from optimizer.performance.training import Step, step
 from optimizer.performance.training_layouts import Asked, row_layouts
 from optimizer.performance.training_nodes import row_sku
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 RAN_TOLERANCE = 0.15
 NOT_SURE = 0.02
-USUAL_LENGTH, USUAL_SEQUENCES = 4096.0, 4.0
+LAST = 1e9
+USUAL_LENGTH, USUAL_TOKENS = 4096.0, 16384.0
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 OLD_MEGATRON = "megatron_2022"
+FULL_WIDTH = ("FP32", "TF32")
 ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
 HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
 
@@ -131,12 +133,8 @@ def _predict_group(
     software = calibration.software[rows[0].software]
     found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
     flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
-    ran = as_array([rows[i].layout_given for i in owners]) > 0
-    least = as_array([min(layout[4] for layout in rows[i].layouts) for i in owners])
-    told = ran & (layouts.micro_batch == least)
-    room = np.where(told, 1.0 + RAN_TOLERANCE, 1.0) * hw.memory_bytes
-    rank = np.where(found.peak_bytes <= room, found.total, found.total + 1e9)
-    rank = np.where(found.divides, rank, np.inf)
+    rank = _rank(rows, owners, layouts, found, hw)
+    able = found.fits & found.divides
     results = []
     for index, row in enumerate(rows):
         mine = np.flatnonzero(owner == index)
@@ -152,10 +150,26 @@ def _predict_group(
             "pred_mfu": float(flops[best]) / step_s / peak,
             "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
         }
-        fits = bool(found.fits[mine].any())
+        fits = bool(able[mine].any())
         card = (float(found.held_bytes[best]), float(hw.memory_bytes[best]))
         results.append(_prediction(row, values, fits, card, calibration))
     return results
+
+
+def _rank(
+    rows: Sequence[TrainingRow], owners: Sequence[int], layouts: Layouts, found: Step, hw: Hardware
+) -> Array:
+    """What the layouts [L] of each row are chosen by, the least first; inf where they do not divide.
+
+    A layout that the row gives did run: the fastest within ``RAN_TOLERANCE`` of the card, whatever the
+    model's memory says. Of the others the fastest that fits, or the smallest where none does.
+    """
+    ran = as_array([rows[i].layout_given for i in owners]) > 0
+    least = as_array([min(layout[4] for layout in rows[i].layouts) for i in owners])
+    told = ran & (layouts.micro_batch == least)
+    holds = np.where(told, found.peak_bytes <= (1.0 + RAN_TOLERANCE) * hw.memory_bytes, found.fits)
+    beyond = LAST + np.where(told, found.total, found.held_bytes)
+    return np.where(found.divides, np.where(holds, found.total, beyond), np.inf)
 
 
 def _prediction(
@@ -194,8 +208,9 @@ def _load(row: Mapping[str, str], gpus: int) -> tuple[float, float, tuple[str, .
         length, notes = USUAL_LENGTH, (f"seq_len not given, {USUAL_LENGTH:.0f} assumed",)
     if not sequences:
         parts = [number(row, name) for name in ("micro_batch", "grad_accum", "dp")]
-        sequences = prod(part for part in parts if part) if all(parts) else USUAL_SEQUENCES * gpus
-        told = "from micro-batches" if all(parts) else f"{USUAL_SEQUENCES:.0f} sequences a GPU assumed"
+        usual = max(1.0, USUAL_TOKENS // length) * gpus
+        sequences = prod(part for part in parts if part) if all(parts) else usual
+        told = "from micro-batches" if all(parts) else f"{usual / gpus:.0f} sequences a GPU assumed"
         notes += (f"global_batch not given, {told}",)
     return length, sequences, notes
 
@@ -262,6 +277,8 @@ def _format(text: str, spec: GpuSpec) -> tuple[str, tuple[str, ...]]:
     if "FP4" in word:
         wanted = "fp8" if " OR " in word else "fp4"
         notes = ("four-bit or eight-bit products: eight assumed",) if " OR " in word else ()
+    if any(name in word for name in FULL_WIDTH):
+        notes = (f"{text.strip()} products predicted as 16-bit ones: twice as long or more in truth",)
     peaks = {
         "bf16": spec.bf16_tflops,
         "fp16": spec.fp16_tflops,
