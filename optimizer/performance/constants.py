@@ -28,6 +28,9 @@ class Compute:
     attention_share: Table
     attention_share_unfused: float
     attention_backward_factor: float
+    head_half: float
+    expert_host_s: float
+    fp8_dispatch_share: float
     softmax_bytes_unfused: float
     elementwise_bytes_hidden: float
     elementwise_bytes_ffn: float

@@ -160,7 +160,7 @@ def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _St
     The last stage also has the head: it leads where layers divide evenly.
     """
     compute, small = _forward_backward(scenario, layer_forward(scenario), again)
-    host = scenario.software.host_s_per_layer * _host_factor(scenario)
+    host = scenario.software.host_s_per_layer * _host_factor(scenario) + _expert_host(scenario)
     small = small + xp.maximum(host - compute - small, 0.0)
     tensor, expert = _tensor(scenario, again), _expert(scenario, again)
     if scenario.run.hides_dispatch:
@@ -213,6 +213,13 @@ def _host_factor(scenario: Scenario) -> Array:
     return 1.0 + (scenario.compute.moe_host_factor - 1.0) * share
 
 
+def _expert_host(scenario: Scenario) -> Array:
+    """Host time of an average layer's local experts, which are prepared one by one."""
+    shapes, layouts = scenario.shapes, scenario.layouts
+    local = shapes.experts / xp.maximum(layouts.ep, 1.0)
+    return scenario.compute.expert_host_s * local * shapes.moe_layers / shapes.layers
+
+
 def _host_floor(scenario: Scenario, nodes: Array) -> Array:
     """Least time of a layer and micro-batch where the host waits for the ranks of a tensor group.
 
@@ -245,6 +252,8 @@ def _expert(scenario: Scenario, again: Array) -> Array:
         return xp.zeros_like(layouts.ep)
     size = 2.0 * scenario.rank_tokens / layouts.tp * shapes.active_experts * shapes.hidden
     times = 4.0 + 2.0 * again
+    if scenario.run.number_format in {"fp8", "fp4"}:
+        size = size * scenario.compute.fp8_dispatch_share
     each = all_to_all_s(size, layouts.ep, scenario.hw, scenario.network)
     return times * each * shapes.moe_layers / shapes.layers
 
