@@ -45,6 +45,7 @@ class Compute:
     straggler_per_doubling: float
     vm_slowdown: Table
     interleave_most: float
+    search_shortfall: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,13 +123,10 @@ def _powers(most: int) -> list[int]:
 
 
 def _recompute(row: Mapping[str, str], software: str) -> list[float]:
-    """The recomputation that a row gives, or every kind. Frozen weights keep no inputs of their products
-    for the backward pass: adapters are trained without recomputation where nobody says otherwise."""
+    """The recomputation that a row gives, or every kind that the stack knows."""
     word = (row.get("recompute") or "").strip().split("(")[0].lower()
     if word in RECOMPUTE:
         return [float(RECOMPUTE.index(word))]
-    if row.get("workload", "") == "lora":
-        return [0.0]
     return [0.0, AS_NEEDED] if software in REBUILD_SOME else [0.0, 1.0, FULL_RECOMPUTE]
 
 

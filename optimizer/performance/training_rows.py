@@ -142,7 +142,8 @@ def _predict_group(
         if not np.isfinite(rank[best]):
             results.append(Prediction(fits=False, note="no layout divides GPUs and batch"))
             continue
-        step_s = float(found.total[best])
+        untuned = 0.0 if row.layout_given else calibration.compute.search_shortfall
+        step_s = float(found.total[best]) * (1.0 + untuned)
         peak = float(hw.peak[row.number_format][best]) * row.gpus
         values = {
             "pred_step_time_s": step_s,
