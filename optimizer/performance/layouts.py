@@ -24,7 +24,8 @@ RECOMPUTE = ("none", "selective", "full")
 FULL_RECOMPUTE, AS_NEEDED = 2.0, 3.0
 FULLY_SHARDED, HYBRID = 3.0, 3.5
 SHARDINGS = (1.0, FULLY_SHARDED, HYBRID)
-LONG_CONTEXT, VERY_LONG_CONTEXT = 16384, 131072
+LONG_CONTEXT = 16384
+CONTEXTS_FROM = ((131072, 16), (LONG_CONTEXT + 1, 8), (8192, 2))
 MICRO_BATCHES = (1, 2, 4, 8)
 TENSOR_MOST = 8
 PIPELINE_MOST = 32
@@ -104,9 +105,7 @@ def enumerate_layouts(
         t for t in _powers(min(gpus_per_node, TENSOR_MOST)) if gpus_per_node % t == 0 and heads % t == 0
     ]
     stages = _powers(min(PIPELINE_MOST, layers, stages_most))
-    context = _powers(
-        16 if sequence_length >= VERY_LONG_CONTEXT else 8 if sequence_length > LONG_CONTEXT else 1
-    )
+    context = _powers(next((most for least, most in CONTEXTS_FROM if sequence_length >= least), 1))
     expert = [e for e in EXPERT_RANKS if experts % e == 0] if experts else [1]
     micro = MICRO_BATCHES if sequence_length <= LONG_CONTEXT else MICRO_BATCHES[:2]
     rows: list[Row] = [
