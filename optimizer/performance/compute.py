@@ -106,8 +106,7 @@ def _attention(scenario: Scenario, per_slice: Array) -> Array:
 def _head_share(shapes: Shapes, compute: Compute) -> Array:
     """Share of the rate at heads of 128 that fused kernels reach at this width: softmax costs the same a
     score however few products it comes with."""
-    width = shapes.attention_width / shapes.heads
-    return (1.0 + compute.head_half / USUAL_HEAD) / (1.0 + compute.head_half / width)
+    return (1.0 + compute.head_half / USUAL_HEAD) / (1.0 + compute.head_half / shapes.head_width)
 
 
 def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
