@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
+from optimizer.performance.layouts import AS_NEEDED, FULL_RECOMPUTE
 from optimizer.performance.scenario import Scenario
 
 HALF = 2.0
@@ -45,27 +46,34 @@ def _cost_share(scenario: Scenario) -> Array:
     return share
 
 
-def activation_bytes(scenario: Scenario, micro_batches: Array, interleave: Array) -> Array:
-    """Kept for the backward pass on the fullest stage, with logits [korth, section 4].
+def activation_bytes(
+    scenario: Scenario, micro_batches: Array, interleave: Array, room: Array
+) -> tuple[Array, Array]:
+    """Kept for the backward pass on the fullest stage, with logits [korth, section 4], and the share of
+    layers that are rebuilt: under ``AS_NEEDED`` as many as ``room`` bytes ask for.
 
     1F1B: the first stage holds min(p, m) micro-batches, p + (p−1)/v when interleaved; the last one
     micro-batch, p − (p−1)/v when interleaved, and the logits. With full recompute a layer is rebuilt when
     its logits are gone, so the larger of both counts.
     """
     layouts, shapes, memory = scenario.layouts, scenario.shapes, scenario.calibration.memory
-    full = layouts.recompute >= 2.0
-    layer = layer_bytes(scenario)
-    kept = xp.where(full, _checkpoint_bytes(scenario), layer)
-    rebuilt = xp.where(full, layer, 0.0)
+    layer, least = layer_bytes(scenario), _checkpoint_bytes(scenario)
+    rebuilt = xp.where(layouts.recompute >= FULL_RECOMPUTE, layer, 0.0)
     logits = memory.logits_bytes * shapes.vocab * scenario.rank_tokens / layouts.tp
     first, last = stage_layers(scenario)
     ramp = (layouts.pp - 1.0) / interleave
     early = xp.minimum(layouts.pp, micro_batches) * (1.0 + xp.where(interleave > 1.0, ramp / layouts.pp, 0.0))
     late = xp.where(interleave > 1.0, xp.minimum(layouts.pp, micro_batches) - ramp, 1.0)
     end = xp.maximum(rebuilt, logits)
-    with_logits = xp.maximum(late, 1.0) * last * kept + end
-    largest: Array = xp.maximum(early * first * kept + xp.where(layouts.pp > 1.0, rebuilt, end), with_logits)
-    return largest
+    ahead, behind = early * first, xp.maximum(late, 1.0) * last
+    beside = xp.where(layouts.pp > 1.0, rebuilt, end)
+    kept = xp.where(layouts.recompute == FULL_RECOMPUTE, least, layer)
+    if xp.any(layouts.recompute == AS_NEEDED):
+        allowed = xp.minimum((room - beside) / ahead, (room - end) / xp.maximum(behind, 1.0))
+        kept = xp.where(layouts.recompute == AS_NEEDED, xp.clip(allowed, least, layer), kept)
+    largest: Array = xp.maximum(ahead * kept + beside, behind * kept + end)
+    again = xp.where(rebuilt > 0.0, (layer - kept) / xp.maximum(layer - least, 1.0), 0.0)
+    return largest, again
 
 
 def layer_bytes(scenario: Scenario) -> Array:
@@ -74,14 +82,16 @@ def layer_bytes(scenario: Scenario) -> Array:
     Tensors of the hidden width (inputs of norms and products) are split over t with sequence parallelism
     only; query, key, value and output of attention, the feed-forward and, without flash attention, the
     scores always: s·b·(10h + 24h/t + 5·a·s/t) or s·b·(34h + 5·a·s)/t for F = 4h [korth, table 2].
-    FP8 keeps the inputs of products in eight bits. Experts keep what each token sent to them.
+    FP8 keeps the inputs of products in eight bits; frozen weights need no input of the last one. Experts
+    keep what each token sent to them.
     """
     shapes, software, tokens = scenario.shapes, scenario.software, scenario.rank_tokens
     memory, layouts = scenario.calibration.memory, scenario.layouts
     eight = scenario.run.number_format in {"fp8", "fp4"}
     hidden = software.activation_bytes_hidden - (memory.fp8_saved_bytes_hidden if eight else 0.0)
     plain, gated = software.activation_bytes_ffn_plain, software.activation_bytes_ffn_gated
-    ffn = xp.where(shapes.gated > 0, gated, plain) - (memory.fp8_saved_bytes_ffn if eight else 0.0)
+    last = HALF if scenario.run.adapters else memory.fp8_saved_bytes_ffn if eight else 0.0
+    ffn = xp.where(shapes.gated > 0, gated, plain) - last
     attention = HALF * (2.0 * shapes.attention_width + shapes.kv_width)
     routed = memory.routed_bytes_hidden - (memory.fp8_saved_bytes_routed if eight else 0.0)
     experts = routed * shapes.hidden * shapes.active_experts * shapes.moe_layers / shapes.layers

@@ -13,6 +13,8 @@ from optimizer.performance.constants import Compute
 from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes, seen_context
 
+USUAL_HEAD = 128.0
+
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
@@ -37,7 +39,7 @@ def layer_forward(scenario: Scenario) -> LayerTime:
     per_slice = scenario.rank_tokens / scenario.layouts.tp
     share = product_share(_slice_width(scenario), _slice_rows(scenario), compute)
     imbalance = 1.0 + (compute.moe_imbalance - 1.0) * _expert_share(shapes)
-    rate = scenario.hw.gemm[scenario.run.number_format] * share
+    rate = scenario.hw.gemm[scenario.run.number_format] * scenario.hw.long_run_share * share
     return LayerTime(
         products=2.0 * per_slice * shapes.layer_params * imbalance / rate,
         attention=_attention(scenario, per_slice),
@@ -49,9 +51,9 @@ def head_forward(scenario: Scenario) -> Array:
     """Output head and loss on the last stage, always in 16 bit: 2·tokens·h·V/t FLOPs, logits in FP32."""
     shapes, hw, compute = scenario.shapes, scenario.hw, scenario.compute
     per_slice = scenario.rank_tokens / scenario.layouts.tp
-    rate = xp.maximum(hw.gemm["bf16"], hw.gemm["fp16"])
+    rate = xp.maximum(hw.gemm["bf16"], hw.gemm["fp16"]) * hw.long_run_share
     share = product_share(shapes.hidden, scenario.rank_tokens, compute)
-    moved = 8.0 * per_slice * shapes.vocab
+    moved = scenario.software.logit_bytes_moved * per_slice * shapes.vocab
     return 2.0 * per_slice * shapes.head_params / (rate * share) + moved / (
         hw.hbm_bytes_per_s * compute.hbm_share
     )
@@ -93,13 +95,18 @@ def _attention(scenario: Scenario, per_slice: Array) -> Array:
     pairs = per_slice * seen_context(shapes, length) * shapes.attention_width
     peak = xp.maximum(hw.peak["bf16"], hw.peak["fp16"])
     if scenario.software.flash_attention:
-        return (
-            2.0 * pairs / xp.minimum(peak * hw.attention_share, scenario.software.attention_flop_per_s_most)
-        )
+        rate = xp.minimum(peak * hw.attention_share, scenario.software.attention_flop_per_s_most)
+        return 2.0 * pairs / (rate * _head_share(shapes, compute))
     moved = compute.softmax_bytes_unfused * per_slice * length * shapes.heads
     return 4.0 * pairs / (peak * compute.attention_share_unfused) + moved / (
         hw.hbm_bytes_per_s * compute.hbm_share
     )
+
+
+def _head_share(shapes: Shapes, compute: Compute) -> Array:
+    """Share of the rate at heads of 128 that fused kernels reach at this width: softmax costs the same a
+    score however few products it comes with."""
+    return (1.0 + compute.head_half / USUAL_HEAD) / (1.0 + compute.head_half / shapes.head_width)
 
 
 def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
@@ -107,6 +114,8 @@ def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
     size = compute.elementwise_bytes_hidden * shapes.hidden + compute.elementwise_bytes_ffn * shapes.ffn
     if scenario.run.number_format in {"fp8", "fp4"}:
         size = size + compute.fp8_cast_bytes_hidden * shapes.hidden
+    if scenario.run.adapters:
+        size = size + compute.adapter_bytes_hidden * shapes.hidden
     routed = shapes.active_experts * shapes.moe_layers / shapes.layers
     size = size + compute.moe_permute_bytes_hidden * shapes.hidden * routed
     return per_slice * size / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

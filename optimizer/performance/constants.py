@@ -22,15 +22,20 @@ class Compute:
     gemm_share_fp8: Table
     gemm_share_fp4: Table
     sustained_share: float
+    long_run_share: Table
     width_half: float
     rows_half: float
     attention_share: Table
     attention_share_unfused: float
     attention_backward_factor: float
+    head_half: float
+    expert_host_s: float
+    fp8_dispatch_share: float
     softmax_bytes_unfused: float
     elementwise_bytes_hidden: float
     elementwise_bytes_ffn: float
     fp8_cast_bytes_hidden: float
+    adapter_bytes_hidden: float
     hbm_share: float
     moe_imbalance: float
     moe_permute_bytes_hidden: float
@@ -40,6 +45,7 @@ class Compute:
     straggler_per_doubling: float
     vm_slowdown: Table
     interleave_most: float
+    search_shortfall: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class Software:
     balanced_head: float
     head_leads: float
     selective_again: float
+    full_again: float
+    logit_bytes_moved: float
     attention_flop_per_s_most: float
     stall_s: float
     stall_nodes: float
@@ -92,9 +100,11 @@ class Network:
     fabric_start_s: Table
     fabric_hop_s: Table
     fabric_ramp_s: Table
+    benchmark_call_s: Table
     overlap_of_tiers: float
     mesh_vendors: Table
     link_domain: Table
+    usual_fabric_gbit_s: Table
     unknown_pcie_bytes_per_s: float
     backward_overlap: float
     zero3_serial: float
@@ -103,6 +113,7 @@ class Network:
     context_exposed: float
     gradient_bytes_per_param: float
     parameter_bytes_per_param: float
+    fp8_parameter_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,7 @@ class Memory:
     context_bytes: float
     communicator_bytes: float
     recompute_bytes_hidden: float
+    recompute_fill: float
     score_bytes: float
     logits_bytes: float
     routed_bytes_hidden: float

@@ -56,7 +56,7 @@ def _traffic_s(scenario: Scenario, ranks: Array) -> Array:
     """Time of one exchange: gradients out and weights back, twice the weights when they are sharded."""
     network, layouts = scenario.network, scenario.layouts
     dense, experts = rank_params(scenario.shapes, layouts)
-    gradients, weights = network.gradient_bytes_per_param, network.parameter_bytes_per_param
+    gradients, weights = network.gradient_bytes_per_param, _weight_bytes(scenario)
     per_param = xp.where(layouts.sharding >= FULLY_SHARDED, gradients + 2.0 * weights, gradients + weights)
     per_param = xp.where(layouts.sharding < 1.0, 2.0 * gradients, per_param)
     traffic = reduce_scatter_s(per_param * dense, ranks * layouts.cp, layouts.tp, scenario.hw, network)
@@ -64,6 +64,12 @@ def _traffic_s(scenario: Scenario, ranks: Array) -> Array:
         return traffic
     inner, replicas = xp.maximum(layouts.ep, layouts.tp), expert_replicas(layouts, ranks)
     return traffic + reduce_scatter_s(per_param * experts, replicas, inner, scenario.hw, network)
+
+
+def _weight_bytes(scenario: Scenario) -> float:
+    """Bytes a parameter that travel back: 8-bit recipes gather what the products read."""
+    eight = scenario.run.number_format in {"fp8", "fp4"}
+    return scenario.network.fp8_parameter_bytes if eight else scenario.network.parameter_bytes_per_param
 
 
 def _between_s(scenario: Scenario, dp: Array, owners: Array) -> Array:

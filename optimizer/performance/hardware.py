@@ -44,6 +44,7 @@ class Hardware:
     peak: Mapping[str, Array]
     gemm: Mapping[str, Array]
     attention_share: Array
+    long_run_share: Array
     link_raw_bytes_per_s: Array
     link_bytes_per_s: Array
     link_start_s: Array
@@ -161,7 +162,10 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     best = {"bf16": spec.matmul_best_bf16_tflops, "fp8": spec.matmul_best_fp8_tflops}
     best["fp16"] = best["bf16"]
     tables = {"fp8": compute.gemm_share_fp8, "fp4": compute.gemm_share_fp4}
-    rates = {"attention_share": compute.attention_share.get(spec.arch, min(compute.attention_share.values()))}
+    rates = {
+        "attention_share": compute.attention_share.get(spec.arch, min(compute.attention_share.values())),
+        "long_run_share": compute.long_run_share.get(spec.arch, 1.0),
+    }
     for name in FORMATS:
         table = tables.get(name, compute.gemm_share_bf16)
         share = table.get(spec.arch, min(table.values()))

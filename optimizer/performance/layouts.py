@@ -3,7 +3,8 @@
 L layouts. ``sharding`` over the data-parallel ranks: 0 nothing, 1 the optimizer's states (ZeRO-1),
 2 gradients too (ZeRO-2), 3 parameters too (FSDP, ZeRO-3), 3.5 parameters inside a link domain with copies
 between (HSDP).
-``interleave`` 0: chosen from the layers of a stage.
+``interleave`` 0: chosen from the layers of a stage. ``recompute`` indexes ``RECOMPUTE``; ``AS_NEEDED``
+rebuilds as many layers as memory asks for, and is "full" in words.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from broker.domain.estimate import Parallelism
 from optimizer.performance.arrays import Array, as_array, number
 
 RECOMPUTE = ("none", "selective", "full")
+FULL_RECOMPUTE, AS_NEEDED = 2.0, 3.0
 FULLY_SHARDED, HYBRID = 3.0, 3.5
 SHARDINGS = (1.0, FULLY_SHARDED, HYBRID)
 LONG_CONTEXT = 16384
+CONTEXTS_FROM = ((131072, 16), (LONG_CONTEXT + 1, 8), (8192, 2))
 MICRO_BATCHES = (1, 2, 4, 8)
 TENSOR_MOST = 8
 PIPELINE_MOST = 32
@@ -31,7 +34,7 @@ EXPERT_RANKS = (1, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """Parallel degrees, one entry a layout; ``recompute`` indexes ``RECOMPUTE``."""
+    """Parallel degrees, one entry a layout."""
 
     tp: Array
     pp: Array
@@ -60,8 +63,13 @@ class Layouts:
             cp=int(self.cp[index]),
             ep=int(self.ep[index]),
             micro_batch=int(self.micro_batch[index]),
-            recompute=RECOMPUTE[int(self.recompute[index])],
+            recompute=recompute_word(self.recompute[index]),
         )
+
+
+def recompute_word(code: float) -> str:
+    """What a plan calls a code of ``Layouts.recompute``."""
+    return RECOMPUTE[int(min(code, FULL_RECOMPUTE))]
 
 
 Row = tuple[float, float, float, float, float, float, float, float]
@@ -75,9 +83,11 @@ def stack_layouts(rows: Iterable[Row]) -> Layouts:
 
 @lru_cache(maxsize=4096)
 def ways_of(parallelism: Parallelism) -> tuple[Layouts, ...]:
-    """Every way to run a given layout, in plain numbers: its words leave open how states are sharded."""
+    """Every way to run a given layout, in plain numbers: its words leave open how states are sharded, and
+    "full" how many layers are rebuilt."""
     p = parallelism
     recompute = float(RECOMPUTE.index(p.recompute))
+    recompute = AS_NEEDED if recompute == FULL_RECOMPUTE else recompute
     rows = [(p.tp, p.pp, p.cp, p.ep, p.micro_batch, recompute, sharding, 0.0) for sharding in SHARDINGS]
     return tuple(Layouts(*map(number, row)) for row in (rows[:1] if p.pp > 1 else rows))
 
@@ -89,18 +99,20 @@ def enumerate_layouts(
     """Layouts worth trying on nodes of ``gpus_per_node``: tensor groups stay inside a node.
 
     Pipelines of up to ``stages_most`` stages, micro-batches of 1 to 8 sequences, recompute none or
-    full; parameter sharding is an alternative to pipelines, context groups to long sequences.
+    as needed; parameter sharding is an alternative to pipelines, context groups to long sequences.
     """
     tensor = [
         t for t in _powers(min(gpus_per_node, TENSOR_MOST)) if gpus_per_node % t == 0 and heads % t == 0
     ]
     stages = _powers(min(PIPELINE_MOST, layers, stages_most))
-    context = (1, 2, 4, 8) if sequence_length > LONG_CONTEXT else (1,)
+    context = _powers(next((most for least, most in CONTEXTS_FROM if sequence_length >= least), 1))
     expert = [e for e in EXPERT_RANKS if experts % e == 0] if experts else [1]
     micro = MICRO_BATCHES if sequence_length <= LONG_CONTEXT else MICRO_BATCHES[:2]
     rows: list[Row] = [
         (t, p, c, e, b, r, s, 0.0)
-        for t, p, c, e, b, r, s in product(tensor, stages, context, expert, micro, (0.0, 2.0), SHARDINGS)
+        for t, p, c, e, b, r, s in product(
+            tensor, stages, context, expert, micro, (0.0, AS_NEEDED), SHARDINGS
+        )
         if (p == 1 or s < FULLY_SHARDED) and (e == 1 or e >= t)
     ]
     return stack_layouts(rows)

@@ -13,18 +13,20 @@ from optimizer.performance.layouts import Layouts
 from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes
 
-WEIGHT_BYTES = 2.0
+WEIGHT_BYTES, FROZEN_EIGHT_BIT = 2.0, 1.0
 EIGHTY_PERCENT = 1.2816
 
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
     """The fullest rank, bytes. ``peak``: what the stack's published peaks show, the allocator's or the
-    driver's; ``held``: what the card holds, with the allocator's cache, contexts and communicators."""
+    driver's; ``held``: what the card holds, with the allocator's cache, contexts and communicators.
+    ``again``: share of the layers that the backward pass rebuilds whole."""
 
     peak: Array
     held: Array
     fits: Mask
+    again: Array
 
 
 def rank_memory(
@@ -33,10 +35,14 @@ def rank_memory(
     """Memory of a run over ``dp`` data-parallel ranks; ``shards``: ranks that share states (all)."""
     memory, software, hw = scenario.calibration.memory, scenario.software, scenario.hw
     states = state_bytes(scenario, dp, shards)
-    allocated = memory.fixed_bytes + states + activation_bytes(scenario, micro_batches, interleave)
-    held = allocated * (1.0 + software.cache_share) + buffer_bytes(scenario.layouts, dp, memory)
+    buffers = buffer_bytes(scenario.layouts, dp, memory)
+    usable = (memory.recompute_fill * hw.memory_bytes - buffers) / (1.0 + software.cache_share)
+    room = usable - memory.fixed_bytes - states
+    activations, again = activation_bytes(scenario, micro_batches, interleave, room)
+    allocated = memory.fixed_bytes + states + activations
+    held = allocated * (1.0 + software.cache_share) + buffers
     peak = held if software.reports_device else allocated
-    return RankMemory(peak, held, (held <= hw.memory_bytes) & can_start(scenario, micro_batches))
+    return RankMemory(peak, held, (held <= hw.memory_bytes) & can_start(scenario, micro_batches), again)
 
 
 def rank_params(shapes: Shapes, layouts: Layouts) -> tuple[Array, Array]:
@@ -60,16 +66,16 @@ def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> A
 
     Sharded over ``shards`` ranks (all data-parallel ones without it): the optimizer from ZeRO-1 on,
     gradients from ZeRO-2 on, weights under ZeRO-3 or FSDP, which gathers a layer ahead. Frozen weights
-    take 2 B and nothing else.
+    take 2 B, 1 B where products are in 8 bits, and nothing else.
     """
     software, sharding = scenario.software, scenario.layouts.sharding
     layer, whole, mine = _params(scenario, dp, shards)
     weights = WEIGHT_BYTES * xp.where(sharding >= 3.0, mine, whole)
     gathered = xp.where(sharding >= 3.0, 2.0 * WEIGHT_BYTES * layer, 0.0)
+    eight = scenario.run.number_format in {"fp8", "fp4"}
     if scenario.run.adapters:
-        return weights + gathered
-    eight = scenario.calibration.memory.fp8_weight_bytes_per_param
-    copies = eight if scenario.run.number_format in {"fp8", "fp4"} else 0.0
+        return (weights + gathered) * (FROZEN_EIGHT_BIT / WEIGHT_BYTES if eight else 1.0)
+    copies = scenario.calibration.memory.fp8_weight_bytes_per_param if eight else 0.0
     gradient = software.weight_grad_bytes_per_param - WEIGHT_BYTES
     if scenario.run.number_format == "bf16":
         gradient += software.accumulation_bytes_per_param

@@ -39,6 +39,7 @@ DISTILLED = "distill"
 SAME_SIZE = 0.12
 SPARSE = 0.8
 BILLION = 1e9
+USUAL_VOCABULARY, ODD_VOCABULARY = 64000, 0.02
 
 
 def find_gpu(text: str, gpus: Mapping[str, GpuSpec], memory_gb: float | None = None) -> tuple[GpuSpec, str]:
@@ -206,6 +207,11 @@ def _made(name: str, models: Mapping[str, ModelShape], total: float, active: flo
     """The known model nearest in size, with these parameters (billions) instead of its own."""
     sparse = active < SPARSE * total
     alike = [model for model in models.values() if model.is_moe is sparse]
-    near = min(alike, key=lambda m: _apart(m.total_params, total) ** 2 + _apart(m.active_params, active) ** 2)
+
+    def distance(model: ModelShape) -> float:
+        sizes = _apart(model.total_params, total) ** 2 + _apart(model.active_params, active) ** 2
+        return sizes + ODD_VOCABULARY * log(model.vocab / USUAL_VOCABULARY) ** 2
+
+    near = min(alike, key=distance)
     made = replace(near, name=name, total_params=total * BILLION, active_params=active * BILLION)
     return made, f"{name!r} is not a known model: the shape of {near.name} with {total:.3g} B parameters"

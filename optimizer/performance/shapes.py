@@ -22,8 +22,8 @@ class Shapes:
     ``ffn``: feed-forward width that a token meets, ``expert_ffn`` of one expert (dense models: the same).
     ``layer_params``: matrix parameters that one token meets in an average layer (active experts only),
     ``expert_layer_params`` of it in routed experts. ``params`` = ``dense_params`` + ``expert_params``.
-    ``attention_width``: mean of the query·key and value widths over all heads; ``decode_width`` the same
-    against the cache (latent width for MLA, absorbed form). ``kv_elements``: cached
+    ``attention_width``: mean of the query·key and value widths over all heads, ``head_width`` of one;
+    ``decode_width`` the same against the cache (latent width for MLA, absorbed form). ``kv_elements``: cached
     numbers per token; ``cache_groups``: ranks that can share them without copies. ``windowed_share``: share
     of caching layers that see ``window`` tokens only.
     """
@@ -36,6 +36,7 @@ class Shapes:
     heads: Array
     gated: Array
     attention_width: Array
+    head_width: Array
     kv_width: Array
     layer_params: Array
     expert_layer_params: Array
@@ -128,6 +129,7 @@ def _attention(model: ModelShape) -> dict[str, float]:
     return {
         "decode_width": model.heads * cached * caching / model.layers,
         "attention_width": model.heads * (scores + values) / 2 * caching / model.layers,
+        "head_width": (scores + values) / 2,
         "kv_width": model.kv_elements_per_token / max(1, model.layers),
         "kv_elements": float(model.kv_elements_per_token),
         "cache_groups": 1.0 if mla else float(model.kv_heads),

@@ -80,13 +80,13 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     """
     hw, split = scenario.hw, split_batch(scenario, gpus)
     nodes = xp.maximum(gpus / hw.gpus_per_node, 1.0)
-    average, fullest = _stages(scenario, nodes)
+    held = _footprint(scenario, split)
+    average, fullest = _stages(scenario, nodes, held.again)
     pipeline = _pipeline(scenario, split) + _stalled(scenario, split, nodes)
     bubble = _bubble(scenario, split) * average.total
-    data = data_s(scenario, split.dp, split.micro, fullest.total, bubble)
+    data = data_s(scenario, split.dp, split.micro, fullest.total, _filled(scenario, split) * average.total)
     optimizer, between = _optimizer(scenario, split.dp), number(scenario.compute.step_fixed_s)
     drag = 1.0 + scenario.compute.straggler_per_doubling * xp.log2(nodes) + hw.vm_slowdown
-    held = _footprint(scenario, split)
     return Step(
         total=(split.micro * fullest.total + bubble + pipeline + data + optimizer + between) * drag,
         compute=split.micro * fullest.compute,
@@ -107,12 +107,13 @@ def step(scenario: Scenario, gpus: Array) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a layout asks for before anything is timed: see ``Step``."""
+    """What a layout asks for before anything is timed: see ``Step``. ``again``: share of layers rebuilt."""
 
     peak_bytes: Array
     held_bytes: Array
     fits: Mask
     divides: Mask
+    again: Array
 
 
 def footprint(scenario: Scenario, gpus: Array) -> Footprint:
@@ -123,7 +124,7 @@ def footprint(scenario: Scenario, gpus: Array) -> Footprint:
 def _footprint(scenario: Scenario, split: Split) -> Footprint:
     shards = shard_ranks(scenario, split.dp) * scenario.layouts.cp
     memory = rank_memory(scenario, split.dp, split.micro, split.interleave, shards)
-    return Footprint(memory.peak, memory.held, memory.fits, split.divides)
+    return Footprint(memory.peak, memory.held, memory.fits, split.divides, memory.again)
 
 
 def split_batch(scenario: Scenario, gpus: Array) -> Split:
@@ -153,15 +154,15 @@ def _interleave(scenario: Scenario, micro: Array) -> Array:
     return xp.where(layouts.interleave > 0, layouts.interleave, xp.where(possible, best, 1.0))
 
 
-def _stages(scenario: Scenario, nodes: Array) -> tuple[_Stage, _Stage]:
+def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _Stage]:
     """An average stage (for fill and drain) and the fullest one, which sets the pace.
 
     The last stage also has the head: it leads where layers divide evenly.
     """
-    compute, small = _forward_backward(scenario, layer_forward(scenario))
-    host = scenario.software.host_s_per_layer * _host_factor(scenario)
+    compute, small = _forward_backward(scenario, layer_forward(scenario), again)
+    host = scenario.software.host_s_per_layer * _host_factor(scenario) + _expert_host(scenario)
     small = small + xp.maximum(host - compute - small, 0.0)
-    tensor, expert = _tensor(scenario), _expert(scenario)
+    tensor, expert = _tensor(scenario, again), _expert(scenario, again)
     if scenario.run.hides_dispatch:
         expert = xp.maximum(expert - compute, 0.0)
     floor = _host_floor(scenario, nodes)
@@ -193,17 +194,16 @@ def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array
     return xp.where(leads, last, others), xp.where(leads, shown, 0.0)
 
 
-def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Array]:
-    """Compute and memory-bound time of a layer, backward twice the forward, plus what is recomputed.
+def _forward_backward(scenario: Scenario, forward: LayerTime, rebuilt: Array) -> tuple[Array, Array]:
+    """Compute and memory-bound time of a layer, backward twice the forward, plus the share ``rebuilt``.
 
     Adapters need gradients of inputs only: the backward pass then costs one forward.
     """
     software, recompute = scenario.software, scenario.layouts.recompute
     passes = 2.0 if scenario.run.adapters else 3.0
-    full = xp.where(recompute >= 2.0, 1.0, 0.0)
-    again = full if software.flash_attention else xp.where(recompute >= 1.0, 1.0, 0.0)
+    again = rebuilt if software.flash_attention else xp.where(recompute == 1.0, 1.0, rebuilt)
     attention = forward.attention * (1.0 + scenario.compute.attention_backward_factor + again)
-    part = xp.where(recompute == 1.0, software.selective_again, full)
+    part = xp.where(recompute == 1.0, software.selective_again, rebuilt * software.full_again)
     compute = software.slowdown * (forward.products * (passes + part) + attention)
     return compute, software.slowdown * forward.elementwise * (3.0 + part)
 
@@ -211,6 +211,13 @@ def _forward_backward(scenario: Scenario, forward: LayerTime) -> tuple[Array, Ar
 def _host_factor(scenario: Scenario) -> Array:
     share = scenario.shapes.moe_layers / scenario.shapes.layers
     return 1.0 + (scenario.compute.moe_host_factor - 1.0) * share
+
+
+def _expert_host(scenario: Scenario) -> Array:
+    """Host time of an average layer's local experts, which are prepared one by one."""
+    shapes, layouts = scenario.shapes, scenario.layouts
+    local = shapes.experts / xp.maximum(layouts.ep, 1.0)
+    return scenario.compute.expert_host_s * local * shapes.moe_layers / shapes.layers
 
 
 def _host_floor(scenario: Scenario, nodes: Array) -> Array:
@@ -224,10 +231,10 @@ def _host_floor(scenario: Scenario, nodes: Array) -> Array:
     return xp.where(layouts.tp > 1.0, alone + piped, 0.0)
 
 
-def _tensor(scenario: Scenario) -> Array:
+def _tensor(scenario: Scenario, again: Array) -> Array:
     """Visible tensor and context traffic of a layer: 4 all-reduces of b·S·h·2 bytes, 6 if recomputed."""
     shapes, layouts, tokens = scenario.shapes, scenario.layouts, scenario.rank_tokens
-    times = 4.0 + xp.where(layouts.recompute >= 2.0, 2.0, 0.0)
+    times = 4.0 + 2.0 * again
     one = xp.ones_like(layouts.tp)
     reduce = all_reduce_s(2.0 * tokens * shapes.hidden, layouts.tp, one, scenario.hw, scenario.network)
     visible = scenario.software.tp_exposed * times * reduce
@@ -238,13 +245,15 @@ def _tensor(scenario: Scenario) -> Array:
     return visible + scenario.network.context_exposed * 3.0 * exchange
 
 
-def _expert(scenario: Scenario) -> Array:
+def _expert(scenario: Scenario, again: Array) -> Array:
     """Dispatch and combine of an average layer, forward and backward: 4·tokens·k·h·2 bytes (e−1)/e."""
     shapes, layouts = scenario.shapes, scenario.layouts
     if not xp.any(layouts.ep > 1.0):
         return xp.zeros_like(layouts.ep)
     size = 2.0 * scenario.rank_tokens / layouts.tp * shapes.active_experts * shapes.hidden
-    times = 4.0 + xp.where(layouts.recompute >= 2.0, 2.0, 0.0)
+    times = 4.0 + 2.0 * again
+    if scenario.run.number_format in {"fp8", "fp4"}:
+        size = size * scenario.compute.fp8_dispatch_share
     each = all_to_all_s(size, layouts.ep, scenario.hw, scenario.network)
     return times * each * shapes.moe_layers / shapes.layers
 
@@ -267,6 +276,14 @@ def _bubble(scenario: Scenario, split: Split) -> Array:
     return ramp / 3.0 if scenario.run.zero_bubble else ramp / split.interleave
 
 
+def _filled(scenario: Scenario, split: Split) -> Array:
+    """Stage times during which interleaved chunks whose gradients are ready wait for the others: the last
+    min(p, m) micro-batches pass chunk after chunk, so that (v−1)/v of their time covers traffic."""
+    layouts = scenario.layouts
+    rounds = xp.minimum(layouts.pp, split.micro)
+    return xp.where(layouts.pp > 1.0, rounds * (1.0 - 1.0 / split.interleave), 0.0)
+
+
 def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
     """Hand-overs that wait for ``stall_s`` each, seen from ``stall_nodes`` nodes on in some stacks.
 
@@ -280,7 +297,9 @@ def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
 
 
 def _optimizer(scenario: Scenario, dp: Array) -> Array:
-    """Adam over the rank's share of the states: reads and writes of HBM."""
+    """Adam over the rank's share of the states: reads and writes of HBM. Adapters have next to none."""
+    if scenario.run.adapters:
+        return xp.zeros_like(dp)
     layouts, compute = scenario.layouts, scenario.compute
     dense, experts = rank_params(scenario.shapes, layouts)
     owners = shard_ranks(scenario, dp)

@@ -10,8 +10,8 @@ from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import number
 from optimizer.performance.hardware import implied_link
 
-USUAL_FABRIC_GBIT_S = 400.0
-NDR_LEAST_GBIT_S = 200.0
+NODE_GPUS, RACK_NODE_GPUS = 8, 4
+NDR_GBIT_S, NDR_LEAST_GBIT_S = 400.0, 200.0
 FABRIC_WORDS = {
     "roce": FabricKind.ROCE,
     "efa": FabricKind.EFA,
@@ -25,11 +25,13 @@ def row_sku(
     row: Mapping[str, str], spec: GpuSpec, total: int, calibration: Calibration
 ) -> tuple[Sku, tuple[str, ...]]:
     """The node that a row ran on, ``total`` GPUs in all, and what was assumed about its fabric."""
-    per_node = int(number(row, "gpus_per_node") or min(8, total))
+    usual = RACK_NODE_GPUS if spec.gpu in calibration.network.link_domain else NODE_GPUS
+    per_node = int(number(row, "gpus_per_node") or min(usual, total))
     link = number(row, "intra_node_gbps")
     kind = implied_link(spec, calibration.network.unknown_pcie_bytes_per_s).kind
     nodes = -(-total // per_node)
-    fabric, notes = _row_fabric(row, per_node, nodes)
+    usual_rate = calibration.network.usual_fabric_gbit_s.get(spec.arch, NDR_GBIT_S)
+    fabric, notes = _row_fabric(row, per_node, nodes, usual_rate)
     sku = Sku(
         name="",
         gpu=spec.gpu,
@@ -46,7 +48,9 @@ def _link_kind(implied: LinkKind, gbit_s: float) -> LinkKind:
     return LinkKind.NVLINK if implied is LinkKind.PCIE and gbit_s > 600 else implied
 
 
-def _row_fabric(row: Mapping[str, str], per_node: int, nodes: int) -> tuple[Fabric | None, tuple[str, ...]]:
+def _row_fabric(
+    row: Mapping[str, str], per_node: int, nodes: int, usual_gbit_s: float
+) -> tuple[Fabric | None, tuple[str, ...]]:
     if nodes <= 1:
         return None, ()
     words = row.get("fabric", "").lower()
@@ -54,11 +58,11 @@ def _row_fabric(row: Mapping[str, str], per_node: int, nodes: int) -> tuple[Fabr
     rate, measured = number(row, "inter_node_gbps_per_gpu"), number(row, "inter_node_measured_gbps_per_gpu")
     notes: tuple[str, ...] = ()
     if rate is not None and rate < NDR_LEAST_GBIT_S and "ndr" in words:
-        rate, notes = USUAL_FABRIC_GBIT_S, ("NDR ports run at 400 Gbit/s: taken instead of the row's rate",)
+        rate, notes = NDR_GBIT_S, ("NDR ports run at 400 Gbit/s: taken instead of the row's rate",)
     if rate is None and not measured:
-        notes = (f"fabric rate not given, {USUAL_FABRIC_GBIT_S:.0f} Gbit/s per GPU assumed",)
+        notes = (f"fabric rate not given, {usual_gbit_s:.0f} Gbit/s per GPU assumed",)
     got = measured * per_node if measured else None
-    nominal = (rate or USUAL_FABRIC_GBIT_S) * per_node
+    nominal = (rate or usual_gbit_s) * per_node
     return Fabric(kind, nominal, nodes, measured_gbit_s_per_node=got), notes
 
 

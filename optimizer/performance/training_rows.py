@@ -5,42 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 
 import numpy as np
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Sku
-from optimizer.performance.arrays import as_array
+from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
-from optimizer.performance.hardware import GIB, build_hardware
+from optimizer.performance.hardware import GIB, Hardware, build_hardware
 from optimizer.performance.intervals import training_relative
-from optimizer.performance.layouts import (
-    HYBRID,
-    MICRO_BATCHES,
-    PIPELINE_MOST,
-    RECOMPUTE,
-    TENSOR_MOST,
-    Row,
-    stack_layouts,
-)
+from optimizer.performance.layouts import Layouts, Row, stack_layouts
 from optimizer.performance.memory import fit_probability
 from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
-from optimizer.performance.training import step
+from optimizer.performance.training import Step, step
+from optimizer.performance.training_layouts import Asked, row_layouts
 from optimizer.performance.training_nodes import row_sku
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
 RAN_TOLERANCE = 0.15
 NOT_SURE = 0.02
-USUAL_LENGTH, USUAL_SEQUENCES = 4096.0, 4.0
+LAST = 1e9
+USUAL_LENGTH, USUAL_TOKENS = 4096.0, 16384.0
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 OLD_MEGATRON = "megatron_2022"
+FULL_WIDTH = ("FP32", "TF32")
 ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
 HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
 
@@ -78,6 +72,9 @@ def read_row(
     sku, sku_notes = row_sku(row, spec, total, calibration)
     software = _software(row, calibration)
     length, sequences, load_notes = _load(row, total)
+    domain = calibration.network.link_domain.get(spec.gpu, 0.0) if total > sku.gpus_per_node else 0.0
+    domain = max(int(domain), sku.gpus_per_node)
+    asked = Asked(model, total, domain, length, sequences, software)
     notes = ((gpu_note,) if gpu_note else ()) + model_notes + load_notes
     return TrainingRow(
         model=model,
@@ -90,7 +87,7 @@ def read_row(
         adapters=row.get("workload", "") == "lora",
         zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
         hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
-        layouts=_layouts(row, model, total, software, sequences),
+        layouts=row_layouts(row, asked),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
     )
@@ -136,12 +133,8 @@ def _predict_group(
     software = calibration.software[rows[0].software]
     found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
     flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
-    ran = as_array([rows[i].layout_given for i in owners]) > 0
-    least = as_array([min(layout[4] for layout in rows[i].layouts) for i in owners])
-    told = ran & (layouts.micro_batch == least)
-    room = np.where(told, 1.0 + RAN_TOLERANCE, 1.0) * hw.memory_bytes
-    rank = np.where(found.peak_bytes <= room, found.total, found.total + 1e9)
-    rank = np.where(found.divides, rank, np.inf)
+    rank = _rank(rows, owners, layouts, found, hw)
+    able = found.fits & found.divides
     results = []
     for index, row in enumerate(rows):
         mine = np.flatnonzero(owner == index)
@@ -149,7 +142,8 @@ def _predict_group(
         if not np.isfinite(rank[best]):
             results.append(Prediction(fits=False, note="no layout divides GPUs and batch"))
             continue
-        step_s = float(found.total[best])
+        untuned = 0.0 if row.layout_given else calibration.compute.search_shortfall
+        step_s = float(found.total[best]) * (1.0 + untuned)
         peak = float(hw.peak[row.number_format][best]) * row.gpus
         values = {
             "pred_step_time_s": step_s,
@@ -157,10 +151,26 @@ def _predict_group(
             "pred_mfu": float(flops[best]) / step_s / peak,
             "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
         }
-        fits = bool(found.fits[mine].any())
+        fits = bool(able[mine].any())
         card = (float(found.held_bytes[best]), float(hw.memory_bytes[best]))
         results.append(_prediction(row, values, fits, card, calibration))
     return results
+
+
+def _rank(
+    rows: Sequence[TrainingRow], owners: Sequence[int], layouts: Layouts, found: Step, hw: Hardware
+) -> Array:
+    """What the layouts [L] of each row are chosen by, the least first; inf where they do not divide.
+
+    A layout that the row gives did run: the fastest within ``RAN_TOLERANCE`` of the card, whatever the
+    model's memory says. Of the others the fastest that fits, or the smallest where none does.
+    """
+    ran = as_array([rows[i].layout_given for i in owners]) > 0
+    least = as_array([min(layout[4] for layout in rows[i].layouts) for i in owners])
+    told = ran & (layouts.micro_batch == least)
+    holds = np.where(told, found.peak_bytes <= (1.0 + RAN_TOLERANCE) * hw.memory_bytes, found.fits)
+    beyond = LAST + np.where(told, found.total, found.held_bytes)
+    return np.where(found.divides, np.where(holds, found.total, beyond), np.inf)
 
 
 def _prediction(
@@ -199,8 +209,9 @@ def _load(row: Mapping[str, str], gpus: int) -> tuple[float, float, tuple[str, .
         length, notes = USUAL_LENGTH, (f"seq_len not given, {USUAL_LENGTH:.0f} assumed",)
     if not sequences:
         parts = [number(row, name) for name in ("micro_batch", "grad_accum", "dp")]
-        sequences = prod(part for part in parts if part) if all(parts) else USUAL_SEQUENCES * gpus
-        told = "from micro-batches" if all(parts) else f"{USUAL_SEQUENCES:.0f} sequences a GPU assumed"
+        usual = max(1.0, USUAL_TOKENS // length) * gpus
+        sequences = prod(part for part in parts if part) if all(parts) else usual
+        told = "from micro-batches" if all(parts) else f"{usual / gpus:.0f} sequences a GPU assumed"
         notes += (f"global_batch not given, {told}",)
     return length, sequences, notes
 
@@ -267,6 +278,8 @@ def _format(text: str, spec: GpuSpec) -> tuple[str, tuple[str, ...]]:
     if "FP4" in word:
         wanted = "fp8" if " OR " in word else "fp4"
         notes = ("four-bit or eight-bit products: eight assumed",) if " OR " in word else ()
+    if any(name in word for name in FULL_WIDTH):
+        notes = (f"{text.strip()} products predicted as 16-bit ones: twice as long or more in truth",)
     peaks = {
         "bf16": spec.bf16_tflops,
         "fp16": spec.fp16_tflops,
@@ -293,83 +306,7 @@ def _software(row: Mapping[str, str], calibration: Calibration) -> str:
     return calibration.software_of(framework)
 
 
-def _layouts(
-    row: Mapping[str, str], model: ModelShape, gpus: int, software: str, sequences: float
-) -> tuple[Row, ...]:
-    """The layout that the row gives; every sensible value where it says nothing."""
-    per_node = int(number(row, "gpus_per_node") or 8)
-    tensor = _given(row, "tp", [t for t in _powers(TENSOR_MOST) if t <= per_node and model.heads % t == 0])
-    stages = _given(row, "pp", _powers(min(PIPELINE_MOST, model.layers)))
-    context = _given(row, "cp", [1.0])
-    expert = _given(row, "ep", [e for e in _powers(64) if model.experts % e == 0] if model.is_moe else [1.0])
-    micro = _micro_batches(row, gpus, software, sequences)
-    if not model.is_moe:
-        expert = [1.0]
-    chunks = number(row, "interleave") or 0.0
-    dp = number(row, "dp")
-    rows = [
-        (t, p, c, e, b, r, s, chunks)
-        for t, p, c, e, b, r, s in product(
-            tensor, stages, context, expert, micro, _recompute(row), _sharding(row, software)
-        )
-        if t * p * c <= gpus and (dp is None or _same_dp(row, dp, t * p * c, gpus)) and (p == 1 or s < 3)
-    ]
-    if not rows:
-        raise Unreadable("no layout fits the GPU count")
-    return tuple(rows)
-
-
-def _same_dp(row: Mapping[str, str], dp: float, ranks: float, gpus: int) -> bool:
-    """A given data-parallel degree rules only where the others were left open."""
-    fixed = all((row.get(name) or "").strip() for name in ("tp", "pp"))
-    return fixed or dp * ranks == gpus
-
-
-def _given(row: Mapping[str, str], name: str, options: list[float] | list[int]) -> list[float]:
-    value = number(row, name)
-    return [value] if value else [float(option) for option in options]
-
-
-def _micro_batches(row: Mapping[str, str], gpus: int, software: str, sequences: float) -> list[float]:
-    """The micro-batch that a row gives, or usual ones.
-
-    torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has chunks.
-    """
-    stages, given = number(row, "pp") or 1.0, number(row, "micro_batch")
-    pipelines = gpus / (stages * (number(row, "tp") or 1.0) * (number(row, "cp") or 1.0))
-    of_rank = sequences / pipelines
-    if software == "fsdp" and stages > 1.0 and (given is None or given >= of_rank):
-        return [max(1.0, of_rank // (stages * (number(row, "interleave") or 1.0)))]
-    return [given] if given else [float(b) for b in MICRO_BATCHES]
-
-
-def _powers(most: int) -> list[int]:
-    return [1 << k for k in range(max(1, most).bit_length())]
-
-
-def _recompute(row: Mapping[str, str]) -> list[float]:
-    """The recomputation that a row gives, or every kind. Frozen weights keep no inputs of their products
-    for the backward pass: adapters are trained without recomputation where nobody says otherwise."""
-    word = (row.get("recompute") or "").strip().split("(")[0]
-    if word in RECOMPUTE:
-        return [float(RECOMPUTE.index(word))]
-    return [0.0] if row.get("workload", "") == "lora" else [0.0, 1.0, 2.0]
-
-
 def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
     """Whether the row's schedule, framework or notes name one of ``words``."""
     text = " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
     return any(word in text for word in words)
-
-
-def _sharding(row: Mapping[str, str], software: str) -> list[float]:
-    word = (row.get("zero_fsdp") or row.get("zero") or "").strip().upper()
-    if word in {"0", "ZERO-0"}:
-        return [0.0]
-    if any(name in word for name in ("HSDP", "HYBRID", "MICS")) and (number(row, "pp") or 1.0) == 1.0:
-        return [HYBRID]
-    if "FSDP" in word or "ZERO-3" in word or word == "3":
-        return [3.0] if (number(row, "pp") or 1.0) == 1.0 else [1.0]
-    if word:
-        return [2.0] if word.endswith("2") else [1.0]
-    return [3.0] if software == "fsdp" and (number(row, "pp") or 1.0) == 1.0 else [1.0]

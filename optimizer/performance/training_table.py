@@ -17,7 +17,7 @@ from broker.domain.sku import Sku
 from broker.domain.workload import Training
 from optimizer.performance.arrays import Array, Mask, Places, as_array
 from optimizer.performance.hardware import GIB, Hardware, build_hardware, kinds_of
-from optimizer.performance.layouts import Layouts, enumerate_layouts
+from optimizer.performance.layouts import FULL_RECOMPUTE, Layouts, enumerate_layouts, recompute_word
 from optimizer.performance.training import footprint, step
 from optimizer.performance.training_estimate import (
     TRAINABLE,
@@ -152,7 +152,7 @@ class TrainingTable:
     def layout(self, w: int, s: int, n: int) -> Parallelism:
         """The layout of the least step time."""
         tp, pp, dp, cp, ep, micro, recompute = (int(d) for d in self._degrees[w, self._kind[s], n])
-        word = ("none", "selective", "full")[recompute]
+        word = recompute_word(recompute)
         return Parallelism(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, micro_batch=micro, recompute=word)
 
     def estimate(self, w: int, s: int, n: int, interruptions_per_hour: float = 0.0) -> Estimate:
@@ -293,7 +293,8 @@ def _shape(block: _Block) -> tuple[int, int, int]:
 
 def _degrees(layouts: Layouts, best: Places, gpus: Array) -> NDArray[np.int64]:
     dp = np.maximum(gpus[None, :] // layouts.ranks_per_copy[best], 1.0)
-    parts = (layouts.tp, layouts.pp, None, layouts.cp, layouts.ep, layouts.micro_batch, layouts.recompute)
+    words = np.minimum(layouts.recompute, FULL_RECOMPUTE)
+    parts = (layouts.tp, layouts.pp, None, layouts.cp, layouts.ep, layouts.micro_batch, words)
     columns = [dp if part is None else part[best] for part in parts]
     return np.stack(columns, axis=2).astype(np.int64)
 

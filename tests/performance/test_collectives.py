@@ -27,15 +27,26 @@ def hardware(gpu: str, fabric: Fabric | None = None) -> Hardware:
 
 def test_sweeps_held_out_by_source() -> None:
     rows = read_collectives(sweep_rows(), load_gpus(), load_priors())
-    assert len(rows) == 224, "all but the two baselines that do not say how many nodes"
+    assert len(rows) == 222, "all but two baselines without a count of nodes and two first calls of a sweep"
     errors = np.abs(np.expm1(held_out_by_source(collectives_table(rows, load_gpus()), load_priors())))
     well_run = np.asarray([row.large and row.system != BADLY_RUN for row in rows])
     assert np.median(errors[well_run]) < 0.10
     for system in {row.system for row, good in zip(rows, well_run, strict=True) if good}:
         mine = well_run & np.asarray([row.system == system for row in rows])
         assert np.median(errors[mine]) < 0.30, system
+    assert np.median(errors[[not row.large for row in rows]]) < 0.35
     congested = np.asarray([row.system == BADLY_RUN for row in rows])
     assert np.median(errors[congested]) > 0.20, "documented as wrong: say so there when it no longer is"
+
+
+def test_the_benchmarks_own_calls_are_no_latency_of_the_link() -> None:
+    """32 KB on 8 H200: 40 us where every call waits for Python, 18 us in nccl-tests [ml-eng]."""
+    rows = [r for r in read_collectives(sweep_rows(), load_gpus(), load_priors()) if r.system == "H200 node"]
+    least = min(rows, key=lambda row: row.size)
+    size, ranks = as_array(least.size), as_array(least.ranks)
+    found = all_reduce_s(size, ranks, ONE, hardware("H200-SXM-141GB"), NETWORK, in_switch=True)
+    assert least.seconds == pytest.approx(40e-6, rel=0.05)
+    assert found[0] == pytest.approx(18e-6, rel=0.25)
 
 
 def in_switch_gain(gpu: str, ranks: float) -> float:

@@ -14,7 +14,7 @@ from optimizer.performance.activations import activation_bytes, can_start, layer
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_priors
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.layouts import stack_layouts
+from optimizer.performance.layouts import AS_NEEDED, stack_layouts
 from optimizer.performance.memory import buffer_bytes, fit_probability, rank_memory, state_bytes
 from optimizer.performance.rows import predict_rows
 from optimizer.performance.scenario import Run, Scenario
@@ -69,6 +69,11 @@ def scenario(
     return Scenario(build_shape(model), run, layouts, hw, stack, PRIORS)
 
 
+def kept_bytes(one: Scenario, micro: float, chunks: float, room: float = np.inf) -> float:
+    """Activations of the fullest stage."""
+    return float(activation_bytes(one, as_array(micro), as_array(chunks), as_array(room))[0][0])
+
+
 @pytest.mark.parametrize("model", [GPT3, MT_NLG])
 @pytest.mark.parametrize("t", [1.0, 2.0, 8.0])
 def test_activations_of_a_layer_are_korthikantis(model: ModelShape, t: float) -> None:
@@ -91,28 +96,43 @@ def test_selective_recompute_saves_what_the_paper_says(model: ModelShape, saved:
 @pytest.mark.parametrize(("p", "v"), [(8.0, 1.0), (8.0, 4.0), (16.0, 3.0)])
 def test_the_first_stage_holds_the_pipelines_micro_batches(p: float, v: float) -> None:
     """Equation 5 and its interleaved form: sbhL/t·34·(1 + (p−1)/(pv))."""
-    kept = activation_bytes(scenario(pp=p, recompute=SELECTIVE), as_array(64), as_array(v))[0]
+    kept = kept_bytes(scenario(pp=p, recompute=SELECTIVE), 64, v)
     more = 1.0 + (p - 1.0) / (p * v) if v > 1.0 else 1.0
     assert kept == pytest.approx(S * GPT3.hidden * GPT3.layers / 8.0 * 34.0 * more)
-    few = activation_bytes(scenario(pp=p, recompute=SELECTIVE), as_array(2), as_array(1.0))[0]
+    few = kept_bytes(scenario(pp=p, recompute=SELECTIVE), 2, 1.0)
     assert few < kept
 
 
 def test_full_recompute_keeps_the_inputs_and_rebuilds_a_layer() -> None:
     """2sbh a layer, on every tensor rank unless the sequence is sliced."""
     bare = scenario(pp=8.0, recompute=FULL, sequence_parallel=0.0)
-    kept = activation_bytes(bare, as_array(64), as_array(1.0))[0] - layer_bytes(bare)[0]
+    kept = kept_bytes(bare, 64, 1.0) - layer_bytes(bare)[0]
     assert kept == pytest.approx(2.0 * S * GPT3.hidden * GPT3.layers)
     sliced = scenario(pp=8.0, recompute=FULL)
-    kept = activation_bytes(sliced, as_array(64), as_array(1.0))[0] - layer_bytes(sliced)[0]
+    kept = kept_bytes(sliced, 64, 1.0) - layer_bytes(sliced)[0]
     assert kept == pytest.approx(2.0 * S * GPT3.hidden * GPT3.layers / 8.0)
+
+
+def test_as_many_layers_are_rebuilt_as_memory_asks() -> None:
+    """Between keeping all and rebuilding all, the share that just fills the room; never more than that."""
+    needed = scenario(pp=8.0, recompute=AS_NEEDED)
+    everything = kept_bytes(scenario(pp=8.0), 64, 1.0)
+    least = kept_bytes(scenario(pp=8.0, recompute=FULL), 64, 1.0)
+    for share in (0.3, 0.6, 0.9):
+        room = least + share * (everything - least)
+        held, again = activation_bytes(needed, as_array(64), as_array(1.0), as_array(room))
+        assert held[0] == pytest.approx(room)
+        assert 0.0 < again[0] < 1.0
+    held, again = activation_bytes(needed, as_array(64), as_array(1.0), as_array(least / 2))
+    assert (held[0], again[0]) == (pytest.approx(least), 1.0)
+    assert activation_bytes(needed, as_array(64), as_array(1.0), as_array(2 * everything))[1][0] == 0.0
 
 
 def test_the_last_stage_leads_where_the_vocabulary_is_large() -> None:
     """Two stages: the last has one micro-batch less and the logits."""
     wide = gpt(layers=4, vocab=2_000_000)
     one = scenario(wide, "tuned", pp=2.0, fmt="bf16")
-    kept = activation_bytes(one, as_array(64), as_array(1.0))[0]
+    kept = kept_bytes(one, 64, 1.0)
     logits = PRIORS.memory.logits_bytes * 2_000_000 * S / 8.0
     assert kept == pytest.approx(2.0 * layer_bytes(one)[0] + logits)
 

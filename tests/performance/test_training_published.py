@@ -165,6 +165,64 @@ def test_nemotron_340b(gpus: int, batch: int, measured_s: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("gpus", "batch", "measured_s"),
+    [(256, 768, 32.0), (1024, 768, 8.9), (3072, 6144, 23.66), (12288, 6144, 6.34)],
+)
+def test_megascale_175b_on_a100(gpus: int, batch: int, measured_s: float) -> None:
+    """MegaScale paper, table 2: tensor 8, pipeline 8 in 6 chunks; 65 to 55 % of peak."""
+    step_s = predicted_step_s(
+        **A100,
+        layers=96,
+        hidden=12288,
+        heads=128,
+        kv_heads=128,
+        ffn_hidden=49152,
+        gated_mlp=0,
+        vocab=64000,
+        seq_len=2048,
+        global_batch=batch,
+        gpus_total=gpus,
+        tp=8,
+        pp=8,
+        interleave=6,
+        precision="BF16",
+        framework="MegaScale",
+        date="2024-02",
+    )
+    assert step_s == pytest.approx(measured_s, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "context", "length", "batch", "tflops"),
+    [(8192, 1, 8192, 2048, 430), (16384, 1, 8192, 2048, 400), (16384, 16, 131072, 128, 380)],
+)
+def test_llama_3_405b(gpus: int, context: int, length: int, batch: int, tflops: float) -> None:
+    """The Llama 3 Herd of Models, table 4: tensor 8, pipeline 16, chunks not told; causal FLOPs."""
+    step_s = predicted_step_s(
+        **(H100 | {"fabric": "RoCE"}),
+        layers=126,
+        hidden=16384,
+        heads=128,
+        kv_heads=8,
+        ffn_hidden=53248,
+        gated_mlp=1,
+        vocab=128256,
+        seq_len=length,
+        global_batch=batch,
+        gpus_total=gpus,
+        tp=8,
+        pp=16,
+        cp=context,
+        micro_batch=1,
+        recompute="none",
+        precision="BF16",
+        framework="Meta in-house",
+    )
+    flops = batch * length * (6 * 405e9 + 6 * 126 * length * 16384)
+    assert flops / step_s / gpus / 1e12 == pytest.approx(tflops, rel=0.20)
+
+
+@pytest.mark.parametrize(
     ("framework", "date", "software"),
     [
         ("Megatron-LM", "2021-04", "megatron_2022"),
