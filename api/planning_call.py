@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from api.relay import Sender
-from broker.catalogue import load_gpus, load_models
+from broker.catalogue import load_gpus, load_models, load_moving_terms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
@@ -47,7 +47,7 @@ def load_own_shift(file: Path) -> OwnShift:
 
 def build_planner() -> JointPlanner:
     """The planner on that core."""
-    return JointPlanner(build_estimator())
+    return JointPlanner(build_estimator(), load_moving_terms())
 
 
 def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:

@@ -9,6 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.schemas.document import describe, input_error, read_json_document
 from api.schemas.offer import JsonPart, Money, SegmentForm, segment_to_document
+from api.schemas.plan_money import (
+    SpendLineForm,
+    TransferForm,
+    spend_line_to_document,
+    transfers_to_document,
+)
 from api.schemas.times import Instant, format_time
 from api.schemas.validation import validate
 from api.schemas.windows import WindowUseForm, window_use_to_document
@@ -26,7 +32,6 @@ from broker.domain.plan import (
     PlanStatus,
     RunnerUp,
     Scarcity,
-    SpendLine,
     Unplaced,
     Why,
 )
@@ -130,7 +135,7 @@ class WhyForm(JsonPart):
 
 
 class PlacementForm(JsonPart):
-    """One workload on one offer. ``window_use`` is an addition of ours."""
+    """One workload on one offer. ``window_use`` and ``transfers`` are additions of ours."""
 
     workload: str
     kind: WorkloadKind
@@ -153,6 +158,7 @@ class PlacementForm(JsonPart):
     estimate: EstimateForm
     why: WhyForm
     window_use: WindowUseForm | None = None
+    transfers: tuple[TransferForm, ...] = ()
 
     def to_placement(self) -> Placement:
         """The domain's placement."""
@@ -178,6 +184,7 @@ class PlacementForm(JsonPart):
             estimate=self.estimate.to_estimate(),
             why=self.why.to_why(),
             window_use=self.window_use.to_use() if self.window_use is not None else None,
+            transfers=tuple(one.to_transfer() for one in self.transfers),
         )
 
 
@@ -195,28 +202,6 @@ class BaselineForm(JsonPart):
     name: str
     cost_usd: Money | None
     why: str
-
-
-class SpendLineForm(JsonPart):
-    """Money of one workload, provider and tier in one part of a day."""
-
-    start: Instant
-    end: Instant
-    workload: str
-    provider: str
-    tier: Tier
-    usd: Money
-
-    def to_line(self) -> SpendLine:
-        """The domain's spend line."""
-        return SpendLine(
-            self.start.astimezone(UTC),
-            self.end.astimezone(UTC),
-            self.workload,
-            self.provider,
-            self.tier,
-            self.usd,
-        )
 
 
 class ScarcityForm(JsonPart):
@@ -309,7 +294,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
             for u in plan.unplaced
         ],
         "baselines": [_baseline(baseline) for baseline in plan.baselines],
-        "spend": [_spend_line(line) for line in plan.spend],
+        "spend": [spend_line_to_document(line) for line in plan.spend],
         "scarcity": [_scarcity(scarcity) for scarcity in plan.scarcity],
     }
 
@@ -337,6 +322,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "estimate": _estimate(placement.estimate),
         "why": _why(placement.why),
         "window_use": window_use_to_document(placement.window_use),
+        "transfers": transfers_to_document(placement.transfers),
     }
 
 
@@ -404,15 +390,4 @@ def _baseline(baseline: Baseline) -> dict[str, Any]:
         "name": baseline.name,
         "cost_usd": format_usd(cost) if cost is not None else None,
         "why": baseline.why,
-    }
-
-
-def _spend_line(line: SpendLine) -> dict[str, Any]:
-    return {
-        "start": format_time(line.start),
-        "end": format_time(line.end),
-        "workload": line.workload,
-        "provider": line.provider,
-        "tier": str(line.tier),
-        "usd": format_usd(line.usd),
     }

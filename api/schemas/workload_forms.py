@@ -115,7 +115,7 @@ class CheckpointForm(WorkloadPart):
 
 
 class DatasetForm(WorkloadPart):
-    """Data that must be where the run is."""
+    """Data, in GB (10⁹ bytes), that must be where the work is."""
 
     gb: NotNegative
     provider: Name
@@ -197,6 +197,7 @@ class ServingForm(WorkloadForm):
     slo: SloForm
     redundancy: RedundancyForm = RedundancyForm()
     starts: Annotated[StartsForm | None, BeforeValidator(_starts)] = None
+    weights: DatasetForm | None = None
 
 
 class BatchForm(WorkloadForm):
@@ -234,6 +235,7 @@ FORMS_BY_FIELD: Mapping[str, type[BaseModel]] = {
     "gpus": GpusForm,
     "checkpoint": CheckpointForm,
     "dataset": DatasetForm,
+    "weights": DatasetForm,
     "traffic": TrafficForm,
     "slo": SloForm,
     "redundancy": RedundancyForm,

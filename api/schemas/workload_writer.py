@@ -10,6 +10,7 @@ from broker.domain.money import format_usd
 from broker.domain.reoptimize_policy import ReoptimizePolicy
 from broker.domain.workload import (
     Batch,
+    Dataset,
     PlanRequest,
     Policy,
     Serving,
@@ -93,7 +94,6 @@ def _usd(amount: Decimal | None) -> str | None:
 
 def _training_document(run: Training) -> dict[str, Any]:
     every = run.checkpoint_every_minutes
-    dataset = run.dataset
     return {
         "tokens": run.tokens,
         "sequence_length": run.sequence_length,
@@ -106,12 +106,12 @@ def _training_document(run: Training) -> dict[str, Any]:
         "headroom": run.headroom,
         "checkpoint": {"every_minutes": every} if every is not None else None,
         "interruptible": run.interruptible,
-        "dataset": (
-            {"gb": dataset.gb, "provider": dataset.provider, "region": dataset.region}
-            if dataset is not None
-            else None
-        ),
+        "dataset": _data_document(run.dataset),
     }
+
+
+def _data_document(data: Dataset | None) -> dict[str, Any] | None:
+    return None if data is None else {"gb": data.gb, "provider": data.provider, "region": data.region}
 
 
 def _serving_document(service: Serving) -> dict[str, Any]:
@@ -129,6 +129,7 @@ def _serving_document(service: Serving) -> dict[str, Any]:
             "spare_replicas": service.redundancy.spare_replicas,
         },
         "starts": starts,
+        "weights": _data_document(service.weights),
     }
 
 

@@ -16,6 +16,7 @@ from api.schemas.validation import validate
 from api.schemas.workload_forms import (
     FORMS_BY_FIELD,
     BatchForm,
+    DatasetForm,
     MeasuredForm,
     PolicyForm,
     ReoptimizeForm,
@@ -173,7 +174,6 @@ class _Reader:
             self._wrong(f"{at}/gpus/max", f"at least gpus.min, {row.gpus.min}")
         if row.global_batch_tokens < row.sequence_length:
             self._wrong(f"{at}/global_batch_tokens", f"at least one sequence of {row.sequence_length} tokens")
-        dataset = row.dataset
         return Training(
             **base,
             tokens=row.tokens,
@@ -188,7 +188,7 @@ class _Reader:
             headroom=row.headroom,
             checkpoint_every_minutes=row.checkpoint.every_minutes if row.checkpoint is not None else None,
             interruptible=row.interruptible,
-            dataset=Dataset(dataset.gb, dataset.provider, dataset.region) if dataset is not None else None,
+            dataset=_data(row.dataset),
         )
 
     def _batch(self, row: BatchForm, at: str, base: dict[str, Any], horizon: Window) -> Batch:
@@ -215,6 +215,7 @@ class _Reader:
             redundancy=Redundancy(row.redundancy.zones, row.redundancy.spare_replicas),
             starts_at=starts_at,
             starts_after=starts_after,
+            weights=_data(row.weights),
         )
 
     def _starts(
@@ -281,6 +282,10 @@ def _policy(form: PolicyForm | None) -> Policy:
         compliance=tuple(form.compliance),
         reoptimize=_reoptimize(form.reoptimize),
     )
+
+
+def _data(form: DatasetForm | None) -> Dataset | None:
+    return None if form is None else Dataset(form.gb, form.provider, form.region)
 
 
 def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:

@@ -142,7 +142,7 @@ def planned_usd(placement: Placement, offers: Mapping[str, Offer], now: datetime
     segments: Sequence[Segment] = placement.segments
     if placement.kind == Serving.kind and offer.window is None:
         segments = [replace(s, start=max(s.start, now)) for s in segments if s.end > now]
-    return to_cents(holding_cost_usd(offer, segments))
+    return to_cents(holding_cost_usd(offer, segments)) + placement.transfer_usd
 
 
 def _has_stock(offer: Offer, nodes: int) -> bool:

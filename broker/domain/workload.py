@@ -12,6 +12,7 @@ from enum import StrEnum
 from broker.domain.model_shape import ModelShape
 from broker.domain.offer import Tier
 from broker.domain.reoptimize_policy import ReoptimizePolicy
+from broker.domain.transfer import Place
 from broker.domain.window import Window
 
 
@@ -61,11 +62,16 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Data that must be moved to where the run is."""
+    """Data (10⁹ bytes) that must be moved to where the work is."""
 
     gb: float
     provider: str
     region: str
+
+    @property
+    def place(self) -> Place:
+        """Where it lies."""
+        return Place(self.provider, self.region)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +163,8 @@ class Redundancy:
 class Serving(WorkloadBase):
     """A fleet of replicas for as long as traffic lasts.
 
-    Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon.
+    Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon. ``weights``: finished
+    ones that lie somewhere; those of ``starts_after`` lie where that run is.
     """
 
     traffic: Traffic
@@ -166,6 +173,7 @@ class Serving(WorkloadBase):
     redundancy: Redundancy = Redundancy()
     starts_at: datetime | None = None
     starts_after: str | None = None
+    weights: Dataset | None = None
 
     kind = WorkloadKind.SERVING
 

@@ -65,7 +65,7 @@ def _runs(candidates: Candidates, pool: RunPool) -> Iterator[Column]:
 
 
 def _fleets(known: Sequence[Column], mine: Column) -> Iterator[Column]:
-    same = (c for c in known if c.workload == mine.workload and c.after_s == mine.after_s and c.pieces)
+    same = (c for c in known if c.workload == mine.workload and c.after == mine.after and c.pieces)
     yield from sorted(same, key=lambda column: column.total_cents)
 
 
@@ -134,6 +134,8 @@ def binding_rule(
         (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
         (BindingRule.DEADLINE, problem, replace(run, deadline=run.deadline + FAR)),
     ]
+    if isinstance(run, Training) and run.dataset is not None:
+        options.append((BindingRule.EGRESS, problem, replace(run, dataset=None)))
     if isinstance(run, Training) and run.gpus_min > 1:
         options.append((BindingRule.SIZE, problem, replace(run, gpus_min=1)))
     least = {

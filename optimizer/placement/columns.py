@@ -8,10 +8,12 @@ from decimal import Decimal
 
 from broker.domain.billing import holding_cost_usd
 from broker.domain.money import CENT, to_cents
+from broker.domain.transfer import Place
 from broker.domain.window import Segment
 from optimizer.placement.problem import Problem
 
 Span = tuple[int, int, int]
+End = tuple[float, Place | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Column:
     ``after_s``: the column of a service that fits only when the run that it follows ends then.
     ``budget_cents``: what counts against the budget where that is not the cost (ghosts of a relaxation).
     ``switching_cents``: what it costs to leave what is held (``problem.Held``); steers, and is on no bill.
+    ``transfer_cents`` of the cost is for data (``transfers``). ``place``: where a run's finished weights
+    lie, if copies of them cost anything; ``after_place``: the place for which a service's column pays.
     """
 
     workload: str
@@ -44,6 +48,19 @@ class Column:
     after_s: float | None = None
     budget_cents: int | None = None
     switching_cents: int = 0
+    transfer_cents: int = 0
+    place: Place | None = None
+    after_place: Place | None = None
+
+    @property
+    def end(self) -> End:
+        """When a run ends, and where its weights must be paid for."""
+        return self.end_s, self.place
+
+    @property
+    def after(self) -> tuple[float | None, Place | None]:
+        """The end of the run for which a service's column was made."""
+        return self.after_s, self.after_place
 
     @property
     def counted_cents(self) -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.learned import GUESS
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, PlanRequest, Serving, Training
@@ -94,7 +95,8 @@ class Held:
 class Problem:
     """A request over a market. Instants are seconds from ``origin`` (the horizon's start).
 
-    ``kept`` holds what was derived from offers, their ``allowed`` mask and the times; see ``once``.
+    ``terms``: what copies of data cost. ``kept`` holds what was derived from offers, their ``allowed`` mask
+    and the times; see ``once``.
     """
 
     request: PlanRequest
@@ -106,6 +108,7 @@ class Problem:
     table: OfferTable
     allowed: Bools = field(repr=False)
     index_of: Mapping[str, int] = field(repr=False)
+    terms: MovingTerms = field(default_factory=MovingTerms, repr=False)
     held: Mapping[str, Held] = field(default_factory=dict, repr=False)
     kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
     kept_of_market: dict[Hashable, object] = field(default_factory=dict, repr=False)
@@ -151,7 +154,9 @@ class Problem:
         return replace(self, table=replace(self.table, pools=no_pools(len(self.table))))
 
 
-def build_problem(request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> Problem:
+def build_problem(
+    request: PlanRequest, offers: Sequence[Offer], as_of: datetime, terms: MovingTerms | None = None
+) -> Problem:
     """The problem of a request; raises InputError with every reason why it cannot mean anything."""
     problems = (*_request_problems(request, as_of), *_offer_problems(offers))
     if problems:
@@ -169,6 +174,7 @@ def build_problem(request: PlanRequest, offers: Sequence[Offer], as_of: datetime
         table=_offer_table(ordered),
         allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
+        terms=terms or MovingTerms(),
     )
 
 

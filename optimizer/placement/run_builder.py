@@ -22,11 +22,12 @@ from optimizer.placement.runs import (
     RunCandidates,
     deadline_s,
     first_instant_s,
-    first_second,
+    first_seconds,
     held_s,
     last_second,
 )
 from optimizer.placement.shelves import limit_of
+from optimizer.placement.transfers import dataset_usd, staged_s
 from optimizer.placement.windows import (
     WindowRows,
     cut_duration_s,
@@ -82,7 +83,10 @@ def build_run_candidates(
         ceiling = 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf
         free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
     cheap = at_windows.where(at_windows.cost_usd <= ceiling)
-    return _candidates(problem, run, log, sizes, (free, cheap), ceiling * (1 - 1e-9))
+    found = _candidates(problem, run, log, sizes, (free, cheap), ceiling * (1 - 1e-9))
+    if not len(found):
+        log.keep(Obstacle.DEADLINE, 0)
+    return found
 
 
 def _joined(*parts: _Part) -> _Part:
@@ -115,7 +119,7 @@ def _candidates(
         start_s=part.start_s,
         until_s=part.until_s,
         end_s=part.end_s,
-        cost_usd=part.cost_usd,
+        cost_usd=part.cost_usd + dataset_usd(problem, run)[part.offer],
         late_usd=late,
         needed_s=part.needed_s,
         rest_usd=rest_usd,
@@ -167,19 +171,19 @@ def _free_starts(
     problem: Problem, estimates: Estimates, run: Run, sizes: Sizes, pairs: _Pairs, ceiling_usd: float
 ) -> _Part:
     """Candidates outside windows below a ceiling, begun at the first second."""
-    table, start = problem.table, first_second(problem, run)
+    table = problem.table
     offer, which = pairs.opened.shelves.cheapest(pairs.shelf, pairs.counts(ceiling_usd))
     size = pairs.size[which]
     fits = sizes.counts[size] <= limit_of(table, sizes.limit)[offer]
     offer, size = offer[fits], size[fits]
     needed = interrupted_s(problem, estimates, run, sizes, offer, size)
-    fits = needed <= last_second(problem, run) - start
-    offer, size, needed = offer[fits], size[fits], needed[fits]
+    starts = first_seconds(problem, run, offer)
+    fits = needed <= last_second(problem, run) - starts
+    offer, size, needed, starts = offer[fits], size[fits], needed[fits], starts[fits]
     held, length = held_s(needed)
     nodes = sizes.counts[size]
     cost = nodes * table.node_cost_usd(offer, held)
-    starts = np.full(len(held), start, dtype=np.int64)
-    return _Part(offer, size, nodes, starts, starts + held, start + length, cost, needed)
+    return _Part(offer, size, nodes, starts, starts + held, starts + length, cost, needed)
 
 
 def _window_gate(opened: Opened, sizes: Sizes, at_windows: _Part, log: GateLog) -> None:
@@ -201,7 +205,8 @@ def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened
     r, nodes = rows[at], bought[at, size]
     needed = interrupted_s(problem, estimates, run, sizes, windows.offer[r], size)
     _, length = held_s(needed)
-    begin = np.maximum(windows.start_s[r], first_instant_s(problem, run))
+    ready = np.maximum(first_instant_s(problem, run), staged_s(problem, run)[windows.offer[r]])
+    begin = np.maximum(windows.start_s[r], ready)
     wanted = _bought_until(windows, r, begin + length)
     fits = begin + length <= np.minimum(wanted - windows.teardown_s[r], last_second(problem, run))
     fits &= wanted <= windows.free_until_s[r]
@@ -227,7 +232,8 @@ def _sold(problem: Problem, run: Run, sizes: Sizes, offers: Ints) -> tuple[Bools
 def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> _Part:
     """Sizes on windows that begin when capacity appears, at their first start: no other costs less."""
     passing = [int(o) for o in waiting_offers(problem) if opened.passing[o]]
-    first = {o: waiting_start_s(problem, o, first_second(problem, run)) for o in passing}
+    ready = first_seconds(problem, run, np.array(passing, dtype=np.int64))
+    first = {o: waiting_start_s(problem, o, int(s)) for o, s in zip(passing, ready, strict=True)}
     offers = np.array([o for o in passing if first[o] is not None], dtype=np.int64)
     usable, bought = _sold(problem, run, sizes, offers)
     at, size = np.nonzero(usable)

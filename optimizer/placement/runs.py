@@ -16,6 +16,7 @@ from optimizer.placement.columns import Column, Piece, Span, late_cents, price_c
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.gates import GateLog
 from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.transfers import staged_s, weights_place, with_transfers
 from optimizer.placement.windows import listed_spans
 
 LATE_LIMIT_S = 24 * 3600
@@ -63,6 +64,18 @@ def first_instant_s(problem: Problem, run: Run) -> float:
     return max(0.0, problem.seconds(problem.as_of), problem.seconds(run.earliest_start))
 
 
+def first_seconds(problem: Problem, run: Run, offers: Ints) -> Ints:
+    """First whole second at which a run may work on each of ``offers``: its data is there."""
+    staged = np.ceil(staged_s(problem, run)[offers]).astype(np.int64)
+    first: Ints = np.maximum(first_second(problem, run), staged)
+    return first
+
+
+def begins_s(problem: Problem, run: Run, offer: int) -> float:
+    """First instant at which prepaid nodes of an offer are useful."""
+    return max(first_instant_s(problem, run), float(staged_s(problem, run)[offer]))
+
+
 def deadline_s(problem: Problem, run: Run) -> float:
     """The deadline in seconds."""
     return problem.seconds(run.deadline)
@@ -89,7 +102,7 @@ def build_run_column(
     own_start, until = int(found.start_s[index]), int(found.until_s[index])
     held, length = (float(a[0]) for a in held_s(np.array([needed])))
     is_window = problem.table.is_window[offer]
-    begin = max(float(own_start), first_instant_s(problem, run)) if is_window else float(own_start)
+    begin = max(float(own_start), begins_s(problem, run, offer)) if is_window else float(own_start)
     if not is_window:
         until = own_start + int(held)
     end = begin + length
@@ -100,8 +113,9 @@ def build_run_column(
         spans = tuple(listed) if _is_listed(problem, offer) else spans
     cost = price_cents(problem, offer, spans)
     piece = Piece(offer, int(found.choice[index]), spans, cost)
-    column = Column(run.name, (piece,), cost, _penalty_cents(problem, run, end), end)
-    return with_switching(problem, column)
+    place = weights_place(problem, run.name, offer)
+    column = Column(run.name, (piece,), cost, _penalty_cents(problem, run, end), end, place=place)
+    return with_switching(problem, with_transfers(problem, column))
 
 
 def _penalty_cents(problem: Problem, run: Run, end_s: float) -> int:

@@ -34,6 +34,7 @@ from optimizer.placement.problem import Floats, Held, Ints, Problem
 from optimizer.placement.run_sizes import BATCH_NODES
 from optimizer.placement.runs import begun_later, build_run_column
 from optimizer.placement.standing import Standing
+from optimizer.placement.transfers import with_transfers
 from optimizer.placement.units import HOUR_S, FleetCase, beside
 
 
@@ -168,11 +169,11 @@ def _fleet_of(
     """The same fleet at today's prices, if it still meets the traffic."""
     problem = candidates.problem
     case = _over(problem, candidates.fleets[service.name], placements)
-    after_s = None
+    after_s, place = None, None
     if service.starts_after is not None:
         if service.starts_after not in chosen:
             return None
-        after_s = chosen[service.starts_after].end_s
+        after_s, place = chosen[service.starts_after].end
     pieces = []
     for placement in placements:
         offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
@@ -183,8 +184,9 @@ def _fleet_of(
             return None
         pieces.append(Piece(offer, choice, spans, price_cents(problem, offer, spans)))
     pieces.sort(key=lambda piece: (piece.offer, piece.choice))
-    column = Column(service.name, tuple(pieces), sum(p.cost_cents for p in pieces), after_s=after_s)
-    return with_switching(problem, column) if pieces and serves(problem, case, column) else None
+    column = Column(service.name, tuple(pieces), 0, after_s=after_s, after_place=place)
+    column = with_switching(problem, with_transfers(problem, column))
+    return column if pieces and serves(problem, case, column) else None
 
 
 def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) -> FleetCase:

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from broker.domain.learned import Basis, Learned
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import GpuPool, Offer, Stock, StockLevel, Tier, WindowKind
 from broker.domain.plan import Obstacle
-from broker.domain.workload import PlanRequest, Policy, Precision, Training
+from broker.domain.workload import Dataset, PlanRequest, Policy, Precision, Training
 from tests.fakes.examples import waiting_terms
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import at, batch, offer, plan, planner, request, serving, total, training, window
@@ -43,6 +44,7 @@ class Case:
     estimator: FakeEstimator | None = None
     as_of_hours: tuple[float, float] = (0, 0)
     seen: bool = True
+    terms: tuple[MovingTerms | None, MovingTerms | None] = (None, None)
 
 
 def asks(
@@ -97,6 +99,26 @@ A, DEAR = offer("a", "1.00"), offer("dear", "9.00")
 RUN, CHAT = run(), chat()
 BIG_RUN = run(gpu_hours=40, deadline=at(10))
 SHARED = (training("one", 20, deadline=at(10)), training("two", 10, deadline=at(10)))
+EGRESS = MovingTerms(
+    egress_usd_per_gb={"aws": Decimal("0.09")},
+    between_regions_usd_per_gb={"aws": Decimal("0.02")},
+    staging_gbit_s=8.0,
+)
+PRICED = {"terms": (EGRESS, EGRESS)}
+AWS, AWS_EAST = replace(A, offer_id="aws", provider="aws"), replace(A, provider="aws", region="us-east-2")
+
+
+def lies(gb: float, provider: str = "aws", region: str = "us-east") -> PlanRequest:
+    """The run, with a data set elsewhere."""
+    return run(dataset=Dataset(gb, provider, region))
+
+
+def trained(**changes: Any) -> PlanRequest:
+    """A run on aws and its service, whose weights are 16.06 GB."""
+    first = training("run", 4, policy=Policy(providers_only=("aws",)))
+    return request(first, serving(starts_after="run", **changes), hours=10)
+
+
 LATE = {"deadline": at(20), "late_usd_per_hour": Decimal("1.00")}
 
 CASES = {
@@ -317,6 +339,52 @@ CASES = {
         Obstacle.DEADLINE,
         offer("a", "1.00", nodes=1),
     ),
+    "egress of a data set": asks("10.90", lies(10), lies(20), "11.80", A, **PRICED),
+    "egress, by a dearer way": asks(
+        "10.90", lies(10), lies(1000), "20.00", A, offer("b", "2.00", provider="aws"), **PRICED
+    ),
+    "egress between regions": sells("10.00", AWS, AWS_EAST, lies(10), "10.20", **PRICED),
+    "staging of a data set": asks(
+        "10.00",
+        run(dataset=Dataset(3600, "here", "x"), deadline=at(11)),
+        run(dataset=Dataset(3601, "here", "x"), deadline=at(11)),
+        Obstacle.DEADLINE,
+        A,
+        **PRICED,
+    ),
+    "staging before a window": sells(
+        "20.00",
+        cut(WindowKind.LISTED, (0, 20, 1), upfront_usd=Decimal("20.00")),
+        cut(WindowKind.LISTED, (0, 19.9, 1), upfront_usd=Decimal("20.00")),
+        run(dataset=Dataset(36000, "here", "x")),
+        Obstacle.WINDOW,
+        **PRICED,
+    ),
+    "egress within the budget": asks(
+        "10.90",
+        replace(lies(10), budget_usd=Decimal("10.90")),
+        replace(lies(10), budget_usd=Decimal("10.89")),
+        Obstacle.BUDGET,
+        A,
+        **PRICED,
+    ),
+    "egress of finished weights": asks(
+        "10.00",
+        trained(),
+        trained(policy=Policy(providers_exclude=("aws",))),
+        "11.45",
+        AWS,
+        offer("b", "1.00", provider="other"),
+        **PRICED,
+    ),
+    "weights that lie elsewhere": asks(
+        "10.90",
+        chat(weights=Dataset(10, "aws", "us-east")),
+        chat(weights=Dataset(20, "aws", "us-east")),
+        "11.80",
+        A,
+        **PRICED,
+    ),
     "what leaving out costs": asks(
         "10.00", run(unplaced_usd=Decimal("10.01")), run(unplaced_usd=Decimal("9.99")), "9.99", A, seen=False
     ),
@@ -327,16 +395,17 @@ CASES = {
 def test_a_rule_alone_decides(name: str) -> None:
     case = CASES[name]
     first, second = (at(hours) for hours in case.as_of_hours)
-    allowed = plan(case.asked, case.offers, as_of=first, estimator=case.estimator)
+    terms, others = case.terms
+    allowed = plan(case.asked, case.offers, as_of=first, estimator=case.estimator, terms=terms)
     assert not allowed.unplaced
     assert total(allowed) == Decimal(case.usd)
-    after = plan(case.tight, case.short, as_of=second, estimator=case.estimator)
+    after = plan(case.tight, case.short, as_of=second, estimator=case.estimator, terms=others)
     if isinstance(case.then, Obstacle):
         assert case.then in {row.reason for row in after.unplaced}
     else:
         assert total(after) == Decimal(case.then)
     said = replace(allowed, as_of=second)
-    refused = planner(case.estimator).check(said, case.tight, case.short)
+    refused = planner(case.estimator, others).check(said, case.tight, case.short)
     assert bool(refused) == case.seen, refused
 
 

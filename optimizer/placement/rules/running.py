@@ -33,7 +33,7 @@ def _training(case: Case, where: str, placement: Placement, run: Training, offer
         yield f"{where}: {placement.nodes} nodes, the fabric joins {offer.max_nodes_in_one_run}"
     if placement.gpus < run.gpus_min or (run.gpus_max is not None and placement.gpus > run.gpus_max):
         yield f"{where}: {placement.gpus} GPUs, asked for {run.gpus_min} to {run.gpus_max or 'any'}"
-    not_before = max(run.earliest_start, case.earliest)
+    not_before = case.not_before(run, offer)
     stretches = usable_stretches(placement, offer, not_before)
     if len(stretches) > 1 and not run.interruptible:
         yield f"{where}: the run is split over {len(stretches)} windows but is not interruptible"
@@ -48,7 +48,7 @@ def _training(case: Case, where: str, placement: Placement, run: Training, offer
 
 
 def _batch(case: Case, where: str, placement: Placement, batch: Batch, offer: Offer) -> Iterator[str]:
-    not_before = max(batch.earliest_start, case.earliest)
+    not_before = case.not_before(batch, offer)
     done = 0.0
     for start, end in usable_stretches(placement, offer, not_before):
         working_s = (min(end, batch.deadline + timedelta(seconds=1)) - start).total_seconds()
