@@ -11,7 +11,7 @@ from api.relay import Sender
 from broker.catalogue import load_gpus, load_models, load_moving_terms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
+from broker.domain.workload import PlanRequest, Quota
 from broker.ports import InForce, PlanOptions, ProgressSink
 from broker.settings import Settings
 from optimizer.performance.calibration import load_calibration
@@ -43,6 +43,12 @@ def load_own_shift(file: Path) -> OwnShift:
     rows = completed(load_own_rows(file))
     evidence = evidence_of(rows, load_calibration(), load_gpus(), load_models())
     return OwnShift(evidence, load_kernels())
+
+
+def installed_quotas(settings: Settings) -> tuple[Quota, ...]:
+    """``provider_quotas`` of the settings as the planner takes them."""
+    rows = sorted(settings.provider_quotas.items())
+    return tuple(Quota(provider, row.gpus, row.nodes) for provider, row in rows)
 
 
 def build_planner() -> JointPlanner:

@@ -135,7 +135,7 @@ class WhyForm(JsonPart):
 
 
 class PlacementForm(JsonPart):
-    """One workload on one offer. ``window_use`` and ``transfers`` are additions of ours."""
+    """One workload on one offer. ``window_use``, ``transfers`` and ``work_share`` are additions of ours."""
 
     workload: str
     kind: WorkloadKind
@@ -159,6 +159,7 @@ class PlacementForm(JsonPart):
     why: WhyForm
     window_use: WindowUseForm | None = None
     transfers: tuple[TransferForm, ...] = ()
+    work_share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def to_placement(self) -> Placement:
         """The domain's placement."""
@@ -185,6 +186,7 @@ class PlacementForm(JsonPart):
             why=self.why.to_why(),
             window_use=self.window_use.to_use() if self.window_use is not None else None,
             transfers=tuple(one.to_transfer() for one in self.transfers),
+            work_share=self.work_share,
         )
 
 
@@ -323,6 +325,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "why": _why(placement.why),
         "window_use": window_use_to_document(placement.window_use),
         "transfers": transfers_to_document(placement.transfers),
+        "work_share": placement.work_share,
     }
 
 

@@ -79,6 +79,13 @@ class ReoptimizeForm(WorkloadPart):
     lapse_hours: Positive | None = None
 
 
+class QuotaForm(WorkloadPart):
+    """The most GPUs or nodes that may be held of a provider at once."""
+
+    gpus: Annotated[int, BeforeValidator(_number), Field(ge=0, le=10**9)] | None = None
+    nodes: Annotated[int, BeforeValidator(_number), Field(ge=0, le=10**9)] | None = None
+
+
 class PolicyForm(WorkloadPart):
     """Where capacity may come from. A rule that is left out does not narrow anything."""
 
@@ -89,6 +96,7 @@ class PolicyForm(WorkloadPart):
     providers: ProvidersForm | None = None
     tiers: Annotated[list[Tier], Field(min_length=1)] | None = None
     compliance: list[Name] = []
+    quotas: dict[Name, QuotaForm] = {}
     reoptimize: ReoptimizeForm | None = None
 
 

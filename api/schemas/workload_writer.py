@@ -44,6 +44,8 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
         "only": list(policy.providers_only or ()),
         "exclude": list(policy.providers_exclude),
     }
+    if policy.quotas:
+        document["quotas"] = {q.provider: {"gpus": q.gpus, "nodes": q.nodes} for q in policy.quotas}
     if policy.reoptimize != ReoptimizePolicy():
         document["reoptimize"] = _reoptimize_document(policy.reoptimize)
     return document

@@ -38,6 +38,7 @@ from broker.domain.workload import (
     PlanRequest,
     Policy,
     Precision,
+    Quota,
     Redundancy,
     Serving,
     Slo,
@@ -280,6 +281,7 @@ def _policy(form: PolicyForm | None) -> Policy:
         providers_exclude=tuple(providers.exclude) if providers is not None else (),
         tiers=tuple(dict.fromkeys(form.tiers)) if form.tiers is not None else None,
         compliance=tuple(form.compliance),
+        quotas=tuple(Quota(name, row.gpus, row.nodes) for name, row in sorted(form.quotas.items())),
         reoptimize=_reoptimize(form.reoptimize),
     )
 

@@ -109,12 +109,17 @@ def finished_weights_gb(model: ModelShape) -> float:
     return float(model.total_params * WEIGHT_BYTES[Precision.BF16] / 1e9)
 
 
+def checkpoint_gb(model: ModelShape) -> float:
+    """What a run goes on from, in 10⁹ bytes."""
+    return model.total_params * CHECKPOINT_BYTES_PER_PARAM / 1e9
+
+
 def leaving_gb(workload: Workload, precision: Precision) -> float:
     """What of a workload's own must be copied to another place, in 10⁹ bytes."""
     params = workload.model.total_params
     if isinstance(workload, Serving):
         return float(params * WEIGHT_BYTES[precision] / 1e9)
-    return params * CHECKPOINT_BYTES_PER_PARAM / 1e9 if isinstance(workload, Training) else 0.0
+    return checkpoint_gb(workload.model) if isinstance(workload, Training) else 0.0
 
 
 def egress_usd(

@@ -44,6 +44,7 @@ class Obstacle(StrEnum):
     CONTENTION = "contention"
     DEPENDENCY = "dependency"
     PRICE = "price"
+    QUOTA = "quota"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class BindingRule(StrEnum):
     BANDWIDTH = "bandwidth"
     FABRIC = "fabric"
     EGRESS = "egress"
+    QUOTA = "quota"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ class Placement:
     ``gpus`` = nodes × GPUs per node; ``replicas`` is the count at the peak (1 for training),
     ``gpus_per_replica`` the GPUs of one model copy. ``window_use``: of a run in a window, what is wanted,
     bought and usable. ``cost_usd`` is what is held and, in it, what ``transfers`` of data to it cost.
+    ``work_share``: a run in parts has a placement for each, in order of time, and the estimate is that of
+    the part.
     """
 
     workload: str
@@ -132,6 +136,7 @@ class Placement:
     why: Why
     window_use: WindowUse | None = None
     transfers: tuple[Transfer, ...] = ()
+    work_share: float = 1.0
 
     @property
     def transfer_usd(self) -> Decimal:

@@ -118,7 +118,9 @@ def _left_of(
         tiers = run.policy.tiers or NO_SPOT
         run = replace(run, policy=replace(run.policy, tiers=tuple(t for t in tiers if t in NO_SPOT)))
     placed = plan.placements_of(run.name)
-    done, planned = hours_done(run, held, now, terms), sum(p.estimate.value.get("hours", 0.0) for p in placed)
+    over = [p for p in placed if len(placed) > 1 and max(s.end for s in p.segments) <= now]
+    done = hours_done(run, held, now, terms) + sum(p.estimate.value.get("hours", 0.0) for p in over)
+    planned = sum(p.estimate.value.get("hours", 0.0) for p in placed)
     if not held or planned <= 0:
         return run
     whole = sum(tokens_of(run, placement) for placement in placed)

@@ -20,6 +20,7 @@ class TransferKind(StrEnum):
 
     DATASET = "dataset"
     WEIGHTS = "weights"
+    CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)

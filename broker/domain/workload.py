@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -34,11 +34,32 @@ class Precision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """The most that may be held of a provider at any instant; None: no limit of that kind."""
+
+    provider: str
+    gpus: int | None = None
+    nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldNodes:
+    """What is held already and counts against quotas; ``is_own``: by the team that asks."""
+
+    provider: str
+    window: Window
+    nodes: int
+    gpus: int
+    is_own: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Which offers are allowed. None means no rule; patterns are shell-style (``us-*``).
 
-    A workload's policy can only narrow the team's: both must allow an offer. ``reoptimize``: what may change
-    once it runs; it says nothing of offers.
+    A workload's policy can only narrow the team's: both must allow an offer. ``quotas`` of a team count over
+    all of its workloads, those of a workload over it alone. ``reoptimize``: what may change once it runs; it
+    says nothing of offers.
     """
 
     regions: tuple[str, ...] | None = None
@@ -47,6 +68,7 @@ class Policy:
     providers_exclude: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] | None = None
     compliance: tuple[str, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     reoptimize: ReoptimizePolicy = field(default_factory=ReoptimizePolicy)
 
 
@@ -105,6 +127,11 @@ class Training(WorkloadBase):
     dataset: Dataset | None = None
 
     kind = WorkloadKind.TRAINING
+
+
+def part_of(run: Training, share: float) -> Training:
+    """The run with a share of its work; what is fixed for each start stays."""
+    return run if share == 1.0 else replace(run, tokens=run.tokens * share)
 
 
 class TrafficShape(StrEnum):
@@ -197,13 +224,18 @@ Workload = Training | Serving | Batch
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A workloads document, read and checked: what a planner is asked."""
+    """A workloads document, read and checked: what a planner is asked.
+
+    ``quotas`` are the installation's, over all teams; ``held`` is what counts against all quotas already.
+    """
 
     team: str
     horizon: Window
     workloads: tuple[Workload, ...]
     budget_usd: Decimal | None = None
     policy: Policy = field(default_factory=Policy)
+    quotas: tuple[Quota, ...] = ()
+    held: tuple[HeldNodes, ...] = ()
     _by_name: Mapping[str, Workload] = field(init=False, repr=False, compare=False)
     _waiting: Mapping[str, tuple[Serving, ...]] = field(init=False, repr=False, compare=False)
 

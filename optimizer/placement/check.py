@@ -19,6 +19,7 @@ from optimizer.placement.rules import (
     holding,
     identity,
     policy,
+    quotas,
     running,
     serving,
     totals,
@@ -27,7 +28,7 @@ from optimizer.placement.rules import (
 )
 from optimizer.placement.rules.case import Case
 
-RULES = (policy, holding, running, serving, transfers, totals, window_use)
+RULES = (policy, quotas, holding, running, serving, transfers, totals, window_use)
 
 
 def check_plan(

@@ -20,13 +20,15 @@ End = tuple[float, Place | None]
 class Piece:
     """Nodes of one offer over time: ``spans`` are (start_s, end_s, nodes).
 
-    ``choice`` is the index of the node count (training) or of the serving configuration.
+    ``choice`` is the index of the node count (training) or of the serving configuration; ``share`` of the
+    run's work is done there.
     """
 
     offer: int
     choice: int
     spans: tuple[Span, ...]
     cost_cents: int
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from optimizer.placement.greedy import by_workload
 from optimizer.placement.improve import blockers
 from optimizer.placement.menus import menu_rule
 from optimizer.placement.problem import Problem
+from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.runner_up import main_piece, named, rival_in
-from optimizer.placement.runs import RunCandidates, build_run_column
+from optimizer.placement.runs import RunCandidates
 from optimizer.placement.solve import Solution
 from optimizer.placement.standing import Standing
 from optimizer.placement.steady import Steadied
@@ -126,8 +127,14 @@ class Explainer:
         if column.penalty_cents:
             late_h = column.penalty_cents / 100 / float(_late_usd_per_hour(found))
             yield f"{late_h:.1f} h late for ${in_usd(column.penalty_cents):,}: being on time costs more"
-        yield self._node_rule(found, piece)
+        yield self._node_rule(found, column.pieces[0])
         yield from self._menu_rule(found, piece)
+        if len(column.pieces) > 1:
+            number = column.pieces.index(piece) + 1
+            yield (
+                f"part {number} of {len(column.pieces)}: {100 * piece.share:.0f} % of the work; the run is "
+                "interruptible, and each part pays its start-up"
+            )
         if isinstance(found.run, Training):
             yield from self._layout_rule(found.run, piece)
         yield from transfer_rules(self.candidates.problem, column, piece)

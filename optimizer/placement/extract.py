@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from decimal import Decimal
 
 from broker.domain.billing import billed_seconds, holdings, node_hours
@@ -16,6 +17,7 @@ from broker.domain.window_use import WindowUse, use_of
 from broker.domain.workload import Batch, Precision, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, build_segments, in_usd
+from optimizer.placement.run_columns import needed_s, part_estimate
 from optimizer.placement.runs import begins_s
 from optimizer.placement.transfers import transfers_of
 
@@ -26,11 +28,13 @@ def build_placements(candidates: Candidates, columns: Iterable[Column], why: Why
     """Placements of the chosen columns, in the request's order."""
     order = {w.name: i for i, w in enumerate(candidates.problem.request.workloads)}
     placements = [
-        (order[column.workload], piece.offer, piece.choice, _placement(candidates, column, piece, data, why))
+        (order[column.workload], number, _placement(candidates, column, piece, data, why))
         for column in columns
-        for piece, data in zip(column.pieces, transfers_of(candidates.problem, column), strict=True)
+        for number, (piece, data) in enumerate(
+            zip(column.pieces, transfers_of(candidates.problem, column), strict=True)
+        )
     ]
-    return tuple(p for *_, p in sorted(placements, key=lambda row: row[:3]))
+    return tuple(p for *_, p in sorted(placements, key=lambda row: row[:2]))
 
 
 def _placement(
@@ -66,8 +70,9 @@ def _placement(
         paid_unused_usd=_unused_usd(offer, workload, segments, cost, estimate, nodes, replicas),
         estimate=estimate,
         why=why(column, piece),
-        window_use=_window_use(candidates, column, workload, piece.offer, segments, cost),
+        window_use=_window_use(candidates, column, workload, piece, segments, cost),
         transfers=transfers,
+        work_share=piece.share,
     )
 
 
@@ -75,16 +80,20 @@ def _window_use(
     candidates: Candidates,
     column: Column,
     workload: Workload,
-    offer: int,
+    piece: Piece,
     segments: Sequence[Segment],
     cost_usd: Decimal,
 ) -> WindowUse | None:
     problem = candidates.problem
-    terms = problem.table.offers[offer].window
+    terms = problem.table.offers[piece.offer].window
     if terms is None or isinstance(workload, Serving):
         return None
-    begin = max(segments[0].start, problem.instant(begins_s(problem, workload, offer)))
-    wanted = Window(begin, problem.instant(column.end_s))
+    begin = max(segments[0].start, problem.instant(begins_s(problem, workload, piece.offer)))
+    end = problem.instant(column.end_s)
+    if piece is not column.pieces[-1] and isinstance(workload, Training):
+        hours = needed_s(problem, candidates.estimates, workload, piece.offer, piece.choice, piece.share)
+        end = begin + timedelta(microseconds=round(hours * 1e6))
+    wanted = Window(begin, end)
     return use_of(terms, segments, wanted, cost_usd)
 
 
@@ -117,7 +126,7 @@ def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Est
     kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
     if isinstance(workload, Training):
         rate = float(table.interruptions_per_hour[piece.offer])
-        return estimates.training.estimate(row, kind, piece.choice, rate)
+        return part_estimate(estimates, workload, kind, piece.choice, rate, piece.share)
     size = estimates.serving.configs[piece.choice].gpus_per_replica
     share = size / int(table.gpus_per_node[piece.offer])
     return estimates.serving.estimate(row, kind, piece.choice, float(table.price_usd[piece.offer]) * share)

@@ -10,7 +10,7 @@ from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Bools, Ints, OfferTable
-from optimizer.placement.runs import build_run_column
+from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.stock import Ledger
 from optimizer.placement.transfers import placed_after
 from optimizer.placement.units import FleetCase, beside, only_units

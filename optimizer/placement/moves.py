@@ -14,8 +14,8 @@ from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.fleet_pool import fleets, free_beside, ledger_of
+from optimizer.placement.run_columns import begun_later, build_run_column
 from optimizer.placement.run_pool import RunPool
-from optimizer.placement.runs import begun_later, build_run_column
 from optimizer.placement.stock import Ledger
 from optimizer.placement.transfers import placed_after, weights_of, where_data_lies
 

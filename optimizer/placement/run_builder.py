@@ -6,7 +6,7 @@ of each shelf. Dearer ones are not made: ``RunCandidates.rest_usd`` says what th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from optimizer.placement.gates import GateLog, Opened, open_gates
 from optimizer.placement.menus import bought_nodes, whole_only
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.run_sizes import Sizes, build_sizes, interrupted_s
+from optimizer.placement.run_splits import TwoParts, build_splits, most_splits
 from optimizer.placement.runs import (
     Run,
     RunCandidates,
+    Splits,
     deadline_s,
     first_instant_s,
     first_seconds,
@@ -83,7 +85,12 @@ def build_run_candidates(
         ceiling = 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf
         free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
     cheap = at_windows.where(at_windows.cost_usd <= ceiling)
-    found = _candidates(problem, run, log, sizes, (free, cheap), ceiling * (1 - 1e-9))
+    split, next_usd = None, float("inf")
+    if isinstance(run, Training) and run.interruptible:
+        split, next_usd = build_splits(
+            problem, estimates, run, opened, sizes, most_splits(len(problem.runs()))
+        )
+    found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
     if not len(found):
         log.keep(Obstacle.DEADLINE, 0)
     return found
@@ -101,9 +108,21 @@ def _ceiling_of(part: _Part, most: int) -> float:
 
 
 def _candidates(
-    problem: Problem, run: Run, log: GateLog, sizes: Sizes, parts: tuple[_Part, ...], rest_usd: float
+    problem: Problem,
+    run: Run,
+    log: GateLog,
+    sizes: Sizes,
+    parts: tuple[_Part, ...],
+    rest_usd: float,
+    ways: TwoParts | None,
 ) -> RunCandidates:
-    joined = _joined(*parts)
+    dataset = dataset_usd(problem, run)
+    joined = _joined(*(replace(part, cost_usd=part.cost_usd + dataset[part.offer]) for part in parts))
+    whole = len(joined.offer)
+    if ways is not None and len(ways):
+        joined = _joined(joined, _Part(*(getattr(ways, name) for name in _Part.__slots__)))
+        log.obstacle = None if log.obstacle in (Obstacle.DEADLINE, Obstacle.WINDOW) else log.obstacle
+        log.kept += len(ways)
     order = np.lexsort((joined.start_s, joined.size, joined.offer))
     part = _Part(*(getattr(joined, name)[order] for name in _Part.__slots__))
     late = np.zeros(len(part.offer))
@@ -119,10 +138,12 @@ def _candidates(
         start_s=part.start_s,
         until_s=part.until_s,
         end_s=part.end_s,
-        cost_usd=part.cost_usd + dataset_usd(problem, run)[part.offer],
+        cost_usd=part.cost_usd,
         late_usd=late,
         needed_s=part.needed_s,
         rest_usd=rest_usd,
+        split=np.where(order < whole, -1, order - whole),
+        splits=Splits.none() if ways is None else ways.second,
     )
 
 

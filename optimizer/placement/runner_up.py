@@ -17,8 +17,9 @@ from optimizer.placement.columns import Column, Piece, in_usd
 from optimizer.placement.improve import blockers
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
 from optimizer.placement.moves import Party, Room, fitting_runs, party_cents, room_beside, with_followers
+from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.run_pool import RunPool, first_few
-from optimizer.placement.runs import build_run_column, deadline_s
+from optimizer.placement.runs import deadline_s
 from optimizer.placement.standing import Standing
 from optimizer.placement.transfers import placed_after
 
@@ -253,6 +254,9 @@ def _blocked(candidates: Candidates, chosen: Chosen, mine: Column, second: Colum
     room = room_beside(candidates, chosen, (mine.workload,))
     price = _price(mine, second)
     link = "and" if second.total_cents > mine.total_cents else "but"
+    quota = room.ledger.quota_against(second)
+    if quota is not None:
+        return f"{price}, {link} passes the quota of {quota}"
     if not room.ledger.fits(second):
         return f"{price}, {link} its nodes are held by {named(blockers(candidates.problem, chosen, second))}"
     if room.budget_cents is not None and second.cost_cents > room.budget_cents:

@@ -1,6 +1,7 @@
 """Data on its way to where work is placed: what it costs, and when it is there.
 
-A run's data set is copied once to each place that the run works at; finished weights once to each place at
+A run's data set is copied once to each place that the run works at, its checkpoint between the places of two
+parts; finished weights once to each place at
 which replicas stand. The provider that they leave bills it. A run begins on an offer no sooner than its data
 can have been copied there, from the time of the plan on; the load of weights is in a replica's cold start.
 O offers.
@@ -12,10 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import numpy as np
 
-from broker.domain.moving_costs import HOUR, MovingTerms, finished_weights_gb
+from broker.domain.moving_costs import HOUR, MovingTerms, checkpoint_gb, finished_weights_gb
 from broker.domain.transfer import Place, Transfer, TransferKind
 from broker.domain.workload import Dataset, Serving, Training, Workload
 from optimizer.placement.columns import Column, Piece, in_cents
@@ -101,6 +103,25 @@ def weights_of(problem: Problem, service: Serving, after: Place | None) -> Datas
     return Dataset(finished_weights_gb(run.model), after.provider, after.region)
 
 
+def handover_s(problem: Problem, run: Training, first: int, second: int) -> float:
+    """Seconds until a run's checkpoint is copied from one offer to another."""
+    source, to = place_of(problem, first), place_of(problem, second)
+    return problem.terms.staging(source, to, checkpoint_gb(run.model)) / timedelta(seconds=1)
+
+
+def handovers(problem: Problem, run: Training, first: Ints, second: Ints) -> tuple[Floats, Floats]:
+    """Seconds and USD of the copies of a checkpoint between pairs of offers [M]."""
+    places, of_each = _places(problem)
+    gb, second_long = checkpoint_gb(run.model), timedelta(seconds=1)
+    pairs, which = np.unique(of_each[first] * len(places) + of_each[second], return_inverse=True)
+    rows = [
+        (problem.terms.staging(a, b, gb) / second_long, float(problem.terms.transfer_usd(a, b, gb)))
+        for a, b in ((places[pair // len(places)], places[pair % len(places)]) for pair in pairs)
+    ]
+    found = np.array(rows, dtype=np.float64).reshape(-1, 2)[which.reshape(-1)]
+    return found[:, 0], found[:, 1]
+
+
 def where_data_lies(problem: Problem, data: Dataset | None) -> Bools | None:
     """Offers [O] to which data need not be copied, or free of charge; None: nothing costs anything."""
     if data is None or problem.terms.is_free(data.place):
@@ -119,7 +140,20 @@ def transfers_of(problem: Problem, column: Column) -> tuple[tuple[Transfer, ...]
     else:
         data, what = dataset_of(workload), TransferKind.DATASET
     seen: set[Place] = set()
-    return tuple(tuple(_to(problem, what, data, piece, seen)) for piece in column.pieces)
+    copies = [list(_to(problem, what, data, piece, seen)) for piece in column.pieces]
+    if isinstance(workload, Training):
+        for made, (before, after) in zip(copies[1:], pairwise(column.pieces), strict=True):
+            made.extend(_checkpoint(problem, workload, before.offer, after.offer))
+    return tuple(tuple(made) for made in copies)
+
+
+def _checkpoint(problem: Problem, run: Training, first: int, second: int) -> Iterator[Transfer]:
+    """What a run goes on from in its next part."""
+    source = place_of(problem, first)
+    data = Dataset(checkpoint_gb(run.model), source.provider, source.region)
+    found = transfer_of(problem.terms, TransferKind.CHECKPOINT, data, place_of(problem, second))
+    if found is not None:
+        yield found
 
 
 def _to(

@@ -5,13 +5,13 @@ service holds ready nodes of each offer in each hour; each that joins after its 
 start earlier, which the hour's increment makes a whole hour. Nodes with a minimum term are held in stretches,
 each paid for the term at least. Data is copied once to each provider: for runs from where it lies, for
 services from where the run was that they wait for. Stock holds in each hour and in the minutes before the
-next, when joining nodes are there already; the budget holds over all that is paid.
+next, when joining nodes are there already, and so do quotas; the budget holds over all that is paid.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from ortools.sat.python import cp_model
@@ -50,9 +50,19 @@ class Monolith:
                 limit = offers[o].stock.nodes
                 if limit is not None:
                     self.model.add(cp_model.LinearExpr.sum(nodes) <= limit)
+            self._quotas(held)
         if asked.budget_usd is not None:
             self.model.add(cp_model.LinearExpr.sum(self.paid) <= int(asked.budget_usd * 100))
         self.model.minimize(cp_model.LinearExpr.sum([*self.paid, *self.penalties]))
+
+    def _quotas(self, held: Mapping[tuple[int, int], list[cp_model.LinearExpr]]) -> None:
+        """In each hour, over all offers of a provider; a node has one GPU."""
+        for quota in self.asked.policy.quotas:
+            most = min(n for n in (quota.gpus, quota.nodes) if n is not None)
+            for hour in range(self.hours):
+                here = [o for o, offer in enumerate(self.offers) if offer.provider == quota.provider]
+                nodes = [node for o in here for node in held.get((o, hour), ())]
+                self.model.add(cp_model.LinearExpr.sum(nodes) <= most)
 
     def totals(self) -> tuple[Decimal, Decimal]:
         """What no plan passes below, and the best that was found: equal where the model is solved in time."""

@@ -16,12 +16,25 @@ import pytest
 
 from broker.domain.learned import Basis, Learned
 from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import GpuPool, Offer, Stock, StockLevel, Tier, WindowKind
+from broker.domain.offer import GpuPool, Offer, Stock, StockLevel, Tier, WindowKind, WindowTerms
 from broker.domain.plan import Obstacle
-from broker.domain.workload import Dataset, PlanRequest, Policy, Precision, Training
+from broker.domain.window import Window
+from broker.domain.workload import Dataset, HeldNodes, PlanRequest, Policy, Precision, Quota, Training
 from tests.fakes.examples import waiting_terms
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import at, batch, offer, plan, planner, request, serving, total, training, window
+from tests.placement.market import (
+    at,
+    batch,
+    offer,
+    plan,
+    planner,
+    request,
+    serving,
+    sku,
+    total,
+    training,
+    window,
+)
 
 FAILS = Learned(success_share=0.2, minutes_to_usable=5.0, attempts=5, basis=Basis.OFFER)
 PAIRS = FakeEstimator(replica_sizes=(2,))
@@ -117,6 +130,27 @@ def trained(**changes: Any) -> PlanRequest:
     """A run on aws and its service, whose weights are 16.06 GB."""
     first = training("run", 4, policy=Policy(providers_only=("aws",)))
     return request(first, serving(starts_after="run", **changes), hours=10)
+
+
+def kept_to(most: int, deadline: float = 12, *, nodes: bool = False) -> PlanRequest:
+    """Two runs of 10 h, and a quota of their team."""
+    quota = Quota("lambda", nodes=most) if nodes else Quota("lambda", most)
+    return replace(two(deadline), policy=Policy(quotas=(quota,)))
+
+
+LISTED = (
+    offer("w", "1.00", tier=Tier.WINDOW, window=window(WindowKind.LISTED, (0, 6, 1))),
+    offer("x", "1.00", tier=Tier.WINDOW, window=window(WindowKind.LISTED, (8, 14, 1))),
+)
+
+
+def shifted(hours: float) -> WindowTerms:
+    return window(WindowKind.LISTED, (hours, hours + 6, 1))
+
+
+def parted(**changes: Any) -> PlanRequest:
+    """The run, allowed in parts."""
+    return run(**{"deadline": at(14), "interruptible": True, **changes})
 
 
 LATE = {"deadline": at(20), "late_usd_per_hour": Decimal("1.00")}
@@ -383,6 +417,88 @@ CASES = {
         chat(weights=Dataset(20, "aws", "us-east")),
         "11.80",
         A,
+        **PRICED,
+    ),
+    "quota of GPUs": asks("20.00", kept_to(2), kept_to(1), Obstacle.QUOTA, A),
+    "quota in turn": asks("20.00", kept_to(1, 20), kept_to(1, 19.9), Obstacle.QUOTA, A),
+    "quota of nodes": asks("20.00", kept_to(2, nodes=True), kept_to(1, nodes=True), Obstacle.QUOTA, A),
+    "quota, by another provider": asks(
+        "20.00", kept_to(2), kept_to(1), "100.00", A, replace(DEAR, provider="aws")
+    ),
+    "quota of the installation": asks(
+        "20.00",
+        replace(two(12), quotas=(Quota("lambda", 2),)),
+        replace(two(12), quotas=(Quota("lambda", 1),)),
+        Obstacle.QUOTA,
+        A,
+    ),
+    "quota beside what is held": asks(
+        "20.00",
+        replace(kept_to(3), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1),)),
+        replace(kept_to(3), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 2),)),
+        Obstacle.QUOTA,
+        A,
+    ),
+    "others' nodes count for the installation alone": asks(
+        "20.00",
+        replace(kept_to(2), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1, is_own=False),)),
+        replace(
+            two(12),
+            quotas=(Quota("lambda", 2),),
+            held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1, is_own=False),),
+        ),
+        Obstacle.QUOTA,
+        A,
+    ),
+    "quota of one workload": asks(
+        "20.00",
+        chat((8.0,), policy=Policy(quotas=(Quota("lambda", 2),))),
+        chat((8.0,), policy=Policy(quotas=(Quota("lambda", 1),))),
+        "100.00",
+        A,
+        replace(DEAR, provider="aws"),
+    ),
+    "quota of a run's size": asks(
+        "40.00",
+        replace(BIG_RUN, policy=Policy(quotas=(Quota("lambda", 4),))),
+        replace(BIG_RUN, policy=Policy(quotas=(Quota("lambda", 3),))),
+        Obstacle.QUOTA,
+        offer("a", "1.00", joined=4),
+    ),
+    "split windows": asks("12.00", parted(), run(deadline=at(14)), Obstacle.WINDOW, *LISTED),
+    "parts in sequence": sells(
+        "12.00", LISTED[0], replace(LISTED[0], window=shifted(5)), parted(), Obstacle.WINDOW, LISTED[1]
+    ),
+    "a window and the rest beside it": asks(
+        "14.00", parted(deadline=at(10)), run(deadline=at(10)), "20.00", LISTED[0], offer("b", "2.00")
+    ),
+    "the rest before a window": asks(
+        "14.00", parted(deadline=at(14)), parted(deadline=at(13.9)), "16.00", LISTED[1], offer("b", "2.00")
+    ),
+    "each part pays its start-up": Case(
+        parted(gpu_hours=9),
+        LISTED,
+        "12.00",
+        parted(gpu_hours=10.1),
+        LISTED,
+        Obstacle.WINDOW,
+        FakeEstimator(startup_hours=1.0),
+    ),
+    "parts have one node count": sells(
+        "12.00",
+        LISTED[1],
+        replace(LISTED[1], sku=sku(gpus=8)),
+        parted(gpus_max=1),
+        Obstacle.WINDOW,
+        LISTED[0],
+    ),
+    "a checkpoint takes its time": sells(
+        "14.00",
+        LISTED[0],
+        replace(LISTED[0], provider="aws"),
+        parted(deadline=at(10)),
+        "20.00",
+        offer("b", "2.00"),
         **PRICED,
     ),
     "what leaving out costs": asks(

@@ -30,6 +30,7 @@ policy:                                  # optional; each also allowed on one wo
   providers: {only: [], exclude: []}
   tiers: [on_demand, committed, window, spot]
   compliance: [soc2]
+  quotas: {aws: {gpus: 64}, lambda: {nodes: 8}}
 workloads:
   - name: pretrain-8b
     kind: training
@@ -56,6 +57,7 @@ workloads:
     slo: {ttft_p95_ms: 1000, itl_p95_ms: 60}
     redundancy: {zones: 2, spare_replicas: 1}
     starts: {after: pretrain-8b}
+    weights: {gb: 140, provider: gcp, region: us-central1}
   - name: summaries
     kind: batch
     model: Qwen3-32B
@@ -255,7 +257,7 @@ def test_each_mistake_names_field_found_and_expected(
 def test_every_problem_is_told_at_once_with_its_line() -> None:
     text = CONTRACT.replace("tokens: 2.0e11", "tokens: -1").replace("model: Qwen3-32B", "model: Qwen9")
     (negative,) = problems(text)
-    assert (negative.line, negative.column) == (13, 13)
+    assert (negative.line, negative.column) == (14, 13)
     both = problems(
         CONTRACT.replace("model: Llama-3.1-8B", "model: Nope").replace("model: Qwen3-32B", "model: Qwen9")
     )

@@ -73,11 +73,14 @@ class Case:
                 yield where, placement, workload, offer
 
     def run_end(self, name: str) -> datetime | None:
-        """When the run of that name ends; None when it is not placed."""
-        for _, placement, workload, offer in self.placed.get(name, ()):
-            if isinstance(workload, Training):
-                return run_end(placement, offer, self.not_before(workload, offer))
-        return None
+        """When the run of that name ends, the last of its parts; None when it is not placed."""
+        ends = [
+            run_end(placement, offer, self.not_before(workload, offer))
+            for _, placement, workload, offer in self.placed.get(name, ())
+            if isinstance(workload, Training)
+        ]
+        known = [end for end in ends if end is not None]
+        return max(known) if known and len(known) == len(ends) else None
 
     def not_before(self, run: Training | Batch, offer: Offer) -> datetime:
         """The first instant at which a run may work on an offer: its data has been copied there."""

@@ -17,7 +17,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Placement, PlanStatus, SpendKind, SpendLine
 from broker.domain.window import Segment
 from broker.domain.workload import Batch, Training
-from optimizer.placement.rules.case import Case, is_listed, run_end
+from optimizer.placement.rules.case import Case, is_listed
 
 GAP_TOLERANCE = 1e-6
 
@@ -143,8 +143,8 @@ def _hours(first: datetime, stretches: Sequence[Segment | SpendLine]) -> NDArray
 def expected_penalty_usd(case: Case) -> Decimal:
     """Lateness of soft deadlines and the price of leaving out, each to the cent."""
     penalty = ZERO
-    for _, placement, run, offer in case.training():
-        end = run_end(placement, offer, case.not_before(run, offer))
+    for run in {run.name: run for _, _, run, _ in case.training()}.values():
+        end = case.run_end(run.name)
         if end is not None and run.late_usd_per_hour is not None and end > run.deadline:
             late_hours = Decimal((end - run.deadline) // timedelta(microseconds=1)) / 3_600_000_000
             penalty += to_cents(late_hours * run.late_usd_per_hour)

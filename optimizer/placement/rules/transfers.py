@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from broker.domain.billing import days
 from broker.domain.money import ZERO
-from broker.domain.moving_costs import finished_weights_gb
+from broker.domain.moving_costs import checkpoint_gb, finished_weights_gb
 from broker.domain.offer import Offer
 from broker.domain.plan import SpendKind
 from broker.domain.transfer import Place, Transfer, TransferKind
@@ -25,8 +25,12 @@ def violations(case: Case) -> Iterator[str]:
     """The transfers of each placement, worked out again, and the spend lines of data that leaves."""
     for rows in case.placed.values():
         seen: set[Place] = set()
-        for where, placement, workload, offer in rows:
-            expected = tuple(_expected(case, workload, offer, seen))
+        for index, (where, placement, workload, offer) in enumerate(rows):
+            before = rows[index - 1][3] if index else None
+            expected = (
+                *_expected(case, workload, offer, seen),
+                *_checkpoint(case, workload, before, offer),
+            )
             if placement.transfers != expected:
                 yield f"{where}: transfers are {_said(placement.transfers)}, expected {_said(expected)}"
     yield from _lines(case)
@@ -50,10 +54,21 @@ def _expected(case: Case, workload: Workload, offer: Offer, seen: set[Place]) ->
         yield Transfer(what, data.gb, data.provider, data.region, usd, hours)
 
 
+def _checkpoint(case: Case, workload: Workload, before: Offer | None, offer: Offer) -> Iterator[Transfer]:
+    """From the place of the part ahead."""
+    if before is None or not isinstance(workload, Training):
+        return
+    source, to = Place(before.provider, before.region), Place(offer.provider, offer.region)
+    if source != to:
+        gb = checkpoint_gb(workload.model)
+        usd, hours = case.terms.transfer_usd(source, to, gb), case.terms.staging(source, to, gb) / HOUR
+        yield Transfer(TransferKind.CHECKPOINT, gb, source.provider, source.region, usd, hours)
+
+
 def _weights(case: Case, service: Serving) -> Dataset | None:
     if service.starts_after is None:
         return service.weights
-    for _, _, run, offer in case.placed.get(service.starts_after, ()):
+    for _, _, run, offer in case.placed.get(service.starts_after, ())[-1:]:
         place = Place(offer.provider, offer.region)
         if not case.terms.is_free(place):
             return Dataset(finished_weights_gb(run.model), place.provider, place.region)
