@@ -130,11 +130,20 @@ class DatasetForm(WorkloadPart):
     region: Name
 
 
-class TrafficForm(WorkloadPart):
-    """Requests per second over time, and their lengths in tokens."""
+class RequestSizeForm(WorkloadPart):
+    """A share of all requests, and how long they are."""
 
+    share: Annotated[Number, Field(gt=0, le=1)]
     input_tokens: Count
     output_tokens: Count
+
+
+class TrafficForm(WorkloadPart):
+    """Requests per second over time, and their lengths in tokens: of all, or of each size of a ``mix``."""
+
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    mix: Annotated[list[RequestSizeForm], Field(min_length=1)] | None = None
     shape: TrafficShape | None = None
     peak_requests_per_s: Positive | None = None
     trough_share: Share = 1.0
@@ -245,6 +254,7 @@ FORMS_BY_FIELD: Mapping[str, type[BaseModel]] = {
     "dataset": DatasetForm,
     "weights": DatasetForm,
     "traffic": TrafficForm,
+    "mix": RequestSizeForm,
     "slo": SloForm,
     "redundancy": RedundancyForm,
     "starts": StartsForm,

@@ -135,13 +135,23 @@ def _serving_document(service: Serving) -> dict[str, Any]:
     }
 
 
+def _lengths_document(traffic: Traffic) -> dict[str, Any]:
+    if not traffic.mix:
+        return {"input_tokens": traffic.input_tokens, "output_tokens": traffic.output_tokens}
+    return {
+        "mix": [
+            {"share": s.share, "input_tokens": s.input_tokens, "output_tokens": s.output_tokens}
+            for s in traffic.mix
+        ]
+    }
+
+
 def _traffic_document(traffic: Traffic) -> dict[str, Any]:
     document: dict[str, Any] = {
         "shape": str(traffic.shape),
-        "input_tokens": traffic.input_tokens,
-        "output_tokens": traffic.output_tokens,
         "trough_share": traffic.trough_share,
         "peak_hour_utc": traffic.peak_hour_utc,
+        **_lengths_document(traffic),
     }
     if traffic.shape is TrafficShape.HOURLY:
         return document | {"hourly": list(traffic.hourly_requests_per_s)}

@@ -5,7 +5,9 @@ Every problem of a document is reported at once, each with its field and its lin
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ from broker.domain.workload import (
     Precision,
     Quota,
     Redundancy,
+    RequestSize,
     Serving,
     Slo,
     Traffic,
@@ -48,6 +51,7 @@ from broker.domain.workload import (
     Workload,
 )
 
+SHARES_TOLERANCE = 1e-6
 HOURS_PER_WEEK = 168
 
 
@@ -249,15 +253,33 @@ class _Reader:
         elif form.peak_requests_per_s is None:
             self._wrong(f"{at}/peak_requests_per_s", f"requests per second at the peak (shape {shape})")
         peak = max(hourly, default=0.0) if shape is TrafficShape.HOURLY else form.peak_requests_per_s or 0.0
+        mix = self._mix(form, at)
+        tokens_in, tokens_out = _mean(mix)
         return Traffic(
-            input_tokens=form.input_tokens,
-            output_tokens=form.output_tokens,
+            input_tokens=form.input_tokens or tokens_in,
+            output_tokens=form.output_tokens or tokens_out,
+            mix=mix,
             shape=shape,
             peak_requests_per_s=peak,
             trough_share=form.trough_share,
             peak_hour_utc=form.peak_hour_utc,
             hourly_requests_per_s=hourly if shape is TrafficShape.HOURLY else (),
         )
+
+    def _mix(self, form: TrafficForm, at: str) -> tuple[RequestSize, ...]:
+        """Sizes of requests; either they, or one length in and out for all."""
+        single = {"input_tokens": form.input_tokens, "output_tokens": form.output_tokens}
+        if form.mix is None:
+            for name in (name for name, tokens in single.items() if tokens is None):
+                self._wrong(f"{at}/{name}", "tokens of a request, or a mix of sizes", "nothing")
+            return ()
+        for name in (name for name, tokens in single.items() if tokens is not None):
+            self._wrong(f"{at}/{name}", "no length beside a mix, whose sizes have their own")
+        shares = math.fsum(size.share for size in form.mix)
+        if not math.isclose(shares, 1.0, abs_tol=SHARES_TOLERANCE):
+            self._wrong(f"{at}/mix", "shares that sum to 1", f"shares that sum to {shares:g}")
+        sizes = (RequestSize(s.share / shares, s.input_tokens, s.output_tokens) for s in form.mix)
+        return tuple(sizes)
 
     def _check_hourly(self, hourly: tuple[float, ...], at: str, horizon: Window) -> None:
         hours = -(-horizon.duration // timedelta(hours=1))
@@ -267,6 +289,13 @@ class _Reader:
             self._wrong(at, f"{wanted} figures, one an hour, for a week or the whole horizon")
         elif max(hourly) <= 0:
             self._wrong(at, "at least one hour with requests", "requests in no hour")
+
+
+def _mean(mix: Sequence[RequestSize]) -> tuple[int, int]:
+    """The mean lengths, in and out, of the requests of a mix in whole tokens; 1 where there is none."""
+    tokens_in = sum(size.share * size.input_tokens for size in mix)
+    tokens_out = sum(size.share * size.output_tokens for size in mix)
+    return max(1, round(tokens_in)), max(1, round(tokens_out))
 
 
 def _policy(form: PolicyForm | None) -> Policy:

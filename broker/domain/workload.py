@@ -143,8 +143,18 @@ class TrafficShape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestSize:
+    """A share of all requests, in (0, 1], and how long they are in tokens."""
+
+    share: float
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests per second over time, and their lengths in tokens."""
+    """Requests per second over time, and their lengths in tokens: of all, or the means of a ``mix`` of sizes
+    whose shares sum to 1."""
 
     input_tokens: int
     output_tokens: int
@@ -153,6 +163,7 @@ class Traffic:
     trough_share: float = 1.0
     peak_hour_utc: float = 0.0
     hourly_requests_per_s: tuple[float, ...] = ()
+    mix: tuple[RequestSize, ...] = ()
 
     def requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
         """Demand of the hour that begins at ``hour_start``; it holds for that hour.
