@@ -8,9 +8,9 @@ The profile (``fixtures/performance/melange_profile.csv``) gives winner and gain
 each size, between two kinds. One's rate comes from that, the A100's own is this core's estimate for the
 size, without latency limits. The paper's four kinds are compared too, with L4 and H100 as estimated.
 
-Here an offer is one instance, and every instance of a service serves its sizes in the same shares. So a mix is
-asked for in two ways, each one call of the planner, and the least counts: one service with all of its sizes,
-and one service for each group of sizes that one kind serves best per dollar.
+Here an offer is one instance, and every instance of a service serves its sizes in the same shares. So a mix
+is asked for in two ways, each one call of the planner, and the least counts: one service with all of its
+sizes, and one service for each group of sizes that one kind serves best per dollar.
 """
 
 from __future__ import annotations
