@@ -47,10 +47,17 @@ class MovingTerms:
     checkpoint_every: timedelta = timedelta(hours=1)
     resale_share: Decimal = ZERO
 
+    def outward_usd_per_gb(self, provider: str) -> Decimal:
+        """The price of a GB (10⁹ bytes) leaving ``provider``."""
+        return self.egress_usd_per_gb.get(provider, self.other_egress_usd_per_gb)
+
+    def inward_usd_per_gb(self, provider: str) -> Decimal:
+        """The price of a GB going from one region of ``provider`` to another."""
+        return self.between_regions_usd_per_gb.get(provider, ZERO)
+
     def egress_usd(self, provider: str, gb: float) -> Decimal:
         """The price of ``gb`` (10⁹ bytes) leaving ``provider``."""
-        rate = self.egress_usd_per_gb.get(provider, self.other_egress_usd_per_gb)
-        return to_cents(rate * Decimal(str(gb)))
+        return to_cents(self.outward_usd_per_gb(provider) * Decimal(str(gb)))
 
     def transfer_usd(self, source: Place, to: Place, gb: float) -> Decimal:
         """The price of copying ``gb`` from one place to another, in whole cents."""
@@ -58,17 +65,18 @@ class MovingTerms:
             return self.egress_usd(source.provider, gb)
         if source.region == to.region:
             return ZERO
-        return to_cents(self.between_regions_usd_per_gb.get(source.provider, ZERO) * Decimal(str(gb)))
+        return to_cents(self.inward_usd_per_gb(source.provider) * Decimal(str(gb)))
 
     def is_free(self, source: Place) -> bool:
         """Whether copies from there cost nothing, wherever they go."""
-        outward = self.egress_usd_per_gb.get(source.provider, self.other_egress_usd_per_gb)
-        return not outward and not self.between_regions_usd_per_gb.get(source.provider, ZERO)
+        return not self.outward_usd_per_gb(source.provider) and not self.inward_usd_per_gb(source.provider)
 
     def staging(self, source: Place, to: Place, gb: float) -> timedelta:
         """How long a copy takes, in whole seconds; nothing where the data lies already."""
-        if source == to:
-            return timedelta(0)
+        return timedelta(0) if source == to else self.copy_time(gb)
+
+    def copy_time(self, gb: float) -> timedelta:
+        """How long a copy of ``gb`` takes, in whole seconds."""
         return math.ceil(round(gb * 8 / self.staging_gbit_s, 6)) * SECOND
 
 

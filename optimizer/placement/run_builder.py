@@ -41,6 +41,8 @@ from optimizer.placement.windows import (
 
 MOST_OF_ALL_RUNS = 2_000_000
 LEAST_OF_A_RUN = 2_000
+FEW_RUNS = 30
+"""With more runs, two parts are tried only where they could cost less than one."""
 SHORT = 4
 """A ceiling is doubled while it lets through less than this part of what is wanted."""
 
@@ -87,9 +89,10 @@ def build_run_candidates(
     cheap = at_windows.where(at_windows.cost_usd <= ceiling)
     split, next_usd = None, float("inf")
     if isinstance(run, Training) and run.interruptible:
-        split, next_usd = build_splits(
-            problem, estimates, run, opened, sizes, most_splits(len(problem.runs()))
-        )
+        runs = len(problem.runs())
+        whole_usd = min(float(part.cost_usd.min(initial=np.inf)) for part in (free, cheap))
+        worth_usd = whole_usd if runs > FEW_RUNS else np.inf
+        split, next_usd = build_splits(problem, estimates, run, opened, sizes, most_splits(runs), worth_usd)
     found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
     if not len(found):
         log.keep(Obstacle.DEADLINE, 0)

@@ -87,20 +87,27 @@ class _Parts:
 
 
 def build_splits(
-    problem: Problem, estimates: Estimates, run: Training, opened: Opened, sizes: Sizes, most: int
+    problem: Problem,
+    estimates: Estimates,
+    run: Training,
+    opened: Opened,
+    sizes: Sizes,
+    most: int,
+    whole_usd: float,
 ) -> tuple[TwoParts | None, float]:
-    """The ``most`` cheapest ways in two parts of a run that may be interrupted, and what the next one costs.
+    """The ``most`` cheapest ways in two parts of a run that may be interrupted, and what every other costs at
+    least. None where there is no way.
 
-    None where there is no way, inf where there is no next one.
+    ``whole_usd``: node counts with which no two parts can cost less are not tried.
     """
-    builder = _Builder(problem, estimates, run, opened, sizes)
+    builder = _Builder(problem, estimates, run, opened, sizes, whole_usd)
     made = [way for size in range(len(sizes.counts)) for way in builder.of_size(size)]
     if not made:
-        return None, float("inf")
+        return None, builder.left_usd
     ways = joined(made)
     order = np.argsort(ways.cost_usd, kind="stable")
-    left = order[most:]
-    return ways.where(order[:most]), float(ways.cost_usd[left[0]]) if len(left) else float("inf")
+    left = ways.cost_usd[order[most:]]
+    return ways.where(order[:most]), min(builder.left_usd, float(left.min(initial=np.inf)))
 
 
 def most_splits(runs: int) -> int:
@@ -112,9 +119,16 @@ class _Builder:
     """Parts and pairs of one run, size by size."""
 
     def __init__(
-        self, problem: Problem, estimates: Estimates, run: Training, opened: Opened, sizes: Sizes
+        self,
+        problem: Problem,
+        estimates: Estimates,
+        run: Training,
+        opened: Opened,
+        sizes: Sizes,
+        whole_usd: float,
     ) -> None:
         self.problem, self.estimates, self.run = problem, estimates, run
+        self.whole_usd, self.left_usd = whole_usd, float("inf")
         self.opened, self.sizes = opened, sizes
         self.startup_s = estimates.startup_hours * 3600
         self.last_s = last_second(problem, run)
@@ -129,6 +143,10 @@ class _Builder:
         if not len(at_windows.offer):
             return []
         free = self._free(size)
+        least = min(self._least_usd(at_windows), self._least_usd(free))
+        if least >= self.whole_usd:
+            self.left_usd = min(self.left_usd, least)
+            return []
         found = [
             self._after(size, at_windows, free),
             self._before(size, free, at_windows),
@@ -137,44 +155,37 @@ class _Builder:
         ]
         return [ways for ways in found if len(ways)]
 
+    def _least_usd(self, parts: _Parts) -> float:
+        """Less than what any share of the run's work costs on a part, over that share."""
+        hour = self.problem.table.price_usd[parts.offer].copy()
+        listed = np.flatnonzero((parts.row >= 0) & self.windows.whole[parts.row])
+        rows = parts.row[listed]
+        hours = (self.windows.free_until_s[rows] - self.windows.start_s[rows]) / 3600
+        hour[listed] = self.windows.node_cost_usd[rows] / hours
+        return float((parts.nodes * hour * parts.whole_s / 3600).min(initial=np.inf))
+
     def _at_windows(self, size: int) -> _Parts:
         """Windows that hold a part of the run, each used to its end; the cheapest for their work."""
         windows, rows, table = self.windows, self.rows, self.problem.table
         offers = windows.offer[rows]
-        whole = interrupted_s(
-            self.problem, self.estimates, self.run, self.sizes, offers, self._sizes(size, offers)
-        )
+        whole = self._whole_s(size, offers)
         bought = bought_nodes(table, offers, self.sizes.counts[size : size + 1])[:, 0]
         fits = np.isfinite(whole) & (bought <= np.minimum(windows.nodes[rows], table.stock_nodes[offers]))
         fits &= self.sizes.counts[size] <= self.limit[offers]
         rows, offers, whole, bought = rows[fits], offers[fits], whole[fits], bought[fits]
-        start, teardown = windows.start_s[rows].astype(np.float64), windows.teardown_s[rows]
+        start, teardown = windows.start_s[rows], windows.teardown_s[rows]
         until = windows.free_until_s[rows].astype(np.float64)
         cut = np.flatnonzero(~windows.whole[rows])
         if len(cut):
-            room = until[cut] - start[cut]
             enough = np.maximum(self.last_s + teardown[cut] - start[cut], 1.0)
-            until[cut] = start[cut] + longest_cut_s(windows, rows[cut], room, enough)
+            until[cut] = start[cut] + longest_cut_s(windows, rows[cut], until[cut] - start[cut], enough)
         ready = np.maximum(first_instant_s(self.problem, self.run), staged_s(self.problem, self.run)[offers])
-        begin = np.maximum(start, ready)
-        end = np.minimum(until - teardown, self.last_s)
+        begin, end = np.maximum(start, ready), np.minimum(until - teardown, self.last_s)
         share = (end - begin - self.startup_s) / np.maximum(whole - self.startup_s, 1e-9)
-        each = table.node_cost_usd(offers, (until - start).astype(np.int64))
-        cost = np.asarray(
-            bought * np.where(windows.whole[rows], windows.node_cost_usd[rows], each), np.float64
-        )
-        parts = _Parts(
-            offers,
-            bought,
-            start.astype(np.int64),
-            until.astype(np.int64),
-            begin,
-            end,
-            whole,
-            share,
-            bought * cost,
-            rows,
-        )
+        held = until.astype(np.int64)
+        cut_usd = table.node_cost_usd(offers, held - start)
+        each: Floats = np.where(windows.whole[rows], windows.node_cost_usd[rows], cut_usd)
+        parts = _Parts(offers, bought, start, held, begin, end, whole, share, each * bought, rows)
         parts = parts.where((share >= LEAST_SHARE) & (share <= 1 - LEAST_SHARE))
         order = np.lexsort((parts.begin_s, parts.cost_usd / parts.share))
         return parts.where(order[:MOST_WINDOWS])
@@ -187,19 +198,15 @@ class _Builder:
         shelf = np.flatnonzero(usable)
         offers, _ = shelves.cheapest(shelf, np.minimum(shelves.sizes[shelf], MOST_FREE))
         offers = offers[self.sizes.counts[size] <= self.limit[offers]]
-        whole = interrupted_s(
-            self.problem, self.estimates, self.run, self.sizes, offers, self._sizes(size, offers)
-        )
+        whole = self._whole_s(size, offers)
         offers, whole = offers[np.isfinite(whole)], whole[np.isfinite(whole)]
         held, _ = held_s(whole)
         cost = self.sizes.counts[size] * table.node_cost_usd(offers, held)
         start = first_seconds(self.problem, self.run, offers)
         nodes = np.full(len(offers), self.sizes.counts[size], dtype=np.int64)
-        ones, rows = np.ones(len(offers)), np.full(len(offers), -1)
-        end: Floats = start.astype(np.float64) + whole
-        parts = _Parts(
-            offers, nodes, start, start + held, start.astype(np.float64), end, whole, ones, cost, rows
-        )
+        ones, rows = np.ones(len(offers)), np.full(len(offers), -1, dtype=np.int64)
+        begin = start.astype(np.float64)
+        parts = _Parts(offers, nodes, start, start + held, begin, begin + whole, whole, ones, cost, rows)
         return parts.where(np.argsort(cost, kind="stable")[:MOST_FREE])
 
     def _whole_s(self, size: int, offers: Ints) -> Floats:

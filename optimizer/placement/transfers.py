@@ -112,14 +112,23 @@ def handover_s(problem: Problem, run: Training, first: int, second: int) -> floa
 def handovers(problem: Problem, run: Training, first: Ints, second: Ints) -> tuple[Floats, Floats]:
     """Seconds and USD of the copies of a checkpoint between pairs of offers [M]."""
     places, of_each = _places(problem)
-    gb, second_long = checkpoint_gb(run.model), timedelta(seconds=1)
-    pairs, which = np.unique(of_each[first] * len(places) + of_each[second], return_inverse=True)
-    rows = [
-        (problem.terms.staging(a, b, gb) / second_long, float(problem.terms.transfer_usd(a, b, gb)))
-        for a, b in ((places[pair // len(places)], places[pair % len(places)]) for pair in pairs)
-    ]
-    found = np.array(rows, dtype=np.float64).reshape(-1, 2)[which.reshape(-1)]
-    return found[:, 0], found[:, 1]
+    sellers, outward, inward = problem.once_for_market(("copies",), lambda: _copy_prices(problem, places))
+    gb, a, b = checkpoint_gb(run.model), of_each[first], of_each[second]
+    apart = a != b
+    usd = np.round(np.where(sellers[a] == sellers[b], inward[a], outward[a]) * gb, 2) * apart
+    seconds = problem.terms.copy_time(gb) / timedelta(seconds=1)
+    return apart * seconds, usd
+
+
+def _copy_prices(problem: Problem, places: Sequence[Place]) -> tuple[Ints, Floats, Floats]:
+    """Of each place its provider's number, and USD per GB out of the provider and between its regions."""
+    numbers: dict[str, int] = {}
+    terms = problem.terms
+    return (
+        np.array([numbers.setdefault(place.provider, len(numbers)) for place in places], dtype=np.int64),
+        np.array([float(terms.outward_usd_per_gb(place.provider)) for place in places]),
+        np.array([float(terms.inward_usd_per_gb(place.provider)) for place in places]),
+    )
 
 
 def where_data_lies(problem: Problem, data: Dataset | None) -> Bools | None:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import cast
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer, Tier, WindowKind
 from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
+from broker.domain.workload import Dataset, PlanRequest
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.estimates import build_estimates
+from optimizer.placement.problem import build_problem
+from optimizer.placement.run_builder import build_run_candidates
+from optimizer.placement.run_columns import build_run_column
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import at, offer, plan, planner, request, serving, total, training, window
+from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training, window
 
 PROFILE = settings(derandomize=True, deadline=None)
 STARTUP = FakeEstimator(startup_hours=1.0)
@@ -65,6 +73,30 @@ def test_the_check_finds_every_lie_about_parts() -> None:
     rigid = training("run", 10, deadline=at(14))
     whole = replace(asked, workloads=(rigid, asked.workloads[1]))
     assert any("not interruptible" in words for words in check(found, whole, offers))
+
+
+def test_what_a_split_is_taken_to_cost_is_what_it_costs() -> None:
+    """Several nodes, menus of windows, start-ups, rounded hours and copies: to a cent on each side."""
+    offers = [
+        offer("l", "1.30", joined=8, tier=Tier.WINDOW, window=window(WindowKind.LISTED, (0, 7, 4))),
+        offer("s", "0.90", joined=8, tier=Tier.WINDOW, window=window(WindowKind.SLOTS, (9, 30, 8))),
+        offer("d", "1.10", joined=8, provider="aws"),
+        offer("m", "2.10", gpu="MID", joined=8, min_hours=3.0),
+    ]
+    run = training("run", 70.3, deadline=at(30), interruptible=True, dataset=Dataset(30, "aws", "us-east"))
+    terms = MovingTerms(egress_usd_per_gb={"aws": Decimal("0.09")})
+    problem = build_problem(request(run), offers, T0, terms)
+    estimates = build_estimates(problem, cast("Estimator", STARTUP))
+    found = build_run_candidates(problem, estimates, run)
+    made = 0
+    for index in np.flatnonzero(found.split >= 0):
+        column = build_run_column(problem, estimates, found, int(index))
+        if column is not None:
+            made += 1
+            assert abs(column.cost_cents / 100 - found.cost_usd[index]) <= 0.0151
+            assert abs(column.end_s - found.end_s[index]) <= 1.0
+    assert made > 20
+    assert len({int(n) for n in found.nodes[found.split >= 0]}) > 1
 
 
 def by_hand(hours: int, deadline: int, windows: Sequence[Listing], usd: Decimal | None) -> Iterator[Decimal]:
