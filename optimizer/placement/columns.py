@@ -82,7 +82,7 @@ def with_switching(problem: Problem, column: Column) -> Column:
         return column
     kept = held.pieces <= {(piece.offer, piece.choice) for piece in column.pieces}
     if held.start_s is not None:
-        kept = kept and all(piece.spans[0][0] == held.start_s for piece in column.pieces)
+        kept = kept and column.pieces[0].spans[0][0] == held.start_s
     return replace(column, switching_cents=0 if kept else held.leaving_cents)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 
 from optimizer.placement.columns import Column, Piece, Span
 from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem, own_stock
 from optimizer.placement.quotas import QuotaRow, quota_rows
+from optimizer.placement.spans import most_nodes, most_together, single_fits
 from optimizer.placement.windows import free_nodes_steps
 
 FEW_SPANS = 12
@@ -288,11 +288,11 @@ class Ledger:
             return not _is_limited(self.problem, offer) or self._all_fit(offer, taken, spans)
         if stock >= UNLIMITED_NODES:
             return True
-        mine = spans[0][2] if len(spans) == 1 else _most_together(spans)
+        mine = spans[0][2] if len(spans) == 1 else most_together(spans)
         if self._most[offer] + mine <= stock:
             return True
         if len(spans) == 1 and len(taken) <= FEW_SPANS:
-            return _single_fits(taken, spans[0], stock)
+            return single_fits(taken, spans[0], stock)
         return self._stretches_fit(offer, spans, stock)
 
     def _stretches_fit(self, offer: int, spans: Sequence[Span], stock: int) -> bool:
@@ -383,27 +383,3 @@ def _most_held(spans: Iterable[Span], start_s: int) -> int:
     held = np.zeros(len(times), dtype=np.int64)
     _add_spans(held, times, late)
     return int(held.max())
-
-
-def most_nodes(spans: Iterable[Span]) -> int:
-    """The most nodes that the spans of one piece hold at once (they do not overlap)."""
-    return max((n for _, _, n in spans), default=0)
-
-
-def _most_together(spans: Sequence[Span]) -> int:
-    """The most nodes at once of spans in order, which may overlap where they are of several pieces."""
-    most = most_nodes(spans)
-    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
-    return most if apart else sum(n for _, _, n in spans)
-
-
-def _single_fits(taken: Sequence[Span], span: Span, stock: int) -> bool:
-    """One stretch beside what overlaps it: most of what is asked, so without arrays."""
-    start, end, nodes = span
-    beside = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
-    if nodes + sum(n for _, _, n in beside) <= stock:
-        return True
-    return all(
-        nodes + sum(n for a, b, n in beside if a <= instant < b) <= stock
-        for instant in {start, *(a for a, _, _ in beside)}
-    )
