@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from importlib import import_module
@@ -16,7 +16,7 @@ from api.background import Background, Readiness
 from api.clocks import SystemClock
 from api.events import PlanEvents
 from api.notifier import LoggedNotifier, Nudge
-from api.planning_call import build_estimator, build_planner, plan_call, replan_call
+from api.planning_call import build_estimator, build_planner, installed_quotas, plan_call, replan_call
 from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
 from api.sign_in_attempts import FailedAttempts
@@ -179,7 +179,8 @@ def build_product(
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
 
     def read_request(document: str) -> PlanRequest:
-        return read_workloads(document, source="stored plan", base=None, now=clock.now())
+        request = read_workloads(document, source="stored plan", base=None, now=clock.now())
+        return replace(request, quotas=installed_quotas(settings))
 
     leasing = Leasing(units, selling, clock)
     drafting = Drafting(leasing, clock)

@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from api.relay import Sender
-from broker.catalogue import load_gpus, load_models
+from broker.catalogue import load_gpus, load_models, load_moving_terms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
+from broker.domain.workload import PlanRequest, Quota
 from broker.plan_ports import InForce, PlanOptions, ProgressSink
 from broker.settings import Settings
 from optimizer.performance.calibration import load_calibration
@@ -45,9 +45,15 @@ def load_own_shift(file: Path) -> OwnShift:
     return OwnShift(evidence, load_kernels())
 
 
+def installed_quotas(settings: Settings) -> tuple[Quota, ...]:
+    """``provider_quotas`` of the settings as the planner takes them."""
+    rows = sorted(settings.provider_quotas.items())
+    return tuple(Quota(provider, row.gpus, row.nodes) for provider, row in rows)
+
+
 def build_planner() -> JointPlanner:
     """The planner on that core."""
-    return JointPlanner(build_estimator())
+    return JointPlanner(build_estimator(), load_moving_terms())
 
 
 def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:

@@ -101,9 +101,12 @@ def load_moving_terms() -> MovingTerms:
     """What moving work is assumed to cost."""
     said = tomllib.loads((CONFIG / "moving.toml").read_text())
     egress = said["egress"]
+    between = {name: usd for name, usd in egress["between_regions"].items() if name != "source"}
     return MovingTerms(
         egress_usd_per_gb={name: Decimal(usd) for name, usd in egress["usd_per_gb"].items()},
         other_egress_usd_per_gb=Decimal(egress["other_usd_per_gb"]),
+        between_regions_usd_per_gb={name: Decimal(usd) for name, usd in between.items()},
+        staging_gbit_s=float(said["staging"]["gbit_s"]),
         settle=timedelta(seconds=said["handover"]["settle_seconds"]),
         checkpoint_every=timedelta(minutes=said["checkpoint"]["every_minutes"]),
         resale_share=Decimal(said["resale"]["share"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -38,8 +38,9 @@ async def find_charges(
 ) -> tuple[Charge, ...]:
     """Every charge of ``team`` (None: all) that counts in ``window`` (None: any time), oldest first.
 
-    A current plan counts as planned until it is reserved; from then on its reservations do. A workload
-    that an older plan still holds is not counted a second time, and a plan that finance rejected not at all.
+    A current plan counts as planned until it is reserved; from then on its reservations do, and of the plan
+    only the data that is still to be copied: no seller tells what left it. A workload that an older plan
+    still holds is not counted a second time, and a plan that finance rejected not at all.
     """
     records = await uow.plans.find_current(team)
     found = await gather(uow, now, records, await find_reservations(uow, team))
@@ -66,12 +67,19 @@ async def gather(
         for charge in plan_charges(record.plan, record.team, record.plan_id)
         if (charge.team, charge.workload) not in held
     )
+    copies = (
+        charge
+        for record in plans
+        if record.plan is not None and _is_taken_up(bills.get(record.plan_id, ()))
+        for charge in plan_charges(record.plan, record.team, record.plan_id)
+        if charge.is_egress and charge.window.start > now
+    )
     return Gathered(
         {
             name: reservation_charges(bill, kinds.get(bill[0].plan_id, {}), now)
             for name, bill in bills.items()
         },
-        tuple(planned),
+        (*planned, *copies),
     )
 
 
@@ -84,7 +92,7 @@ def is_expected(record: PlanRecord, reservations: Iterable[Reservation]) -> bool
     """Whether a current plan is still to be bought, as far as anybody knows."""
     if record.approval is ApprovalState.REJECTED:
         return False
-    return not _is_taken_up(list(reservations))
+    return not _is_taken_up(tuple(reservations))
 
 
 async def find_reservations(
@@ -105,7 +113,7 @@ def _holds(reservation: Reservation) -> bool:
     return reservation.is_open and reservation.state is not ReservationState.RELEASING
 
 
-def _is_taken_up(reservations: list[Reservation]) -> bool:
+def _is_taken_up(reservations: Sequence[Reservation]) -> bool:
     """Whether a plan is held or was: an attempt of which nothing stayed leaves it a plan."""
     if any(_holds(r) for r in reservations):
         return True

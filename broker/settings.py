@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,6 +23,15 @@ def default_database_url() -> str:
 def default_calibration_file() -> Path:
     """The user's own measured rows, beside the default database."""
     return Path.home() / ".local" / "share" / "gpu-capacity-broker" / "measured.csv"
+
+
+class ProviderQuota(BaseModel):
+    """The most that the whole installation may hold of a provider at once."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpus: int | None = Field(default=None, ge=0)
+    nodes: int | None = Field(default=None, ge=0)
 
 
 class Settings(BaseSettings):
@@ -62,6 +71,7 @@ class Settings(BaseSettings):
     history_kept_days: int = Field(default=1100, ge=1)
     rounds_kept_days: int = Field(default=30, ge=1)
     contract_prices: Path | None = None
+    provider_quotas: dict[str, ProviderQuota] = Field(default_factory=dict)
     log_format: Literal["console", "json"] = "console"
 
     @classmethod

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from broker.domain.errors import PlanInvalid
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
@@ -18,10 +19,11 @@ from optimizer.placement.warm import WarmStart
 
 
 class JointPlanner:
-    """Places training, serving and batch together over one market."""
+    """Places training, serving and batch together over one market. ``terms``: of data that must be copied."""
 
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator, terms: MovingTerms | None = None) -> None:
         self._estimator = estimator
+        self._terms = terms or MovingTerms()
 
     def plan(
         self,
@@ -36,7 +38,7 @@ class JointPlanner:
         Raises InputError for a request that cannot mean anything, and PlanInvalid when the check
         finds a fault in the planner's own work.
         """
-        plan = make_plan(request, offers, as_of, options, self._estimator, progress)
+        plan = make_plan(request, offers, as_of, options, self._estimator, self._terms, progress)
         self._require_valid(plan, request, offers)
         return plan
 
@@ -50,7 +52,7 @@ class JointPlanner:
         progress: ProgressSink | None = None,
     ) -> Replanned:
         """A checked plan that starts from one that stands, with what leaving it costs; raises as ``plan``."""
-        found = replan(request, offers, as_of, options, self._estimator, warm, progress)
+        found = replan(request, offers, as_of, options, self._estimator, warm, self._terms, progress)
         self._require_valid(found.plan, request, offers)
         return found
 
@@ -61,4 +63,4 @@ class JointPlanner:
 
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
-        return check_plan(plan, request, offers, self._estimator)
+        return check_plan(plan, request, offers, self._estimator, self._terms)

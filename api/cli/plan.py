@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,13 @@ from api.cli.market_source import find_market
 from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
 from api.cli.plan_view import misses_something, print_plan
 from api.cli.progress import ProgressLine
-from api.planning_call import build_planner
+from api.planning_call import build_planner, installed_quotas
 from api.schemas.market import Market
 from api.schemas.plan_writer import plan_to_document
 from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.plan_ports import PlanOptions
+from broker.settings import Settings
 
 app = typer.Typer(add_completion=False)
 
@@ -48,6 +50,7 @@ def plan(
     found = find_market(market)
     warn_of_unknown_gpus(found)
     request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
+    request = replace(request, quotas=installed_quotas(Settings()))
     with ProgressLine() as progress:
         progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
         options = PlanOptions(time_limit, gap, seed)

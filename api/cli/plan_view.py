@@ -206,7 +206,7 @@ def _when(placement: Placement) -> Text:
 
 def _hourly(placement: Placement) -> str:
     held = node_hours(placement.segments)
-    return usd(placement.cost_usd / Decimal(held)) if held else ""
+    return usd(placement.capacity_usd / Decimal(held)) if held else ""
 
 
 def _timeline(plan: Plan, horizon: Window | None, width: int) -> Iterator[RenderableType]:
@@ -275,7 +275,8 @@ def _reasons(plan: Plan) -> Iterator[RenderableType]:
 def _reason(workload: str, placements: Sequence[Placement]) -> Text:
     """One paragraph: how each placement performs, what decided, what it pays for nothing, what lost."""
     text = Text.assemble((workload, "bold"), " ")
-    text.append(_run(placements[0]) if placements[0].kind is WorkloadKind.TRAINING else _fleet(placements))
+    is_run = placements[0].kind is WorkloadKind.TRAINING
+    text.append("".join(map(_run, placements)) if is_run else _fleet(placements))
     binding = dict.fromkeys(rule for placement in placements for rule in placement.why.binding)
     if binding:
         text.append(f"Decided by {'; '.join(binding)}.")

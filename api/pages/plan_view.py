@@ -129,7 +129,7 @@ def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
 
 def bought_at_once_usd(plan: Plan) -> Decimal:
     """What of the cost is owed in full with the purchase: windows."""
-    return sum((p.cost_usd for p in plan.placements if p.tier is Tier.WINDOW), ZERO)
+    return sum((p.capacity_usd for p in plan.placements if p.tier is Tier.WINDOW), ZERO)
 
 
 def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:

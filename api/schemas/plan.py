@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from api.schemas.document import describe, input_error, read_json_document
 from api.schemas.offer import SegmentForm
 from api.schemas.parts import JsonPart, Money
+from api.schemas.plan_money import SpendLineForm, TransferForm
 from api.schemas.times import Instant
 from api.schemas.validation import validate
 from api.schemas.windows import WindowUseForm
@@ -26,7 +27,6 @@ from broker.domain.plan import (
     PlanStatus,
     RunnerUp,
     Scarcity,
-    SpendLine,
     Unplaced,
     Why,
 )
@@ -130,7 +130,7 @@ class WhyForm(JsonPart):
 
 
 class PlacementForm(JsonPart):
-    """One workload on one offer. ``window_use`` is an addition of ours."""
+    """One workload on one offer. ``window_use``, ``transfers`` and ``work_share`` are additions of ours."""
 
     workload: str
     kind: WorkloadKind
@@ -153,6 +153,8 @@ class PlacementForm(JsonPart):
     estimate: EstimateForm
     why: WhyForm
     window_use: WindowUseForm | None = None
+    transfers: tuple[TransferForm, ...] = ()
+    work_share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def to_placement(self) -> Placement:
         """The domain's placement."""
@@ -178,6 +180,8 @@ class PlacementForm(JsonPart):
             estimate=self.estimate.to_estimate(),
             why=self.why.to_why(),
             window_use=self.window_use.to_use() if self.window_use is not None else None,
+            transfers=tuple(one.to_transfer() for one in self.transfers),
+            work_share=self.work_share,
         )
 
 
@@ -195,28 +199,6 @@ class BaselineForm(JsonPart):
     name: str
     cost_usd: Money | None
     why: str
-
-
-class SpendLineForm(JsonPart):
-    """Money of one workload, provider and tier in one part of a day."""
-
-    start: Instant
-    end: Instant
-    workload: str
-    provider: str
-    tier: Tier
-    usd: Money
-
-    def to_line(self) -> SpendLine:
-        """The domain's spend line."""
-        return SpendLine(
-            self.start.astimezone(UTC),
-            self.end.astimezone(UTC),
-            self.workload,
-            self.provider,
-            self.tier,
-            self.usd,
-        )
 
 
 class ScarcityForm(JsonPart):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.schemas.offer_writer import segment_to_document
+from api.schemas.plan_money import spend_line_to_document, transfers_to_document
 from api.schemas.times import format_time
 from api.schemas.windows import window_use_to_document
 from broker.domain.estimate import Estimate, Parallelism
@@ -15,7 +16,6 @@ from broker.domain.plan import (
     Placement,
     Plan,
     Scarcity,
-    SpendLine,
     Why,
 )
 
@@ -41,7 +41,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
             for u in plan.unplaced
         ],
         "baselines": [_baseline(baseline) for baseline in plan.baselines],
-        "spend": [_spend_line(line) for line in plan.spend],
+        "spend": [spend_line_to_document(line) for line in plan.spend],
         "scarcity": [_scarcity(scarcity) for scarcity in plan.scarcity],
     }
 
@@ -69,6 +69,8 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "estimate": _estimate(placement.estimate),
         "why": _why(placement.why),
         "window_use": window_use_to_document(placement.window_use),
+        "transfers": transfers_to_document(placement.transfers),
+        "work_share": placement.work_share,
     }
 
 
@@ -136,15 +138,4 @@ def _baseline(baseline: Baseline) -> dict[str, Any]:
         "name": baseline.name,
         "cost_usd": format_usd(cost) if cost is not None else None,
         "why": baseline.why,
-    }
-
-
-def _spend_line(line: SpendLine) -> dict[str, Any]:
-    return {
-        "start": format_time(line.start),
-        "end": format_time(line.end),
-        "workload": line.workload,
-        "provider": line.provider,
-        "tier": str(line.tier),
-        "usd": format_usd(line.usd),
     }

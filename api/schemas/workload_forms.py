@@ -88,6 +88,13 @@ class ReoptimizeForm(WorkloadPart):
     lapse_hours: Positive | None = None
 
 
+class QuotaForm(WorkloadPart):
+    """The most GPUs or nodes that may be held of a provider at once."""
+
+    gpus: Annotated[int, BeforeValidator(_number), Field(ge=0, le=10**9)] | None = None
+    nodes: Annotated[int, BeforeValidator(_number), Field(ge=0, le=10**9)] | None = None
+
+
 class PolicyForm(WorkloadPart):
     """Where capacity may come from. A rule that is left out does not narrow anything."""
 
@@ -98,6 +105,7 @@ class PolicyForm(WorkloadPart):
     providers: ProvidersForm | None = None
     tiers: Annotated[list[Tier], Field(min_length=1)] | None = None
     compliance: list[Name] = []
+    quotas: dict[Name, QuotaForm] = {}
     reoptimize: ReoptimizeForm | None = None
 
 
@@ -124,18 +132,27 @@ class CheckpointForm(WorkloadPart):
 
 
 class DatasetForm(WorkloadPart):
-    """Data that must be where the run is."""
+    """Data, in GB (10⁹ bytes), that must be where the work is."""
 
     gb: NotNegative
     provider: Name
     region: Name
 
 
-class TrafficForm(WorkloadPart):
-    """Requests per second over time, and their lengths in tokens."""
+class RequestSizeForm(WorkloadPart):
+    """A share of all requests, and how long they are."""
 
+    share: Annotated[Number, Field(gt=0, le=1)]
     input_tokens: Count
     output_tokens: Count
+
+
+class TrafficForm(WorkloadPart):
+    """Requests per second over time, and their lengths in tokens: of all, or of each size of a ``mix``."""
+
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    mix: Annotated[list[RequestSizeForm], Field(min_length=1)] | None = None
     shape: TrafficShape | None = None
     peak_requests_per_s: Positive | None = None
     trough_share: Share = 1.0
@@ -206,6 +223,7 @@ class ServingForm(WorkloadForm):
     slo: SloForm
     redundancy: RedundancyForm = RedundancyForm()
     starts: Annotated[StartsForm | None, BeforeValidator(_starts)] = None
+    weights: DatasetForm | None = None
 
 
 class BatchForm(WorkloadForm):
@@ -243,7 +261,9 @@ FORMS_BY_FIELD: Mapping[str, type[BaseModel]] = {
     "gpus": GpusForm,
     "checkpoint": CheckpointForm,
     "dataset": DatasetForm,
+    "weights": DatasetForm,
     "traffic": TrafficForm,
+    "mix": RequestSizeForm,
     "slo": SloForm,
     "redundancy": RedundancyForm,
     "starts": StartsForm,

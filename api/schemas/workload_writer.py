@@ -10,6 +10,7 @@ from broker.domain.money import format_usd
 from broker.domain.reoptimize_policy import ReoptimizePolicy
 from broker.domain.workload import (
     Batch,
+    Dataset,
     PlanRequest,
     Policy,
     Serving,
@@ -43,6 +44,8 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
         "only": list(policy.providers_only or ()),
         "exclude": list(policy.providers_exclude),
     }
+    if policy.quotas:
+        document["quotas"] = {q.provider: {"gpus": q.gpus, "nodes": q.nodes} for q in policy.quotas}
     if policy.reoptimize != ReoptimizePolicy():
         document["reoptimize"] = _reoptimize_document(policy.reoptimize)
     return document
@@ -93,7 +96,6 @@ def _usd(amount: Decimal | None) -> str | None:
 
 def _training_document(run: Training) -> dict[str, Any]:
     every = run.checkpoint_every_minutes
-    dataset = run.dataset
     return {
         "tokens": run.tokens,
         "sequence_length": run.sequence_length,
@@ -106,12 +108,12 @@ def _training_document(run: Training) -> dict[str, Any]:
         "headroom": run.headroom,
         "checkpoint": {"every_minutes": every} if every is not None else None,
         "interruptible": run.interruptible,
-        "dataset": (
-            {"gb": dataset.gb, "provider": dataset.provider, "region": dataset.region}
-            if dataset is not None
-            else None
-        ),
+        "dataset": _data_document(run.dataset),
     }
+
+
+def _data_document(data: Dataset | None) -> dict[str, Any] | None:
+    return None if data is None else {"gb": data.gb, "provider": data.provider, "region": data.region}
 
 
 def _serving_document(service: Serving) -> dict[str, Any]:
@@ -129,16 +131,27 @@ def _serving_document(service: Serving) -> dict[str, Any]:
             "spare_replicas": service.redundancy.spare_replicas,
         },
         "starts": starts,
+        "weights": _data_document(service.weights),
+    }
+
+
+def _lengths_document(traffic: Traffic) -> dict[str, Any]:
+    if not traffic.mix:
+        return {"input_tokens": traffic.input_tokens, "output_tokens": traffic.output_tokens}
+    return {
+        "mix": [
+            {"share": s.share, "input_tokens": s.input_tokens, "output_tokens": s.output_tokens}
+            for s in traffic.mix
+        ]
     }
 
 
 def _traffic_document(traffic: Traffic) -> dict[str, Any]:
     document: dict[str, Any] = {
         "shape": str(traffic.shape),
-        "input_tokens": traffic.input_tokens,
-        "output_tokens": traffic.output_tokens,
         "trough_share": traffic.trough_share,
         "peak_hour_utc": traffic.peak_hour_utc,
+        **_lengths_document(traffic),
     }
     if traffic.shape is TrafficShape.HOURLY:
         return document | {"hourly": list(traffic.hourly_requests_per_s)}

@@ -6,7 +6,9 @@ Every problem of a document is reported at once, each with its field and its lin
 from __future__ import annotations
 
 import difflib
+import math
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from api.schemas.validation import validate
 from api.schemas.workload_forms import (
     FORMS_BY_FIELD,
     BatchForm,
+    DatasetForm,
     MeasuredForm,
     PolicyForm,
     ReoptimizeForm,
@@ -38,7 +41,9 @@ from broker.domain.workload import (
     PlanRequest,
     Policy,
     Precision,
+    Quota,
     Redundancy,
+    RequestSize,
     Serving,
     Slo,
     Traffic,
@@ -47,6 +52,7 @@ from broker.domain.workload import (
     Workload,
 )
 
+SHARES_TOLERANCE = 1e-6
 HOURS_PER_WEEK = 168
 
 
@@ -188,7 +194,6 @@ class _Reader:
             self._wrong(f"{at}/gpus/max", f"at least gpus.min, {row.gpus.min}")
         if row.global_batch_tokens < row.sequence_length:
             self._wrong(f"{at}/global_batch_tokens", f"at least one sequence of {row.sequence_length} tokens")
-        dataset = row.dataset
         return Training(
             **base,
             tokens=row.tokens,
@@ -203,7 +208,7 @@ class _Reader:
             headroom=row.headroom,
             checkpoint_every_minutes=row.checkpoint.every_minutes if row.checkpoint is not None else None,
             interruptible=row.interruptible,
-            dataset=Dataset(dataset.gb, dataset.provider, dataset.region) if dataset is not None else None,
+            dataset=_data(row.dataset),
         )
 
     def _batch(self, row: BatchForm, at: str, base: dict[str, Any], horizon: Window) -> Batch:
@@ -230,6 +235,7 @@ class _Reader:
             redundancy=Redundancy(row.redundancy.zones, row.redundancy.spare_replicas),
             starts_at=starts_at,
             starts_after=starts_after,
+            weights=_data(row.weights),
         )
 
     def _starts(
@@ -262,15 +268,33 @@ class _Reader:
         elif form.peak_requests_per_s is None:
             self._wrong(f"{at}/peak_requests_per_s", f"requests per second at the peak (shape {shape})")
         peak = max(hourly, default=0.0) if shape is TrafficShape.HOURLY else form.peak_requests_per_s or 0.0
+        mix = self._mix(form, at)
+        tokens_in, tokens_out = _mean(mix)
         return Traffic(
-            input_tokens=form.input_tokens,
-            output_tokens=form.output_tokens,
+            input_tokens=form.input_tokens or tokens_in,
+            output_tokens=form.output_tokens or tokens_out,
+            mix=mix,
             shape=shape,
             peak_requests_per_s=peak,
             trough_share=form.trough_share,
             peak_hour_utc=form.peak_hour_utc,
             hourly_requests_per_s=hourly if shape is TrafficShape.HOURLY else (),
         )
+
+    def _mix(self, form: TrafficForm, at: str) -> tuple[RequestSize, ...]:
+        """Sizes of requests; either they, or one length in and out for all."""
+        single = {"input_tokens": form.input_tokens, "output_tokens": form.output_tokens}
+        if form.mix is None:
+            for name in (name for name, tokens in single.items() if tokens is None):
+                self._wrong(f"{at}/{name}", "tokens of a request, or a mix of sizes", "nothing")
+            return ()
+        for name in (name for name, tokens in single.items() if tokens is not None):
+            self._wrong(f"{at}/{name}", "no length beside a mix, whose sizes have their own")
+        shares = math.fsum(size.share for size in form.mix)
+        if not math.isclose(shares, 1.0, abs_tol=SHARES_TOLERANCE):
+            self._wrong(f"{at}/mix", "shares that sum to 1", f"shares that sum to {shares:g}")
+        sizes = (RequestSize(s.share / shares, s.input_tokens, s.output_tokens) for s in form.mix)
+        return tuple(sizes)
 
     def _check_hourly(self, hourly: tuple[float, ...], at: str, horizon: Window) -> None:
         hours = -(-horizon.duration // timedelta(hours=1))
@@ -280,6 +304,13 @@ class _Reader:
             self._wrong(at, f"{wanted} figures, one an hour, for a week or the whole horizon")
         elif max(hourly) <= 0:
             self._wrong(at, "at least one hour with requests", "requests in no hour")
+
+
+def _mean(mix: Sequence[RequestSize]) -> tuple[int, int]:
+    """The mean lengths, in and out, of the requests of a mix in whole tokens; 1 where there is none."""
+    tokens_in = sum(size.share * size.input_tokens for size in mix)
+    tokens_out = sum(size.share * size.output_tokens for size in mix)
+    return max(1, round(tokens_in)), max(1, round(tokens_out))
 
 
 def _policy(form: PolicyForm | None) -> Policy:
@@ -294,8 +325,13 @@ def _policy(form: PolicyForm | None) -> Policy:
         providers_exclude=tuple(providers.exclude) if providers is not None else (),
         tiers=tuple(dict.fromkeys(form.tiers)) if form.tiers is not None else None,
         compliance=tuple(form.compliance),
+        quotas=tuple(Quota(name, row.gpus, row.nodes) for name, row in sorted(form.quotas.items())),
         reoptimize=_reoptimize(form.reoptimize),
     )
+
+
+def _data(form: DatasetForm | None) -> Dataset | None:
+    return None if form is None else Dataset(form.gb, form.provider, form.region)
 
 
 def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:

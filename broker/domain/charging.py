@@ -22,7 +22,7 @@ from broker.domain.money import ZERO, split_cents, split_whole, to_cents
 from broker.domain.offer import CancelRule, Tier
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, Unit, UnitState
-from broker.domain.spend import Charge, ChargeBasis
+from broker.domain.spend import EGRESS, Charge, ChargeBasis
 from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 
@@ -36,12 +36,13 @@ def plan_charges(plan: Plan, team: str, plan_id: str) -> tuple[Charge, ...]:
 
 
 def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
-    """Charges of a placement; of each day the same share is paid for nothing."""
+    """Charges of a placement; of each day the same share is paid for nothing; copies of data are apart."""
+    yield from _copied(placement, team, plan_id)
     rows = held_by_day(placement.segments)
     weights = [held for _, held in rows]
     gpus_per_node = max(1, placement.gpus // placement.nodes)
-    costs = split_cents(placement.cost_usd, weights)
-    unused = split_cents(min(placement.paid_unused_usd, placement.cost_usd), weights)
+    costs = split_cents(placement.capacity_usd, weights)
+    unused = split_cents(min(placement.paid_unused_usd, placement.capacity_usd), weights)
     ahead = placement.tier is Tier.WINDOW
     for (window, held), usd, idle_usd in zip(rows, costs, unused, strict=True):
         gpu_seconds = held * gpus_per_node
@@ -64,6 +65,28 @@ def _planned(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
             idle_usd=min(idle_usd, usd),
             paid_at=rows[0][0].start if ahead else None,
         )
+
+
+def _copied(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
+    """Data that leaves a provider for a placement, on the first day, billed by whom it leaves.
+
+    Only ever expected: no seller's API tells what left it.
+    """
+    for transfer in placement.transfers:
+        if transfer.usd:
+            yield Charge(
+                window=held_by_day(placement.segments)[0][0],
+                team=team,
+                workload=placement.workload,
+                kind=placement.kind,
+                provider=transfer.provider,
+                sku=EGRESS,
+                tier=Tier.ON_DEMAND,
+                usd=transfer.usd,
+                basis=ChargeBasis.PROJECTED,
+                plan_id=plan_id,
+                region=transfer.region,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,8 +193,8 @@ class Drift:
 
 
 def placement_cost_usd(placement: Placement, offer: Offer) -> Decimal:
-    """What ``placement`` costs at the prices of ``offer``, in whole cents."""
-    return to_cents(holding_cost_usd(offer, placement.segments))
+    """What ``placement`` costs at the prices of ``offer``, its transfers with it, in whole cents."""
+    return to_cents(holding_cost_usd(offer, placement.segments)) + placement.transfer_usd
 
 
 def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tuple[Drift, ...]:

@@ -132,7 +132,7 @@ def _line(
         usd_by_day=tuple(float(daily.get(day, ZERO)) for day in range(first, last + 1)),
         price=_price_rule(charge),
         duration=_duration(plan, charge) if run and not ahead and plan is not None else None,
-        follows_traffic=charge.kind is WorkloadKind.SERVING and not ahead,
+        follows_traffic=charge.kind is WorkloadKind.SERVING and not ahead and not charge.is_egress,
         done_usd=float(done_usd),
     )
 
@@ -140,7 +140,7 @@ def _line(
 def _price_rule(charge: Charge) -> PriceRule:
     if charge.tier is Tier.SPOT:
         return PriceRule.FLOATING
-    if charge.tier in BOUGHT_AHEAD or charge.reservation_id is not None:
+    if charge.tier in BOUGHT_AHEAD or charge.reservation_id is not None or charge.is_egress:
         return PriceRule.FIXED
     return PriceRule.FLOATING if charge.kind is WorkloadKind.SERVING else PriceRule.AT_START
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from broker.domain.billing import spread_by_day
 from broker.domain.money import ZERO
-from broker.domain.plan import Placement, Plan, PlanStatus, SpendLine, Unplaced
+from broker.domain.plan import Placement, Plan, PlanStatus, Unplaced
+from broker.domain.plan_spend import spend_lines
 from broker.domain.weighing import late_usd
 from broker.domain.workload import PlanRequest
 
@@ -34,11 +34,7 @@ def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -
         placements=placements,
         unplaced=unplaced,
         baselines=(),
-        spend=tuple(
-            SpendLine(window.start, window.end, p.workload, p.provider, p.tier, usd)
-            for p in placements
-            for window, usd in spread_by_day(p.cost_usd, p.segments)
-        ),
+        spend=spend_lines(placements),
     )
 
 

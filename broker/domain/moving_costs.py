@@ -7,16 +7,19 @@ checkpoint, so what it did since is lost; its restart is in the hours that the n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.learned import GUESS
+from broker.domain.model_shape import ModelShape
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
 from broker.domain.staying import HeldCapacity
+from broker.domain.transfer import Place
 from broker.domain.workload import Precision, Serving, Training, Workload
 
 CHECKPOINT_BYTES_PER_PARAM = 14
@@ -28,23 +31,53 @@ SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class MovingTerms:
-    """What is assumed of moving.
+    """What is assumed of moving work and data.
 
-    ``egress_usd_per_gb`` by provider, ``other_egress_usd_per_gb`` for those without a figure; ``settle``:
+    ``egress_usd_per_gb`` by provider, ``other_egress_usd_per_gb`` for those without a figure;
+    ``between_regions_usd_per_gb`` of one provider; ``staging_gbit_s``: how fast data is copied; ``settle``:
     until the reconciler has seen that the new is usable; ``checkpoint_every`` of runs that do not say;
     ``resale_share``: of the price of a window's rest, what a buyer is expected to pay.
     """
 
     egress_usd_per_gb: Mapping[str, Decimal] = field(default_factory=dict, hash=False)
     other_egress_usd_per_gb: Decimal = ZERO
+    between_regions_usd_per_gb: Mapping[str, Decimal] = field(default_factory=dict, hash=False)
+    staging_gbit_s: float = 10.0
     settle: timedelta = timedelta(minutes=1)
     checkpoint_every: timedelta = timedelta(hours=1)
     resale_share: Decimal = ZERO
 
+    def outward_usd_per_gb(self, provider: str) -> Decimal:
+        """The price of a GB (10⁹ bytes) leaving ``provider``."""
+        return self.egress_usd_per_gb.get(provider, self.other_egress_usd_per_gb)
+
+    def inward_usd_per_gb(self, provider: str) -> Decimal:
+        """The price of a GB going from one region of ``provider`` to another."""
+        return self.between_regions_usd_per_gb.get(provider, ZERO)
+
     def egress_usd(self, provider: str, gb: float) -> Decimal:
         """The price of ``gb`` (10⁹ bytes) leaving ``provider``."""
-        rate = self.egress_usd_per_gb.get(provider, self.other_egress_usd_per_gb)
-        return to_cents(rate * Decimal(str(gb)))
+        return to_cents(self.outward_usd_per_gb(provider) * Decimal(str(gb)))
+
+    def transfer_usd(self, source: Place, to: Place, gb: float) -> Decimal:
+        """The price of copying ``gb`` from one place to another, in whole cents."""
+        if source.provider != to.provider:
+            return self.egress_usd(source.provider, gb)
+        if source.region == to.region:
+            return ZERO
+        return to_cents(self.inward_usd_per_gb(source.provider) * Decimal(str(gb)))
+
+    def is_free(self, source: Place) -> bool:
+        """Whether copies from there cost nothing, wherever they go."""
+        return not self.outward_usd_per_gb(source.provider) and not self.inward_usd_per_gb(source.provider)
+
+    def staging(self, source: Place, to: Place, gb: float) -> timedelta:
+        """How long a copy takes, in whole seconds; nothing where the data lies already."""
+        return timedelta(0) if source == to else self.copy_time(gb)
+
+    def copy_time(self, gb: float) -> timedelta:
+        """How long a copy of ``gb`` takes, in whole seconds."""
+        return math.ceil(round(gb * 8 / self.staging_gbit_s, 6)) * SECOND
 
 
 def usable_at(
@@ -76,7 +109,17 @@ def rework_usd(lost: timedelta, placements: Sequence[Placement]) -> Decimal:
     if hours <= 0:
         return ZERO
     share = min(1.0, lost / timedelta(hours=1) / hours)
-    return to_cents(sum((p.cost_usd for p in placements), ZERO) * Decimal(str(share)))
+    return to_cents(sum((p.capacity_usd for p in placements), ZERO) * Decimal(str(share)))
+
+
+def finished_weights_gb(model: ModelShape) -> float:
+    """The weights of a finished run as they are written (bf16), in 10⁹ bytes."""
+    return float(model.total_params * WEIGHT_BYTES[Precision.BF16] / 1e9)
+
+
+def checkpoint_gb(model: ModelShape) -> float:
+    """What a run goes on from, in 10⁹ bytes."""
+    return model.total_params * CHECKPOINT_BYTES_PER_PARAM / 1e9
 
 
 def leaving_gb(workload: Workload, precision: Precision) -> float:
@@ -84,7 +127,7 @@ def leaving_gb(workload: Workload, precision: Precision) -> float:
     params = workload.model.total_params
     if isinstance(workload, Serving):
         return float(params * WEIGHT_BYTES[precision] / 1e9)
-    return params * CHECKPOINT_BYTES_PER_PARAM / 1e9 if isinstance(workload, Training) else 0.0
+    return checkpoint_gb(workload.model) if isinstance(workload, Training) else 0.0
 
 
 def egress_usd(
@@ -98,11 +141,12 @@ def egress_usd(
     new = {p.provider: p.precision for p in placements if p.provider not in here}
     if not here:
         return ZERO
+    regions = {p.provider: p.region for p in placements}
     total = ZERO
     for provider, precision in new.items():
         gb = leaving_gb(workload, precision)
         total += max(terms.egress_usd(source, gb) for source in here)
         if isinstance(workload, Training) and workload.dataset is not None:
-            dataset = workload.dataset
-            total += terms.egress_usd(dataset.provider, dataset.gb) if dataset.provider != provider else ZERO
+            dataset, to = workload.dataset, Place(provider, regions[provider])
+            total += terms.transfer_usd(dataset.place, to, dataset.gb)
     return total

@@ -8,7 +8,9 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.money import ZERO
 from broker.domain.offer import Tier
+from broker.domain.transfer import Transfer
 from broker.domain.window import Segment
 from broker.domain.window_use import WindowUse
 from broker.domain.workload import Precision, WorkloadKind
@@ -42,6 +44,7 @@ class Obstacle(StrEnum):
     CONTENTION = "contention"
     DEPENDENCY = "dependency"
     PRICE = "price"
+    QUOTA = "quota"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class BindingRule(StrEnum):
     SWITCHING = "switching cost"
     BANDWIDTH = "bandwidth"
     FABRIC = "fabric"
+    EGRESS = "egress"
+    QUOTA = "quota"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,9 @@ class Placement:
     ``nodes`` is the peak of ``segments``, or what of it works where the seller sells no such count;
     ``gpus`` = nodes × GPUs per node; ``replicas`` is the count at the peak (1 for training),
     ``gpus_per_replica`` the GPUs of one model copy. ``window_use``: of a run in a window, what is wanted,
-    bought and usable.
+    bought and usable. ``cost_usd`` is what is held and, in it, what ``transfers`` of data to it cost.
+    ``work_share``: a run in parts has a placement for each, in order of time, and the estimate is that of
+    the part.
     """
 
     workload: str
@@ -128,6 +135,18 @@ class Placement:
     estimate: Estimate
     why: Why
     window_use: WindowUse | None = None
+    transfers: tuple[Transfer, ...] = ()
+    work_share: float = 1.0
+
+    @property
+    def transfer_usd(self) -> Decimal:
+        """What data costs that leaves other places for this one."""
+        return sum((one.usd for one in self.transfers), ZERO)
+
+    @property
+    def capacity_usd(self) -> Decimal:
+        """What the nodes cost."""
+        return self.cost_usd - self.transfer_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +178,19 @@ class Baseline:
     why: str
 
 
+class SpendKind(StrEnum):
+    """What a line of spend is for: nodes, or data that leaves a provider."""
+
+    CAPACITY = "capacity"
+    EGRESS = "egress"
+
+
 @dataclass(frozen=True, slots=True)
 class SpendLine:
-    """Money of one workload, provider and tier in ``[start, end)``; a whole number of cents."""
+    """Money of one workload, provider and tier in ``[start, end)``; a whole number of cents.
+
+    ``billed_by``: who sends the bill of data that leaves (``provider`` is where it goes); else None.
+    """
 
     start: datetime
     end: datetime
@@ -169,6 +198,8 @@ class SpendLine:
     provider: str
     tier: Tier
     usd: Decimal
+    kind: SpendKind = SpendKind.CAPACITY
+    billed_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

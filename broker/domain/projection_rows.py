@@ -88,5 +88,7 @@ def _commit_state(charge: Charge) -> str:
 
 def _driver(charge: Charge) -> str:
     """What moves the charge most."""
+    if charge.is_egress:
+        return "Data"
     by_kind = "Traffic" if charge.kind is WorkloadKind.SERVING else "Duration"
     return _DRIVERS.get(charge.tier, by_kind)

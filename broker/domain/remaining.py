@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from broker.domain.billing import holdings
 from broker.domain.money import ZERO
-from broker.domain.moving_costs import MovingTerms, since_checkpoint
+from broker.domain.moving_costs import MovingTerms, finished_weights_gb, since_checkpoint
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Placement, Plan
 from broker.domain.staying import HeldCapacity
-from broker.domain.workload import Batch, PlanRequest, Serving, Training, Workload
+from broker.domain.workload import Batch, Dataset, PlanRequest, Serving, Training, Workload
 
 HOUR = timedelta(hours=1)
 NO_SPOT = (Tier.ON_DEMAND, Tier.COMMITTED, Tier.WINDOW)
@@ -53,7 +53,7 @@ def remaining(
     }
     fixed |= {w.name: end for w in request.workloads if (end := _over_at(w, plan, by_name, now)) is not None}
     rest = [
-        _left_of(_unchained(w, fixed), plan, by_name.get(w.name, []), now, terms, off_spot)
+        _left_of(_unchained(w, fixed, request, plan), plan, by_name.get(w.name, []), now, terms, off_spot)
         for w in request.workloads
         if w.name not in fixed
     ]
@@ -118,19 +118,36 @@ def _left_of(
         tiers = run.policy.tiers or NO_SPOT
         run = replace(run, policy=replace(run.policy, tiers=tuple(t for t in tiers if t in NO_SPOT)))
     placed = plan.placements_of(run.name)
-    done, planned = hours_done(run, held, now, terms), sum(p.estimate.value.get("hours", 0.0) for p in placed)
+    over = [p for p in placed if len(placed) > 1 and max(s.end for s in p.segments) <= now]
+    done = hours_done(run, held, now, terms) + sum(p.estimate.value.get("hours", 0.0) for p in over)
+    planned = sum(p.estimate.value.get("hours", 0.0) for p in placed)
     if not held or planned <= 0:
         return run
     whole = sum(tokens_of(run, placement) for placement in placed)
+    run = replace(run, dataset=_data_now(run, held))
     return replace(run, tokens=max(run.global_batch_tokens, whole * max(0.0, 1 - done / planned)))
 
 
-def _unchained(workload: Workload, fixed: Mapping[str, datetime | None]) -> Workload:
+def _data_now(run: Training, held: Iterable[HeldCapacity]) -> Dataset | None:
+    """A data set lies where the run was bought a place: it was copied there."""
+    here = [one.offer for one in held if one.is_bought]
+    if run.dataset is None or not here:
+        return run.dataset
+    return Dataset(run.dataset.gb, here[0].provider, here[0].region)
+
+
+def _unchained(
+    workload: Workload, fixed: Mapping[str, datetime | None], request: PlanRequest, plan: Plan
+) -> Workload:
+    """A service that waits for a fixed run starts at its end, with the weights that lie where that is."""
     if not isinstance(workload, Serving) or workload.starts_after is None:
         return workload
     if workload.starts_after not in fixed:
         return workload
-    return replace(workload, starts_after=None, starts_at=fixed[workload.starts_after])
+    run, weights = request.workload(workload.starts_after), workload.weights
+    for placed in plan.placements_of(run.name):
+        weights = Dataset(finished_weights_gb(run.model), placed.provider, placed.region)
+    return replace(workload, starts_after=None, starts_at=fixed[run.name], weights=weights)
 
 
 def held_as_planned(plan: Plan, offers: Mapping[str, Offer], now: datetime) -> tuple[HeldCapacity, ...]:

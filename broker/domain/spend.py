@@ -17,6 +17,9 @@ from broker.domain.workload import WorkloadKind
 TAXES = "excluded"
 """What every form of spend says of taxes: no seller's API tells them before its invoice."""
 
+EGRESS = "egress"
+"""The SKU of data that leaves its provider."""
+
 
 class ChargeBasis(StrEnum):
     """Whether money is expected from a plan or owed for a reservation."""
@@ -69,6 +72,11 @@ class Charge:
     idle_gpu_seconds: int = 0
     idle_usd: Decimal = ZERO
     paid_at: datetime | None = None
+
+    @property
+    def is_egress(self) -> bool:
+        """Whether the money is for data that leaves its provider, not for nodes."""
+        return self.sku == EGRESS
 
     @property
     def commitment(self) -> Commitment:

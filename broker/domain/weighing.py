@@ -142,7 +142,7 @@ def planned_usd(placement: Placement, offers: Mapping[str, Offer], now: datetime
     segments: Sequence[Segment] = placement.segments
     if placement.kind == Serving.kind and offer.window is None:
         segments = [replace(s, start=max(s.start, now)) for s in segments if s.end > now]
-    return to_cents(holding_cost_usd(offer, segments))
+    return to_cents(holding_cost_usd(offer, segments)) + placement.transfer_usd
 
 
 def _has_stock(offer: Offer, nodes: int) -> bool:
@@ -173,9 +173,11 @@ def late_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
     """What a run that is ``placements`` pays for lateness."""
     if not isinstance(workload, Training) or workload.late_usd_per_hour is None or not placements:
         return ZERO
-    begin = min(segment.start for p in placements for segment in p.segments)
-    hours = sum(p.estimate.value.get("hours", 0.0) for p in placements)
-    late = begin + hours * HOUR - workload.deadline
+    ends = (
+        min(segment.start for segment in p.segments) + p.estimate.value.get("hours", 0.0) * HOUR
+        for p in placements
+    )
+    late = max(ends) - workload.deadline
     return to_cents(workload.late_usd_per_hour * Decimal(max(0.0, late / HOUR)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -12,6 +12,7 @@ from enum import StrEnum
 from broker.domain.model_shape import ModelShape
 from broker.domain.offer import Tier
 from broker.domain.reoptimize_policy import ReoptimizePolicy
+from broker.domain.transfer import Place
 from broker.domain.window import Window
 
 
@@ -33,11 +34,32 @@ class Precision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """The most that may be held of a provider at any instant; None: no limit of that kind."""
+
+    provider: str
+    gpus: int | None = None
+    nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldNodes:
+    """What is held already and counts against quotas; ``is_own``: by the team that asks."""
+
+    provider: str
+    window: Window
+    nodes: int
+    gpus: int
+    is_own: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Which offers are allowed. None means no rule; patterns are shell-style (``us-*``).
 
-    A workload's policy can only narrow the team's: both must allow an offer. ``reoptimize``: what may change
-    once it runs; it says nothing of offers.
+    A workload's policy can only narrow the team's: both must allow an offer. ``quotas`` of a team count over
+    all of its workloads, those of a workload over it alone. ``reoptimize``: what may change once it runs; it
+    says nothing of offers.
     """
 
     regions: tuple[str, ...] | None = None
@@ -46,6 +68,7 @@ class Policy:
     providers_exclude: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] | None = None
     compliance: tuple[str, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     reoptimize: ReoptimizePolicy = field(default_factory=ReoptimizePolicy)
 
 
@@ -61,11 +84,16 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Data that must be moved to where the run is."""
+    """Data (10⁹ bytes) that must be moved to where the work is."""
 
     gb: float
     provider: str
     region: str
+
+    @property
+    def place(self) -> Place:
+        """Where it lies."""
+        return Place(self.provider, self.region)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +129,11 @@ class Training(WorkloadBase):
     kind = WorkloadKind.TRAINING
 
 
+def part_of(run: Training, share: float) -> Training:
+    """The run with a share of its work; what is fixed for each start stays."""
+    return run if share == 1.0 else replace(run, tokens=run.tokens * share)
+
+
 class TrafficShape(StrEnum):
     """Form of the demand curve."""
 
@@ -110,8 +143,18 @@ class TrafficShape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestSize:
+    """A share of all requests, in (0, 1], and how long they are in tokens."""
+
+    share: float
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests per second over time, and their lengths in tokens."""
+    """Requests per second over time, and their lengths in tokens: of all, or the means of a ``mix`` of sizes
+    whose shares sum to 1."""
 
     input_tokens: int
     output_tokens: int
@@ -120,6 +163,7 @@ class Traffic:
     trough_share: float = 1.0
     peak_hour_utc: float = 0.0
     hourly_requests_per_s: tuple[float, ...] = ()
+    mix: tuple[RequestSize, ...] = ()
 
     def requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
         """Demand of the hour that begins at ``hour_start``; it holds for that hour.
@@ -157,7 +201,8 @@ class Redundancy:
 class Serving(WorkloadBase):
     """A fleet of replicas for as long as traffic lasts.
 
-    Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon.
+    Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon. ``weights``: finished
+    ones that lie somewhere; those of ``starts_after`` lie where that run is.
     """
 
     traffic: Traffic
@@ -166,6 +211,7 @@ class Serving(WorkloadBase):
     redundancy: Redundancy = Redundancy()
     starts_at: datetime | None = None
     starts_after: str | None = None
+    weights: Dataset | None = None
 
     kind = WorkloadKind.SERVING
 
@@ -189,13 +235,18 @@ Workload = Training | Serving | Batch
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A workloads document, read and checked: what a planner is asked."""
+    """A workloads document, read and checked: what a planner is asked.
+
+    ``quotas`` are the installation's, over all teams; ``held`` is what counts against all quotas already.
+    """
 
     team: str
     horizon: Window
     workloads: tuple[Workload, ...]
     budget_usd: Decimal | None = None
     policy: Policy = field(default_factory=Policy)
+    quotas: tuple[Quota, ...] = ()
+    held: tuple[HeldNodes, ...] = ()
     _by_name: Mapping[str, Workload] = field(init=False, repr=False, compare=False)
     _waiting: Mapping[str, tuple[Serving, ...]] = field(init=False, repr=False, compare=False)
 

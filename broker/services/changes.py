@@ -99,7 +99,7 @@ async def _at_prices_of(uow: UnitOfWork, plan: Plan, later: datetime) -> dict[st
     for placement in plan.placements:
         moved = await _moved(uow, placement.offer_id, plan.as_of, later)
         if moved is not None:
-            usd = Fraction(placement.cost_usd) * moved
+            usd = Fraction(placement.capacity_usd) * moved + Fraction(placement.transfer_usd)
             cents = to_cents(Decimal(usd.numerator) / Decimal(usd.denominator))
             found[placement.offer_id] = found.get(placement.offer_id, ZERO) + cents
     return found

@@ -20,6 +20,7 @@ from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.plan import Plan
+from broker.domain.quotas import held_beside
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import EventStream, PlanCall, PlanOptions, PlanRecord, PlanState, RequestReader
 from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
@@ -130,7 +131,7 @@ class PlanningService:
 
     async def _attempt(self, record: PlanRecord) -> tuple[Plan | None, str | None]:
         try:
-            request = self._read_request(record.document)
+            request = await self._beside_held(self._read_request(record.document))
             offers = await self._usable_offers()
             options = replace(record.options, label=record.plan_id)
             future = self._executor.submit(self._plan_call, request, offers, self._clock.now(), options)
@@ -140,6 +141,11 @@ class PlanningService:
         except Exception as error:  # the planner's own fault: the record must say so, not stay "running"
             log.exception("plan %s failed unexpectedly", record.plan_id)
             return None, f"unexpected {type(error).__name__}: {error}"
+
+    async def _beside_held(self, request: PlanRequest) -> PlanRequest:
+        """The request with what is held already, as far as it counts against quotas."""
+        async with self._uow_factory() as uow:
+            return replace(request, held=held_beside(request, await uow.reservations.find_open()))
 
     async def _usable_offers(self) -> tuple[Offer, ...]:
         now = self._clock.now()

@@ -25,6 +25,7 @@ from broker.domain.offer import Offer, Tier
 from broker.domain.own_stock import less_others, with_own
 from broker.domain.page import Page
 from broker.domain.plan import Plan
+from broker.domain.quotas import held_beside
 from broker.domain.remaining import remaining
 from broker.domain.reoptimization import MOVED, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode
@@ -208,7 +209,7 @@ class ReoptimizeService:
         left = remaining(request, plan, held, now, terms, frozenset(must_leave))
         offers = with_own(less_others(market.offers, others, now), held)
         situation = Situation(
-            request=left.request,
+            request=replace(left.request, held=held_beside(left.request, market.reservations)),
             plan=plan,
             held=held,
             offers={offer.offer_id: offer for offer in offers},

@@ -9,6 +9,7 @@ from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving, Training
 from optimizer.performance.calibration import Calibration
+from optimizer.performance.mixes import MixedTable, is_mixed, mixed_estimate, parts_of
 from optimizer.performance.nearby_kernels import load_kernels
 from optimizer.performance.own_plans import OwnServing, OwnTraining
 from optimizer.performance.own_shift import OwnShift
@@ -50,6 +51,8 @@ class Estimator:
 
     def serving(self, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> ServingTable:
         """Every model on every SKU in every configuration, at the most its objective allows."""
+        if any(is_mixed(workload) for workload in workloads):
+            return MixedTable(self._serving, workloads, skus)
         return ServingTable(self._serving, workloads, skus)
 
     def training_at(
@@ -73,4 +76,9 @@ class Estimator:
         usd_per_replica_hour: float,
     ) -> Estimate | None:
         """One replica in a given configuration; None when it does not fit."""
-        return self._serving.estimate(workload, sku, precision, layout, usd_per_replica_hour)
+        parts = parts_of(workload)
+        found = [
+            self._serving.estimate(part, sku, precision, layout, usd_per_replica_hour) for _, part in parts
+        ]
+        known = [estimate for estimate in found if estimate is not None]
+        return mixed_estimate(parts, known) if len(known) == len(parts) else None

@@ -110,6 +110,11 @@ class TrainingTable:
         """Layouts [W, S] that were compared, over all node counts that the fabric joins."""
         return self._tried[:, self._kind]
 
+    @property
+    def startup_hours(self) -> float:
+        """Held hours of each start of a run, in ``hours`` once."""
+        return self._core.calibration.goodput.startup_s / 3600.0
+
     def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> Array:
         """Held hours at spot interruptions per NODE-hour; the shape of the rates."""
         return held_hours(

@@ -19,10 +19,12 @@ from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_usd
 from optimizer.placement.machine_limits import bandwidth_binds, least_joined_usd, least_usd
 from optimizer.placement.problem import Problem
+from optimizer.placement.quotas import quota_rows, without_quotas
 from optimizer.placement.run_builder import build_run_candidates
+from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.run_pool import RunPool, first_few
 from optimizer.placement.runner_up import Rival, because, main_piece, named, rival_at
-from optimizer.placement.runs import Run, build_run_column
+from optimizer.placement.runs import Run
 from optimizer.placement.standing import Standing
 from optimizer.placement.stock import limits_at
 
@@ -65,7 +67,7 @@ def _runs(candidates: Candidates, pool: RunPool) -> Iterator[Column]:
 
 
 def _fleets(known: Sequence[Column], mine: Column) -> Iterator[Column]:
-    same = (c for c in known if c.workload == mine.workload and c.after_s == mine.after_s and c.pieces)
+    same = (c for c in known if c.workload == mine.workload and c.after == mine.after and c.pieces)
     yield from sorted(same, key=lambda column: column.total_cents)
 
 
@@ -104,7 +106,9 @@ def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Ri
     if rival.way is None:
         with standing.without(rival.party.names) as room:
             over = room.budget_cents is not None and second.cost_cents > room.budget_cents
-            return BindingRule.BUDGET if over and room.ledger.fits(second) else BindingRule.STOCK
+            if over and room.ledger.fits(second):
+                return BindingRule.BUDGET
+            return BindingRule.STOCK if room.ledger.quota_against(second) is None else BindingRule.QUOTA
     billed = second.total_cents - second.switching_cents - (mine.total_cents - mine.switching_cents)
     if second.switching_cents > mine.switching_cents and billed < 0:
         return BindingRule.SWITCHING
@@ -134,6 +138,11 @@ def binding_rule(
         (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
         (BindingRule.DEADLINE, problem, replace(run, deadline=run.deadline + FAR)),
     ]
+    if quota_rows(problem):
+        unlimited = without_quotas(problem)
+        options.append((BindingRule.QUOTA, unlimited, replace(run, policy=replace(run.policy, quotas=()))))
+    if isinstance(run, Training) and run.dataset is not None:
+        options.append((BindingRule.EGRESS, problem, replace(run, dataset=None)))
     if isinstance(run, Training) and run.gpus_min > 1:
         options.append((BindingRule.SIZE, problem, replace(run, gpus_min=1)))
     least = {

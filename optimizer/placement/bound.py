@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from broker.domain.transfer import Place
 from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, floor_cents, unplaced_cents
 from optimizer.placement.columns import Column
 from optimizer.placement.master import Limits, solve_master
@@ -58,11 +59,11 @@ def relaxed_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool], li
 def _service_ghosts(candidates: Candidates, columns: list[Column]) -> list[Column]:
     ghosts = []
     for service in candidates.problem.services():
-        ends: list[float | None] = [None]
+        ends: list[tuple[float | None, Place | None]] = [(None, None)]
         if service.starts_after is not None:
-            ends = list(sorted({c.end_s for c in columns if c.workload == service.starts_after}))
-        for end in ends:
+            ends = list(dict.fromkeys(c.end for c in columns if c.workload == service.starts_after))
+        for end, place in ends:
             cents = 0 if end == GHOST_END_S else candidates.least_service_cents(service, end)
             if cents is not None:
-                ghosts.append(Column(service.name, (), cents, after_s=end))
+                ghosts.append(Column(service.name, (), cents, after_s=end, after_place=place))
     return ghosts

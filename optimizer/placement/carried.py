@@ -30,7 +30,7 @@ def recosted_usd(plan: Plan, offers: Iterable[Offer]) -> Decimal | None:
         offer = by_id.get(placement.offer_id)
         if offer is None:
             return None
-        total += to_cents(holding_cost_usd(offer, placement.segments))
+        total += to_cents(holding_cost_usd(offer, placement.segments)) + placement.transfer_usd
     return total
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
@@ -18,24 +19,31 @@ from optimizer.placement.rules import (
     holding,
     identity,
     policy,
+    quotas,
     running,
     serving,
     totals,
+    transfers,
     window_use,
 )
 from optimizer.placement.rules.case import Case
 
-RULES = (policy, holding, running, serving, totals, window_use)
+RULES = (policy, quotas, holding, running, serving, transfers, totals, window_use)
 
 
 def check_plan(
-    plan: Plan, request: PlanRequest, offers: Sequence[Offer], estimator: Estimator
+    plan: Plan,
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    estimator: Estimator,
+    terms: MovingTerms | None = None,
 ) -> tuple[str, ...]:
     """Every violation of ``plan`` in plain words; none for a valid plan.
 
     A plan that does not even say what it means (unknown names, missing metrics) is told that alone.
+    ``terms``: prices and speed of copies of data.
     """
-    case = Case.of(plan, request, offers, estimator)
+    case = Case.of(plan, request, offers, estimator, terms or MovingTerms())
     senseless = tuple(form.violations(case))
     if senseless:
         return senseless

@@ -8,23 +8,27 @@ from decimal import Decimal
 
 from broker.domain.billing import holding_cost_usd
 from broker.domain.money import CENT, to_cents
+from broker.domain.transfer import Place
 from broker.domain.window import Segment
 from optimizer.placement.problem import Problem
 
 Span = tuple[int, int, int]
+End = tuple[float, Place | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Nodes of one offer over time: ``spans`` are (start_s, end_s, nodes).
 
-    ``choice`` is the index of the node count (training) or of the serving configuration.
+    ``choice`` is the index of the node count (training) or of the serving configuration; ``share`` of the
+    run's work is done there.
     """
 
     offer: int
     choice: int
     spans: tuple[Span, ...]
     cost_cents: int
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Column:
     ``after_s``: the column of a service that fits only when the run that it follows ends then.
     ``budget_cents``: what counts against the budget where that is not the cost (ghosts of a relaxation).
     ``switching_cents``: what it costs to leave what is held (``problem.Held``); steers, and is on no bill.
+    ``transfer_cents`` of the cost is for data (``transfers``). ``place``: where a run's finished weights
+    lie, if copies of them cost anything; ``after_place``: the place for which a service's column pays.
     """
 
     workload: str
@@ -44,6 +50,19 @@ class Column:
     after_s: float | None = None
     budget_cents: int | None = None
     switching_cents: int = 0
+    transfer_cents: int = 0
+    place: Place | None = None
+    after_place: Place | None = None
+
+    @property
+    def end(self) -> End:
+        """When a run ends, and where its weights must be paid for."""
+        return self.end_s, self.place
+
+    @property
+    def after(self) -> tuple[float | None, Place | None]:
+        """The end of the run for which a service's column was made."""
+        return self.after_s, self.after_place
 
     @property
     def counted_cents(self) -> int:
@@ -63,7 +82,7 @@ def with_switching(problem: Problem, column: Column) -> Column:
         return column
     kept = held.pieces <= {(piece.offer, piece.choice) for piece in column.pieces}
     if held.start_s is not None:
-        kept = kept and all(piece.spans[0][0] == held.start_s for piece in column.pieces)
+        kept = kept and column.pieces[0].spans[0][0] == held.start_s
     return replace(column, switching_cents=0 if kept else held.leaving_cents)
 
 

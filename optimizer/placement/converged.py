@@ -15,6 +15,7 @@ from optimizer.placement.columns import price_cents
 from optimizer.placement.fleet_cases import Replicas
 from optimizer.placement.gates import open_gates
 from optimizer.placement.problem import TIERS, Bools, Ints
+from optimizer.placement.quotas import most_held, quota_rows
 from optimizer.placement.run_sizes import build_sizes
 from optimizer.placement.runs import Run, first_second, held_s
 from optimizer.placement.shelves import NEVER, Limit, limit_of
@@ -146,6 +147,10 @@ def _pool(candidates: Candidates, needs: _Needs, kind: int, offers: Ints) -> Con
     if not holds or not needs.allowed[offers].all():
         return None
     nodes, joined = int(needs.serving[kind] + needs.joined[kind]), int(needs.joined[kind])
+    for row in quota_rows(problem):
+        held = most_held(row.held) + nodes * int(row.per_node[int(offers[0])])
+        if row.workload is None and row.members[int(offers[0])] and held > row.limit:
+            return None
     cost = _bought_cents(candidates, offers, nodes, joined, needs.zones)
     if cost is None:
         return None

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from broker.domain.estimate import Estimate
+from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Serving, Training
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
 from optimizer.placement.menus import menu_counts
 from optimizer.placement.problem import OfferTable, Problem
+from optimizer.placement.quotas import quota_rows, without_quotas
 
 MAX_NODES = 1024
 
@@ -28,13 +31,27 @@ class Estimates:
     serving: ServingTable
     row_of: Mapping[str, int]
     estimator: Estimator
+    skus: tuple[Sku, ...] = ()
+
+    def part(self, run: Training, kind: int, choice: int, interruptions_per_hour: float) -> Estimate:
+        """A run that is a part of another, in the layout that is best for the whole."""
+        layout = self.training.layout(self.row_of[run.name], kind, choice)
+        nodes = self.node_counts[choice]
+        found = self.estimator.training_at(run, self.skus[kind], nodes, layout, interruptions_per_hour)
+        assert found is not None
+        return found
+
+    @property
+    def startup_hours(self) -> float:
+        """What each start of a run costs in held time, whatever its work."""
+        return self.training.startup_hours
 
 
 def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
     """Every workload on every kind of node."""
     trainings = [w for w in problem.request.workloads if isinstance(w, Training)]
     others = [w for w in problem.request.workloads if isinstance(w, Serving | Batch)]
-    counts = node_counts(trainings, problem.table)
+    counts = node_counts(trainings, without_quotas(problem).table if quota_rows(problem) else problem.table)
     rows = {w.name: row for group in (trainings, others) for row, w in enumerate(group)}
     return Estimates(
         node_counts=counts,
@@ -42,6 +59,7 @@ def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
         serving=estimator.serving(others, problem.table.skus),
         row_of=rows,
         estimator=estimator,
+        skus=problem.table.skus,
     )
 
 

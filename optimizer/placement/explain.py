@@ -10,6 +10,7 @@ import numpy as np
 
 from broker.domain.offer import WindowTerms
 from broker.domain.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
+from broker.domain.transfer import TransferKind
 from broker.domain.workload import Serving, Training
 from optimizer.placement.alternatives import alternative_of, binding_rule, near, next_ways, reason, scarcities
 from optimizer.placement.candidates import Candidates
@@ -18,11 +19,14 @@ from optimizer.placement.extract import working_nodes
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.improve import blockers
 from optimizer.placement.menus import menu_rule
+from optimizer.placement.problem import Problem
+from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.runner_up import main_piece, named, rival_in
-from optimizer.placement.runs import RunCandidates, build_run_column
+from optimizer.placement.runs import RunCandidates
 from optimizer.placement.solve import Solution
 from optimizer.placement.standing import Standing
 from optimizer.placement.steady import Steadied
+from optimizer.placement.transfers import transfers_of
 
 CHEAPER_LOOKED_AT = 5
 
@@ -123,10 +127,17 @@ class Explainer:
         if column.penalty_cents:
             late_h = column.penalty_cents / 100 / float(_late_usd_per_hour(found))
             yield f"{late_h:.1f} h late for ${in_usd(column.penalty_cents):,}: being on time costs more"
-        yield self._node_rule(found, piece)
+        yield self._node_rule(found, column.pieces[0])
         yield from self._menu_rule(found, piece)
+        if len(column.pieces) > 1:
+            number = column.pieces.index(piece) + 1
+            yield (
+                f"part {number} of {len(column.pieces)}: {100 * piece.share:.0f} % of the work; the run is "
+                "interruptible, and each part pays its start-up"
+            )
         if isinstance(found.run, Training):
             yield from self._layout_rule(found.run, piece)
+        yield from transfer_rules(self.candidates.problem, column, piece)
         terms = self.candidates.problem.table.offers[piece.offer].window
         if terms is not None and terms.waits:
             yield waiting_rule(terms)
@@ -206,6 +217,7 @@ class Explainer:
         if service.redundancy.zones > 1:
             zones = {table.zone_of[p.offer] for p in column.pieces}
             yield f"fleet in {len(zones)} zones, {service.redundancy.zones} are asked"
+        yield from transfer_rules(self.candidates.problem, column, piece)
         if service.starts_after is not None:
             yield f"starts when {service.starts_after} ends"
         yield from self._gate_rules(service.name)
@@ -243,6 +255,16 @@ def _late_usd_per_hour(found: RunCandidates) -> Decimal:
     assert isinstance(found.run, Training)
     assert found.run.late_usd_per_hour is not None
     return found.run.late_usd_per_hour
+
+
+def transfer_rules(problem: Problem, column: Column, piece: Piece) -> Iterator[str]:
+    """What is copied to a piece, what that costs, and how long it takes."""
+    for one in transfers_of(problem, column)[column.pieces.index(piece)]:
+        billed = f"${one.usd:,}, billed by {one.provider}" if one.usd else "free of charge"
+        words = f"{one.gb:,.0f} GB of {one.what} copied from {one.provider} {one.region}: {billed}"
+        if one.what is TransferKind.DATASET:
+            words += f", there {one.hours:.1f} h after the plan; the bill is expected, no seller confirms it"
+        yield words
 
 
 def waiting_rule(terms: WindowTerms) -> str:

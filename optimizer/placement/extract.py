@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import timedelta
 from decimal import Decimal
 
-from broker.domain.billing import billed_seconds, holdings, node_hours, spread_by_day
+from broker.domain.billing import billed_seconds, holdings, node_hours
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO, to_cents
-from broker.domain.offer import Offer, Tier
-from broker.domain.plan import Placement, SpendLine, Why
+from broker.domain.offer import Offer
+from broker.domain.plan import Placement, Why
+from broker.domain.transfer import Transfer
 from broker.domain.window import Segment, Window
 from broker.domain.window_use import WindowUse, use_of
 from broker.domain.workload import Batch, Precision, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, build_segments, in_usd
-from optimizer.placement.runs import first_instant_s
+from optimizer.placement.run_columns import needed_s, part_estimate
+from optimizer.placement.runs import begins_s
+from optimizer.placement.transfers import transfers_of
 
 WhyOf = Callable[[Column, Piece], Why]
-SpendKey = tuple[datetime, str, str, Tier]
 
 
 def build_placements(candidates: Candidates, columns: Iterable[Column], why: WhyOf) -> tuple[Placement, ...]:
     """Placements of the chosen columns, in the request's order."""
     order = {w.name: i for i, w in enumerate(candidates.problem.request.workloads)}
     placements = [
-        (order[column.workload], piece.offer, piece.choice, _placement(candidates, column, piece, why))
+        (order[column.workload], number, _placement(candidates, column, piece, data, why))
         for column in columns
-        for piece in column.pieces
+        for number, (piece, data) in enumerate(
+            zip(column.pieces, transfers_of(candidates.problem, column), strict=True)
+        )
     ]
-    return tuple(p for *_, p in sorted(placements, key=lambda row: row[:3]))
+    return tuple(p for *_, p in sorted(placements, key=lambda row: row[:2]))
 
 
-def _placement(candidates: Candidates, column: Column, piece: Piece, why: WhyOf) -> Placement:
+def _placement(
+    candidates: Candidates, column: Column, piece: Piece, transfers: tuple[Transfer, ...], why: WhyOf
+) -> Placement:
     problem = candidates.problem
     workload = problem.request.workload(column.workload)
     offer = problem.table.offers[piece.offer]
@@ -61,11 +66,13 @@ def _placement(candidates: Candidates, column: Column, piece: Piece, why: WhyOf)
         parallelism=layout,
         precision=precision,
         segments=segments,
-        cost_usd=cost,
+        cost_usd=cost + sum((transfer.usd for transfer in transfers), ZERO),
         paid_unused_usd=_unused_usd(offer, workload, segments, cost, estimate, nodes, replicas),
         estimate=estimate,
         why=why(column, piece),
-        window_use=_window_use(candidates, column, workload, offer, segments, cost),
+        window_use=_window_use(candidates, column, workload, piece, segments, cost),
+        transfers=transfers,
+        work_share=piece.share,
     )
 
 
@@ -73,16 +80,21 @@ def _window_use(
     candidates: Candidates,
     column: Column,
     workload: Workload,
-    offer: Offer,
+    piece: Piece,
     segments: Sequence[Segment],
     cost_usd: Decimal,
 ) -> WindowUse | None:
-    if offer.window is None or isinstance(workload, Serving):
-        return None
     problem = candidates.problem
-    begin = max(segments[0].start, problem.instant(first_instant_s(problem, workload)))
-    wanted = Window(begin, problem.instant(column.end_s))
-    return use_of(offer.window, segments, wanted, cost_usd)
+    terms = problem.table.offers[piece.offer].window
+    if terms is None or isinstance(workload, Serving):
+        return None
+    begin = max(segments[0].start, problem.instant(begins_s(problem, workload, piece.offer)))
+    end = problem.instant(column.end_s)
+    if piece is not column.pieces[-1] and isinstance(workload, Training):
+        hours = needed_s(problem, candidates.estimates, workload, piece.offer, piece.choice, piece.share)
+        end = begin + timedelta(microseconds=round(hours * 1e6))
+    wanted = Window(begin, end)
+    return use_of(terms, segments, wanted, cost_usd)
 
 
 def working_nodes(candidates: Candidates, workload: Workload, piece: Piece) -> int:
@@ -114,7 +126,7 @@ def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Est
     kind, row = int(table.sku_of[piece.offer]), estimates.row_of[workload.name]
     if isinstance(workload, Training):
         rate = float(table.interruptions_per_hour[piece.offer])
-        return estimates.training.estimate(row, kind, piece.choice, rate)
+        return part_estimate(estimates, workload, kind, piece.choice, rate, piece.share)
     size = estimates.serving.configs[piece.choice].gpus_per_replica
     share = size / int(table.gpus_per_node[piece.offer])
     return estimates.serving.estimate(row, kind, piece.choice, float(table.price_usd[piece.offer]) * share)
@@ -144,24 +156,3 @@ def _unused_usd(
 
 def _billed_node_hours(offer: Offer, segments: Sequence[Segment]) -> float:
     return sum(h.nodes * billed_seconds(offer, h.window) for h in holdings(segments)) / 3600
-
-
-def build_spend(placements: Iterable[Placement]) -> tuple[SpendLine, ...]:
-    """Each placement's cost by day, merged per day, workload, provider and tier; sums are exact."""
-    merged: defaultdict[SpendKey, list[tuple[datetime, datetime, Decimal]]] = defaultdict(list)
-    for placement in placements:
-        for window, usd in spread_by_day(placement.cost_usd, placement.segments):
-            day = window.start.replace(hour=0, minute=0, second=0, microsecond=0)
-            key = (day, placement.workload, placement.provider, placement.tier)
-            merged[key].append((window.start, window.end, usd))
-    return tuple(
-        SpendLine(
-            start=min(start for start, _, _ in parts),
-            end=max(end for _, end, _ in parts),
-            workload=workload,
-            provider=provider,
-            tier=tier,
-            usd=sum((usd for _, _, usd in parts), ZERO),
-        )
-        for (_, workload, provider, tier), parts in sorted(merged.items(), key=lambda item: item[0])
-    )

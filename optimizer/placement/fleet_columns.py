@@ -11,6 +11,7 @@ import numpy as np
 from optimizer.placement.columns import Column, Piece, Span, price_cents, with_switching
 from optimizer.placement.holding import ServiceTime, held_stretches, ready_intervals, service_time
 from optimizer.placement.problem import Bools, Problem
+from optimizer.placement.transfers import with_transfers
 from optimizer.placement.units import FleetCase
 
 ROUNDING = 1e-12
@@ -39,7 +40,7 @@ def build_slots_column(
         return None
     pieces = tuple(_pieces(problem, case, slots, time))
     column = Column(case.service.name, pieces, sum(p.cost_cents for p in pieces), after_s=after_s)
-    return with_switching(problem, column)
+    return with_switching(problem, with_transfers(problem, column))
 
 
 def _pieces(problem: Problem, case: FleetCase, slots: Iterable[Slot], time: ServiceTime) -> Iterator[Piece]:

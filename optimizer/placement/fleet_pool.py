@@ -14,6 +14,7 @@ from optimizer.placement.fleet_dual import cheap_covers
 from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns, recomposed
 from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Ints, Problem
+from optimizer.placement.quotas import within_quotas
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
 from optimizer.placement.units import FleetCase, beside, in_stock
@@ -140,7 +141,8 @@ def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_
     free = free_nodes(candidates.problem)
     for offer in ledger.reached():
         free[offer] = ledger.free_nodes(offer, start)
-    return free
+    case = candidates.fleets[service.name]
+    return within_quotas(candidates.problem, case, free, ledger.quota_taken, start)
 
 
 def composed_fleets(

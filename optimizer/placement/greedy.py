@@ -60,4 +60,4 @@ def _follows(workload: Workload, column: Column, chosen: Mapping[str, Column]) -
     if not isinstance(workload, Serving) or workload.starts_after is None:
         return True
     run = chosen.get(workload.starts_after)
-    return run is not None and column.after_s == run.end_s
+    return run is not None and column.after == run.end

@@ -10,8 +10,9 @@ from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Bools, Ints, OfferTable
-from optimizer.placement.runs import build_run_column
+from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.stock import Ledger
+from optimizer.placement.transfers import placed_after
 from optimizer.placement.units import FleetCase, beside, only_units
 
 TRIED = 200
@@ -55,7 +56,7 @@ def _fleets(
         free[taken] = ledger.free_nodes(taken, problem.t0_s)
     case = beside(candidates.fleets[name], free)
     after = case.service.starts_after
-    after_s = chosen[after].end_s if after is not None else None
+    after_s, place = chosen[after].end if after is not None else (None, None)
     offers = np.unique(case.units.offer)
     order = offers[np.lexsort((offers, _gpu_hour_usd(problem.table, offers)))]
     for count in COUNTS:
@@ -66,7 +67,7 @@ def _fleets(
         for built in best_ladders(problem, narrowed, free, after_s, 1, mixed=False):
             column = build_service_column(problem, narrowed, built, after_s)
             if column is not None:
-                yield column
+                yield placed_after(problem, column, place)
 
 
 def _smallest(case: FleetCase, inside: Bools) -> Bools:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ortools.sat.python import cp_model
 
 from broker.domain.workload import Serving, Workload
-from optimizer.placement.columns import Column, in_cents
+from optimizer.placement.columns import Column, End, in_cents
 from optimizer.placement.problem import Problem
 from optimizer.placement.stock import Ledger, StockRow, contended_rows
 from optimizer.placement.stopwatch import Stopwatch
@@ -119,12 +119,12 @@ def constrain_order(master: MasterModel) -> None:
     for workload in master.workloads:
         if not isinstance(workload, Serving) or workload.starts_after is None:
             continue
-        ends: defaultdict[float, list[int]] = defaultdict(list)
+        ends: defaultdict[End, list[int]] = defaultdict(list)
         for index in master.by_workload[workload.name]:
-            after = master.columns[index].after_s
-            ends[-1.0 if after is None else after].append(index)
+            after_s, place = master.columns[index].after
+            ends[-1.0 if after_s is None else after_s, place].append(index)
         for end, mine in ends.items():
-            runs = [i for i in master.by_workload[workload.starts_after] if master.columns[i].end_s == end]
+            runs = [i for i in master.by_workload[workload.starts_after] if master.columns[i].end == end]
             master.model.add(sum(master.take[i] for i in mine) <= sum(master.take[i] for i in runs))
 
 

@@ -14,9 +14,10 @@ from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.fleet_pool import fleets, free_beside, ledger_of
+from optimizer.placement.run_columns import begun_later, build_run_column
 from optimizer.placement.run_pool import RunPool
-from optimizer.placement.runs import begun_later, build_run_column
 from optimizer.placement.stock import Ledger
+from optimizer.placement.transfers import placed_after, weights_of, where_data_lies
 
 MOST_TRIED = 64
 MOST_ENDS = 6
@@ -160,7 +161,7 @@ def with_followers(
     for name in party.followers:
         unplaced = unplaced_cents(candidates.problem, name)
         most = below_cents - total if unplaced is None else min(below_cents - total, unplaced)
-        fleet = cheapest_fleet(candidates, name, room, column.end_s, most)
+        fleet = cheapest_fleet(candidates, name, room, column, most)
         if fleet is None and unplaced is None:
             return None
         total += fleet.total_cents if fleet is not None else unplaced or 0
@@ -171,16 +172,24 @@ def with_followers(
 
 
 def cheapest_fleet(
-    candidates: Candidates, name: str, room: Room, after_s: float | None, below_cents: float
+    candidates: Candidates, name: str, room: Room, after: Column | None, below_cents: float
 ) -> Column | None:
-    """The cheapest fleet from the nodes that are free throughout; None when none costs less."""
+    """The cheapest fleet from the nodes that are free throughout; None when none costs less.
+
+    Also of those that need no copy of its weights. ``after``: the column of the run that it follows.
+    """
+    after_s, place = (None, None) if after is None else after.end
     least = candidates.least_service_cents(_service(candidates, name), after_s)
     if least is None or least >= below_cents:
         return None
     service, case = _service(candidates, name), candidates.fleets[name]
     free = free_beside(candidates, service, room.ledger, after_s)
     made = fleets(candidates, case, free, [after_s], after_s, 1)
-    fitting = [c for c in made if c.total_cents < below_cents and room.allows(c)]
+    near = where_data_lies(candidates.problem, weights_of(candidates.problem, service, place))
+    if near is not None and (free * ~near).any():
+        made += fleets(candidates, case, free * near, [after_s], after_s, 1)
+    linked = (placed_after(candidates.problem, column, place) for column in made)
+    fitting = [c for c in linked if c.total_cents < below_cents and room.allows(c)]
     return min(fitting, key=lambda column: column.total_cents, default=None)
 
 

@@ -8,8 +8,10 @@ from datetime import datetime
 from types import MappingProxyType
 
 from broker.domain.money import ZERO, to_cents
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
+from broker.domain.plan_spend import spend_lines
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
@@ -18,9 +20,9 @@ from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import in_usd
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
-from optimizer.placement.extract import build_placements, build_spend
+from optimizer.placement.extract import build_placements
 from optimizer.placement.heartbeat import with_heartbeat
-from optimizer.placement.problem import build_problem
+from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.solve import Search, Solution, solve
 from optimizer.placement.steady import Steadied, steadied
 from optimizer.placement.stopwatch import Stopwatch
@@ -43,30 +45,29 @@ def make_plan(
     as_of: datetime,
     options: PlanOptions,
     estimator: Estimator,
+    terms: MovingTerms,
     progress: ProgressSink | None = None,
 ) -> Plan:
     """The plan of a request over a market; raises InputError for a request that cannot mean anything."""
     whole = Stopwatch(options.time_limit_s)
 
     def work(told: ProgressSink | None) -> Plan:
-        return _make(request, offers, as_of, options, estimator, whole, told)
+        problem = build_problem(request, offers, as_of, terms)
+        return _make(problem, options, estimator, whole, told)
 
     return with_heartbeat(work, whole, progress)
 
 
 def _make(
-    request: PlanRequest,
-    offers: Sequence[Offer],
-    as_of: datetime,
+    problem: Problem,
     options: PlanOptions,
     estimator: Estimator,
     whole: Stopwatch,
     progress: ProgressSink | None,
 ) -> Plan:
     kept = min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
-    telling = telling_seconds(request, options)
+    telling = telling_seconds(problem.request, options)
     watch = Stopwatch(whole.limit_s - kept - telling, whole.started)
-    problem = build_problem(request, offers, as_of)
     candidates = build_candidates(problem, build_estimates(problem, estimator))
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
@@ -117,7 +118,7 @@ def build_plan(
         placements=placements,
         unplaced=explain_unplaced(candidates, solution),
         baselines=baselines,
-        spend=build_spend(placements),
+        spend=spend_lines(placements),
         scarcity=explainer.scarcity(),
     )
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.learned import GUESS
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, PlanRequest, Serving, Training
@@ -94,7 +95,8 @@ class Held:
 class Problem:
     """A request over a market. Instants are seconds from ``origin`` (the horizon's start).
 
-    ``kept`` holds what was derived from offers, their ``allowed`` mask and the times; see ``once``.
+    ``terms``: what copies of data cost. ``kept`` holds what was derived from offers, their ``allowed`` mask
+    and the times; see ``once``.
     """
 
     request: PlanRequest
@@ -106,6 +108,7 @@ class Problem:
     table: OfferTable
     allowed: Bools = field(repr=False)
     index_of: Mapping[str, int] = field(repr=False)
+    terms: MovingTerms = field(default_factory=MovingTerms, repr=False)
     held: Mapping[str, Held] = field(default_factory=dict, repr=False)
     kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
     kept_of_market: dict[Hashable, object] = field(default_factory=dict, repr=False)
@@ -151,7 +154,9 @@ class Problem:
         return replace(self, table=replace(self.table, pools=no_pools(len(self.table))))
 
 
-def build_problem(request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> Problem:
+def build_problem(
+    request: PlanRequest, offers: Sequence[Offer], as_of: datetime, terms: MovingTerms | None = None
+) -> Problem:
     """The problem of a request; raises InputError with every reason why it cannot mean anything."""
     problems = (*_request_problems(request, as_of), *_offer_problems(offers))
     if problems:
@@ -166,9 +171,10 @@ def build_problem(request: PlanRequest, offers: Sequence[Offer], as_of: datetime
         t0_s=max(0, as_of_s),
         end_s=math.floor((request.horizon.end - origin) / timedelta(seconds=1)),
         as_of_s=as_of_s,
-        table=_offer_table(ordered),
+        table=_under_quotas(request, _offer_table(ordered)),
         allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
+        terms=terms or MovingTerms(),
     )
 
 
@@ -216,7 +222,7 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
         upfront_usd=floats(float(o.upfront_usd or 0) for o in offers),
         min_s=min_s,
         increment_s=increment_s,
-        stock_nodes=ints(_stock_nodes(o) for o in offers),
+        stock_nodes=own_stock(offers),
         joined_nodes=ints(o.max_nodes_in_one_run for o in offers),
         gpus_per_node=ints(o.sku.gpus_per_node for o in offers),
         tier_of=ints(TIERS.index(o.tier) for o in offers),
@@ -255,6 +261,25 @@ def _menus(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]
             menus.append(terms)
         menu_of.append(numbers[key])
     return tuple(menus), menu_of
+
+
+def own_stock(offers: Sequence[Offer]) -> Ints:
+    """Nodes [O] that each offer has, whatever else limits them."""
+    return np.fromiter((_stock_nodes(o) for o in offers), dtype=np.int64, count=len(offers))
+
+
+def _under_quotas(request: PlanRequest, table: OfferTable) -> OfferTable:
+    """Of no offer can more be held than a quota of its provider, over all workloads, allows."""
+    quotas = (*request.quotas, *request.policy.quotas)
+    if not quotas:
+        return table
+    most = table.stock_nodes.copy()
+    for quota in quotas:
+        here = np.array([offer.provider == quota.provider for offer in table.offers], dtype=np.bool_)
+        for limit, per_node in ((quota.gpus, table.gpus_per_node), (quota.nodes, np.ones_like(most))):
+            if limit is not None:
+                most[here] = np.minimum(most[here], limit // per_node[here])
+    return replace(table, stock_nodes=most)
 
 
 def _stock_nodes(offer: Offer) -> int:

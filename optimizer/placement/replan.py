@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.money import ZERO
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
@@ -63,6 +64,7 @@ def replan(
     options: PlanOptions,
     estimator: Estimator,
     warm: WarmStart,
+    terms: MovingTerms,
     progress: ProgressSink | None = None,
 ) -> Replanned:
     """A plan from ``warm``; raises InputError for a request that cannot mean anything."""
@@ -71,7 +73,8 @@ def replan(
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
         watch = Stopwatch(whole.limit_s - telling_seconds(request, options), whole.started)
-        candidates = warm_candidates(request, offers, as_of, estimator, warm, watch)
+        problem = build_problem(request, offers, as_of, terms)
+        candidates = warm_candidates(problem, estimator, warm, watch)
         start = matched(candidates, warm)
         search = Search(candidates, watch, options.gap, options.seed, told)
         search.prove(in_cents(bound_usd), "carried")
@@ -106,16 +109,8 @@ def first_answer(
     return bound
 
 
-def warm_candidates(
-    request: PlanRequest,
-    offers: Sequence[Offer],
-    as_of: datetime,
-    estimator: Estimator,
-    warm: WarmStart,
-    watch: Stopwatch,
-) -> Candidates:
+def warm_candidates(problem: Problem, estimator: Estimator, warm: WarmStart, watch: Stopwatch) -> Candidates:
     """Candidates whose columns know what leaving costs."""
-    problem = build_problem(request, offers, as_of)
     estimates = build_estimates(problem, estimator)
     problem = replace(problem, held=held_of(problem, estimates, warm))
     return build_candidates(problem, estimates, watch.until(SERVICES_SHARE))

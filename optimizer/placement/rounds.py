@@ -22,8 +22,8 @@ from optimizer.placement.neighbours import chosen_anew, neighbourhoods
 from optimizer.placement.prices import StockPrices, mixed
 from optimizer.placement.relaxation import Relaxed, relax
 from optimizer.placement.ruin import Ruin
+from optimizer.placement.run_columns import begun_later
 from optimizer.placement.run_pool import RunPool, keep
-from optimizer.placement.runs import begun_later
 from optimizer.placement.search import Search
 from optimizer.placement.standing import NEVER_CENTS, Standing, free_names, left_cents
 

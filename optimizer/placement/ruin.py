@@ -17,6 +17,7 @@ from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
 from optimizer.placement.moves import begun_beside
 from optimizer.placement.prices import StockPrices
+from optimizer.placement.quotas import quota_rows
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.standing import NEVER_CENTS, Standing, left_cents, wanted_by
 
@@ -117,6 +118,7 @@ class Ruin:
         heap = [(-_regret(found), name) for name, found in two.items()]
         heapify(heap)
         users: defaultdict[int, set[str]] = defaultdict(set)
+        shared = self.standing.budget_cents is not None or bool(quota_rows(self.candidates.problem))
         for name, found in two.items():
             for offer in _offers_of(found):
                 users[offer].add(name)
@@ -129,7 +131,7 @@ class Ruin:
                 continue
             self.standing.place(best[1])
             touched = {n for piece in best[1].pieces for n in users[piece.offer]} & two.keys()
-            for other in sorted(two if self.standing.budget_cents is not None else touched):
+            for other in sorted(two if shared else touched):
                 two[other] = self._two_best(other, ranked[other])
                 heappush(heap, (-_regret(two[other]), other))
                 for offer in _offers_of(two[other]):

@@ -6,7 +6,7 @@ of each shelf. Dearer ones are not made: ``RunCandidates.rest_usd`` says what th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,16 +17,19 @@ from optimizer.placement.gates import GateLog, Opened, open_gates
 from optimizer.placement.menus import bought_nodes, whole_only
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.run_sizes import Sizes, build_sizes, interrupted_s
+from optimizer.placement.run_splits import TwoParts, build_splits, most_splits
 from optimizer.placement.runs import (
     Run,
     RunCandidates,
+    Splits,
     deadline_s,
     first_instant_s,
-    first_second,
+    first_seconds,
     held_s,
     last_second,
 )
 from optimizer.placement.shelves import limit_of
+from optimizer.placement.transfers import dataset_usd, staged_s
 from optimizer.placement.windows import (
     WindowRows,
     cut_duration_s,
@@ -38,6 +41,8 @@ from optimizer.placement.windows import (
 
 MOST_OF_ALL_RUNS = 2_000_000
 LEAST_OF_A_RUN = 2_000
+FEW_RUNS = 30
+"""With more runs, two parts are tried only where they could cost less than one."""
 SHORT = 4
 """A ceiling is doubled while it lets through less than this part of what is wanted."""
 
@@ -82,7 +87,16 @@ def build_run_candidates(
         ceiling = 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf
         free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
     cheap = at_windows.where(at_windows.cost_usd <= ceiling)
-    return _candidates(problem, run, log, sizes, (free, cheap), ceiling * (1 - 1e-9))
+    split, next_usd = None, float("inf")
+    if isinstance(run, Training) and run.interruptible:
+        runs = len(problem.runs())
+        whole_usd = min(float(part.cost_usd.min(initial=np.inf)) for part in (free, cheap))
+        worth_usd = whole_usd if runs > FEW_RUNS else np.inf
+        split, next_usd = build_splits(problem, estimates, run, opened, sizes, most_splits(runs), worth_usd)
+    found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
+    if not len(found):
+        log.keep(Obstacle.DEADLINE, 0)
+    return found
 
 
 def _joined(*parts: _Part) -> _Part:
@@ -97,9 +111,21 @@ def _ceiling_of(part: _Part, most: int) -> float:
 
 
 def _candidates(
-    problem: Problem, run: Run, log: GateLog, sizes: Sizes, parts: tuple[_Part, ...], rest_usd: float
+    problem: Problem,
+    run: Run,
+    log: GateLog,
+    sizes: Sizes,
+    parts: tuple[_Part, ...],
+    rest_usd: float,
+    ways: TwoParts | None,
 ) -> RunCandidates:
-    joined = _joined(*parts)
+    dataset = dataset_usd(problem, run)
+    joined = _joined(*(replace(part, cost_usd=part.cost_usd + dataset[part.offer]) for part in parts))
+    whole = len(joined.offer)
+    if ways is not None and len(ways):
+        joined = _joined(joined, _Part(*(getattr(ways, name) for name in _Part.__slots__)))
+        log.obstacle = None if log.obstacle in (Obstacle.DEADLINE, Obstacle.WINDOW) else log.obstacle
+        log.kept += len(ways)
     order = np.lexsort((joined.start_s, joined.size, joined.offer))
     part = _Part(*(getattr(joined, name)[order] for name in _Part.__slots__))
     late = np.zeros(len(part.offer))
@@ -119,6 +145,8 @@ def _candidates(
         late_usd=late,
         needed_s=part.needed_s,
         rest_usd=rest_usd,
+        split=np.where(order < whole, -1, order - whole),
+        splits=Splits.none() if ways is None else ways.second,
     )
 
 
@@ -167,19 +195,19 @@ def _free_starts(
     problem: Problem, estimates: Estimates, run: Run, sizes: Sizes, pairs: _Pairs, ceiling_usd: float
 ) -> _Part:
     """Candidates outside windows below a ceiling, begun at the first second."""
-    table, start = problem.table, first_second(problem, run)
+    table = problem.table
     offer, which = pairs.opened.shelves.cheapest(pairs.shelf, pairs.counts(ceiling_usd))
     size = pairs.size[which]
     fits = sizes.counts[size] <= limit_of(table, sizes.limit)[offer]
     offer, size = offer[fits], size[fits]
     needed = interrupted_s(problem, estimates, run, sizes, offer, size)
-    fits = needed <= last_second(problem, run) - start
-    offer, size, needed = offer[fits], size[fits], needed[fits]
+    starts = first_seconds(problem, run, offer)
+    fits = needed <= last_second(problem, run) - starts
+    offer, size, needed, starts = offer[fits], size[fits], needed[fits], starts[fits]
     held, length = held_s(needed)
     nodes = sizes.counts[size]
     cost = nodes * table.node_cost_usd(offer, held)
-    starts = np.full(len(held), start, dtype=np.int64)
-    return _Part(offer, size, nodes, starts, starts + held, start + length, cost, needed)
+    return _Part(offer, size, nodes, starts, starts + held, starts + length, cost, needed)
 
 
 def _window_gate(opened: Opened, sizes: Sizes, at_windows: _Part, log: GateLog) -> None:
@@ -201,7 +229,8 @@ def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened
     r, nodes = rows[at], bought[at, size]
     needed = interrupted_s(problem, estimates, run, sizes, windows.offer[r], size)
     _, length = held_s(needed)
-    begin = np.maximum(windows.start_s[r], first_instant_s(problem, run))
+    ready = np.maximum(first_instant_s(problem, run), staged_s(problem, run)[windows.offer[r]])
+    begin = np.maximum(windows.start_s[r], ready)
     wanted = _bought_until(windows, r, begin + length)
     fits = begin + length <= np.minimum(wanted - windows.teardown_s[r], last_second(problem, run))
     fits &= wanted <= windows.free_until_s[r]
@@ -227,7 +256,8 @@ def _sold(problem: Problem, run: Run, sizes: Sizes, offers: Ints) -> tuple[Bools
 def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> _Part:
     """Sizes on windows that begin when capacity appears, at their first start: no other costs less."""
     passing = [int(o) for o in waiting_offers(problem) if opened.passing[o]]
-    first = {o: waiting_start_s(problem, o, first_second(problem, run)) for o in passing}
+    ready = first_seconds(problem, run, np.array(passing, dtype=np.int64))
+    first = {o: waiting_start_s(problem, o, int(s)) for o, s in zip(passing, ready, strict=True)}
     offers = np.array([o for o in passing if first[o] is not None], dtype=np.int64)
     usable, bought = _sold(problem, run, sizes, offers)
     at, size = np.nonzero(usable)

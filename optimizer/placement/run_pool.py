@@ -11,7 +11,8 @@ import numpy as np
 from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, floor_cents
 from optimizer.placement.columns import Column
 from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints
-from optimizer.placement.runs import RunCandidates, begun_later, build_run_column
+from optimizer.placement.run_columns import begun_later, build_run_column
+from optimizer.placement.runs import RunCandidates
 from optimizer.placement.stock import contended_rows
 
 KEEP_OFFERS = 32

@@ -16,9 +16,11 @@ from optimizer.placement.columns import Column, Piece, in_usd
 from optimizer.placement.improve import blockers, columns_by_workload
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
 from optimizer.placement.moves import Party, Room, fitting_runs, party_cents, room_beside, with_followers
+from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.run_pool import RunPool, first_few
-from optimizer.placement.runs import build_run_column, deadline_s
+from optimizer.placement.runs import deadline_s
 from optimizer.placement.standing import Standing
+from optimizer.placement.transfers import placed_after
 
 TRIED = 8
 
@@ -54,7 +56,7 @@ def next_best_fleet(
         column
         for column in known
         if column.workload == mine.workload
-        and column.after_s == mine.after_s
+        and column.after == mine.after
         and column.pieces
         and main_piece(column).offer not in used
     )
@@ -63,7 +65,8 @@ def next_best_fleet(
         return second
     problem, rest = candidates.problem, without_offers(candidates.fleets[mine.workload], frozenset(used))
     built = best_ladders(problem, rest, free_nodes(problem), mine.after_s, 1)
-    return build_service_column(problem, rest, built[0], mine.after_s) if built else None
+    column = build_service_column(problem, rest, built[0], mine.after_s) if built else None
+    return None if column is None else placed_after(problem, column, mine.after_place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def rival_in(
 def rival_at(candidates: Candidates, standing: Standing, name: str, second: Column) -> Rival:
     """A given way of a workload, with fleets anew for the services that wait for it."""
     mine, party = standing.chosen[name], Party(name, ())
-    if second.end_s != mine.end_s:
+    if second.end != mine.end:
         party = Party(name, tuple(s.name for s in candidates.problem.followers(name)))
     found = None
     with standing.without(party.names) as room:
@@ -189,11 +192,11 @@ def _cheaper_run(candidates: Candidates, pool: RunPool, room: Room, mine: Column
     if not candidates.problem.followers(mine.workload):
         return next(fitting_runs(candidates, pool, room, mine.total_cents), None)
     ways = fitting_runs(candidates, pool, room, mine.total_cents, mine.end_s)
-    return next((column for column in ways if column.end_s == mine.end_s), None)
+    return next((column for column in ways if column.end == mine.end), None)
 
 
 def _cheaper_fleet(known: Sequence[Column], room: Room, mine: Column) -> Column | None:
-    same = (c for c in known if c.workload == mine.workload and c.after_s == mine.after_s)
+    same = (c for c in known if c.workload == mine.workload and c.after == mine.after)
     cheaper = (c for c in same if c.total_cents < mine.total_cents and room.allows(c))
     return min(cheaper, key=lambda column: column.total_cents, default=None)
 
@@ -243,6 +246,9 @@ def _blocked(candidates: Candidates, chosen: Chosen, mine: Column, second: Colum
     room = room_beside(candidates, chosen, (mine.workload,))
     price = _price(mine, second)
     link = "and" if second.total_cents > mine.total_cents else "but"
+    quota = room.ledger.quota_against(second)
+    if quota is not None:
+        return f"{price}, {link} passes the quota of {quota}"
     if not room.ledger.fits(second):
         return f"{price}, {link} its nodes are held by {named(blockers(candidates.problem, chosen, second))}"
     if room.budget_cents is not None and second.cost_cents > room.budget_cents:

@@ -24,6 +24,7 @@ from optimizer.placement.run_pool import RunPool, build_run_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search as Search
 from optimizer.placement.search import choice_from, gap_of
+from optimizer.placement.transfers import linked
 
 MOST_AT_ONCE = 60
 MAX_ROUNDS = 12
@@ -123,7 +124,8 @@ def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     """A few columns of each run, one simple fleet of each service beside them, and the greedy choice."""
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
-    columns = runs + first_fleets(search.candidates, pools, chosen, lambda: True)
+    made = first_fleets(search.candidates, pools, chosen, lambda: True)
+    columns = runs + linked(search.candidates.problem, made, runs)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
     return columns
 
@@ -160,7 +162,8 @@ def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Colum
     """Columns of all runs, and of all services beside the runs' cheapest places."""
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
-    return runs + first_fleets(search.candidates, pools, chosen, search.watch.until(FIRST_SHARE))
+    made = first_fleets(search.candidates, pools, chosen, search.watch.until(FIRST_SHARE))
+    return runs + linked(search.candidates.problem, made, runs)
 
 
 def greedy_choice(problem: Problem, columns: Sequence[Column]) -> Choice:
@@ -180,7 +183,7 @@ def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
     out_of_time = search.watch.until(COMPOSE_SHARE)
     chosen = search.best.columns if search.best is not None else {}
     fresh = composed_fleets(search.candidates, pools, chosen, out_of_time)
-    columns = list(dict.fromkeys([*columns, *fresh]))
+    columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
     search.offer(greedy_choice(search.candidates.problem, columns), "composed")
     return columns
 
@@ -207,7 +210,8 @@ def rebuild(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
     for _ in range(MAX_ROUNDS):
         if search.done or search.best is None:
             break
-        made = better_fleets(search.candidates, pools, search.best.columns, search.watch.over)
+        better = better_fleets(search.candidates, pools, search.best.columns, search.watch.over)
+        made = linked(search.candidates.problem, better, columns)
         fresh = [column for column in made if column not in known]
         known.update(fresh)
         columns = columns + fresh

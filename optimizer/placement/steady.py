@@ -28,6 +28,7 @@ from optimizer.placement.problem import Floats, Ints, OfferTable
 from optimizer.placement.search import choice_from
 from optimizer.placement.solve import MOST_AT_ONCE, Solution
 from optimizer.placement.standing import Standing
+from optimizer.placement.transfers import placed_after, with_transfers
 from optimizer.placement.units import beside
 
 MOST_TRIED = 6
@@ -137,7 +138,7 @@ def steadier(
     Only ways that are allowed beside ``mine`` and do not start more often count. None where ``mine``
     is it already. ``room``: what all others leave; ``build``: also fleets that are not known yet.
     """
-    same = [c for c in known if c.after_s == mine.after_s and c.pieces]
+    same = [c for c in known if c.after == mine.after and c.pieces]
     if build:
         same += calmer_paths(candidates, room, mine)
     often, dearest = starts_of(mine), allowed.beside(mine)
@@ -160,7 +161,8 @@ def calmer_paths(candidates: Candidates, room: Room, mine: Column) -> list[Colum
         return []
     hour_usd = float(np.median(found.shelf.usd))
     paths = (path_over(problem, case, found, 0, churn * hour_usd) for churn in CHURN)
-    return [column for path in paths for column in path_columns(problem, path, [mine.after_s])]
+    made = (column for path in paths for column in path_columns(problem, path, [mine.after_s]))
+    return [placed_after(problem, column, mine.after_place) for column in made]
 
 
 def _rank(column: Column) -> tuple[int, int, int]:
@@ -192,8 +194,7 @@ def _filled(candidates: Candidates, column: Column, free: Sequence[bool], limit_
         replace(piece, spans=spans, cost_cents=price_cents(problem, piece.offer, spans)) if spans else piece
         for piece, spans in zip(column.pieces, gaps.spans(), strict=True)
     )
-    made = replace(column, pieces=pieces, cost_cents=sum(piece.cost_cents for piece in pieces))
-    return with_switching(problem, made)
+    return with_switching(problem, with_transfers(problem, replace(column, pieces=pieces)))
 
 
 class Gaps:
@@ -269,7 +270,7 @@ def _passed_over(
     solution: Solution, chosen: Mapping[str, Column], told: Mapping[str, Steadied], column: Column
 ) -> bool:
     """A known fleet that is cheaper than the steadier one, but not than what it was taken for."""
-    if column.workload not in told or column.after_s != chosen[column.workload].after_s:
+    if column.workload not in told or column.after != chosen[column.workload].after:
         return False
     before = solution.choice.columns[column.workload]
     return before.total_cents <= column.total_cents < chosen[column.workload].total_cents

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 
 from optimizer.placement.columns import Column, Piece, Span
-from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem
+from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem, own_stock
+from optimizer.placement.quotas import QuotaRow, quota_rows
+from optimizer.placement.spans import most_nodes, most_together, single_fits
 from optimizer.placement.windows import free_nodes_steps
 
 FEW_SPANS = 12
@@ -57,7 +58,20 @@ def contended_rows(
         taken = beside.gpus_taken(pool) if beside is not None else []
         if in_gpus and (taken or _could_meet(in_gpus, columns)):
             rows.extend(_pool_rows(problem, pool, in_gpus, columns, taken))
+    rows.extend(_quota_limits(problem, columns, beside))
     return rows
+
+
+def _quota_limits(problem: Problem, columns: Sequence[Column], beside: Ledger | None) -> Iterator[StockRow]:
+    """Rows of quotas that the columns could break, under the name of a first offer; in the quotas' units."""
+    for number, row in enumerate(quota_rows(problem)):
+        spans = [(index, row.spans_of(column)) for index, column in enumerate(columns)]
+        pieces = [(index, Piece(0, 0, tuple(mine), 0)) for index, mine in spans if mine]
+        if pieces:
+            taken = [*row.held, *(beside.quota_taken[number] if beside is not None else ())]
+            times = _times(pieces, {edge for a, b, _ in taken for edge in (a, b)})
+            limits = _left(np.full(len(times), row.limit, dtype=np.int64), times, taken)
+            yield from _rows_over(int(np.argmax(row.members)), pieces, columns, times, limits)
 
 
 def _could_meet(pieces: Sequence[tuple[int, Piece]], columns: Sequence[Column]) -> bool:
@@ -176,9 +190,16 @@ class Ledger:
     _most: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     _steps: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
     _free: dict[int, dict[int, int]] = field(default_factory=dict)
+    quota_taken: list[list[Span]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.quota_taken:
+            self.quota_taken = [[] for _ in quota_rows(self.problem)]
 
     def add(self, column: Column) -> None:
         """Takes what ``column`` holds."""
+        for row, taken in zip(quota_rows(self.problem), self.quota_taken, strict=True):
+            taken.extend(row.spans_of(column))
         for piece in column.pieces:
             self.taken[piece.offer].extend(piece.spans)
             self._most[piece.offer] += most_nodes(piece.spans)
@@ -186,6 +207,9 @@ class Ledger:
 
     def remove(self, column: Column) -> None:
         """Gives back what ``column`` holds; it must have been added."""
+        for row, held in zip(quota_rows(self.problem), self.quota_taken, strict=True):
+            for span in row.spans_of(column):
+                held.remove(span)
         for piece in column.pieces:
             spans = self.taken[piece.offer]
             for span in piece.spans:
@@ -202,18 +226,50 @@ class Ledger:
     def copy(self) -> Ledger:
         """The same, to change apart."""
         taken = defaultdict(list, {offer: list(spans) for offer, spans in self.taken.items()})
-        return Ledger(self.problem, taken, self._most.copy(), dict(self._steps))
+        quotas = [list(spans) for spans in self.quota_taken]
+        return Ledger(self.problem, taken, self._most.copy(), dict(self._steps), quota_taken=quotas)
 
     def reached(self) -> set[int]:
         """Offers of which fewer nodes are free: those taken from, and the other sizes of their GPUs."""
         return {other for offer in self.taken for other in self.problem.table.pools.reach(offer)}
 
     def taken_near(self, offer: int) -> list[Span]:
-        """What is taken of an offer and of the other sizes of its GPUs."""
-        return [span for other in self.problem.table.pools.reach(offer) for span in self.taken.get(other, ())]
+        """What is taken of an offer, of the other sizes of its GPUs, and of the quotas of its provider."""
+        mates = (
+            t for q, t in zip(quota_rows(self.problem), self.quota_taken, strict=True) if q.members[offer]
+        )
+        near = [span for other in self.problem.table.pools.reach(offer) for span in self.taken.get(other, ())]
+        return [*near, *(span for taken in mates for span in taken)]
 
     def fits(self, column: Column) -> bool:
-        """Whether ``column`` still fits beside what is taken."""
+        """Whether ``column`` still fits beside what is taken, in stock and quotas."""
+        return self.fits_stock(column) and self.broken_quota(column) is None
+
+    def broken_quota(self, column: Column) -> QuotaRow | None:
+        """A quota that ``column`` would pass beside what is taken."""
+        for row, taken in zip(quota_rows(self.problem), self.quota_taken, strict=True):
+            mine = row.spans_of(column)
+            if not mine:
+                continue
+            held = [*taken, *row.held]
+            if sum(n for _, _, n in mine) + sum(n for _, _, n in held) > row.limit:
+                times = _edges(held, mine)
+                if not _is_within(held, mine, times, np.full(len(times), row.limit, dtype=np.int64)):
+                    return row
+        return None
+
+    def quota_against(self, column: Column) -> QuotaRow | None:
+        """A quota that alone stands against ``column``: there is stock for it, but for quotas."""
+        row = self.broken_quota(column)
+        if row is None or self.fits_stock(column):
+            return row
+        table = self.problem.table
+        offers = [piece.offer for piece in column.pieces]
+        capped = own_stock([table.offers[o] for o in offers]) > table.stock_nodes[offers]
+        return row if capped.any() else None
+
+    def fits_stock(self, column: Column) -> bool:
+        """Whether ``column`` still fits in stock."""
         if len(column.pieces) == 1 and self.problem.table.pools.of[column.pieces[0].offer] < 0:
             (piece,) = column.pieces
             return self._fits(piece.offer, piece.spans)
@@ -232,11 +288,11 @@ class Ledger:
             return not _is_limited(self.problem, offer) or self._all_fit(offer, taken, spans)
         if stock >= UNLIMITED_NODES:
             return True
-        mine = spans[0][2] if len(spans) == 1 else _most_together(spans)
+        mine = spans[0][2] if len(spans) == 1 else most_together(spans)
         if self._most[offer] + mine <= stock:
             return True
         if len(spans) == 1 and len(taken) <= FEW_SPANS:
-            return _single_fits(taken, spans[0], stock)
+            return single_fits(taken, spans[0], stock)
         return self._stretches_fit(offer, spans, stock)
 
     def _stretches_fit(self, offer: int, spans: Sequence[Span], stock: int) -> bool:
@@ -327,27 +383,3 @@ def _most_held(spans: Iterable[Span], start_s: int) -> int:
     held = np.zeros(len(times), dtype=np.int64)
     _add_spans(held, times, late)
     return int(held.max())
-
-
-def most_nodes(spans: Iterable[Span]) -> int:
-    """The most nodes that the spans of one piece hold at once (they do not overlap)."""
-    return max((n for _, _, n in spans), default=0)
-
-
-def _most_together(spans: Sequence[Span]) -> int:
-    """The most nodes at once of spans in order, which may overlap where they are of several pieces."""
-    most = most_nodes(spans)
-    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
-    return most if apart else sum(n for _, _, n in spans)
-
-
-def _single_fits(taken: Sequence[Span], span: Span, stock: int) -> bool:
-    """One stretch beside what overlaps it: most of what is asked, so without arrays."""
-    start, end, nodes = span
-    beside = [(max(a, start), b, n) for a, b, n in taken if a < end and start < b]
-    if nodes + sum(n for _, _, n in beside) <= stock:
-        return True
-    return all(
-        nodes + sum(n for a, b, n in beside if a <= instant < b) <= stock
-        for instant in {start, *(a for a, _, _ in beside)}
-    )

@@ -20,7 +20,9 @@ from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.improve import blockers
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
+from optimizer.placement.moves import room_beside
 from optimizer.placement.problem import Problem
+from optimizer.placement.quotas import most_held, quota_rows, without_quotas
 from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.runner_up import main_piece, named
 from optimizer.placement.runs import last_second
@@ -87,6 +89,9 @@ def explain_unplaced(candidates: Candidates, solution: Solution) -> tuple[Unplac
 
 def _unplaced(candidates: Candidates, solution: Solution, workload: Workload) -> Unplaced:
     log = candidates.log(workload.name)
+    held_back = _quota(candidates, solution, workload)
+    if held_back is not None:
+        return held_back
     if log.obstacle is not None:
         return Unplaced(workload.name, log.obstacle, _nearest_fix(candidates, workload, log.obstacle))
     cheapest = _cheapest_column(candidates, solution, workload)
@@ -101,6 +106,35 @@ def _unplaced(candidates: Candidates, solution: Solution, workload: Workload) ->
         more = in_usd(spent + cheapest.cost_cents - in_cents(budget))
         return Unplaced(workload.name, Obstacle.BUDGET, f"a budget {more} USD higher")
     return Unplaced(workload.name, Obstacle.CONTENTION, _contention_fix(candidates, solution, cheapest))
+
+
+def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> Unplaced | None:
+    """The quota without which the workload would have a way that it can pay; None: it is not a quota."""
+    problem = candidates.problem
+    if not quota_rows(problem):
+        return None
+    cheapest = _cheapest_column(candidates, solution, workload) if not _is_out(candidates, workload) else None
+    if cheapest is not None:
+        room = room_beside(candidates, solution.choice.columns, (workload.name,))
+        row = room.ledger.quota_against(cheapest)
+        worth = workload.unplaced_usd is None or cheapest.total_cents < in_cents(workload.unplaced_usd)
+        if row is None or not worth:
+            return None
+        held = [*room.ledger.quota_taken[quota_rows(problem).index(row)], *row.held]
+        more = most_held([*held, *row.spans_of(cheapest)]) - row.limit
+        text = f"a quota of {row.limit + more} {row.unit} at {row.provider}, {more} more"
+        return Unplaced(workload.name, Obstacle.QUOTA, text)
+    freed = replace(workload, policy=replace(workload.policy, quotas=()))
+    offer = _cheapest_passing(candidates, without_quotas(problem), freed)
+    limits = [row for row in quota_rows(problem) if offer is not None and row.provider == offer.provider]
+    if offer is None or not limits:
+        return None
+    return Unplaced(workload.name, Obstacle.QUOTA, f"a higher quota than {limits[0]}, for {offer.offer_id}")
+
+
+def _is_out(candidates: Candidates, workload: Workload) -> bool:
+    """Whether no candidate of it passed the gates."""
+    return candidates.log(workload.name).obstacle is not None
 
 
 def _contention_fix(candidates: Candidates, solution: Solution, cheapest: Column) -> str:

@@ -30,10 +30,12 @@ from optimizer.placement.columns import (
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.holding import due_s
-from optimizer.placement.problem import Floats, Held, Ints, Problem
+from optimizer.placement.problem import Bools, Floats, Held, Ints, Problem
+from optimizer.placement.run_columns import begun_later, build_run_column
 from optimizer.placement.run_sizes import BATCH_NODES
-from optimizer.placement.runs import begun_later, build_run_column
+from optimizer.placement.runs import RunCandidates
 from optimizer.placement.standing import Standing
+from optimizer.placement.transfers import with_transfers
 from optimizer.placement.units import HOUR_S, FleetCase, beside
 
 
@@ -91,7 +93,7 @@ def matched(candidates: Candidates, warm: WarmStart) -> dict[str, Column]:
         if isinstance(workload, Serving):
             column = _fleet_of(candidates, workload, placements, standing.chosen)
         else:
-            column = _run_of(candidates, placements[0]) if len(placements) == 1 else None
+            column = _run_of(candidates, placements)
         if column is not None and standing.allows(column):
             standing.place(column)
     return standing.chosen
@@ -140,8 +142,9 @@ def _choice_of(problem: Problem, estimates: Estimates, placement: Placement) -> 
     return None
 
 
-def _run_of(candidates: Candidates, placement: Placement) -> Column | None:
-    """The candidate on the same offer with as many nodes, begun at the same time."""
+def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column | None:
+    """The candidate on the same offer with as many nodes, begun at the same time, its parts too."""
+    placement = placements[0]
     problem, found = candidates.problem, candidates.runs[placement.workload]
     offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
     if offer is None or not spans:
@@ -151,8 +154,9 @@ def _run_of(candidates: Candidates, placement: Placement) -> Column | None:
         return None
     start = spans[0][0]
     same = (found.offer == offer) & (found.nodes == placement.nodes) & (found.start_s <= start)
-    if problem.table.is_window[offer]:
+    if problem.table.is_window[offer] or len(placements) > 1:
         same &= found.start_s == start
+    same &= _same_rest(problem, found, placements[1:])
     for index in np.flatnonzero(same):
         column = build_run_column(problem, candidates.estimates, found, int(index))
         if column is not None and column.pieces[0].spans[0][0] < start:
@@ -162,17 +166,31 @@ def _run_of(candidates: Candidates, placement: Placement) -> Column | None:
     return None
 
 
+def _same_rest(problem: Problem, found: RunCandidates, rest: Sequence[Placement]) -> Bools:
+    """Candidates [X] whose second part is that of a plan, or that have none as it has not."""
+    if not rest:
+        whole: Bools = found.split < 0
+        return whole
+    offer, spans = problem.index_of.get(rest[0].offer_id), _spans_of(problem, rest[0])
+    same = found.split >= 0
+    if len(rest) > 1 or offer is None or not spans or not len(found.splits):
+        return np.zeros_like(same)
+    rows = found.split[same]
+    same[same] = (found.splits.offer[rows] == offer) & (found.splits.start_s[rows] == spans[0][0])
+    return same
+
+
 def _fleet_of(
     candidates: Candidates, service: Serving, placements: Sequence[Placement], chosen: Mapping[str, Column]
 ) -> Column | None:
     """The same fleet at today's prices, if it still meets the traffic."""
     problem = candidates.problem
     case = _over(problem, candidates.fleets[service.name], placements)
-    after_s = None
+    after_s, place = None, None
     if service.starts_after is not None:
         if service.starts_after not in chosen:
             return None
-        after_s = chosen[service.starts_after].end_s
+        after_s, place = chosen[service.starts_after].end
     pieces = []
     for placement in placements:
         offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
@@ -183,8 +201,9 @@ def _fleet_of(
             return None
         pieces.append(Piece(offer, choice, spans, price_cents(problem, offer, spans)))
     pieces.sort(key=lambda piece: (piece.offer, piece.choice))
-    column = Column(service.name, tuple(pieces), sum(p.cost_cents for p in pieces), after_s=after_s)
-    return with_switching(problem, column) if pieces and serves(problem, case, column) else None
+    column = Column(service.name, tuple(pieces), 0, after_s=after_s, after_place=place)
+    column = with_switching(problem, with_transfers(problem, column))
+    return column if pieces and serves(problem, case, column) else None
 
 
 def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) -> FleetCase:

@@ -82,6 +82,37 @@ def cut_duration_s(windows: WindowRows, rows: Ints, least_s: Floats) -> Floats:
     return found
 
 
+def longest_cut_s(windows: WindowRows, rows: Ints, room_s: Floats, enough_s: Floats) -> Floats:
+    """Longest duration on sale in each of ``rows`` that fits ``room_s``, or the first that is ``enough_s``.
+
+    0 where none fits.
+    """
+    found = np.minimum(cut_duration_s(windows, rows, enough_s), np.inf)
+    for number in np.unique(windows.menu_of[rows]):
+        here = windows.menu_of[rows] == number
+        found[here] = np.where(
+            found[here] <= room_s[here], found[here], _longest(windows.menus[number], room_s[here])
+        )
+    return found
+
+
+def _longest(menu: Menu, room_s: Floats) -> Floats:
+    durations, step_hours = menu
+    if durations is None:
+        step = step_hours * 3600
+        stepped: Floats = np.floor(np.round(room_s / step, 9)) * step
+        return stepped
+    lengths = np.concatenate(([0.0], np.sort(np.array(durations, dtype=np.float64)) * 3600))
+    chosen: Floats = lengths[np.searchsorted(lengths, room_s, side="right") - 1]
+    return chosen
+
+
+def usable_until_s(problem: Problem, offer: int, until_s: float) -> float:
+    """Until when what is bought of an offer until ``until_s`` can be used."""
+    terms = problem.table.offers[offer].window
+    return until_s if terms is None else until_s - terms.teardown_s
+
+
 def waiting_offers(problem: Problem) -> Ints:
     """Allowed offers whose windows begin when capacity appears."""
 

@@ -28,7 +28,7 @@ def main() -> int:
     wish = parser.parse_args()
     console = Console()
     console.print(chain_table(QUICK_LENGTHS, QUICK_ROWS) if wish.quick else chain_table())
-    console.print(melange_table(QUICK_RATES if wish.quick else RATES))
+    console.print(melange_table(QUICK_RATES if wish.quick else RATES, console))
     return 0
 
 
@@ -44,8 +44,8 @@ def chain_table(lengths: tuple[int, ...] = chains.LENGTHS, rows_each: int = chai
     return table
 
 
-def melange_table(rates: tuple[float, ...]) -> Table:
-    """Mélange's allocations; how we were asked when several ways were tried."""
+def melange_table(rates: tuple[float, ...], console: Console) -> Table:
+    """Mélange's allocations; how we were asked when several ways were tried. Each problem is told at once."""
     estimator = melange.our_estimator()
     table = Table(
         "profile: sizes", "requests/s", "Mélange $/h", "ours $/h", "ours / theirs", "their CPU s",
@@ -57,6 +57,7 @@ def melange_table(rates: tuple[float, ...]) -> Table:
             costs = _costs(found.their_usd, found.our_usd, found.proven)
             seconds = _seconds(found.their_cpu_s, found.our_cpu_s)
             table.add_row(found.problem.name, f"{rate:g}", *costs, *seconds, found.way)
+            console.print(f"{found.problem.name}, {rate:g}/s: {costs[2]} of their cost")
     return table
 
 

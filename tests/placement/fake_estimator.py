@@ -1,6 +1,6 @@
 """A small deterministic performance core for tests of placement.
 
-Training: tokens / (rate of the GPU × GPUs) seconds, plus nothing; spot adds a share per interruption.
+Training: tokens / (rate of the GPU × GPUs) seconds, and a start-up; spot adds a share per interruption.
 Serving: requests/s of the GPU × GPUs of the replica. Memory: a model fits where its GB are held.
 """
 
@@ -54,6 +54,7 @@ class FakeTrainingTable:
             if found is not None:
                 self.hours[w, s, n] = found["hours"]
         self.fits = np.isfinite(self.hours)
+        self.startup_hours = core.startup_hours
 
     def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> NDArray[np.float64]:
         rates = np.atleast_1d(np.asarray(interruptions_per_hour, dtype=np.float64))
@@ -124,8 +125,9 @@ class FakeEstimator:
     gpus: Mapping[str, GpuSpec] = {}
     """Without silicon, nothing can be asked of faster silicon."""
 
-    def __init__(self, replica_sizes: Sequence[int] = (1, 2)) -> None:
+    def __init__(self, replica_sizes: Sequence[int] = (1, 2), startup_hours: float = 0.0) -> None:
         self.replica_sizes = tuple(replica_sizes)
+        self.startup_hours = startup_hours
 
     def training(
         self, workloads: Sequence[Training], skus: Sequence[Sku], node_counts: Sequence[int]
@@ -149,7 +151,7 @@ class FakeEstimator:
             return None
         tokens_per_s = gpu.tokens_per_s * gpus
         hours = workload.tokens * (1 + workload.headroom) / tokens_per_s / 3600
-        hours *= 1 + nodes * interruptions_per_hour
+        hours = hours * (1 + nodes * interruptions_per_hour) + self.startup_hours
         return _estimate(
             {
                 "step_s": workload.global_batch_tokens / tokens_per_s,

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from broker.catalogue import load_models
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
 from broker.domain.plan import Plan
 from broker.domain.sku import Fabric, FabricKind, Sku
@@ -109,8 +110,8 @@ def request(*workloads: Workload, hours: float = 48, **changes: Any) -> PlanRequ
     return PlanRequest("team", Window(at(0), at(hours)), tuple(workloads), **changes)
 
 
-def planner(estimator: FakeEstimator | None = None) -> JointPlanner:
-    return JointPlanner(cast("Estimator", estimator or FakeEstimator()))
+def planner(estimator: FakeEstimator | None = None, terms: MovingTerms | None = None) -> JointPlanner:
+    return JointPlanner(cast("Estimator", estimator or FakeEstimator()), terms)
 
 
 def plan(
@@ -118,11 +119,12 @@ def plan(
     offers: Sequence[Offer],
     as_of: datetime = T0,
     estimator: FakeEstimator | None = None,
+    terms: MovingTerms | None = None,
     **options: Any,
 ) -> Plan:
     """A checked plan without baselines, as near to the optimum as can be proven."""
     chosen = {"time_limit_s": 20.0, "gap": 0.0, "baselines": False, **options}
-    return planner(estimator).plan(asked, offers, as_of, PlanOptions(**chosen))
+    return planner(estimator, terms).plan(asked, offers, as_of, PlanOptions(**chosen))
 
 
 def total(found: Plan) -> Decimal:

@@ -3,18 +3,20 @@
 Runs of one node start on whole hours; one that a service waits for starts at once, as the planner's does. A
 service holds ready nodes of each offer in each hour; each that joins after its first hour is held its cold
 start earlier, which the hour's increment makes a whole hour. Nodes with a minimum term are held in stretches,
-each paid for the term at least. Stock holds in each hour and in the minutes before the next, when
-joining nodes are there already; the budget holds over all that is paid.
+each paid for the term at least. Data is copied once to each provider: for runs from where it lies, for
+services from where the run was that they wait for. Stock holds in each hour and in the minutes before the
+next, when joining nodes are there already, and so do quotas; the budget holds over all that is paid.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from ortools.sat.python import cp_model
 
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.workload import PlanRequest, Serving, Training
 from tests.placement.fake_estimator import GPUS
@@ -27,10 +29,12 @@ MOST_WORK = 0.3
 class Monolith:
     """Least cost + penalty of runs and services over offers of one GPU a node, billed by the hour."""
 
-    def __init__(self, asked: PlanRequest, offers: Sequence[Offer]) -> None:
+    def __init__(self, asked: PlanRequest, offers: Sequence[Offer], terms: MovingTerms | None = None) -> None:
         self.model = cp_model.CpModel()
         self.asked, self.offers = asked, offers
         self.hours = int(asked.horizon.hours)
+        self.terms = terms or MovingTerms()
+        self.chosen: dict[str, list[list[cp_model.IntVar]]] = {}
         self.paid: list[cp_model.LinearExpr] = []
         self.penalties: list[cp_model.LinearExpr] = []
         self.in_hour: defaultdict[tuple[int, int], list[cp_model.LinearExpr]] = defaultdict(list)
@@ -46,9 +50,19 @@ class Monolith:
                 limit = offers[o].stock.nodes
                 if limit is not None:
                     self.model.add(cp_model.LinearExpr.sum(nodes) <= limit)
+            self._quotas(held)
         if asked.budget_usd is not None:
             self.model.add(cp_model.LinearExpr.sum(self.paid) <= int(asked.budget_usd * 100))
         self.model.minimize(cp_model.LinearExpr.sum([*self.paid, *self.penalties]))
+
+    def _quotas(self, held: Mapping[tuple[int, int], list[cp_model.LinearExpr]]) -> None:
+        """In each hour, over all offers of a provider; a node has one GPU."""
+        for quota in self.asked.policy.quotas:
+            most = min(n for n in (quota.gpus, quota.nodes) if n is not None)
+            for hour in range(self.hours):
+                here = [o for o, offer in enumerate(self.offers) if offer.provider == quota.provider]
+                nodes = [node for o in here for node in held.get((o, hour), ())]
+                self.model.add(cp_model.LinearExpr.sum(nodes) <= most)
 
     def totals(self) -> tuple[Decimal, Decimal]:
         """What no plan passes below, and the best that was found: equal where the model is solved in time."""
@@ -73,6 +87,7 @@ class Monolith:
         last = int((run.deadline - at(0)).total_seconds() // 3600)
         ways: list[cp_model.IntVar] = []
         ended: list[list[cp_model.IntVar]] = [[] for _ in range(self.hours + 1)]
+        by_offer = self.chosen[run.name] = [[] for _ in self.offers]
         for o, offer in enumerate(self.offers):
             hours = run.tokens / GPUS[offer.sku.gpu].tokens_per_s / 3600
             whole = round(hours)
@@ -81,7 +96,8 @@ class Monolith:
             for start in range(first, min(latest, first if self.asked.followers(run.name) else latest) + 1):
                 chosen = self.model.new_bool_var("")
                 ways.append(chosen)
-                self.paid.append(chosen * (max(whole, self._term(o)) * self._price(o)))
+                by_offer[o].append(chosen)
+                self.paid.append(chosen * (max(whole, self._term(o)) * self._price(o) + self._data(run, o)))
                 for hour in range(start, start + whole):
                     self.in_hour[o, hour].append(chosen)
                     self.before_next[o, hour].append(chosen)
@@ -112,6 +128,31 @@ class Monolith:
         held = [self._held(o, serves) for o in range(len(self.offers))]
         for hour in range(self.hours):
             self._meets(service, serves[hour], [ready[hour] for ready in held], hour)
+        if service.starts_after is not None:
+            self._weights(service.starts_after, held)
+
+    def _data(self, run: Training, o: int) -> int:
+        """Cents of a run's data set on its way to an offer; copies within a provider are free."""
+        data = run.dataset
+        if data is None or data.provider == self.offers[o].provider:
+            return 0
+        return int(self.terms.egress_usd(data.provider, data.gb) * 100)
+
+    def _weights(self, run: str, held: Sequence[Sequence[cp_model.LinearExpr]]) -> None:
+        """A run's weights, copied to each provider at which its service ever has a node."""
+        model = next(w.model for w in self.asked.workloads if w.name == run)
+        gb = model.total_params * 2 / 1e9
+        for provider in {offer.provider for offer in self.offers}:
+            here = [o for o, offer in enumerate(self.offers) if offer.provider == provider]
+            used = self.model.new_bool_var("")
+            for o in here:
+                for nodes in held[o]:
+                    self.model.add(nodes <= self._most(o) * used)
+            for o, offer in enumerate(self.offers):
+                if offer.provider != provider:
+                    copied = self.model.new_bool_var("")
+                    self.model.add(copied >= used + cp_model.LinearExpr.sum(self.chosen[run][o]) - 1)
+                    self.paid.append(copied * int(self.terms.egress_usd(offer.provider, gb) * 100))
 
     def _held(self, o: int, serves: Sequence[cp_model.IntVar]) -> list[cp_model.LinearExpr]:
         """Ready nodes of an offer in each hour, none before the service begins; paid and counted in stock."""

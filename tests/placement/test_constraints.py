@@ -15,12 +15,26 @@ from typing import Any
 import pytest
 
 from broker.domain.learned import Basis, Learned
-from broker.domain.offer import GpuPool, Offer, Stock, StockLevel, Tier, WindowKind
+from broker.domain.moving_costs import MovingTerms
+from broker.domain.offer import GpuPool, Offer, Stock, StockLevel, Tier, WindowKind, WindowTerms
 from broker.domain.plan import Obstacle
-from broker.domain.workload import PlanRequest, Policy, Precision, Training
+from broker.domain.window import Window
+from broker.domain.workload import Dataset, HeldNodes, PlanRequest, Policy, Precision, Quota, Training
 from tests.fakes.examples import waiting_terms
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import at, batch, offer, plan, planner, request, serving, total, training, window
+from tests.placement.market import (
+    at,
+    batch,
+    offer,
+    plan,
+    planner,
+    request,
+    serving,
+    sku,
+    total,
+    training,
+    window,
+)
 
 FAILS = Learned(success_share=0.2, minutes_to_usable=5.0, attempts=5, basis=Basis.OFFER)
 PAIRS = FakeEstimator(replica_sizes=(2,))
@@ -43,6 +57,7 @@ class Case:
     estimator: FakeEstimator | None = None
     as_of_hours: tuple[float, float] = (0, 0)
     seen: bool = True
+    terms: tuple[MovingTerms | None, MovingTerms | None] = (None, None)
 
 
 def asks(
@@ -97,6 +112,47 @@ A, DEAR = offer("a", "1.00"), offer("dear", "9.00")
 RUN, CHAT = run(), chat()
 BIG_RUN = run(gpu_hours=40, deadline=at(10))
 SHARED = (training("one", 20, deadline=at(10)), training("two", 10, deadline=at(10)))
+EGRESS = MovingTerms(
+    egress_usd_per_gb={"aws": Decimal("0.09")},
+    between_regions_usd_per_gb={"aws": Decimal("0.02")},
+    staging_gbit_s=8.0,
+)
+PRICED = {"terms": (EGRESS, EGRESS)}
+AWS, AWS_EAST = replace(A, offer_id="aws", provider="aws"), replace(A, provider="aws", region="us-east-2")
+
+
+def lies(gb: float, provider: str = "aws", region: str = "us-east") -> PlanRequest:
+    """The run, with a data set elsewhere."""
+    return run(dataset=Dataset(gb, provider, region))
+
+
+def trained(**changes: Any) -> PlanRequest:
+    """A run on aws and its service, whose weights are 16.06 GB."""
+    first = training("run", 4, policy=Policy(providers_only=("aws",)))
+    return request(first, serving(starts_after="run", **changes), hours=10)
+
+
+def kept_to(most: int, deadline: float = 12, *, nodes: bool = False) -> PlanRequest:
+    """Two runs of 10 h, and a quota of their team."""
+    quota = Quota("lambda", nodes=most) if nodes else Quota("lambda", most)
+    return replace(two(deadline), policy=Policy(quotas=(quota,)))
+
+
+LISTED = (
+    offer("w", "1.00", tier=Tier.WINDOW, window=window(WindowKind.LISTED, (0, 6, 1))),
+    offer("x", "1.00", tier=Tier.WINDOW, window=window(WindowKind.LISTED, (8, 14, 1))),
+)
+
+
+def shifted(hours: float) -> WindowTerms:
+    return window(WindowKind.LISTED, (hours, hours + 6, 1))
+
+
+def parted(**changes: Any) -> PlanRequest:
+    """The run, allowed in parts."""
+    return run(**{"deadline": at(14), "interruptible": True, **changes})
+
+
 LATE = {"deadline": at(20), "late_usd_per_hour": Decimal("1.00")}
 
 CASES = {
@@ -317,6 +373,134 @@ CASES = {
         Obstacle.DEADLINE,
         offer("a", "1.00", nodes=1),
     ),
+    "egress of a data set": asks("10.90", lies(10), lies(20), "11.80", A, **PRICED),
+    "egress, by a dearer way": asks(
+        "10.90", lies(10), lies(1000), "20.00", A, offer("b", "2.00", provider="aws"), **PRICED
+    ),
+    "egress between regions": sells("10.00", AWS, AWS_EAST, lies(10), "10.20", **PRICED),
+    "staging of a data set": asks(
+        "10.00",
+        run(dataset=Dataset(3600, "here", "x"), deadline=at(11)),
+        run(dataset=Dataset(3601, "here", "x"), deadline=at(11)),
+        Obstacle.DEADLINE,
+        A,
+        **PRICED,
+    ),
+    "staging before a window": sells(
+        "20.00",
+        cut(WindowKind.LISTED, (0, 20, 1), upfront_usd=Decimal("20.00")),
+        cut(WindowKind.LISTED, (0, 19.9, 1), upfront_usd=Decimal("20.00")),
+        run(dataset=Dataset(36000, "here", "x")),
+        Obstacle.WINDOW,
+        **PRICED,
+    ),
+    "egress within the budget": asks(
+        "10.90",
+        replace(lies(10), budget_usd=Decimal("10.90")),
+        replace(lies(10), budget_usd=Decimal("10.89")),
+        Obstacle.BUDGET,
+        A,
+        **PRICED,
+    ),
+    "egress of finished weights": asks(
+        "10.00",
+        trained(),
+        trained(policy=Policy(providers_exclude=("aws",))),
+        "11.45",
+        AWS,
+        offer("b", "1.00", provider="other"),
+        **PRICED,
+    ),
+    "weights that lie elsewhere": asks(
+        "10.90",
+        chat(weights=Dataset(10, "aws", "us-east")),
+        chat(weights=Dataset(20, "aws", "us-east")),
+        "11.80",
+        A,
+        **PRICED,
+    ),
+    "quota of GPUs": asks("20.00", kept_to(2), kept_to(1), Obstacle.QUOTA, A),
+    "quota in turn": asks("20.00", kept_to(1, 20), kept_to(1, 19.9), Obstacle.QUOTA, A),
+    "quota of nodes": asks("20.00", kept_to(2, nodes=True), kept_to(1, nodes=True), Obstacle.QUOTA, A),
+    "quota, by another provider": asks(
+        "20.00", kept_to(2), kept_to(1), "100.00", A, replace(DEAR, provider="aws")
+    ),
+    "quota of the installation": asks(
+        "20.00",
+        replace(two(12), quotas=(Quota("lambda", 2),)),
+        replace(two(12), quotas=(Quota("lambda", 1),)),
+        Obstacle.QUOTA,
+        A,
+    ),
+    "quota beside what is held": asks(
+        "20.00",
+        replace(kept_to(3), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1),)),
+        replace(kept_to(3), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 2),)),
+        Obstacle.QUOTA,
+        A,
+    ),
+    "others' nodes count for the installation alone": asks(
+        "20.00",
+        replace(kept_to(2), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1, is_own=False),)),
+        replace(
+            two(12),
+            quotas=(Quota("lambda", 2),),
+            held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1, is_own=False),),
+        ),
+        Obstacle.QUOTA,
+        A,
+    ),
+    "quota of one workload": asks(
+        "20.00",
+        chat((8.0,), policy=Policy(quotas=(Quota("lambda", 2),))),
+        chat((8.0,), policy=Policy(quotas=(Quota("lambda", 1),))),
+        "100.00",
+        A,
+        replace(DEAR, provider="aws"),
+    ),
+    "quota of a run's size": asks(
+        "40.00",
+        replace(BIG_RUN, policy=Policy(quotas=(Quota("lambda", 4),))),
+        replace(BIG_RUN, policy=Policy(quotas=(Quota("lambda", 3),))),
+        Obstacle.QUOTA,
+        offer("a", "1.00", joined=4),
+    ),
+    "split windows": asks("12.00", parted(), run(deadline=at(14)), Obstacle.WINDOW, *LISTED),
+    "parts in sequence": sells(
+        "12.00", LISTED[0], replace(LISTED[0], window=shifted(5)), parted(), Obstacle.WINDOW, LISTED[1]
+    ),
+    "a window and the rest beside it": asks(
+        "14.00", parted(deadline=at(10)), run(deadline=at(10)), "20.00", LISTED[0], offer("b", "2.00")
+    ),
+    "the rest before a window": asks(
+        "14.00", parted(deadline=at(14)), parted(deadline=at(13.9)), "16.00", LISTED[1], offer("b", "2.00")
+    ),
+    "each part pays its start-up": Case(
+        parted(gpu_hours=9),
+        LISTED,
+        "12.00",
+        parted(gpu_hours=10.1),
+        LISTED,
+        Obstacle.WINDOW,
+        FakeEstimator(startup_hours=1.0),
+    ),
+    "parts have one node count": sells(
+        "12.00",
+        LISTED[1],
+        replace(LISTED[1], sku=sku(gpus=8)),
+        parted(gpus_max=1),
+        Obstacle.WINDOW,
+        LISTED[0],
+    ),
+    "a checkpoint takes its time": sells(
+        "14.00",
+        LISTED[0],
+        replace(LISTED[0], provider="aws"),
+        parted(deadline=at(10)),
+        "20.00",
+        offer("b", "2.00"),
+        **PRICED,
+    ),
     "what leaving out costs": asks(
         "10.00", run(unplaced_usd=Decimal("10.01")), run(unplaced_usd=Decimal("9.99")), "9.99", A, seen=False
     ),
@@ -327,16 +511,17 @@ CASES = {
 def test_a_rule_alone_decides(name: str) -> None:
     case = CASES[name]
     first, second = (at(hours) for hours in case.as_of_hours)
-    allowed = plan(case.asked, case.offers, as_of=first, estimator=case.estimator)
+    terms, others = case.terms
+    allowed = plan(case.asked, case.offers, as_of=first, estimator=case.estimator, terms=terms)
     assert not allowed.unplaced
     assert total(allowed) == Decimal(case.usd)
-    after = plan(case.tight, case.short, as_of=second, estimator=case.estimator)
+    after = plan(case.tight, case.short, as_of=second, estimator=case.estimator, terms=others)
     if isinstance(case.then, Obstacle):
         assert case.then in {row.reason for row in after.unplaced}
     else:
         assert total(after) == Decimal(case.then)
     said = replace(allowed, as_of=second)
-    refused = planner(case.estimator).check(said, case.tight, case.short)
+    refused = planner(case.estimator, others).check(said, case.tight, case.short)
     assert bool(refused) == case.seen, refused
 
 

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -10,6 +11,7 @@ from broker.domain.errors import InputError, InsufficientCapacity, NotPermitted
 from broker.domain.money import ZERO
 from broker.domain.offer import CancelRule
 from broker.domain.spend import GROUPS, ChargeBasis, Interval
+from broker.domain.transfer import Transfer, TransferKind
 from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
 from broker.services.spend import SpendService
@@ -73,6 +75,27 @@ async def test_a_plan_that_is_held_as_planned_costs_what_it_said(house: House) -
     await house.reconcile.run_once()
     view = await spend.projection(ALICE)
     assert view.total_usd == view.actual_usd
+
+
+async def test_data_that_leaves_a_provider_is_expected_until_its_day_and_never_actual(house: House) -> None:
+    offer = an_offer("run", "10")
+    house.sell(offer)
+    begin = a_placement(offer, [a_segment(5, 15)])
+    copy = Transfer(TransferKind.DATASET, 100.0, "aws", "us-east-1", Decimal("9.00"), 0.1)
+    house.store_plan(a_plan(replace(begin, cost_usd=begin.cost_usd + copy.usd, transfers=(copy,))))
+    spend = spend_of(house)
+    by_provider = (await spend.projection(ALICE, None, Interval.MONTH, "provider")).rows
+    assert {(row.group, row.usd) for row in by_provider} == {
+        (offer.provider, Decimal("100.00")),
+        ("aws", Decimal("9.00")),
+    }
+    await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert (await spend.projection(ALICE)).projected_usd == Decimal("109.00")
+    for hours in (5, 10):
+        house.clock.advance(hours=hours)
+        await house.reconcile.run_once()
+    after = await spend.projection(ALICE)
+    assert (after.actual_usd, after.projected_usd) == (Decimal("100.00"), ZERO)
 
 
 async def test_a_window_is_owed_from_its_purchase_and_the_rest_as_time_goes(house: House) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement, Plan
-from broker.domain.workload import PlanRequest, Serving, Training, Workload
+from broker.domain.transfer import Place
+from broker.domain.workload import Batch, PlanRequest, Serving, Training, Workload
 from optimizer.performance.estimator import Estimator
 
 Known = tuple[str, Placement, Workload, Offer]
@@ -28,10 +30,18 @@ class Case:
     workloads: Mapping[str, Workload]
     estimator: Estimator
     earliest: datetime
+    terms: MovingTerms
     placed: Mapping[str, Sequence[Known]]
 
     @classmethod
-    def of(cls, plan: Plan, request: PlanRequest, offers: Sequence[Offer], estimator: Estimator) -> Case:
+    def of(
+        cls,
+        plan: Plan,
+        request: PlanRequest,
+        offers: Sequence[Offer],
+        estimator: Estimator,
+        terms: MovingTerms,
+    ) -> Case:
         """The case of a plan over a market."""
         by_id = {offer.offer_id: offer for offer in offers}
         workloads = {workload.name: workload for workload in request.workloads}
@@ -47,6 +57,7 @@ class Case:
             workloads=workloads,
             estimator=estimator,
             earliest=max(request.horizon.start, plan.as_of),
+            terms=terms,
             placed=placed,
         )
 
@@ -62,11 +73,22 @@ class Case:
                 yield where, placement, workload, offer
 
     def run_end(self, name: str) -> datetime | None:
-        """When the run of that name ends; None when it is not placed."""
-        for _, placement, workload, offer in self.placed.get(name, ()):
-            if isinstance(workload, Training):
-                return run_end(placement, offer, max(workload.earliest_start, self.earliest))
-        return None
+        """When the run of that name ends, the last of its parts; None when it is not placed."""
+        ends = [
+            run_end(placement, offer, self.not_before(workload, offer))
+            for _, placement, workload, offer in self.placed.get(name, ())
+            if isinstance(workload, Training)
+        ]
+        known = [end for end in ends if end is not None]
+        return max(known) if known and len(known) == len(ends) else None
+
+    def not_before(self, run: Training | Batch, offer: Offer) -> datetime:
+        """The first instant at which a run may work on an offer: its data has been copied there."""
+        first = max(run.earliest_start, self.earliest)
+        if isinstance(run, Batch) or run.dataset is None:
+            return first
+        data, to = run.dataset, Place(offer.provider, offer.region)
+        return max(first, self.plan.as_of + self.terms.staging(data.place, to, data.gb))
 
     def service_start(self, service: Serving) -> datetime | None:
         """When a service's traffic begins; None when the run that it follows is not placed."""

@@ -59,8 +59,8 @@ def _missing_or_double(case: Case) -> Iterator[str]:
             yield f"workload {name!r} is neither placed nor listed as unplaced"
         if placed[name] and unplaced[name]:
             yield f"workload {name!r} is both placed and unplaced"
-        if isinstance(workload, Training) and placed[name] > 1:
-            yield f"training {name!r} has {placed[name]} placements, expected one"
+        if isinstance(workload, Training) and placed[name] > 1 and not workload.interruptible:
+            yield f"training {name!r} has {placed[name]} placements, expected one: it is not interruptible"
         if unplaced[name] > 1:
             yield f"workload {name!r} is listed as unplaced {unplaced[name]} times"
 

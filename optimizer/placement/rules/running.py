@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import pairwise
 
 from broker.domain.estimate import Estimate
+from broker.domain.moving_costs import checkpoint_gb
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Placement
-from broker.domain.workload import Batch, Training, Workload
-from optimizer.placement.rules.case import Case, run_end, usable_stretches
+from broker.domain.transfer import Place
+from broker.domain.workload import Batch, Training, Workload, part_of
+from optimizer.placement.rules.case import Case, Known, run_end, usable_stretches
 from optimizer.placement.rules.holding import LATE_LIMIT
 
 RELATIVE_TOLERANCE = 1e-9
+NEAR = timedelta(microseconds=1)
 
 
 def violations(case: Case) -> Iterator[str]:
@@ -24,6 +28,29 @@ def violations(case: Case) -> Iterator[str]:
         elif isinstance(workload, Batch):
             yield from _batch(case, where, placement, workload, offer)
         yield from _estimate(case, where, placement, workload, offer)
+    for rows in case.placed.values():
+        yield from _parts(case, rows)
+
+
+def _parts(case: Case, rows: Sequence[Known]) -> Iterator[str]:
+    """The parts of a run are all of it, on as many nodes, one after the other; others are whole."""
+    where, first, workload, _ = rows[0]
+    shares = math.fsum(placement.work_share for _, placement, _, _ in rows)
+    if not isinstance(workload, Training):
+        if any(placement.work_share != 1.0 for _, placement, _, _ in rows):
+            yield f"{where}: work_share is given, expected 1 for what is no run"
+        return
+    if not math.isclose(shares, 1.0, rel_tol=RELATIVE_TOLERANCE):
+        yield f"{where}: the parts of {workload.name} are {shares:.9f} of its work, expected 1"
+    if any(placement.nodes != first.nodes for _, placement, _, _ in rows):
+        yield f"{where}: a run keeps its node count, its parts have different ones"
+    for (_, before, _, left), (later, after, _, offer) in pairwise(rows):
+        end = run_end(before, left, case.not_before(workload, left))
+        stretches = usable_stretches(after, offer, case.not_before(workload, offer))
+        places = [Place(one.provider, one.region) for one in (left, offer)]
+        copied = case.terms.staging(places[0], places[1], checkpoint_gb(workload.model))
+        if end is not None and stretches and stretches[0][0] < end + copied - NEAR:
+            yield f"{later}: begins before the part ahead of it has ended and its checkpoint is there"
 
 
 def _training(case: Case, where: str, placement: Placement, run: Training, offer: Offer) -> Iterator[str]:
@@ -33,7 +60,7 @@ def _training(case: Case, where: str, placement: Placement, run: Training, offer
         yield f"{where}: {placement.nodes} nodes, the fabric joins {offer.max_nodes_in_one_run}"
     if placement.gpus < run.gpus_min or (run.gpus_max is not None and placement.gpus > run.gpus_max):
         yield f"{where}: {placement.gpus} GPUs, asked for {run.gpus_min} to {run.gpus_max or 'any'}"
-    not_before = max(run.earliest_start, case.earliest)
+    not_before = case.not_before(run, offer)
     stretches = usable_stretches(placement, offer, not_before)
     if len(stretches) > 1 and not run.interruptible:
         yield f"{where}: the run is split over {len(stretches)} windows but is not interruptible"
@@ -48,7 +75,7 @@ def _training(case: Case, where: str, placement: Placement, run: Training, offer
 
 
 def _batch(case: Case, where: str, placement: Placement, batch: Batch, offer: Offer) -> Iterator[str]:
-    not_before = max(batch.earliest_start, case.earliest)
+    not_before = case.not_before(batch, offer)
     done = 0.0
     for start, end in usable_stretches(placement, offer, not_before):
         working_s = (min(end, batch.deadline + timedelta(seconds=1)) - start).total_seconds()
@@ -81,7 +108,8 @@ def _estimate(
 def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer) -> Estimate | None:
     if isinstance(workload, Training):
         rate = (offer.interruptions_per_hour or 0.0) if offer.tier is Tier.SPOT else 0.0
-        return case.estimator.training_at(workload, offer.sku, placement.nodes, placement.parallelism, rate)
+        part = part_of(workload, placement.work_share)
+        return case.estimator.training_at(part, offer.sku, placement.nodes, placement.parallelism, rate)
     share = placement.gpus_per_replica / offer.sku.gpus_per_node
     usd_per_replica_hour = float(offer.price_usd_per_node_hour) * share
     return case.estimator.serving_at(

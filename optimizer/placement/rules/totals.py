@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from broker.domain.billing import billed_seconds, holding_cost_usd, holdings, node_hours
 from broker.domain.money import CENT, ZERO, to_cents
 from broker.domain.offer import Offer
-from broker.domain.plan import Placement, PlanStatus, SpendLine
+from broker.domain.plan import Placement, PlanStatus, SpendKind, SpendLine
 from broker.domain.window import Segment
 from broker.domain.workload import Batch, Training
-from optimizer.placement.rules.case import Case, run_end
+from optimizer.placement.rules.case import Case
 
 GAP_TOLERANCE = 1e-6
 
@@ -39,8 +39,9 @@ def _placements(case: Case) -> Iterator[str]:
         except ValueError as error:
             yield f"{where}: cannot be priced: {error}"
             continue
-        if placement.cost_usd != cost:
-            yield f"{where}: cost_usd is {placement.cost_usd}, expected {cost}"
+        whole = cost + placement.transfer_usd
+        if placement.cost_usd != whole:
+            yield f"{where}: cost_usd is {placement.cost_usd}, expected {whole}"
         unused = to_cents(unused_usd(case, placement, offer, cost))
         if abs(placement.paid_unused_usd - unused) > CENT:
             yield f"{where}: paid_unused_usd is {placement.paid_unused_usd}, expected {unused}"
@@ -96,6 +97,10 @@ def _spend_lines(case: Case) -> Iterator[str]:
         by_key[placement.workload, placement.provider, placement.tier].append(placement)
     lines: defaultdict[tuple[str, str, str], list[SpendLine]] = defaultdict(list)
     for line in case.plan.spend:
+        if line.kind is SpendKind.EGRESS:
+            continue
+        if line.billed_by is not None:
+            yield f"spend line of {line.workload}: billed_by is {line.billed_by}, expected none for capacity"
         lines[line.workload, line.provider, line.tier].append(line)
     for key, mine in lines.items():
         yield from _lines_of(by_key[key], mine)
@@ -125,7 +130,7 @@ def _cost_within(placement: Placement, lines: Sequence[SpendLine]) -> list[Decim
     common = np.minimum(asked[:, 1, None], held[:, 1]) - np.maximum(asked[:, 0, None], held[:, 0])
     within = np.maximum(common, 0.0) @ nodes
     whole = float((held[:, 1] - held[:, 0]) @ nodes)
-    return [placement.cost_usd * Decimal(part / whole) if whole else ZERO for part in within.tolist()]
+    return [placement.capacity_usd * Decimal(part / whole) if whole else ZERO for part in within.tolist()]
 
 
 def _hours(first: datetime, stretches: Sequence[Segment | SpendLine]) -> NDArray[np.float64]:
@@ -138,8 +143,8 @@ def _hours(first: datetime, stretches: Sequence[Segment | SpendLine]) -> NDArray
 def expected_penalty_usd(case: Case) -> Decimal:
     """Lateness of soft deadlines and the price of leaving out, each to the cent."""
     penalty = ZERO
-    for _, placement, run, offer in case.training():
-        end = run_end(placement, offer, max(run.earliest_start, case.earliest))
+    for run in {run.name: run for _, _, run, _ in case.training()}.values():
+        end = case.run_end(run.name)
         if end is not None and run.late_usd_per_hour is not None and end > run.deadline:
             late_hours = Decimal((end - run.deadline) // timedelta(microseconds=1)) / 3_600_000_000
             penalty += to_cents(late_hours * run.late_usd_per_hour)

@@ -58,7 +58,7 @@ def _work(case: Case, where: str, placement: Placement, workload: Workload, offe
     if abs(use.unwanted_hours - hours) > HOURS_TOLERANCE:
         yield f"{where}: window_use unwanted_hours is {use.unwanted_hours}, expected {hours}"
     share = sum(s.nodes * seconds for s, seconds in idle) / sum(s.nodes * seconds for s, seconds in held)
-    usd = placement.cost_usd * Decimal(share)
+    usd = placement.capacity_usd * Decimal(share)
     if abs(use.unwanted_usd - usd) > 2 * CENT:
         yield f"{where}: window_use unwanted_usd is {use.unwanted_usd}, expected {usd:.2f}"
 
@@ -69,7 +69,7 @@ def _wanted(
     """First and last instant of the work; None where another rule already says that there is none."""
     if not isinstance(workload, Training | Batch):
         return None
-    not_before = max(workload.earliest_start, case.earliest)
+    not_before = case.not_before(workload, offer)
     stretches = usable_stretches(placement, offer, not_before)
     if not stretches:
         return None

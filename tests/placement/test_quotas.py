@@ -1,0 +1,147 @@
+"""Quotas of providers over everything held at once: against one model, and said in the plan's words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.domain.offer import Offer
+from broker.domain.plan import BindingRule, Obstacle
+from broker.domain.quotas import held_beside
+from broker.domain.reservation import Reservation, ReservationState
+from broker.domain.window import Window
+from broker.domain.workload import PlanRequest, Policy, Quota
+from tests.placement.market import at, offer, plan, planner, request, serving, total, training
+from tests.placement.monolith import Monolith
+
+PROFILE = settings(derandomize=True, deadline=None)
+HOURS = 8
+SECONDS = 1.0
+Problem = tuple[PlanRequest, list[Offer]]
+
+
+def test_a_quota_is_named_with_what_more_of_it_would_allow() -> None:
+    asked = request(
+        *(training(f"run{i}", 10, deadline=at(12), unplaced_usd=Decimal(90)) for i in range(3)),
+        policy=Policy(quotas=(Quota("lambda", 2),)),
+    )
+    found = plan(asked, [offer("a", "1.00")])
+    (out,) = found.unplaced
+    assert (out.reason, out.nearest_fix) == (Obstacle.QUOTA, "a quota of 3 GPUs at lambda, 1 more")
+    other = plan(asked, [offer("a", "1.00"), offer("b", "3.00", provider="aws")])
+    (dear,) = (p for p in other.placements if p.provider == "aws")
+    assert dear.why.rule is BindingRule.QUOTA
+    assert any("passes the quota of 2 GPUs at lambda" in way.because for way in dear.why.next_best)
+
+
+def test_a_service_takes_what_its_quota_leaves_and_the_rest_elsewhere() -> None:
+    offers = [offer("a", "1.00"), offer("b", "1.10"), offer("c", "2.00", provider="aws")]
+    asked = request(serving(hourly=(23.0,)), hours=10, policy=Policy(quotas=(Quota("lambda", nodes=4),)))
+    found = plan(asked, offers)
+    assert total(found) == Decimal("80.00")
+    assert {p.provider: p.nodes for p in found.placements} == {"lambda": 4, "aws": 2}
+
+
+def test_what_is_held_already_counts_but_not_what_is_planned_anew() -> None:
+    rows = [
+        a_reservation(team="team", workload="other", nodes=2, start=at(-5), end=at(5)),
+        a_reservation(team="team", workload="one", nodes=4, start=at(0), end=None),
+        a_reservation(team="friends", workload="one", nodes=1, start=at(2), end=None),
+        a_reservation(team="team", workload="old", nodes=8, start=at(-9), end=at(0)),
+    ]
+    found = held_beside(request(training("one"), hours=10), rows)
+    assert [(h.is_own, h.nodes, h.gpus, h.window) for h in found] == [
+        (True, 2, 16, Window(at(0), at(5))),
+        (False, 1, 8, Window(at(2), at(10))),
+    ]
+
+
+def test_a_plan_over_a_quota_is_refused() -> None:
+    asked = request(*(training(name, 10, deadline=at(12)) for name in ("one", "two")))
+    found = plan(asked, [offer("a", "1.00")])
+    tight = replace(asked, policy=Policy(quotas=(Quota("lambda", nodes=1),)))
+    (words,) = planner().check(found, tight, [offer("a", "1.00")])
+    assert words.startswith("quota of the team at lambda: 2 nodes held at ")
+
+
+def a_reservation(
+    *, team: str, workload: str, nodes: int, start: datetime, end: datetime | None
+) -> Reservation:
+    """Nodes of eight GPUs each."""
+    return Reservation(
+        reservation_id=f"{team}-{workload}-{nodes}",
+        team=team,
+        state=ReservationState.ACTIVE,
+        offer=offer("a", "1.00", gpus=8),
+        nodes=nodes,
+        start=start,
+        end=end,
+        units=(),
+        created_at=at(-48),
+        workload=workload,
+    )
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Runs and services over two providers, with a quota at one or both."""
+    prices = st.sampled_from(["0.40", "0.90", "1.00", "1.37"])
+    offers = [
+        offer(
+            f"o{i}",
+            draw(prices),
+            gpu=draw(st.sampled_from(["BIG", "MID"])),
+            provider=draw(st.sampled_from(["aws", "lambda"])),
+            nodes=draw(st.sampled_from([2, None])),
+            zone=draw(st.sampled_from(["a", "b"])),
+        )
+        for i in range(3)
+    ]
+    runs = [
+        training(f"run{i}", 2, deadline=at(draw(st.integers(5, HOURS))), unplaced_usd=Decimal("20.00"))
+        for i in range(2)
+    ]
+    demands = st.lists(st.sampled_from([0.5, 4.0, 7.0]), min_size=HOURS, max_size=HOURS)
+    services = [
+        serving(
+            name,
+            draw(demands),
+            zones=draw(st.integers(1, 2)),
+            spare=draw(st.integers(0, 1)),
+            unplaced_usd=Decimal("60.00"),
+        )
+        for name in ("chat", "code")
+    ]
+    quotas = [Quota("lambda", draw(st.integers(1, 5)))]
+    if draw(st.booleans()):
+        quotas.append(Quota("aws", nodes=draw(st.integers(1, 5))))
+    return request(*runs, *services, hours=HOURS, policy=Policy(quotas=tuple(quotas))), offers
+
+
+def compare(asked: PlanRequest, offers: Sequence[Offer]) -> None:
+    below, best = Monolith(asked, offers).totals()
+    found = plan(asked, offers, time_limit_s=SECONDS)
+    assert found.bound_usd is not None
+    assert found.bound_usd <= best
+    assert total(found) >= below - Decimal("0.01")
+    assert total(found) <= best * Decimal("1.15") + Decimal("0.01")
+
+
+@settings(PROFILE, max_examples=4)
+@given(problems())
+def test_quotas_agree_with_one_model(problem: Problem) -> None:
+    compare(*problem)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@settings(PROFILE, max_examples=150)
+@given(problems())
+def test_hundreds_of_quotas_agree_with_one_model(problem: Problem) -> None:
+    compare(*problem)
