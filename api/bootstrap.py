@@ -57,6 +57,7 @@ from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
 from broker.spend_futures import SpendFutures
 from broker.store.engine import Store, create_store
+from broker.summaries import Summaries
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
@@ -188,6 +189,7 @@ def build_product(
             price_tolerance=settings.price_tolerance, max_offer_age=stale_after, price_lists=price_lists
         ),
     )
+    summaries = Summaries(units, clock)
     buying = Buying(units, leasing, drafting, clock, next_best)
     moves = MovesService(
         units,
@@ -259,12 +261,16 @@ def build_product(
                 price_lists=price_lists,
             ),
         ),
-        spend=SpendService(units, clock),
-        budgets=BudgetsService(units, clock),
-        approvals=ApprovalsService(units, clock, notifier, futures, four_eyes=settings.four_eyes),
-        intervals=IntervalsService(units, clock, futures),
-        changes=ChangesService(units, clock),
-        economics=EconomicsService(units, clock, read_request=read_request, energy=load_energy_facts()),
+        spend=SpendService(units, clock, summaries),
+        budgets=BudgetsService(units, clock, summaries),
+        approvals=ApprovalsService(
+            units, clock, notifier, futures, four_eyes=settings.four_eyes, summaries=summaries
+        ),
+        intervals=IntervalsService(units, clock, futures, summaries),
+        changes=ChangesService(units, clock, summaries),
+        economics=EconomicsService(
+            units, clock, summaries, read_request=read_request, energy=load_energy_facts()
+        ),
         webhooks=webhooks,
         background=background,
     )

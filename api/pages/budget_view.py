@@ -17,7 +17,7 @@ from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
-from broker.summaries import SumKey
+from broker.settled_spend import SumKey
 
 DAY = timedelta(days=1)
 

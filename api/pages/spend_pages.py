@@ -24,7 +24,7 @@ from broker.domain.spend import GROUPS, CostView, Interval
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
-from broker.summaries import SumKey, sum_by_key
+from broker.settled_spend import SumKey
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
 DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
@@ -100,13 +100,16 @@ async def _sums(
     group: str,
     view: CostView,
 ) -> Mapping[SumKey, Decimal]:
-    """Money by period and group: from the roll-up, or from charges where only some of them are asked for."""
-    spend, team = product_of(request).spend, wanted["team"] or None
-    parts = {name: word for name, word in wanted.items() if word and name != "team"}
-    if not parts:
-        return (await spend.projection(caller, window, interval, group, team, view)).by_key
-    charges = await spend.charges(caller, window, team, view)
-    return sum_by_key(spend_groups.narrowed(charges, parts), interval, group, view)
+    """Money by period and group of what has the wished words."""
+    team, narrowed = wanted["team"] or None, _parts(wanted)
+    spend = product_of(request).spend
+    found = await spend.projection(caller, window, interval, group, team, view, narrowed=narrowed)
+    return found.by_key
+
+
+def _parts(wanted: Mapping[str, str]) -> dict[str, str]:
+    """The wished words, but for the team."""
+    return {name: word for name, word in wanted.items() if word and name != "team"}
 
 
 async def _interval(
@@ -118,8 +121,7 @@ async def _interval(
     view: CostView,
 ) -> SpendInterval | None:
     """What the sums may be; None where the view shows a part that nothing is simulated for."""
-    parts = [name for name, word in wanted.items() if word and name != "team"]
-    if parts or view is not CostView.AMORTIZED:
+    if _parts(wanted) or view is not CostView.AMORTIZED:
         return None
     return await product_of(request).intervals.find(caller, window, interval, wanted["team"] or None)
 

@@ -21,7 +21,7 @@ from broker.domain.money import ZERO
 from broker.domain.spend import Interval, next_period, period_of
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
-from broker.summaries import SumKey
+from broker.settled_spend import SumKey
 
 DRAWN_GROUPS = 7
 LONGEST_MONTH = timedelta(days=31)

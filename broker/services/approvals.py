@@ -64,12 +64,13 @@ class ApprovalsService:
         futures: SpendFutures,
         *,
         four_eyes: bool = False,
+        summaries: Summaries | None = None,
     ) -> None:
         self._units = units
         self._clock = clock
         self._notifier = notifier
         self._futures = futures
-        self._summaries = Summaries(units, clock)
+        self._summaries = summaries or Summaries(units, clock)
         self._four_eyes = four_eyes
 
     async def find_approvals(

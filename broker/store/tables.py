@@ -139,6 +139,7 @@ class PlanRow(Row):
     __table_args__ = (
         Index(None, "created_at", "plan_id"),
         Index(None, "team", "created_at"),
+        Index(None, "team", "version"),
         Index(None, "state", "team", "workloads_key"),
         Index(None, "approval", "created_at"),
     )

@@ -49,6 +49,7 @@ from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
 from broker.spend_futures import SpendFutures
 from broker.store import create_store
+from broker.summaries import Summaries
 from optimizer.spend_interval import MonteCarlo
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer, anew, plan_on_cheapest
@@ -120,6 +121,7 @@ class House:
         drafting = Drafting(leasing, self.clock)
         buying = Buying(units, leasing, drafting, self.clock)
         futures = SpendFutures(MonteCarlo(), ForecastSources())
+        summaries = Summaries(units, self.clock)
         moves = MovesService(units, buying, drafting, self.clock, self.notifier)
         planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
         return Product(
@@ -138,14 +140,21 @@ class House:
             moves=moves,
             reoptimize=ReoptimizeService(units, anew(self.plan_call), *planner[2:], read_request=read),
             proposals=ProposalsService(units, moves, self.clock, self.notifier, read_request=read),
-            spend=SpendService(units, self.clock),
-            budgets=BudgetsService(units, self.clock),
+            spend=SpendService(units, self.clock, summaries),
+            budgets=BudgetsService(units, self.clock, summaries),
             approvals=ApprovalsService(
-                units, self.clock, self.notifier, futures, four_eyes=self.settings.four_eyes
+                units,
+                self.clock,
+                self.notifier,
+                futures,
+                four_eyes=self.settings.four_eyes,
+                summaries=summaries,
             ),
-            intervals=IntervalsService(units, self.clock, futures),
-            changes=ChangesService(units, self.clock),
-            economics=EconomicsService(units, self.clock, read_request=read, energy=load_energy_facts()),
+            intervals=IntervalsService(units, self.clock, futures, summaries),
+            changes=ChangesService(units, self.clock, summaries),
+            economics=EconomicsService(
+                units, self.clock, summaries, read_request=read, energy=load_energy_facts()
+            ),
             webhooks=WebhooksService(units, HttpWebhookSender(allow_loopback=True), self.clock),
         )
 
