@@ -46,6 +46,14 @@ class Summary:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Projected charges as of ``at``, oldest first."""
+
+    at: datetime
+    charges: tuple[Charge, ...]
+
+
 def sum_by_key(
     charges: Iterable[Charge], interval: Interval, group_by: str, view: CostView
 ) -> dict[SumKey, Decimal]:
@@ -139,6 +147,23 @@ class Summaries:
             every = await find_charges(uow, live.at, team, window, view)
         owed = tuple(charge for charge in every if charge.basis is ChargeBasis.ACTUAL)
         return (*owed, *_said_otherwise(cells, owed, span), *coming)
+
+    async def find_expected(
+        self, team: str | None, window: Window | None, narrowed: Mapping[str, str]
+    ) -> Expected:
+        """What is expected in ``window`` (None: any time) of what has these words; a closed month expects
+        nothing."""
+        _, live = await self.find_both(team)
+        words, until = tuple(narrowed.items()), live.until
+        chosen = (
+            charge
+            for charge in live.expected
+            if (window is None or window.contains(charge.window.start))
+            and (until is None or charge.window.start.date() >= until)
+            and _has_words(charge, words)
+        )
+        order = sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku))
+        return Expected(live.at, tuple(order))
 
     async def _look(
         self, team: str | None, settled: Callable[[RollupUnitOfWork, int], Awaitable[Found]]

@@ -76,8 +76,7 @@ async def spend_page(
         team=wanted["team"],
         narrowed=any(wanted.values()),
         clear_url=address.url(**dict.fromkeys(wanted, "")),
-        asked=urlencode(asked),
-        span=urlencode({name: f"{at}T00:00:00Z" for name, at in span.items()}),
+        **_export_words(asked, span, wanted),
         cards=spend_view.spend_cards(usd, window, found.total if found is not None else None),
         has_interval=found is not None,
         total_interval=found.total if found is not None else None,
@@ -89,6 +88,20 @@ async def spend_page(
         once=new_once(),
         **await _budgets(request, caller),
     )
+
+
+def _export_words(
+    asked: Mapping[str, str], span: Mapping[str, str], wanted: Mapping[str, str]
+) -> dict[str, Any]:
+    """What export links ask for: this view; its expected rows; and its FOCUS rows, which tell no kind."""
+    narrowed = {name: word for name, word in wanted.items() if word}
+    told = {name: word for name, word in narrowed.items() if name != "kind"}
+    return {
+        "asked": urlencode({**asked, **narrowed}),
+        "rows_asked": urlencode({**span, **narrowed}),
+        "focus_asked": urlencode({**span, **told}),
+        "focus_of_all_kinds": "kind" if "kind" in narrowed else "",
+    }
 
 
 async def _sums(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from api.dependencies import Moment, Since, SpendReader, Until, product_of, window_between
+from api.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
 from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.manifest import streamed_manifest
 from api.export.spend_files import MEDIA_TYPES, spend_bytes
@@ -34,15 +34,19 @@ async def projection_document(
     group_by: str = "team",
     team: str | None = None,
     view: CostView = CostView.AMORTIZED,
+    *,
+    narrowed: Narrowing,
 ) -> dict[str, Any]:
     """The projection as plain data; InputError for an unknown grouping.
 
     ``view``: a window's money over its days (amortized), or when it is paid (cash).
     """
     window = window_between(since, until)
-    found = await product_of(request).spend.projection(caller, window, interval, group_by, team, view)
+    found = await product_of(request).spend.projection(
+        caller, window, interval, group_by, team, view, narrowed=narrowed
+    )
     document = spend_to_document(found.by_basis, interval=interval, group_by=group_by, window=(since, until))
-    return {**document, "view": str(view)}
+    return {**document, "view": str(view), "as_of": format_time(found.as_of), "narrowed_by": narrowed}
 
 
 def focus_export(
@@ -52,9 +56,12 @@ def focus_export(
     until: Until = None,
     team: str | None = None,
     as_of: Moment | None = None,
+    *,
+    narrowed: Narrowing,
 ) -> RowExport:
     """Actual charges as FOCUS rows, as of a moment."""
-    return product_of(request).spend.focus(caller, window_between(since, until), team, as_of)
+    window = window_between(since, until)
+    return product_of(request).spend.focus(caller, window, team, as_of, narrowed=narrowed)
 
 
 ProjectionDocument = Annotated[dict[str, Any], Depends(projection_document)]
@@ -78,15 +85,15 @@ async def export_projection(document: ProjectionDocument) -> Response:
 
 
 @router.get(
-    "/projection.{kind}",
+    "/projection.{form}",
     response_class=Response,
     responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
 )
-async def export_projection_file(document: ProjectionDocument, kind: Literal["xlsx", "parquet"]) -> Response:
+async def export_projection_file(document: ProjectionDocument, form: Literal["xlsx", "parquet"]) -> Response:
     """The same rows and sums as a workbook or a Parquet file."""
-    content = await asyncio.to_thread(spend_bytes, kind, SpendForm.model_validate(document))
-    headers = {"Content-Disposition": f'attachment; filename="projected-spend.{kind}"'}
-    return Response(content, media_type=MEDIA_TYPES[kind], headers=headers)
+    content = await asyncio.to_thread(spend_bytes, form, SpendForm.model_validate(document))
+    headers = {"Content-Disposition": f'attachment; filename="projected-spend.{form}"'}
+    return Response(content, media_type=MEDIA_TYPES[form], headers=headers)
 
 
 @router.get("/projection-rows.csv", response_class=StreamingResponse, responses=CSV_FILE)
@@ -96,10 +103,12 @@ async def export_projection_rows(
     since: Since = None,
     until: Until = None,
     team: str | None = None,
+    *,
+    narrowed: Narrowing,
 ) -> StreamingResponse:
     """Projected charges alone, a row a placement and day, apart from actual ones."""
     window = window_between(since, until)
-    export = await product_of(request).spend.projection_rows(caller, window, team)
+    export = await product_of(request).spend.projection_rows(caller, window, team, narrowed=narrowed)
     return _csv_file(csv_chunks(export.rows, PROJECTION_COLUMNS), "projection-rows.csv", export.as_of)
 
 

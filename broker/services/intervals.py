@@ -109,13 +109,16 @@ def _sums(charges: Iterable[Charge], spans: Sequence[Window], now: datetime) -> 
     """Money by span; what is projected before today counts today, as in the simulation."""
     today, sums = period_of(now, Interval.DAY), [ZERO] * len(spans)
     starts = [span.start for span in spans]
+    known: dict[datetime, int] = {}
     for charge in charges:
         at = charge.window.start
         if charge.basis is ChargeBasis.PROJECTED:
-            at = today + day_number(at, now) * DAY
-        index = bisect_right(starts, at) - 1
-        if index >= 0 and spans[index].contains(at):
-            sums[index] += charge.usd
+            at = max(at, today)
+        if at not in known:
+            index = bisect_right(starts, at) - 1
+            known[at] = index if index >= 0 and spans[index].contains(at) else -1
+        if known[at] >= 0:
+            sums[known[at]] += charge.usd
     return sums
 
 

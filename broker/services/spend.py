@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -14,6 +14,7 @@ from broker.domain.account import Caller, Scope
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.focus_columns import FocusRow
 from broker.domain.focus_corrections import start_of
+from broker.domain.focus_words import row_filter
 from broker.domain.money import ZERO
 from broker.domain.month_close import ClosedMonth
 from broker.domain.projection_rows import projection_rows
@@ -144,25 +145,36 @@ class SpendService:
         window: Window | None = None,
         team: str | None = None,
         as_of: datetime | None = None,
+        *,
+        narrowed: Mapping[str, str] = EVERYTHING,
     ) -> RowExport:
         """Actual charges as FOCUS rows whose period begins in ``window`` (None: all).
 
-        ``as_of``: a moment that is past, from an earlier export (None: now); InputError for one that is not.
+        ``as_of``: a moment that is past, from an earlier export (None: now); InputError for one that is not,
+        and for a word of ``narrowed`` that rows do not tell.
         """
+        has_words = row_filter(narrowed)
         require_scope(caller, Scope.SPEND_READ)
         now = self._clock.now()
         if as_of is not None and as_of > now:
             problem = FieldProblem("/as_of", as_of.isoformat(), f"at most {now.isoformat()}")
             raise InputError("spend", (problem,))
         at = as_of or now
-        return RowExport(at, self._focus_rows(team_filter(caller, team), window, at))
+        rows = self._focus_rows(team_filter(caller, team), window, at)
+        return RowExport(at, rows if not narrowed else _those(rows, has_words))
 
     async def projection_rows(
-        self, caller: Caller, window: Window | None = None, team: str | None = None
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        team: str | None = None,
+        *,
+        narrowed: Mapping[str, str] = EVERYTHING,
     ) -> RowExport:
-        """What is expected beyond the actual charges, as rows of a data set of its own."""
-        now = self._clock.now()
-        return RowExport(now, _each(projection_rows(await self.charges(caller, window, team), now)))
+        """What is expected beyond the actual charges, as rows of a data set of its own, oldest first."""
+        require_scope(caller, Scope.SPEND_READ)
+        found = await self._summaries.find_expected(team_filter(caller, team), window, narrowed)
+        return RowExport(found.at, _each(projection_rows(found.charges, found.at)))
 
     async def _focus_rows(
         self, team: str | None, window: Window | None, now: datetime
@@ -210,6 +222,12 @@ def _require_known(group_by: str, narrowed: Mapping[str, str]) -> None:
     for name in narrowed:
         if name not in NARROWED_BY:
             raise InputError("spend", (FieldProblem("/", repr(name), f"one of {', '.join(NARROWED_BY)}"),))
+
+
+async def _those(rows: AsyncIterator[FocusRow], asked: Callable[[FocusRow], bool]) -> AsyncIterator[FocusRow]:
+    async for row in rows:
+        if asked(row):
+            yield row
 
 
 async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:
