@@ -31,6 +31,7 @@ from rich.table import Table
 
 from api.app import create_app
 from api.bootstrap import Product
+from api.cli.listening import spare_collections
 from api.dependencies import SESSION_COOKIE
 from api.export.focus_csv import focus_csv
 from broker.domain.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
@@ -225,6 +226,7 @@ async def bench(wish: argparse.Namespace, url: str, console: Console) -> bool:
         client = await stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url="http://broker", headers=headers, timeout=600)
         )
+        spare_collections()
         table = Table(title=f"{wish.charges} charges, {url.partition(':')[0]}")
         for name in ("question", "p50 ms", "p95 ms", "CPU p50 ms", "CPU p95 ms", "total USD"):
             table.add_column(name, justify="left" if name == "question" else "right")

@@ -35,7 +35,7 @@ def validated(file: Path, report: Path) -> ElementTree.Element:
     """The validator's report; it ends with 0 whatever it finds."""
     python = peers_env.python_of("focus-validator")
     packages = next((python.parents[1] / "lib").glob("python*/site-packages"))
-    command = [str(python.with_name("focus-validator")), "--data-file", str(file)]
+    command = [str(python), str(python.with_name("focus-validator")), "--data-file", str(file)]
     command += ["--validate-version", MODEL, "--block-download", "--applicability-criteria", "ALL"]
     command += ["--output-type", "unittest", "--output-destination", str(report)]
     clean = {"PATH": os.environ.get("PATH", os.defpath)}
