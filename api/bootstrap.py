@@ -15,6 +15,7 @@ from typing import cast
 from api.background import Background, Readiness
 from api.clocks import SystemClock
 from api.events import PlanEvents
+from api.export.jobs import ExportJobs
 from api.notifier import LoggedNotifier, Nudge
 from api.planning_call import build_estimator, build_planner, plan_call, replan_call
 from api.schemas.contract_prices import read_contract_prices
@@ -96,6 +97,7 @@ class Product:
     changes: ChangesService
     economics: EconomicsService
     webhooks: WebhooksService
+    exports: ExportJobs
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
 
@@ -272,5 +274,6 @@ def build_product(
             units, clock, summaries, read_request=read_request, energy=load_energy_facts()
         ),
         webhooks=webhooks,
+        exports=ExportJobs(units, clock, background),
         background=background,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from typing import NamedTuple, Protocol
 
 from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
+from broker.domain.export_jobs import ExportJob
 from broker.domain.focus_columns import FocusRow
 from broker.domain.intervals import IntervalRules, RiskLine, Simulated
 from broker.domain.month_close import ClosedMonth
@@ -153,6 +154,30 @@ class RollupRepository(Protocol):
         ...
 
 
+class ExportRepository(Protocol):
+    """Files of spend that were asked for."""
+
+    async def add(self, job: ExportJob) -> bool:
+        """Stores a job that begins; False where one of its id is there."""
+        ...
+
+    async def finish(self, job: ExportJob, content: bytes | None) -> None:
+        """Stores how a job ended, with its file."""
+        ...
+
+    async def find(self, export_id: str) -> ExportJob:
+        """One; NotFound."""
+        ...
+
+    async def find_content(self, export_id: str) -> bytes:
+        """The file of a job that is done; NotFound."""
+        ...
+
+    async def forget(self, before: datetime) -> None:
+        """Deletes what began before."""
+        ...
+
+
 class SpendSimulator(Protocol):
     """Draws futures of projected money. Pure: equal seeds give equal answers."""
 
@@ -180,6 +205,15 @@ class RollupUnitOfWork(UnitOfWork, Protocol):
 
 
 RollupUnits = Callable[[], RollupUnitOfWork]
+
+
+class ExportUnitOfWork(UnitOfWork, Protocol):
+    """A transaction that reaches exported files."""
+
+    exports: ExportRepository
+
+
+ExportUnits = Callable[[], ExportUnitOfWork]
 
 
 class FinanceUnitOfWork(PriceUnitOfWork, Protocol):

@@ -11,7 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from broker.domain.errors import LeadershipLost, StoreUnavailable
-from broker.finance_ports import BudgetRepository, RollupRepository
+from broker.finance_ports import BudgetRepository, ExportRepository, RollupRepository
 from broker.ports import (
     AccountRepository,
     LaunchRepository,
@@ -24,6 +24,7 @@ from broker.ports import (
 from broker.price_ports import PriceRepository
 from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
+from broker.store.exports import SqlExportRepository
 from broker.store.launches import SqlLaunchRepository
 from broker.store.leader import find_epoch
 from broker.store.offers import SqlOfferRepository
@@ -67,6 +68,7 @@ class SqlUnitOfWork:
     webhooks: WebhookRepository
     budgets: BudgetRepository
     rollups: RollupRepository
+    exports: ExportRepository
     prices: PriceRepository
 
     def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
@@ -82,6 +84,7 @@ class SqlUnitOfWork:
         self.webhooks = SqlWebhookRepository(self._session)
         self.budgets = SqlBudgetRepository(self._session)
         self.rollups = SqlRollupRepository(self._session)
+        self.exports = SqlExportRepository(self._session)
         self.prices = SqlPriceRepository(self._session)
 
     async def __aenter__(self) -> Self:

@@ -15,8 +15,10 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 
 from api.app import create_app
+from api.background import Background
 from api.bootstrap import Product
 from api.events import PlanEvents
+from api.export.jobs import ExportJobs
 from api.notifier import LoggedNotifier
 from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
@@ -124,6 +126,7 @@ class House:
         summaries = Summaries(units, self.clock)
         moves = MovesService(units, buying, drafting, self.clock, self.notifier)
         planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
+        background = Background()
         return Product(
             settings=self.settings,
             store=store,
@@ -155,6 +158,8 @@ class House:
             economics=EconomicsService(
                 units, self.clock, summaries, read_request=read, energy=load_energy_facts()
             ),
+            exports=ExportJobs(units, self.clock, background),
+            background=background,
             webhooks=WebhooksService(units, HttpWebhookSender(allow_loopback=True), self.clock),
         )
 
