@@ -22,6 +22,7 @@ from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
+from broker.budget_gate import BudgetGate
 from broker.buying import Buying
 from broker.catalogue import (
     load_energy_facts,
@@ -192,6 +193,7 @@ def build_product(
         ),
     )
     summaries = Summaries(units, clock)
+    gate = BudgetGate(units, clock, summaries)
     buying = Buying(units, leasing, drafting, clock, next_best)
     moves = MovesService(
         units,
@@ -232,7 +234,15 @@ def build_product(
             sources=sources,
         ),
         planning=PlanningService(
-            units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
+            units,
+            plan_call,
+            executor,
+            clock,
+            notifier,
+            events,
+            read_request=read_request,
+            rules=rules,
+            budgets=gate,
         ),
         reservations=ReservationsService(
             units,
@@ -243,6 +253,7 @@ def build_product(
             read_request=read_request,
             drafting=drafting,
             next_best=next_best,
+            budgets=gate,
         ),
         reconcile=ReconcileService(units, selling, clock, notifier, drafting=drafting, next_best=next_best),
         moves=moves,

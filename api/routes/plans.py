@@ -55,6 +55,7 @@ def record_to_document(record: PlanRecord) -> dict[str, Any]:
         "state": str(record.state),
         "problem": record.problem,
         "needs_approval": record.needs_approval,
+        "approval_reason": record.approval_reason,
         "approved_by": record.approved_by,
         "approved_at": format_time(record.approved_at) if record.approved_at else None,
         "approval": None if record.approval is None else str(record.approval),

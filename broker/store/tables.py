@@ -157,6 +157,7 @@ class PlanRow(Row):
     plan: Mapped[dict[str, Any] | None]
     problem: Mapped[str | None] = mapped_column(Prose)
     needs_approval: Mapped[bool]
+    approval_reason: Mapped[str | None] = mapped_column(Prose)
     approved_by: Mapped[str | None]
     approved_at: Mapped[datetime | None]
     supersedes: Mapped[str | None] = mapped_column(Identifier, index=True)

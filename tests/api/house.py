@@ -22,6 +22,7 @@ from api.export.jobs import ExportJobs
 from api.notifier import LoggedNotifier
 from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
+from broker.budget_gate import BudgetGate
 from broker.buying import Buying
 from broker.catalogue import load_energy_facts
 from broker.domain.account import Scope
@@ -124,6 +125,7 @@ class House:
         buying = Buying(units, leasing, drafting, self.clock)
         futures = SpendFutures(MonteCarlo(), ForecastSources())
         summaries = Summaries(units, self.clock)
+        gate = BudgetGate(units, self.clock, summaries)
         moves = MovesService(units, buying, drafting, self.clock, self.notifier)
         planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
         background = Background()
@@ -137,8 +139,10 @@ class House:
             accounts=AccountsService(units, self.clock),
             offers=OffersService(units, adapters, self.clock, gate=self.gate),
             prices=PricesService(units, self.clock),
-            planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
-            reservations=ReservationsService(units, adapters, self.clock, self.notifier, read_request=read),
+            planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
+            reservations=ReservationsService(
+                units, adapters, self.clock, self.notifier, read_request=read, budgets=gate
+            ),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
             moves=moves,
             reoptimize=ReoptimizeService(units, anew(self.plan_call), *planner[2:], read_request=read),

@@ -1,4 +1,4 @@
-"""Files of spend that are written in the background."""
+"""Files of spend that are written in the background; why a plan needs an approval."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("export_id", name=op.f("pk_exports")),
     )
 
+    op.add_column("plans", sa.Column("approval_reason", sa.Text(), nullable=True))
+
 
 def downgrade() -> None:
+    op.drop_column("plans", "approval_reason")
     op.drop_table("exports")
