@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -24,7 +25,7 @@ from broker.domain.spend import GROUPS, CostView, Interval
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
-from broker.settled_spend import SumKey
+from broker.services.spend import Projection
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
 DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
@@ -54,7 +55,8 @@ async def spend_page(
     asked = {**span, "interval": interval.value, "group_by": group, "view": view.value}
     address = Address("/spend", {**asked, **wanted, "sort": sort})
     sorting = wished_sorting(sort, tuple(spend_groups.SORTS), address, "groups")
-    usd = await _sums(request, caller, window, wanted, interval, group, view)
+    sums = await _sums(request, caller, window, wanted, interval, group, view)
+    usd = sums.by_key
     found = await _interval(request, caller, window, interval, wanted, view)
     may_be = spend_view.may_be(found, interval) if found is not None else {}
     table = spend_view.spend_table(usd, interval, group, may_be)
@@ -63,6 +65,9 @@ async def spend_page(
         "spend.html",
         "Spend",
         window=window,
+        last_day=window.end - timedelta(seconds=1),
+        reckoned_at=sums.as_of,
+        closed_until=sums.closed_until,
         problem=notice,
         notice=DONE.get(done, ""),
         presets=spend_view.presets(now, window, address),
@@ -112,12 +117,11 @@ async def _sums(
     interval: Interval,
     group: str,
     view: CostView,
-) -> Mapping[SumKey, Decimal]:
+) -> Projection:
     """Money by period and group of what has the wished words."""
     team, narrowed = wanted["team"] or None, _parts(wanted)
     spend = product_of(request).spend
-    found = await spend.projection(caller, window, interval, group, team, view, narrowed=narrowed)
-    return found.by_key
+    return await spend.projection(caller, window, interval, group, team, view, narrowed=narrowed)
 
 
 def _parts(wanted: Mapping[str, str]) -> dict[str, str]:
