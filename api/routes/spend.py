@@ -154,6 +154,19 @@ async def export_focus(export: FocusExport, version: FocusVersion = FocusVersion
     return _csv_file(focus_csv(export.rows, version), f"focus-{version}.csv", export.as_of)
 
 
+@router.get("/focus.manifest.json")
+async def show_focus_manifest(export: FocusExport, version: FocusVersion = FocusVersion.V1_2) -> JSONResponse:
+    """Hash, row count and totals of that file, made again for the same ``as_of``."""
+    document = await streamed_manifest(
+        focus_csv(export.rows, version),
+        data_set="FOCUS Cost and Usage",
+        version=str(version),
+        as_of=export.as_of,
+        columns=FOCUS_TOTALS,
+    )
+    return JSONResponse(document)
+
+
 @router.get("/focus.{form}", status_code=202, responses=STARTED)
 async def write_focus(
     request: Request,
@@ -186,19 +199,6 @@ async def fetch_export(request: Request, caller: SpendReader, export_id: str) ->
     job, content = await product_of(request).exports.find_content(caller, export_id)
     headers = {"Content-Disposition": f'attachment; filename="{job.file_name}"'}
     return Response(content, media_type=job.media_type, headers=headers)
-
-
-@router.get("/focus.manifest.json")
-async def show_focus_manifest(export: FocusExport, version: FocusVersion = FocusVersion.V1_2) -> JSONResponse:
-    """Hash, row count and totals of that file, made again for the same ``as_of``."""
-    document = await streamed_manifest(
-        focus_csv(export.rows, version),
-        data_set="FOCUS Cost and Usage",
-        version=str(version),
-        as_of=export.as_of,
-        columns=FOCUS_TOTALS,
-    )
-    return JSONResponse(document)
 
 
 async def _begun(request: Request, caller: Caller, wanted: Wanted) -> JSONResponse:
