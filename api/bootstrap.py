@@ -15,6 +15,7 @@ from typing import cast
 from api.background import Background, Readiness
 from api.clocks import SystemClock
 from api.events import PlanEvents
+from api.export.jobs import ExportJobs
 from api.notifier import LoggedNotifier, Nudge
 from api.planning_call import build_estimator, build_planner, installed_quotas, plan_call, replan_call
 from api.schemas.contract_prices import read_contract_prices
@@ -22,6 +23,7 @@ from api.schemas.workloads import read_workloads
 from api.sign_in_attempts import FailedAttempts
 from api.webhook_sender import HttpWebhookSender
 from api.workers import PlannerProcess
+from broker.budget_gate import BudgetGate
 from broker.buying import Buying
 from broker.catalogue import (
     load_energy_facts,
@@ -59,6 +61,7 @@ from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
 from broker.spend_futures import SpendFutures
 from broker.store.engine import Store, create_store
+from broker.summaries import Summaries
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
@@ -98,6 +101,7 @@ class Product:
     changes: ChangesService
     economics: EconomicsService
     webhooks: WebhooksService
+    exports: ExportJobs
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
     failed_sign_ins: FailedAttempts = field(default_factory=FailedAttempts)
@@ -194,6 +198,8 @@ def build_product(
             price_tolerance=settings.price_tolerance, max_offer_age=stale_after, price_lists=price_lists
         ),
     )
+    summaries = Summaries(units, clock)
+    gate = BudgetGate(units, clock, summaries)
     buying = Buying(units, leasing, drafting, clock, next_best)
     moves = MovesService(
         units,
@@ -235,7 +241,15 @@ def build_product(
             sources=sources,
         ),
         planning=PlanningService(
-            units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
+            units,
+            plan_call,
+            executor,
+            clock,
+            notifier,
+            events,
+            read_request=read_request,
+            rules=rules,
+            budgets=gate,
         ),
         reservations=ReservationsService(
             units,
@@ -246,6 +260,7 @@ def build_product(
             read_request=read_request,
             drafting=drafting,
             next_best=next_best,
+            budgets=gate,
         ),
         reconcile=ReconcileService(units, selling, clock, notifier, drafting=drafting, next_best=next_best),
         moves=moves,
@@ -266,12 +281,17 @@ def build_product(
                 price_lists=price_lists,
             ),
         ),
-        spend=SpendService(units, clock),
-        budgets=BudgetsService(units, clock),
-        approvals=ApprovalsService(units, clock, notifier, futures, four_eyes=settings.four_eyes),
-        intervals=IntervalsService(units, clock, futures),
-        changes=ChangesService(units, clock),
-        economics=EconomicsService(units, clock, read_request=read_request, energy=load_energy_facts()),
+        spend=SpendService(units, clock, summaries),
+        budgets=BudgetsService(units, clock, summaries),
+        approvals=ApprovalsService(
+            units, clock, notifier, futures, four_eyes=settings.four_eyes, summaries=summaries
+        ),
+        intervals=IntervalsService(units, clock, futures, summaries),
+        changes=ChangesService(units, clock, summaries),
+        economics=EconomicsService(
+            units, clock, summaries, read_request=read_request, energy=load_energy_facts()
+        ),
         webhooks=webhooks,
+        exports=ExportJobs(units, clock, background),
         background=background,
     )

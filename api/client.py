@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
@@ -210,9 +210,10 @@ class BrokerClient:
         since: str | None = None,
         until: str | None = None,
         view: CostView = CostView.AMORTIZED,
+        narrowed: Mapping[str, str] = MappingProxyType({}),
     ) -> SpendForm:
-        """Projected and actual spend by period and group."""
-        wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until}
+        """Projected and actual spend by period and group; ``narrowed``: only of a team, provider, tier …"""
+        wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until, **narrowed}
         wanted["view"] = str(view)
         return self._read(SpendForm, self._call("GET", "/v1/spend/projection", params=wanted))
 

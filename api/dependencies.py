@@ -17,7 +17,9 @@ from api.schemas.times import parse_time
 from broker.domain.access import require_scope
 from broker.domain.account import Caller, RequestClaim, Scope
 from broker.domain.errors import FieldProblem, InputError
+from broker.domain.offer import Tier
 from broker.domain.window import Window
+from broker.domain.workload import WorkloadKind
 from broker.services.accounts import Answer, Retell
 
 if TYPE_CHECKING:
@@ -83,6 +85,24 @@ Cursor = Annotated[str | None, Query(max_length=512)]
 Moment = Annotated[datetime, BeforeValidator(parse_time)]
 Since = Annotated[Moment | None, Query(alias="from", description="A time with its zone, or a UTC date")]
 Until = Annotated[Moment | None, Query(alias="to", description="Exclusive; as for from")]
+
+
+async def narrowed_by(
+    workload: str | None = None,
+    provider: str | None = None,
+    kind: WorkloadKind | None = None,
+    tier: Tier | None = None,
+    gpu: str | None = None,
+    region: str | None = None,
+) -> dict[str, str]:
+    """What sums and rows of spend are narrowed by: the words that were given."""
+    given = {
+        "workload": workload, "provider": provider, "kind": kind, "tier": tier, "gpu": gpu, "region": region
+    }  # fmt: skip
+    return {name: str(word) for name, word in given.items() if word}
+
+
+Narrowing = Annotated[dict[str, str], Depends(narrowed_by)]
 
 
 def json_answer(status: int, document: Any, headers: Mapping[str, str] | None = None) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 
 from broker.domain.account import AuditEntry
@@ -25,9 +26,10 @@ def require_approved(record: PlanRecord, plan: Plan) -> None:
         raise PlanRejected(f"plan {record.plan_id} was rejected by {said.by}{why}")
     if record.needs_approval and record.approved_by is None:
         way = f"POST /v1/plans/{record.plan_id}/approve with a key that has spend:approve"
-        raise ApprovalRequired(
-            f"plan {record.plan_id} costs {format_usd(plan.cost_usd)} USD, over the limit: {way}"
-        ).naming(FieldProblem("/approved_by", "nobody", way))
+        why = record.approval_reason or f"it costs {format_usd(plan.cost_usd)} USD, over the limit"
+        raise ApprovalRequired(f"plan {record.plan_id} waits for finance, as {why}: {way}").naming(
+            FieldProblem("/approved_by", "nobody", way)
+        )
 
 
 def require_as_approved(record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
@@ -47,6 +49,17 @@ class Approving:
     def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
         self._uow_factory = uow_factory
         self._clock = clock
+
+    async def require_for(self, plan_id: str, why: str) -> None:
+        """Stores that a plan waits for finance, with the reason."""
+        now = self._clock.now()
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+            await uow.plans.update(replace(record, needs_approval=True, approval_reason=why))
+            await uow.accounts.add_audit(
+                AuditEntry(now, ACTOR, "plan.approval_needed", "plan", plan_id, record.team, why)
+            )
+            await uow.commit()
 
     async def take_back(self, plan_id: str, why: str) -> None:
         """Stores that the approval of a plan no longer holds, with the reason; a second time is no error."""

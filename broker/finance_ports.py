@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from typing import NamedTuple, Protocol
 
 from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
+from broker.domain.export_jobs import ExportJob
 from broker.domain.focus_columns import FocusRow
 from broker.domain.intervals import IntervalRules, RiskLine, Simulated
 from broker.domain.month_close import ClosedMonth
 from broker.domain.reservation import Reservation
-from broker.domain.spend_cells import Cells
+from broker.domain.spend_cells import Amounts, CellKey, Cells
 from broker.ports import UnitOfWork
 from broker.price_ports import PriceUnitOfWork
 
@@ -53,6 +54,15 @@ class DaySum(NamedTuple):
     cash_cents: int
 
 
+class LedgerMark(NamedTuple):
+    """Differs after every write that spend depends on: how often the roll-up was written; how many
+    reservations it does not have, and the sum of their versions; the same of plans."""
+
+    generation: int
+    unsettled: tuple[int, int]
+    plans: tuple[int, int]
+
+
 class FocusCosts(NamedTuple):
     """Sums of FOCUS rows, in whole cents."""
 
@@ -70,6 +80,10 @@ class RollupRepository(Protocol):
         """How often the roll-up was written: what is read between two equal ones belongs together."""
         ...
 
+    async def find_mark(self, team: str | None) -> LedgerMark:
+        """What is the same for as long as nothing of ``team``'s (None: all) is written."""
+        ...
+
     async def find_open_bills(self, team: str | None) -> frozenset[str]:
         """Bills with a reservation that is not rolled up as it stands; ``team`` None: all."""
         ...
@@ -79,9 +93,18 @@ class RollupRepository(Protocol):
         ...
 
     async def find_sums(
-        self, team: str | None, days: tuple[date, date] | None, group_by: str
+        self,
+        team: str | None,
+        days: tuple[date, date] | None,
+        group_by: str,
+        narrowed: Mapping[str, str] = ...,
     ) -> tuple[DaySum, ...]:
-        """Rolled-up spend by day and group, from the first of ``days`` to before the last (None: all)."""
+        """Rolled-up spend by day and group, from the first of ``days`` to before the last (None: all), of
+        cells that have every word of ``narrowed`` (see NARROWED_BY)."""
+        ...
+
+    async def find_cells(self, team: str | None, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
+        """Rolled-up spend of all ``days`` together, by cell; a correction apart from what it corrects."""
         ...
 
     async def find_first_day(self) -> date | None:
@@ -131,6 +154,30 @@ class RollupRepository(Protocol):
         ...
 
 
+class ExportRepository(Protocol):
+    """Files of spend that were asked for."""
+
+    async def add(self, job: ExportJob) -> bool:
+        """Stores a job that begins; False where one of its id is there."""
+        ...
+
+    async def finish(self, job: ExportJob, content: bytes | None) -> None:
+        """Stores how a job ended, with its file."""
+        ...
+
+    async def find(self, export_id: str) -> ExportJob:
+        """One; NotFound."""
+        ...
+
+    async def find_content(self, export_id: str) -> bytes:
+        """The file of a job that is done; NotFound."""
+        ...
+
+    async def forget(self, before: datetime) -> None:
+        """Deletes what began before."""
+        ...
+
+
 class SpendSimulator(Protocol):
     """Draws futures of projected money. Pure: equal seeds give equal answers."""
 
@@ -158,6 +205,15 @@ class RollupUnitOfWork(UnitOfWork, Protocol):
 
 
 RollupUnits = Callable[[], RollupUnitOfWork]
+
+
+class ExportUnitOfWork(UnitOfWork, Protocol):
+    """A transaction that reaches exported files."""
+
+    exports: ExportRepository
+
+
+ExportUnits = Callable[[], ExportUnitOfWork]
 
 
 class FinanceUnitOfWork(PriceUnitOfWork, Protocol):

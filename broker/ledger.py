@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
 from broker.domain.approvals import ApprovalState
 from broker.domain.charging import plan_charges, reservation_charges
+from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import Charge, CostView
 from broker.domain.window import Window
-from broker.domain.workload import WorkloadKind
 from broker.plan_ports import PlanRecord
 from broker.ports import UnitOfWork
 
@@ -43,44 +43,81 @@ async def find_charges(
     still holds is not counted a second time, and a plan that finance rejected not at all.
     """
     records = await uow.plans.find_current(team)
-    found = await gather(uow, now, records, await find_reservations(uow, team))
+    if window is None or view is CostView.CASH:
+        rows = await find_reservations(uow, team)
+    else:
+        rows = await _find_touching(uow, team, window, {record.plan_id for record in records})
+    found = await gather(uow, now, records, rows)
     charges = chain(chain.from_iterable(found.by_bill.values()), found.planned)
     chosen = (c for c in charges if window is None or window.contains(c.at(view)))
     return tuple(sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku)))
 
 
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What charges are made of: current plans, reservations (all of a bill or none), the plans of both."""
+
+    records: tuple[PlanRecord, ...]
+    rows: tuple[Reservation, ...]
+    plans: Mapping[str, Plan]
+
+
+async def find_entries(
+    uow: UnitOfWork, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
+) -> Entries:
+    """``reservations``, which hold all of a bill or none of it, and current plans ``records``, whose
+    reservations, if any, have to be among them; with plans that are no longer current, for their kinds."""
+    current, rows = tuple(records), tuple(reservations)
+    plans = {record.plan_id: record.plan for record in current}
+    for plan_id in {row.plan_id for row in rows if row.plan_id is not None} - set(plans):
+        plans[plan_id] = (await uow.plans.find(plan_id)).plan
+    return Entries(current, rows, {name: plan for name, plan in plans.items() if plan is not None})
+
+
+def planned_charges(record: PlanRecord) -> tuple[Charge, ...]:
+    """What the plan of a record is expected to cost."""
+    return () if record.plan is None else plan_charges(record.plan, record.team, record.plan_id)
+
+
+def charges_of(
+    entries: Entries,
+    now: datetime,
+    planned: Callable[[PlanRecord], Iterable[Charge]] = planned_charges,
+) -> Gathered:
+    """Charges of reservations, and of the current plans that nobody has taken up."""
+    bills: defaultdict[str, list[Reservation]] = defaultdict(list)
+    for row in entries.rows:
+        bills[bill_of(row)].append(row)
+    held = {(r.team, r.workload) for r in entries.rows if _holds(r)}
+    coming = (
+        charge
+        for record in entries.records
+        if record.plan is not None and is_expected(record, bills.get(record.plan_id, ()))
+        for charge in planned(record)
+        if (charge.team, charge.workload) not in held
+    )
+    kinds = {
+        name: {one.workload: one.kind for one in plan.placements} for name, plan in entries.plans.items()
+    }
+    by_bill = {
+        name: reservation_charges(bill, kinds.get(bill[0].plan_id or "", {}), now)
+        for name, bill in bills.items()
+    }
+    copies = (
+        charge
+        for record in entries.records
+        if record.plan is not None and _is_taken_up(bills.get(record.plan_id, ()))
+        for charge in planned(record)
+        if charge.is_egress and charge.window.start > now
+    )
+    return Gathered(by_bill, (*coming, *copies))
+
+
 async def gather(
     uow: UnitOfWork, now: datetime, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
 ) -> Gathered:
-    """Charges of ``reservations``, which hold all of a bill or none of it, and of those of the current plans
-    ``records`` that nobody has taken up: their reservations, if any, have to be among ``reservations``."""
-    plans, rows = tuple(records), tuple(reservations)
-    kinds = await _kinds(uow, plans, rows)
-    bills: defaultdict[str, list[Reservation]] = defaultdict(list)
-    for row in rows:
-        bills[bill_of(row)].append(row)
-    held = {(r.team, r.workload) for r in rows if _holds(r)}
-    planned = (
-        charge
-        for record in plans
-        if record.plan is not None and is_expected(record, bills.get(record.plan_id, ()))
-        for charge in plan_charges(record.plan, record.team, record.plan_id)
-        if (charge.team, charge.workload) not in held
-    )
-    copies = (
-        charge
-        for record in plans
-        if record.plan is not None and _is_taken_up(bills.get(record.plan_id, ()))
-        for charge in plan_charges(record.plan, record.team, record.plan_id)
-        if charge.is_egress and charge.window.start > now
-    )
-    return Gathered(
-        {
-            name: reservation_charges(bill, kinds.get(bill[0].plan_id, {}), now)
-            for name, bill in bills.items()
-        },
-        (*planned, *copies),
-    )
+    """Both together; see ``find_entries``."""
+    return charges_of(await find_entries(uow, records, reservations), now)
 
 
 def bill_of(reservation: Reservation) -> str:
@@ -109,6 +146,28 @@ async def find_reservations(
             return tuple(found)
 
 
+async def find_planned_work(
+    uow: UnitOfWork, now: datetime, team: str | None, window: Window | None
+) -> tuple[Charge, ...]:
+    """Charges in ``window`` (None: all) of what belongs to a plan, one by one."""
+    records = await uow.plans.find_current(team)
+    names = {record.plan_id for record in records}
+    bills = names | await uow.reservations.find_plans_held(team, window)
+    found = await gather(uow, now, records, await uow.reservations.find_of_bills(bills))
+    charges = chain(chain.from_iterable(found.by_bill.values()), found.planned)
+    return tuple(c for c in charges if window is None or window.contains(c.window.start))
+
+
+async def _find_touching(
+    uow: UnitOfWork, team: str | None, window: Window, bills: set[str]
+) -> tuple[Reservation, ...]:
+    """Whole bills of which something is open or may be owed in ``window``, and those of ``bills``."""
+    for row in (*await uow.reservations.find_open(), *await uow.reservations.find_overlapping(window)):
+        if team in (None, row.team):
+            bills.add(bill_of(row))
+    return await uow.reservations.find_of_bills(bills)
+
+
 def _holds(reservation: Reservation) -> bool:
     return reservation.is_open and reservation.state is not ReservationState.RELEASING
 
@@ -118,17 +177,3 @@ def _is_taken_up(reservations: Sequence[Reservation]) -> bool:
     if any(_holds(r) for r in reservations):
         return True
     return bool(reservations) and all(r.state is not ReservationState.FAILED for r in reservations)
-
-
-async def _kinds(
-    uow: UnitOfWork, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
-) -> dict[str | None, dict[str, WorkloadKind]]:
-    """Kinds of workloads by plan, of plans that are no longer current too."""
-    plans = {record.plan_id: record.plan for record in records}
-    for plan_id in {r.plan_id for r in reservations if r.plan_id is not None} - set(plans):
-        plans[plan_id] = (await uow.plans.find(plan_id)).plan
-    return {
-        plan_id: {placement.workload: placement.kind for placement in plan.placements}
-        for plan_id, plan in plans.items()
-        if plan is not None
-    }

@@ -19,8 +19,8 @@ from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 from broker.finance_ports import FocusCosts, RollupUnitOfWork, RollupUnits
 from broker.ledger import PAGE, find_reservations
+from broker.live_spend import find_open_books
 from broker.ports import Clock
-from broker.summaries import Summaries
 
 ROWS_TOGETHER = 500
 
@@ -28,10 +28,9 @@ ROWS_TOGETHER = 500
 class MonthClosing:
     """Closes months, and gives FOCUS rows as they are reported."""
 
-    def __init__(self, units: RollupUnits, clock: Clock, summaries: Summaries) -> None:
+    def __init__(self, units: RollupUnits, clock: Clock) -> None:
         self._units = units
         self._clock = clock
-        self._summaries = summaries
 
     async def close(self, month: date, by: str, comment: str) -> ClosedMonth:
         """Closes a month that is over, in one transaction: reports of it never change again.
@@ -41,8 +40,8 @@ class MonthClosing:
         now, window = self._clock.now(), month_window(month)
         async with self._units() as uow:
             closed = await uow.rollups.find_closed()
-            live, stored = await self._summaries.find_live(uow, None)
-            owed = {name: _owed(charges) for name, charges in live.by_bill.items()}
+            books = await find_open_books(uow, None)
+            owed = {name: _owed(charges) for name, charges in books.charges(now).by_bill.items()}
             days = [day for cells in owed.values() for day, _ in cells]
             first = min([*days, await uow.rollups.find_first_day() or window.start.date()])
             require_closable(month, closed, first.replace(day=1), now)
@@ -50,7 +49,7 @@ class MonthClosing:
             settled = await uow.rollups.find_sums(None, (month, window.end.date()), "team")
             cents = sum(row.cents for row in settled)
             for name, cells in owed.items():
-                old = stored.get(name, {})
+                old = books.stored.get(name, {})
                 kept = kept_before(reported(cells, old, until), window.end.date())
                 changed = difference(kept, old)
                 cents += sum(added.cents for (day, _), added in changed.items() if day >= month)

@@ -87,7 +87,8 @@ class PlanRecord:
     """A plan as the store keeps it: the request that was asked, and the answer once there is one.
 
     ``document`` is the workloads document as it came (JSON text), so that a run can be replayed.
-    ``approved_*`` is finance's word on exactly this plan, ``decisions`` every word on it, oldest first.
+    ``approved_*`` is finance's word on exactly this plan, ``decisions`` every word on it, oldest first;
+    ``approval_reason`` why one is needed.
     """
 
     plan_id: str
@@ -105,6 +106,7 @@ class PlanRecord:
     supersedes: str | None = None
     version: int = 0
     decisions: tuple[Decision, ...] = ()
+    approval_reason: str | None = None
 
     @property
     def decision(self) -> Decision | None:
@@ -130,6 +132,14 @@ class PlanRecord:
             approved_at=decision.at if yes else None,
             decisions=(*self.decisions, decision),
         )
+
+
+class BudgetWatch(Protocol):
+    """Looks at budgets before money is bound."""
+
+    async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
+        """Each budget of the plan's team that the plan has a part in passing, in words."""
+        ...
 
 
 class PlanRepository(Protocol):

@@ -103,6 +103,10 @@ class ReservationRepository(Protocol):
         """Stores when providers last showed units (reservation id, ordinal) running; versions stay."""
         ...
 
+    async def find_plans_held(self, team: str | None, window: Window | None) -> frozenset[str]:
+        """Plans of ``team`` (None: all) of whose reservations one touches ``window`` (None: any time)."""
+        ...
+
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         """Every reservation that was ever held and touches ``window`` (None: all); for spend."""
         ...

@@ -8,54 +8,50 @@ next pass has looked at it again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import NamedTuple
+from typing import TypeVar
 
 from broker.domain.errors import ConcurrentChange
-from broker.domain.money import CENT
+from broker.domain.money import CENT, ZERO
 from broker.domain.month_close import closed_until
-from broker.domain.offer import Tier
 from broker.domain.reservation import Reservation
-from broker.domain.spend import (
-    Charge,
-    ChargeBasis,
-    Commitment,
-    CostView,
-    Interval,
-    group_of,
-    period_of,
-)
-from broker.domain.spend_cells import NOTHING, Cells, cells_of, difference, reported
+from broker.domain.spend import Charge, ChargeBasis, Commitment, CostView, Interval, group_of, period_of
+from broker.domain.spend_cells import NOTHING, Amounts, CellKey, cell_charge, cells_of, key_of, reported
 from broker.domain.window import Window
-from broker.finance_ports import DaySum, RollupUnitOfWork, RollupUnits
-from broker.ledger import Gathered, bill_of, gather
+from broker.finance_ports import RollupUnitOfWork, RollupUnits
+from broker.ledger import bill_of, find_charges, gather
+from broker.live_spend import LiveReader, LiveSpend
 from broker.ports import Clock
+from broker.settled_spend import Days, SettledReader, SumKey, SumQuestion, Words, midnight
+
+Found = TypeVar("Found")
 
 TRIES = 5
 BATCH = 100
+DAY = timedelta(days=1)
 FAR = timedelta(days=4000)
 """A charge that is the same this much later does not depend on the time."""
 
 
-class SumKey(NamedTuple):
-    """What is told apart in a summary."""
-
-    period: datetime
-    group: str
-    basis: ChargeBasis
-    commitment: Commitment
-
-
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Money by period, group, basis and commitment. Days of closed months are as they were
+    """Money by period, group, basis and commitment, as of ``at``. Days of closed months are as they were
     closed; ``closed_until``: the first day that is open (None: no month is closed)."""
 
     usd: Mapping[SumKey, Decimal]
     closed_until: date | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Projected charges as of ``at``, oldest first."""
+
+    at: datetime
+    charges: tuple[Charge, ...]
 
 
 def sum_by_key(
@@ -79,72 +75,107 @@ def is_settled(
 
 
 class Summaries:
-    """Reads and keeps the roll-up."""
+    """Reads and keeps the roll-up. One for all services of a process: what one has read, the others use."""
 
     def __init__(self, units: RollupUnits, clock: Clock) -> None:
         self._units = units
         self._clock = clock
+        self._settled = SettledReader()
+        self._live = LiveReader()
 
-    async def find(
-        self,
-        team: str | None,
-        window: Window | None,
-        interval: Interval,
-        group_by: str,
-        view: CostView = CostView.AMORTIZED,
-    ) -> Summary:
-        """Sums of ``window``, which begins and ends at UTC midnights (None: all); exact as of now.
+    async def find(self, asked: SumQuestion, window: Window | None) -> Summary:
+        """Sums of ``window``, which begins and ends at UTC midnights (None: all).
 
         Raises ConcurrentChange where the roll-up is written faster than it can be read.
         """
-        days = None if window is None else (window.start.date(), window.end.date())
-        found = await self._look(team, days, group_by)
-        sums = _Sums(interval, group_by, view, days)
-        for row in found.settled:
-            sums.add_day(row.day, row.group, row.cents if view is CostView.AMORTIZED else row.cash_cents)
-        for name, charges in found.live.by_bill.items():
-            sums.add_cells(found.beyond_settled(name, charges))
-            sums.add_expected((c for c in charges if c.basis is ChargeBasis.PROJECTED), found.until)
-        sums.add_expected(found.live.planned, found.until)
-        return Summary(sums.done(), found.until)
+        question = asked._replace(days=_days_of(window))
+        live, settled = await self._look(
+            asked.team, lambda uow, generation: self._settled.find(uow, question, generation)
+        )
+        sums = _Sums(question, live.until)
+        sums.add_owed(live)
+        sums.add_expected(live.expected)
+        return Summary(sums.over(settled), live.until, live.at)
+
+    async def find_cut(self, asked: SumQuestion, window: Window) -> Summary:
+        """Sums of a ``window`` that cuts days: those of the whole days whose midnights it holds, with the
+        cut edges added and taken off, charge by charge, where they are not of a closed month."""
+        first, last = _next_midnight(window.start), _next_midnight(window.end)
+        base = await self.find(asked, Window(first, max(last, first + DAY)))
+        sums = _Sums(asked, base.closed_until)
+        edges = [(1, Window(window.start, first))] if window.start < first else []
+        edges += [(-1, Window(window.end, last))] if window.end < last else []
+        for sign, edge in edges:
+            async with self._units() as uow:
+                charges = await find_charges(uow, base.at, asked.team, edge, asked.view)
+            sums.add_open(charges, sign)
+        return replace(base, usd=sums.over(base.usd if first < last else {}))
 
     async def find_charges(self, team: str | None) -> tuple[Charge, ...]:
         """Charges that sum to all of ``team``'s spend (None: everybody's): what is settled by day and team,
         the rest in detail."""
-        found = await self._look(team, None, "team")
-        charges = [_of_day(row.day, row.group, row.cents) for row in found.settled]
-        for name, detailed in found.live.by_bill.items():
-            if found.stored.get(name):
-                cells = found.beyond_settled(name, detailed)
-                charges.extend(_of_day(day, key.team, amounts.cents) for (day, key), amounts in cells.items())
-                charges.extend(c for c in detailed if c.basis is ChargeBasis.PROJECTED)
-            else:
-                charges.extend(detailed)
-        return (*charges, *found.live.planned)
+        settled, live = await self.find_both(team)
+        return (*settled, *live.charges)
 
-    async def _look(self, team: str | None, days: tuple[date, date] | None, group_by: str) -> _Look:
-        """What is rolled up and what is not, as of one moment."""
+    async def find_both(self, team: str | None) -> tuple[tuple[Charge, ...], LiveSpend]:
+        """The same apart: what is settled, and the rest with its plans."""
+        live, settled = await self._look(
+            team, lambda uow, generation: self._settled.find_charges(uow, team, generation)
+        )
+        return settled, live
+
+    async def find_charges_in(
+        self, team: str | None, window: Window | None, view: CostView = CostView.AMORTIZED
+    ) -> tuple[Charge, ...]:
+        """What counts in ``window``, which begins and ends at UTC midnights (None: all), as reports have it.
+
+        Amortized: what is owed as one charge of each cell, without its plan; what is expected one by one.
+        Cash: one by one (every reservation is read), and a charge without GPU-seconds for what a closed
+        month says otherwise.
+        """
+        days = _days_of(window)
+        live, settled = await self._look(team, lambda uow, _: uow.rollups.find_cells(team, days))
+        cells = defaultdict(Amounts, settled)
+        for (day, key), amounts in live.owed.items():
+            if _is_in(days, day):
+                cells[key] = cells[key].plus(amounts)
+        coming = _expected_in(live.expected, days, live.until, view)
+        span = window or Window(live.at, live.at + DAY)
+        if view is CostView.AMORTIZED:
+            return (*(cell_charge(key, one, span) for key, one in cells.items() if one != NOTHING), *coming)
+        async with self._units() as uow:
+            every = await find_charges(uow, live.at, team, window, view)
+        owed = tuple(charge for charge in every if charge.basis is ChargeBasis.ACTUAL)
+        return (*owed, *_said_otherwise(cells, owed, span), *coming)
+
+    async def find_expected(
+        self, team: str | None, window: Window | None, narrowed: Mapping[str, str]
+    ) -> Expected:
+        """What is expected in ``window`` (None: any time) of what has these words; a closed month expects
+        nothing."""
+        _, live = await self.find_both(team)
+        words, until = tuple(narrowed.items()), live.until
+        chosen = (
+            charge
+            for charge in live.expected
+            if (window is None or window.contains(charge.window.start))
+            and (until is None or charge.window.start.date() >= until)
+            and _has_words(charge, words)
+        )
+        order = sorted(chosen, key=lambda c: (c.window.start, c.team, c.workload, c.provider, c.sku))
+        return Expected(live.at, tuple(order))
+
+    async def _look(
+        self, team: str | None, settled: Callable[[RollupUnitOfWork, int], Awaitable[Found]]
+    ) -> tuple[LiveSpend, Found]:
+        """What is not rolled up and what is asked of the roll-up, as of one moment."""
         for _ in range(TRIES):
             async with self._units() as uow:
-                generation = await uow.rollups.find_generation()
-                settled = await uow.rollups.find_sums(team, days, group_by)
-                until = closed_until(await uow.rollups.find_closed())
-                live, stored = await self.find_live(uow, team)
-                if generation == await uow.rollups.find_generation():
-                    return _Look(settled, live, stored, until)
+                live, mark = await self._live.find(uow, team, self._clock.now())
+                found = await settled(uow, mark.generation)
+                if mark.generation == await uow.rollups.find_generation():
+                    return live, found
         raise ConcurrentChange("the roll-up of spend is being written; ask again")
-
-    async def find_live(
-        self, uow: RollupUnitOfWork, team: str | None
-    ) -> tuple[Gathered, Mapping[str, Cells]]:
-        """Charges of every bill that is not rolled up as it stands, and what is rolled up of them."""
-        bills = await uow.rollups.find_open_bills(team)
-        records = await uow.plans.find_current(team)
-        wanted = {*bills, *(record.plan_id for record in records)}
-        rows = await uow.reservations.find_of_bills(wanted)
-        found = await gather(uow, self._clock.now(), records, rows)
-        live = {name: charges for name, charges in found.by_bill.items() if name in bills}
-        return Gathered(live, found.planned), await uow.rollups.find_stored(bills)
 
     async def refresh(self) -> int:
         """Rolls up the bills that are settled now; how many."""
@@ -183,84 +214,100 @@ class Summaries:
         return done
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """Sums of what is rolled up; charges of what is not, and what is rolled up of that nevertheless."""
-
-    settled: tuple[DaySum, ...]
-    live: Gathered
-    stored: Mapping[str, Cells]
-    until: date | None
-
-    def beyond_settled(self, bill: str, charges: Iterable[Charge]) -> Cells:
-        """What ``charges`` of a bill owe beyond what is rolled up of it."""
-        stored = self.stored.get(bill, {})
-        owed = cells_of(c for c in charges if c.basis is ChargeBasis.ACTUAL)
-        return difference(reported(owed, stored, self.until), stored)
+def is_whole_days(window: Window) -> bool:
+    """Whether it begins and ends at UTC midnights."""
+    return all(edge.timetz() == time(tzinfo=UTC) for edge in (window.start, window.end))
 
 
-def _of_day(day: date, team: str, cents: int) -> Charge:
-    """Owed money of a day, of which only the team is told."""
-    start = datetime.combine(day, time(), UTC)
-    return Charge(
-        window=Window(start, start + timedelta(days=1)),
-        team=team,
-        workload="-",
-        kind=None,
-        provider="-",
-        sku="-",
-        tier=Tier.ON_DEMAND,
-        usd=cents * CENT,
-        basis=ChargeBasis.ACTUAL,
-    )
+def _next_midnight(instant: datetime) -> datetime:
+    day = period_of(instant, Interval.DAY)
+    return day if day == instant else day + DAY
+
+
+def _is_in(days: Days | None, day: date) -> bool:
+    return days is None or days[0] <= day < days[1]
+
+
+def _has_words(one: Charge | CellKey, words: Words) -> bool:
+    return all(str(getattr(one, name) or "-") == word for name, word in words)
+
+
+def _expected_in(
+    charges: Iterable[Charge], days: Days | None, until: date | None, view: CostView
+) -> Iterator[Charge]:
+    """What is expected on ``days``; a closed month expects nothing."""
+    for charge in charges:
+        day = charge.at(view).date()
+        if _is_in(days, day) and (until is None or day >= until):
+            yield charge
+
+
+def _said_otherwise(
+    cells: Mapping[CellKey, Amounts], owed: Iterable[Charge], span: Window
+) -> Iterator[Charge]:
+    """What ``cells`` have been paid for beyond ``owed``."""
+    cents = defaultdict[CellKey, int](int)
+    for key, amounts in cells.items():
+        cents[key._replace(correction=False)] += amounts.cash_cents
+    for charge in owed:
+        cents[key_of(charge)] -= int(charge.usd / CENT)
+    return (cell_charge(key, Amounts(cents=left), span) for key, left in cents.items() if left)
+
+
+def _days_of(window: Window | None) -> Days | None:
+    return None if window is None else (window.start.date(), window.end.date())
 
 
 class _Sums:
-    """Adds up in whole cents."""
+    """Adds up what is not settled, in whole cents."""
 
-    def __init__(
-        self, interval: Interval, group_by: str, view: CostView, days: tuple[date, date] | None
-    ) -> None:
-        self._interval = interval
-        self._group_by = group_by
-        self._view = view
-        self._days = days
+    def __init__(self, asked: SumQuestion, until: date | None) -> None:
+        self._asked = asked
+        self._until = until
         self._cents: defaultdict[SumKey, int] = defaultdict(int)
         self._periods: dict[date, datetime] = {}
 
-    def add_day(self, day: date, group: str, cents: int) -> None:
-        """What is owed on one day."""
-        if cents and self._is_asked(day):
-            key = SumKey(self._period(day), group, ChargeBasis.ACTUAL, Commitment.COMMITTED)
-            self._cents[key] += cents
+    def add_owed(self, live: LiveSpend) -> None:
+        """What is owed beyond what is rolled up."""
+        asked = self._asked
+        cash = asked.view is CostView.CASH
+        for (day, key), amounts in live.owed.items():
+            cents = amounts.cash_cents if cash else amounts.cents
+            if not cents or not _is_in(asked.days, day) or not _has_words(key, asked.narrowed):
+                continue
+            group = Commitment.COMMITTED.value
+            if asked.group_by != "commitment":
+                group = getattr(key, asked.group_by) or "-"
+            period = self._period(day)
+            self._cents[SumKey(period, group, ChargeBasis.ACTUAL, Commitment.COMMITTED)] += cents
 
-    def add_cells(self, cells: Cells) -> None:
-        """What is owed, by cell."""
-        cash = self._view is CostView.CASH
-        for (day, key), amounts in cells.items():
-            if amounts != NOTHING:
-                group = Commitment.COMMITTED.value
-                if self._group_by != "commitment":
-                    group = str(getattr(key, self._group_by) or "-")
-                self.add_day(day, group, amounts.cash_cents if cash else amounts.cents)
-
-    def add_expected(self, charges: Iterable[Charge], until: date | None) -> None:
+    def add_expected(self, charges: Iterable[Charge]) -> None:
         """What is not owed yet; a closed month expects nothing."""
+        asked = self._asked
+        self.add_open((c for c in charges if _is_in(asked.days, c.at(asked.view).date())), 1)
+
+    def add_open(self, charges: Iterable[Charge], sign: int) -> None:
+        """Charges of open days, once or (``sign`` -1) taken off."""
+        asked = self._asked
         for charge in charges:
-            day = charge.at(self._view).date()
-            if self._is_asked(day) and (until is None or day >= until):
-                group = group_of(charge, self._group_by)
-                key = SumKey(self._period(day), group, ChargeBasis.PROJECTED, charge.commitment)
-                self._cents[key] += int(charge.usd / CENT)
+            day = charge.at(asked.view).date()
+            if (self._until is None or day >= self._until) and _has_words(charge, asked.narrowed):
+                group = group_of(charge, asked.group_by)
+                key = SumKey(self._period(day), group, charge.basis, charge.commitment)
+                self._cents[key] += sign * int(charge.usd / CENT)
 
-    def done(self) -> dict[SumKey, Decimal]:
-        """The sums that are not zero."""
-        return {key: cents * CENT for key, cents in self._cents.items() if cents}
-
-    def _is_asked(self, day: date) -> bool:
-        return self._days is None or self._days[0] <= day < self._days[1]
+    def over(self, settled: Mapping[SumKey, Decimal]) -> dict[SumKey, Decimal]:
+        """``settled`` with what was added; sums that are zero are left out."""
+        found = dict(settled)
+        for key, cents in self._cents.items():
+            usd = found.get(key, ZERO) + cents * CENT
+            if usd:
+                found[key] = usd
+            else:
+                found.pop(key, None)
+        return found
 
     def _period(self, day: date) -> datetime:
         if day not in self._periods:
-            self._periods[day] = period_of(datetime.combine(day, time(), UTC), self._interval)
+            self._periods[day] = period_of(midnight(day), self._asked.interval)
         return self._periods[day]

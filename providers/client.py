@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from broker.domain.errors import LeaseNotFound
@@ -59,6 +60,10 @@ class SellerClient(ABC):
     async def aclose(self) -> None:
         """Closes its connections."""
         await self._http.aclose()
+
+    def paused_until(self) -> Mapping[str, datetime]:
+        """Until when its breakers send nothing, by kind of call."""
+        return self._http.paused_until()
 
     async def _call(
         self,

@@ -162,6 +162,12 @@ class ProviderHttp:
         """Closes the connections."""
         await self._client.aclose()
 
+    def paused_until(self) -> Mapping[str, datetime]:
+        """Until when open breakers send nothing, by kind of call; to look changes nothing."""
+        now, wall = self._monotonic(), self._wall()
+        left = {str(operation): breaker.left_s(now) for operation, breaker in self._breakers.items()}
+        return {name: wall + timedelta(seconds=wait_s) for name, wait_s in left.items() if wait_s > 0}
+
     def add_secret(self, secret: str) -> None:
         """A secret learnt at run time (a token) that must not appear in errors."""
         self._secrets.add(secret)

@@ -46,6 +46,10 @@ class Breaker:
         self._opened_at = now
         return 0.0
 
+    def left_s(self, now: float) -> float:
+        """How long nothing may be sent, without letting anything through."""
+        return 0.0 if self._opened_at is None else max(0.0, self._opened_at + self._open_s - now)
+
     def note(self, failed: bool, now: float) -> None:
         """Counts the outcome of a call."""
         self._failed = self._failed + 1 if failed else 0

@@ -132,6 +132,15 @@ class Feed(OfferSource, Protocol):
 
 
 @runtime_checkable
+class TellsPauses(Protocol):
+    """A client that says which of its calls are held back after too many failures."""
+
+    def paused_until(self) -> Mapping[str, datetime]:
+        """Until when nothing is sent, by kind of call; nothing where calls go through."""
+        ...
+
+
+@runtime_checkable
 class ProviderAdapter(Feed, Reserver, Protocol):
     """A source of offers that can be bought from."""
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from api.cli.output import to_json, write_text
 from api.client import BrokerClient
+from api.export.convert import convert
 from api.export.manifest import manifest, sha256_of, totals_of
-from api.export.tables import write_parquet, write_xlsx
-from broker.domain.errors import FieldProblem, InputError
-from broker.domain.focus_columns import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ def download(client: BrokerClient, wanted: DataSet, file: Path) -> dict[str, Any
         csv_file = Path(folder) / "rows.csv"
         as_of = client.download(wanted.path, csv_file, wanted.params)
         rows, totals = totals_of(csv_file, wanted.totals)
-        _keep(csv_file, file, wanted.name)
+        convert(csv_file, file, wanted.name)
     document = manifest(
         data_set=wanted.name,
         version=wanted.version,
@@ -54,22 +50,3 @@ def download(client: BrokerClient, wanted: DataSet, file: Path) -> dict[str, Any
 def manifest_path(file: Path) -> Path:
     """Where the manifest of ``file`` stands."""
     return file.with_name(f"{file.name}.manifest.json")
-
-
-def _keep(csv_file: Path, file: Path, sheet: str) -> None:
-    """The rows in the form that the name of ``file`` asks for; CSV where it asks for no other."""
-    suffix = file.suffix.lower()
-    if suffix in (".parquet", ".xlsx"):
-        with csv_file.open(encoding="utf-8", newline="") as text:
-            rows = csv.reader(text)
-            columns = [(name, kind_of(name)) for name in next(rows)]
-            if suffix == ".parquet":
-                write_parquet(file, columns, rows)
-            else:
-                write_xlsx(file, sheet, columns, rows)
-        return
-    try:
-        copyfile(csv_file, file)
-    except OSError as error:
-        problem = FieldProblem("", str(error.strerror), "a path that can be written")
-        raise InputError(str(file), (problem,)) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -26,9 +26,10 @@ from api.schemas.spend import (
     SpendForm,
     spend_csv,
 )
+from broker.domain.errors import FieldProblem, InputError
 from broker.domain.focus_columns import FocusVersion
 from broker.domain.money import ZERO
-from broker.domain.spend import ChargeBasis, CostView, Interval
+from broker.domain.spend import NARROWED_BY, ChargeBasis, CostView, Interval
 
 app = typer.Typer(add_completion=False)
 
@@ -57,6 +58,13 @@ def spend(
     view: Annotated[
         CostView, typer.Option(help="A window's money over its days, or when it is paid.")
     ] = CostView.AMORTIZED,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WORD",
+            help="Only what has this word: team, workload, provider, kind, tier, gpu or region; repeatable.",
+        ),
+    ] = None,
     changes: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="FROM TO", help="Why the second of two months (2026-10) or plans costs more."),
@@ -90,10 +98,11 @@ def spend(
 
     Example: BROKER_KEY=… broker spend --group-by team --csv spend.csv
     """
+    narrowed = narrowing(only or ())
     with connect(load_settings()) as client:
         wanted = (
-            (focus_file, _focus(focus_version, since, until)),
-            (projection_file, _projection(since, until)),
+            (focus_file, _focus(focus_version, since, until, narrowed)),
+            (projection_file, _projection(since, until, narrowed)),
         )
         written = [(file, download(client, one, file)) for file, one in wanted if file is not None]
         if written:
@@ -112,7 +121,7 @@ def spend(
         if asked:
             return
         form = client.find_spend(
-            group_by=str(group_by), interval=interval, since=since, until=until, view=view
+            group_by=str(group_by), interval=interval, since=since, until=until, view=view, narrowed=narrowed
         )
     files = _write(form, csv_file, xlsx_file, parquet_file)
     for file in files:
@@ -136,13 +145,27 @@ def _write(
     return [file for file in (csv_file, xlsx_file, parquet_file) if file is not None]
 
 
-def _focus(version: FocusVersion, since: str | None, until: str | None) -> DataSet:
-    params = {"version": str(version), "from": since, "to": until}
+def narrowing(only: Iterable[str]) -> dict[str, str]:
+    """``NAME=WORD`` arguments as parameters; InputError for another form or name."""
+    found = {}
+    for text in only:
+        name, _, word = text.partition("=")
+        if name not in ("team", *NARROWED_BY) or not word:
+            expected = f"NAME=WORD with one of {', '.join(('team', *NARROWED_BY))}"
+            raise InputError("spend", (FieldProblem("--only", repr(text), expected),))
+        found[name] = word
+    return found
+
+
+def _focus(
+    version: FocusVersion, since: str | None, until: str | None, narrowed: Mapping[str, str]
+) -> DataSet:
+    params = {"version": str(version), "from": since, "to": until, **narrowed}
     return DataSet("FOCUS Cost and Usage", "/v1/spend/focus.csv", params, FOCUS_TOTALS, str(version))
 
 
-def _projection(since: str | None, until: str | None) -> DataSet:
-    params = {"from": since, "to": until}
+def _projection(since: str | None, until: str | None, narrowed: Mapping[str, str]) -> DataSet:
+    params = {"from": since, "to": until, **narrowed}
     return DataSet("Projected spend", "/v1/spend/projection-rows.csv", params, PROJECTION_TOTALS)
 
 

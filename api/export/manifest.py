@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from api.schemas.times import format_time
-from broker.domain.money import ZERO, format_usd
+from broker.domain.money import CENT, ZERO, format_usd
 from broker.domain.spend import TAXES
 
 READ_BYTES = 1 << 20
@@ -33,9 +33,15 @@ def manifest(
         "as_of": as_of,
         "sha256": sha256,
         "rows": rows,
-        "totals_usd": {name: format_usd(total) for name, total in totals_usd.items()},
+        "totals_usd": {name: _to_the_cent(total) for name, total in totals_usd.items()},
         "taxes": TAXES,
     }
+
+
+def _to_the_cent(usd: Decimal) -> str:
+    """With two places at least: a CSV's ``164.0`` is read as money."""
+    whole = usd.quantize(CENT)
+    return format_usd(whole if whole == usd else usd)
 
 
 def totals_of(path: Path, columns: Sequence[str]) -> tuple[int, dict[str, Decimal]]:

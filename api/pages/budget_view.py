@@ -17,8 +17,9 @@ from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
-from broker.summaries import SumKey
+from broker.settled_spend import SumKey
 
+INSTANT = timedelta(microseconds=1)
 DAY = timedelta(days=1)
 
 
@@ -40,6 +41,11 @@ class BudgetRow:
     parts: tuple[Part, ...]
     limit_at: float
     tone: str
+
+    @property
+    def last_day(self) -> datetime:
+        """The last instant of its period, whose day is the last one in it."""
+        return self.standing.window.end - INSTANT
 
 
 def budget_rows(standings: Iterable[BudgetStanding]) -> tuple[BudgetRow, ...]:

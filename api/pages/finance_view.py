@@ -48,9 +48,13 @@ def unit_cards(units: UnitCosts) -> tuple[Card, ...]:
         Card(
             "10¹² tokens trained",
             usd(units.usd_per_trillion_tokens_trained),
-            f"{units.tokens_trained:.3g} tokens",
+            f"{units.tokens_trained:.3g} tokens" if units.tokens_trained else "no run here says how many",
         ),
-        Card("A million tokens served", _fine(units.usd_per_million_tokens_served), "prompts and answers"),
+        Card(
+            "A million tokens served",
+            _fine(units.usd_per_million_tokens_served),
+            "prompts and answers" if units.tokens_served else "no service here says how many",
+        ),
         Card(
             "A GPU-hour in use",
             _fine(units.usd_per_used_gpu_hour),

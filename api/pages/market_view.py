@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from api.pages.cards import Card
-from api.pages.words import counted, price, seller
+from api.pages.words import counted, price, seller, words
 from broker.domain.market import OfferLabel
+from providers.spec import Feed, TellsPauses
 
 FILTERS: Mapping[str, str] = {"gpu": "GPU", "provider": "Provider", "region": "Region", "tier": "Tier"}
 """What the market can be narrowed by, and how it is called."""
@@ -33,6 +34,16 @@ class Filter:
     label: str
     chosen: str
     choices: tuple[tuple[str, str], ...]
+
+
+def breakers(adapters: Mapping[str, Feed]) -> dict[str, str]:
+    """What this process holds back of each provider's calls, in words, as far as its client tells."""
+    return {name: _breaker(adapter) for name, adapter in adapters.items() if isinstance(adapter, TellsPauses)}
+
+
+def _breaker(adapter: TellsPauses) -> str:
+    paused = adapter.paused_until()
+    return ", ".join(f"{words(name)} paused until {until:%H:%M:%S}" for name, until in sorted(paused.items()))
 
 
 def matching_offers(offers: Iterable[OfferLabel], wanted: Mapping[str, str]) -> list[OfferLabel]:

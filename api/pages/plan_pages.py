@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
@@ -22,6 +22,9 @@ from broker.catalogue import CONFIG
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import Conflict, InputError
 from broker.plan_ports import PlanOptions, PlanRecord
+
+if TYPE_CHECKING:
+    from api.bootstrap import Product
 
 EXAMPLES = CONFIG.parent / "fixtures" / "examples"
 EXAMPLE_NAMES: Mapping[str, str] = {
@@ -127,8 +130,17 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         approval=asked,
         proof=proof_of(request),
         once=new_once(),
+        least=await _least_owed(product, record),
         **_of_plan(record, product.clock.now()),
     )
+
+
+async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:
+    """What is owed however soon it is released, at the terms of now."""
+    if record.plan is None:
+        return None
+    offers = await product.offers.find_named([one.offer_id for one in record.plan.placements])
+    return plan_view.least_owed(record.plan, {offer.offer_id: offer for offer in offers})
 
 
 def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from enum import StrEnum
 from api.pages.cards import SPLIT_BASELINE, Card, saved_usd
 from api.pages.charts import Charts, both_widths
 from api.pages.timelines import Bar, Lane, timeline
-from api.pages.words import DASH, moment, seller, share, usd, words
+from api.pages.words import DASH, moment, offer_words, seller, share, usd, words
 from broker.domain.approvals import ApprovalState
-from broker.domain.money import ZERO
-from broker.domain.offer import Tier
+from broker.domain.billing import holding_cost_usd
+from broker.domain.money import ZERO, to_cents
+from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation
-from broker.domain.window import Window
+from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 from broker.plan_ports import PlanRecord, PlanState
 
@@ -130,6 +131,34 @@ def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
 def bought_at_once_usd(plan: Plan) -> Decimal:
     """What of the cost is owed in full with the purchase: windows."""
     return sum((p.capacity_usd for p in plan.placements if p.tier is Tier.WINDOW), ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastOwed:
+    """What is owed once a plan is bought, however soon it is released: ``terms`` says which offers are held
+    for how many hours at least. ``unknown``: placements whose offer is not on sale now."""
+
+    usd: Decimal
+    terms: tuple[tuple[str, float], ...]
+    unknown: int
+
+
+def least_owed(plan: Plan, offers: Mapping[str, Offer]) -> LeastOwed:
+    """Windows in full, and of what else begins first a minimum term or a billing increment."""
+    usd, terms, unknown = ZERO, dict[str, float](), 0
+    for placement in plan.placements:
+        offer = offers.get(placement.offer_id)
+        if placement.tier is Tier.WINDOW:
+            usd += placement.cost_usd
+        elif offer is None:
+            unknown += 1
+        else:
+            first = placement.segments[0]
+            moment = Segment(first.start, first.start + timedelta(seconds=1), first.nodes)
+            usd += to_cents(holding_cost_usd(offer, (moment,)))
+            if offer.min_hours:
+                terms[offer_words(offer.offer_id)] = offer.min_hours
+    return LeastOwed(usd, tuple(sorted(terms.items())), unknown)
 
 
 def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:

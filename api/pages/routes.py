@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from api.dependencies import product_of
 from api.pages import (
     approval_pages,
+    export_pages,
     finance_pages,
     market_pages,
     plan_pages,
@@ -61,6 +62,7 @@ for room in (
     reservation_pages,
     proposal_pages,
     spend_pages,
+    export_pages,
     finance_pages,
     market_pages,
 ):

@@ -11,9 +11,9 @@ from api.pages.tables import Sorting
 from api.pages.words import seller, words
 from broker.domain.money import ZERO
 from broker.domain.offer import Tier
-from broker.domain.spend import Charge, ChargeBasis, Commitment, group_of
+from broker.domain.spend import ChargeBasis, Commitment
 from broker.domain.workload import WorkloadKind
-from broker.summaries import SumKey
+from broker.settled_spend import SumKey
 
 NO_GROUP = "-"
 
@@ -42,12 +42,6 @@ class Choice:
     label: str
     chosen: str
     choices: tuple[tuple[str, str], ...]
-
-
-def narrowed(charges: Iterable[Charge], wanted: Mapping[str, str]) -> list[Charge]:
-    """Charges with every wished word; an empty wish takes all."""
-    asked = {name: word for name, word in wanted.items() if word}
-    return [c for c in charges if all(group_of(c, name) == word for name, word in asked.items())]
 
 
 def choices(wanted: Mapping[str, str], providers: Iterable[str]) -> tuple[Choice, ...]:

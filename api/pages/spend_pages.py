@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -24,7 +25,7 @@ from broker.domain.spend import GROUPS, CostView, Interval
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
-from broker.summaries import SumKey, sum_by_key
+from broker.services.spend import Projection
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
 DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
@@ -54,7 +55,8 @@ async def spend_page(
     asked = {**span, "interval": interval.value, "group_by": group, "view": view.value}
     address = Address("/spend", {**asked, **wanted, "sort": sort})
     sorting = wished_sorting(sort, tuple(spend_groups.SORTS), address, "groups")
-    usd = await _sums(request, caller, window, wanted, interval, group, view)
+    sums = await _sums(request, caller, window, wanted, interval, group, view)
+    usd = sums.by_key
     found = await _interval(request, caller, window, interval, wanted, view)
     may_be = spend_view.may_be(found, interval) if found is not None else {}
     table = spend_view.spend_table(usd, interval, group, may_be)
@@ -63,6 +65,9 @@ async def spend_page(
         "spend.html",
         "Spend",
         window=window,
+        last_day=window.end - timedelta(seconds=1),
+        reckoned_at=sums.as_of,
+        closed_until=sums.closed_until,
         problem=notice,
         notice=DONE.get(done, ""),
         presets=spend_view.presets(now, window, address),
@@ -76,8 +81,7 @@ async def spend_page(
         team=wanted["team"],
         narrowed=any(wanted.values()),
         clear_url=address.url(**dict.fromkeys(wanted, "")),
-        asked=urlencode(asked),
-        span=urlencode({name: f"{at}T00:00:00Z" for name, at in span.items()}),
+        **_export_words(asked, span, wanted),
         cards=spend_view.spend_cards(usd, window, found.total if found is not None else None),
         has_interval=found is not None,
         total_interval=found.total if found is not None else None,
@@ -91,6 +95,20 @@ async def spend_page(
     )
 
 
+def _export_words(
+    asked: Mapping[str, str], span: Mapping[str, str], wanted: Mapping[str, str]
+) -> dict[str, Any]:
+    """What export links ask for: this view; its expected rows; and its FOCUS rows, which tell no kind."""
+    narrowed = {name: word for name, word in wanted.items() if word}
+    told = {name: word for name, word in narrowed.items() if name != "kind"}
+    return {
+        "asked": urlencode({**asked, **narrowed}),
+        "rows_asked": urlencode({**span, **narrowed}),
+        "focus_asked": urlencode({**span, **told}),
+        "focus_of_all_kinds": "kind" if "kind" in narrowed else "",
+    }
+
+
 async def _sums(
     request: Request,
     caller: Caller,
@@ -99,14 +117,16 @@ async def _sums(
     interval: Interval,
     group: str,
     view: CostView,
-) -> Mapping[SumKey, Decimal]:
-    """Money by period and group: from the roll-up, or from charges where only some of them are asked for."""
-    spend, team = product_of(request).spend, wanted["team"] or None
-    parts = {name: word for name, word in wanted.items() if word and name != "team"}
-    if not parts:
-        return (await spend.projection(caller, window, interval, group, team, view)).by_key
-    charges = await spend.charges(caller, window, team, view)
-    return sum_by_key(spend_groups.narrowed(charges, parts), interval, group, view)
+) -> Projection:
+    """Money by period and group of what has the wished words."""
+    team, narrowed = wanted["team"] or None, _parts(wanted)
+    spend = product_of(request).spend
+    return await spend.projection(caller, window, interval, group, team, view, narrowed=narrowed)
+
+
+def _parts(wanted: Mapping[str, str]) -> dict[str, str]:
+    """The wished words, but for the team."""
+    return {name: word for name, word in wanted.items() if word and name != "team"}
 
 
 async def _interval(
@@ -118,8 +138,7 @@ async def _interval(
     view: CostView,
 ) -> SpendInterval | None:
     """What the sums may be; None where the view shows a part that nothing is simulated for."""
-    parts = [name for name, word in wanted.items() if word and name != "team"]
-    if parts or view is not CostView.AMORTIZED:
+    if _parts(wanted) or view is not CostView.AMORTIZED:
         return None
     return await product_of(request).intervals.find(caller, window, interval, wanted["team"] or None)
 

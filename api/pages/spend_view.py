@@ -21,9 +21,11 @@ from broker.domain.money import ZERO
 from broker.domain.spend import Interval, next_period, period_of
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
-from broker.summaries import SumKey
+from broker.settled_spend import SumKey
 
 DRAWN_GROUPS = 7
+MOST_COLUMNS = 12
+"""Of the table by period; what is left is summed in the last. The table by group names every one."""
 LONGEST_MONTH = timedelta(days=31)
 DEFAULT_MONTHS = 3
 WHOLE = Decimal(1)
@@ -115,16 +117,24 @@ def spend_table(
         cells[key.period, key.group] += amount
     names = tuple(sorted(totals, key=lambda name: (-totals[name], name)))
     rows = []
+    shown_alone = len(names) if len(names) <= MOST_COLUMNS else MOST_COLUMNS - 1
+    columns, others = names[:shown_alone], names[shown_alone:]
     for period in sorted({period for period, _ in cells}):
-        values = tuple(cells.get((period, name), ZERO) for name in names)
+        values = tuple(cells.get((period, name), ZERO) for name in columns)
+        if others:
+            values += (sum((cells.get((period, name), ZERO) for name in others), ZERO),)
         rows.append(
             SpendRowView(period_label(period, interval), values, sum(values, ZERO), may_be.get(period))
         )
     shown = tuple(group_words(group_by, name) for name in names)
     legend = shown if len(shown) <= DRAWN_GROUPS + 1 else (*shown[:DRAWN_GROUPS], "all others")
-    sums = tuple(totals[name] for name in names)
+    sums = tuple(totals[name] for name in columns)
+    headings = shown[: len(columns)]
+    if others:
+        sums += (sum((totals[name] for name in others), ZERO),)
+        headings += (f"{len(others)} others",)
     charts = _charts(cells, names, legend, interval, may_be)
-    return SpendTable(shown, tuple(rows), sums, sum(sums, ZERO), legend, charts)
+    return SpendTable(headings, tuple(rows), sums, sum(sums, ZERO), legend, charts)
 
 
 def _charts(

@@ -10,25 +10,35 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from api.dependencies import Moment, Since, SpendReader, Until, product_of, window_between
+from api.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
 from api.export.focus_csv import csv_chunks, focus_csv
+from api.export.jobs import RowFile, SumFile, Wanted
 from api.export.manifest import streamed_manifest
 from api.export.spend_files import MEDIA_TYPES, spend_bytes
+from api.schemas.exports import ExportForm, export_to_document
 from api.schemas.spend import (
     AS_OF_HEADER,
     FOCUS_TOTALS,
+    PROJECTION_TOTALS,
     ManifestForm,
     SpendForm,
     spend_csv,
     spend_to_document,
 )
 from api.schemas.times import format_time
+from broker.domain.account import Caller
+from broker.domain.export_jobs import ExportState
 from broker.domain.focus_columns import FocusVersion
 from broker.domain.projection_rows import PROJECTION_COLUMNS
 from broker.domain.spend import CostView, Interval
 from broker.services.spend import RowExport
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
+ROWS_AT_ONCE = 5_000
+"""More rows of sums are written in the background."""
+RETRY_AFTER_S = "2"
+FileForm = Literal["xlsx", "parquet"]
+STARTED: dict[int | str, dict[str, Any]] = {202: {"model": ExportForm}}
 CSV_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 
 
@@ -41,15 +51,19 @@ async def projection_document(
     group_by: str = "team",
     team: str | None = None,
     view: CostView = CostView.AMORTIZED,
+    *,
+    narrowed: Narrowing,
 ) -> dict[str, Any]:
     """The projection as plain data; InputError for an unknown grouping.
 
     ``view``: a window's money over its days (amortized), or when it is paid (cash).
     """
     window = window_between(since, until)
-    found = await product_of(request).spend.projection(caller, window, interval, group_by, team, view)
+    found = await product_of(request).spend.projection(
+        caller, window, interval, group_by, team, view, narrowed=narrowed
+    )
     document = spend_to_document(found.by_basis, interval=interval, group_by=group_by, window=(since, until))
-    return {**document, "view": str(view)}
+    return {**document, "view": str(view), "as_of": format_time(found.as_of), "narrowed_by": narrowed}
 
 
 def focus_export(
@@ -59,11 +73,29 @@ def focus_export(
     until: Until = None,
     team: str | None = None,
     as_of: Moment | None = None,
+    *,
+    narrowed: Narrowing,
 ) -> RowExport:
     """Actual charges as FOCUS rows, as of a moment."""
-    return product_of(request).spend.focus(caller, window_between(since, until), team, as_of)
+    window = window_between(since, until)
+    return product_of(request).spend.focus(caller, window, team, as_of, narrowed=narrowed)
 
 
+async def projected_rows(
+    request: Request,
+    caller: SpendReader,
+    since: Since = None,
+    until: Until = None,
+    team: str | None = None,
+    *,
+    narrowed: Narrowing,
+) -> RowExport:
+    """Projected charges alone."""
+    window = window_between(since, until)
+    return await product_of(request).spend.projection_rows(caller, window, team, narrowed=narrowed)
+
+
+ProjectionRows = Annotated[RowExport, Depends(projected_rows)]
 ProjectionDocument = Annotated[dict[str, Any], Depends(projection_document)]
 FocusExport = Annotated[RowExport, Depends(focus_export)]
 
@@ -85,29 +117,36 @@ async def export_projection(document: ProjectionDocument) -> Response:
 
 
 @router.get(
-    "/projection.{kind}",
+    "/projection.{form}",
     response_class=Response,
-    responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
+    responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}, 202: {"model": ExportForm}},
 )
-async def export_projection_file(document: ProjectionDocument, kind: Literal["xlsx", "parquet"]) -> Response:
-    """The same rows and sums as a workbook or a Parquet file."""
-    content = await asyncio.to_thread(spend_bytes, kind, SpendForm.model_validate(document))
-    headers = {"Content-Disposition": f'attachment; filename="projected-spend.{kind}"'}
-    return Response(content, media_type=MEDIA_TYPES[kind], headers=headers)
+async def export_projection_file(
+    request: Request, caller: SpendReader, document: ProjectionDocument, form: FileForm
+) -> Response:
+    """The same rows and sums as a workbook or a Parquet file; 202 and where to fetch it for many rows."""
+    sums = SpendForm.model_validate(document)
+    if len(sums.items) > ROWS_AT_ONCE:
+        return await _begun(request, caller, Wanted("projected-spend", form, SumFile(sums).write))
+    content = await asyncio.to_thread(spend_bytes, form, sums)
+    headers = {"Content-Disposition": f'attachment; filename="projected-spend.{form}"'}
+    return Response(content, media_type=MEDIA_TYPES[form], headers=headers)
 
 
 @router.get("/projection-rows.csv", response_class=StreamingResponse, responses=CSV_FILE)
-async def export_projection_rows(
-    request: Request,
-    caller: SpendReader,
-    since: Since = None,
-    until: Until = None,
-    team: str | None = None,
-) -> StreamingResponse:
+async def export_projection_rows(export: ProjectionRows) -> StreamingResponse:
     """Projected charges alone, a row a placement and day, apart from actual ones."""
-    window = window_between(since, until)
-    export = await product_of(request).spend.projection_rows(caller, window, team)
     return _csv_file(csv_chunks(export.rows, PROJECTION_COLUMNS), "projection-rows.csv", export.as_of)
+
+
+@router.get("/projection-rows.{form}", status_code=202, responses=STARTED)
+async def write_projection_rows(
+    request: Request, caller: SpendReader, export: ProjectionRows, form: FileForm
+) -> Response:
+    """The same as a workbook or a Parquet file, written in the background."""
+    chunks = csv_chunks(export.rows, PROJECTION_COLUMNS)
+    file = RowFile(chunks, "Projected spend", export.as_of, PROJECTION_TOTALS)
+    return await _begun(request, caller, Wanted("projection-rows", form, file.write))
 
 
 @router.get("/focus.csv", response_class=StreamingResponse, responses=CSV_FILE)
@@ -127,6 +166,47 @@ async def show_focus_manifest(export: FocusExport, version: FocusVersion = Focus
         columns=FOCUS_TOTALS,
     )
     return JSONResponse(document)
+
+
+@router.get("/focus.{form}", status_code=202, responses=STARTED)
+async def write_focus(
+    request: Request,
+    caller: SpendReader,
+    export: FocusExport,
+    form: FileForm,
+    version: FocusVersion = FocusVersion.V1_2,
+) -> Response:
+    """The same as a workbook (of at most 50,000 rows) or a Parquet file, written in the background."""
+    chunks = focus_csv(export.rows, version)
+    file = RowFile(chunks, "FOCUS Cost and Usage", export.as_of, FOCUS_TOTALS, str(version))
+    return await _begun(request, caller, Wanted(f"focus-{version}", form, file.write))
+
+
+@router.get("/exports/{export_id}", responses={200: {"model": ExportForm}})
+async def show_export(request: Request, caller: SpendReader, export_id: str) -> JSONResponse:
+    """Where a file stands that is written in the background, and what it is once it is done."""
+    job = await product_of(request).exports.find(caller, export_id)
+    headers = {"Retry-After": RETRY_AFTER_S} if job.state is ExportState.RUNNING else {}
+    return JSONResponse(export_to_document(job), headers=headers)
+
+
+@router.get(
+    "/exports/{export_id}/file",
+    response_class=Response,
+    responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
+)
+async def fetch_export(request: Request, caller: SpendReader, export_id: str) -> Response:
+    """The file; 409 while it is not there."""
+    job, content = await product_of(request).exports.find_content(caller, export_id)
+    headers = {"Content-Disposition": f'attachment; filename="{job.file_name}"'}
+    return Response(content, media_type=job.media_type, headers=headers)
+
+
+async def _begun(request: Request, caller: Caller, wanted: Wanted) -> JSONResponse:
+    """202: the file is being written, and ``Location`` says where it stands."""
+    document = export_to_document(await product_of(request).exports.start(caller, wanted))
+    headers = {"Location": document["url"], "Retry-After": RETRY_AFTER_S}
+    return JSONResponse(document, 202, headers)
 
 
 def _csv_file(content: AsyncIterator[bytes], name: str, as_of: datetime) -> StreamingResponse:

@@ -29,6 +29,7 @@ class StandingForm(BaseModel):
     state: PlanState
     problem: str | None
     needs_approval: bool
+    approval_reason: str | None
     approved_by: str | None
     approved_at: Instant | None
     approval: ApprovalState | None
@@ -63,6 +64,7 @@ def record_to_document(record: PlanRecord) -> dict[str, Any]:
         "state": str(record.state),
         "problem": record.problem,
         "needs_approval": record.needs_approval,
+        "approval_reason": record.approval_reason,
         "approved_by": record.approved_by,
         "approved_at": format_time(record.approved_at) if record.approved_at else None,
         "approval": None if record.approval is None else str(record.approval),

@@ -9,12 +9,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from api.schemas.parts import Money
 from api.schemas.times import Instant, format_time
 from broker.domain.money import ZERO, format_usd
-from broker.domain.spend import TAXES, ChargeBasis, Interval, SpendRow
+from broker.domain.spend import TAXES, ChargeBasis, CostView, Interval, SpendRow
 
 NO_GROUP = "-"
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -52,6 +52,9 @@ class SpendForm(BaseModel):
     group_by: str
     currency: str = "USD"
     taxes: str = TAXES
+    view: CostView = CostView.AMORTIZED
+    as_of: Instant | None = None
+    narrowed_by: dict[str, str] = Field(default_factory=dict)
     total_usd: Money
     items: list[SpendRowForm]
     next_cursor: str | None = None
@@ -66,6 +69,7 @@ def spend_to_document(
 ) -> dict[str, Any]:
     """The JSON form of spend rows as plain data; ``total_usd`` is their sum."""
     start, end = window
+    told = {period: format_time(period) for period in {row.period for _, row in rows}}
     return {
         "from": format_time(start) if start is not None else None,
         "to": format_time(end) if end is not None else None,
@@ -76,9 +80,9 @@ def spend_to_document(
         "total_usd": format_usd(sum((row.usd for _, row in rows), ZERO)),
         "items": [
             {
-                "period": format_time(row.period),
+                "period": told[row.period],
                 "group": row.group,
-                "basis": str(basis),
+                "basis": basis.value,
                 "usd": format_usd(row.usd),
             }
             for basis, row in rows

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import pairwise
 
@@ -96,8 +96,7 @@ def days(window: Window) -> Iterator[Window]:
     """``window`` cut at UTC midnights."""
     start = window.start
     while start < window.end:
-        midnight = (start + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-        end = min(midnight, window.end)
+        end = min(datetime.combine(start.date() + timedelta(days=1), time(), UTC), window.end)
         yield Window(start, end)
         start = end
 
@@ -115,10 +114,10 @@ def spread_by_day(cost_usd: Decimal, segments: Sequence[Segment]) -> tuple[tuple
 
 def held_by_day(segments: Sequence[Segment]) -> tuple[tuple[Window, int], ...]:
     """The held part of each UTC day of ``segments``, and its node-seconds."""
-    by_day: dict[datetime, tuple[Window, int]] = {}
+    by_day: dict[date, tuple[Window, int]] = {}
     for segment in sorted(segments):
         for part in days(segment.window):
-            day = part.start.replace(hour=0, minute=0, second=0, microsecond=0)
+            day = part.start.date()
             seconds = (part.end - part.start) // timedelta(seconds=1) * segment.nodes
             if day in by_day:
                 window, before = by_day[day]

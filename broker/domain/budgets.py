@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
+from itertools import accumulate
 
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.money import CENT, ZERO, format_usd
@@ -140,12 +141,13 @@ def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> Budget
     mine = [c for c in charges if budget.team in (ALL_TEAMS, c.team) and window.contains(c.window.start)]
     owed = [c for c in mine if c.basis is ChargeBasis.ACTUAL]
     expected = [c for c in mine if c.basis is ChargeBasis.PROJECTED]
+    owed_days, days = _by_day(owed), _by_day(mine)
     thresholds = tuple(
         ThresholdStanding(
             percent,
             budget.amount_usd(percent),
-            reached_on=_day_of(owed, budget.amount_usd(percent)),
-            expected_on=_day_of(mine, budget.amount_usd(percent)),
+            reached_on=_day_of(owed_days, budget.amount_usd(percent)),
+            expected_on=_day_of(days, budget.amount_usd(percent)),
         )
         for percent in budget.thresholds
     )
@@ -155,7 +157,7 @@ def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> Budget
         owed_usd=_sum(owed),
         reserved_usd=_sum(c for c in expected if c.reservation_id is not None),
         planned_usd=_sum(c for c in expected if c.reservation_id is None),
-        runs_out_on=_day_of(mine, budget.limit_usd + CENT),
+        runs_out_on=_day_of(days, budget.limit_usd + CENT),
         thresholds=thresholds,
     )
 
@@ -190,14 +192,21 @@ def alerts(found: BudgetStanding) -> tuple[BudgetAlert, ...]:
     return tuple(past)
 
 
-def _day_of(charges: Iterable[Charge], usd: Decimal) -> datetime | None:
-    """The first day at whose end ``charges`` sum to ``usd`` and never fall under it again."""
-    by_day: defaultdict[datetime, Decimal] = defaultdict(lambda: ZERO)
+def _by_day(charges: Iterable[Charge]) -> tuple[tuple[datetime, Decimal], ...]:
+    """What ``charges`` sum to at the end of each UTC day that has one."""
+    by_day: defaultdict[date, Decimal] = defaultdict(lambda: ZERO)
     for charge in charges:
-        by_day[period_of(charge.window.start, Interval.DAY)] += charge.usd
-    total, found = ZERO, None
-    for day in sorted(by_day):
-        total += by_day[day]
+        by_day[charge.window.start.date()] += charge.usd
+    totals = accumulate(by_day[day] for day in sorted(by_day))
+    return tuple(
+        (datetime.combine(day, time(), UTC), total) for day, total in zip(sorted(by_day), totals, strict=True)
+    )
+
+
+def _day_of(days: Iterable[tuple[datetime, Decimal]], usd: Decimal) -> datetime | None:
+    """The first day at whose end the sum is ``usd`` and never falls under it again."""
+    found = None
+    for day, total in days:
         if total < usd:
             found = None
         elif found is None:

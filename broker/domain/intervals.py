@@ -95,8 +95,7 @@ class Simulated:
 
 def day_number(instant: datetime, now: datetime) -> int:
     """UTC days from today's to the one of ``instant``; what is past counts as today."""
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    return max(0, (instant - midnight) // DAY)
+    return max(0, (instant.date() - now.date()).days)
 
 
 def risk_lines(charges: Iterable[Charge], plans: Mapping[str, Plan], now: datetime) -> tuple[RiskLine, ...]:

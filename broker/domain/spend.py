@@ -99,6 +99,8 @@ class Interval(StrEnum):
 
 
 GROUPS = ("team", "workload", "provider", "kind", "tier", "commitment", "gpu", "region")
+NARROWED_BY = ("workload", "provider", "kind", "tier", "gpu", "region")
+"""What sums can be narrowed by, beside the team."""
 LONGEST = {
     Interval.DAY: timedelta(days=1),
     Interval.WEEK: timedelta(days=7),

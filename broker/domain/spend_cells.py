@@ -13,7 +13,10 @@ from datetime import date
 from typing import NamedTuple
 
 from broker.domain.money import CENT
-from broker.domain.spend import Charge
+from broker.domain.offer import Tier
+from broker.domain.spend import Charge, ChargeBasis
+from broker.domain.window import Window
+from broker.domain.workload import WorkloadKind
 
 
 class CellKey(NamedTuple):
@@ -42,11 +45,18 @@ class Amounts(NamedTuple):
 
     def plus(self, other: Amounts) -> Amounts:
         """Both."""
-        return Amounts(*(a + b for a, b in zip(self, other, strict=True)))
+        cents, cash_cents, gpu_seconds, idle_gpu_seconds, idle_cents = other
+        return Amounts(
+            self.cents + cents,
+            self.cash_cents + cash_cents,
+            self.gpu_seconds + gpu_seconds,
+            self.idle_gpu_seconds + idle_gpu_seconds,
+            self.idle_cents + idle_cents,
+        )
 
     def minus(self, other: Amounts) -> Amounts:
         """This without the other."""
-        return Amounts(*(a - b for a, b in zip(self, other, strict=True)))
+        return self.plus(Amounts(*(-amount for amount in other)))
 
 
 NOTHING = Amounts()
@@ -67,7 +77,7 @@ def cells_of(charges: Iterable[Charge]) -> Cells:
             charge.idle_gpu_seconds,
             int(charge.idle_usd / CENT),
         )
-        found[at, key] = found[at, key].plus(spread)
+        found[at, key] = found[at, key].plus(spread) if (at, key) in found else spread
         if charge.paid_at is not None:
             paid = charge.paid_at.date(), key
             found[paid] = found[paid].plus(Amounts(cash_cents=cents))
@@ -86,6 +96,27 @@ def key_of(charge: Charge) -> CellKey:
         charge.offer_id,
         charge.gpu,
         charge.region,
+    )
+
+
+def cell_charge(key: CellKey, amounts: Amounts, window: Window) -> Charge:
+    """The owed money of a cell as one charge of ``window``, spread over use."""
+    return Charge(
+        window=window,
+        team=key.team,
+        workload=key.workload,
+        kind=None if key.kind == "-" else WorkloadKind(key.kind),
+        provider=key.provider,
+        sku=key.sku,
+        tier=Tier(key.tier),
+        usd=amounts.cents * CENT,
+        basis=ChargeBasis.ACTUAL,
+        offer_id=key.offer_id,
+        gpu=key.gpu,
+        region=key.region,
+        gpu_seconds=amounts.gpu_seconds,
+        idle_gpu_seconds=amounts.idle_gpu_seconds,
+        idle_usd=amounts.idle_cents * CENT,
     )
 
 

@@ -112,11 +112,14 @@ class UnitCosts:
         return _ratio(self.idle_usd, self.idle_gpu_hours)
 
 
-def unit_costs(charges: Iterable[Charge], work: Mapping[Job, Work]) -> UnitCosts:
-    """Unit costs of ``charges``; ``work`` says what workloads of plans do."""
+def unit_costs(
+    charges: Iterable[Charge], work: Mapping[Job, Work], planned: Iterable[Charge] | None = None
+) -> UnitCosts:
+    """Unit costs of ``charges``. ``work``: what workloads of plans do. ``planned``: charges of plans one by
+    one, where ``charges`` are sums that do not tell the plan."""
     every = tuple(charges)
     by_job: defaultdict[Job, list[Charge]] = defaultdict(list)
-    for charge in every:
+    for charge in every if planned is None else planned:
         by_job[charge.plan_id, charge.workload].append(charge)
     trained, trained_usd, served, served_usd = 0.0, ZERO, 0.0, ZERO
     for job, mine in by_job.items():
@@ -127,7 +130,7 @@ def unit_costs(charges: Iterable[Charge], work: Mapping[Job, Work]) -> UnitCosts
             trained, trained_usd = trained + tokens, trained_usd + _sum(mine)
         else:
             served, served_usd = served + tokens, served_usd + _sum(mine)
-    runs = {(c.plan_id, c.workload) for c in every if c.kind is WorkloadKind.TRAINING}
+    runs = [job for job, mine in by_job.items() if mine[0].kind is WorkloadKind.TRAINING]
     billed, idle = sum(c.gpu_seconds for c in every), sum(c.idle_gpu_seconds for c in every)
     return UnitCosts(
         total_usd=_sum(every),

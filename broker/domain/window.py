@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 def require_utc(instant: datetime, name: str) -> datetime:
     """``instant`` in UTC; naive times are refused by name."""
+    if instant.tzinfo is UTC:
+        return instant
     if instant.tzinfo is None:
         raise ValueError(f"{name} must carry a time zone, found naive {instant.isoformat()}")
     return instant.astimezone(UTC)

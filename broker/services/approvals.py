@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 
+from broker.budget_gate import find_standings_with
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.approvals import (
@@ -17,8 +18,6 @@ from broker.domain.approvals import (
     lapse,
     plan_sha256,
 )
-from broker.domain.budgets import standing
-from broker.domain.charging import plan_charges
 from broker.domain.errors import Conflict, NotPermitted
 from broker.domain.money import format_usd
 from broker.domain.page import Page
@@ -66,12 +65,13 @@ class ApprovalsService:
         futures: SpendFutures,
         *,
         four_eyes: bool = False,
+        summaries: Summaries | None = None,
     ) -> None:
         self._units = units
         self._clock = clock
         self._notifier = notifier
         self._futures = futures
-        self._summaries = Summaries(units, clock)
+        self._summaries = summaries or Summaries(units, clock)
         self._four_eyes = four_eyes
 
     async def find_approvals(
@@ -205,18 +205,8 @@ class ApprovalsService:
         self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Collection[Charge]
     ) -> Decimal | None:
         """What the team's tightest budget leaves once this plan is spent instead of what it would replace."""
-        budgets = await uow.budgets.find_all(record.team)
-        workloads = {placement.workload for placement in plan.placements}
-        kept = [
-            charge
-            for charge in charges
-            if charge.team == record.team
-            and charge.plan_id != record.plan_id
-            and (charge.reservation_id is not None or charge.workload not in workloads)
-        ]
-        whole = (*kept, *plan_charges(plan, record.team, record.plan_id))
-        now = self._clock.now()
-        return min((standing(budget, whole, now).left_usd for budget in budgets), default=None)
+        found = await find_standings_with(uow, record, plan, charges, self._clock.now())
+        return min((one.left_usd for one in found), default=None)
 
 
 def _plan_of(record: PlanRecord) -> Plan:

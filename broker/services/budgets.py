@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -18,7 +19,7 @@ from broker.domain.budgets import (
     standing,
 )
 from broker.domain.money import format_usd
-from broker.domain.spend import ChargeBasis
+from broker.domain.spend import Charge, ChargeBasis
 from broker.domain.webhook import ALL_TEAMS
 from broker.finance_ports import FinanceUnits
 from broker.ports import Clock
@@ -30,10 +31,10 @@ ACTOR = "budgets"
 class BudgetsService:
     """Use cases of budgets."""
 
-    def __init__(self, units: FinanceUnits, clock: Clock) -> None:
+    def __init__(self, units: FinanceUnits, clock: Clock, summaries: Summaries | None = None) -> None:
         self._units = units
         self._clock = clock
-        self._summaries = Summaries(units, clock)
+        self._summaries = summaries or Summaries(units, clock)
 
     async def put(self, caller: Caller, budget: Budget) -> BudgetStanding:
         """Sets a budget, over the one of the same team and period.
@@ -110,7 +111,13 @@ class BudgetsService:
         teams = {budget.team for budget in budgets}
         one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
         charges = await self._summaries.find_charges(one)
-        return tuple(standing(budget, charges, now) for budget in budgets)
+        by_team: defaultdict[str, list[Charge]] = defaultdict(list)
+        for charge in charges:
+            by_team[charge.team].append(charge)
+        return tuple(
+            standing(budget, charges if budget.team == ALL_TEAMS else by_team[budget.team], now)
+            for budget in budgets
+        )
 
 
 def _every_alert(found: BudgetStanding) -> tuple[BudgetAlert, ...]:

@@ -23,8 +23,9 @@ from broker.domain.variance import (
     quantities_of,
 )
 from broker.domain.window import Window
-from broker.ledger import find_charges
-from broker.ports import Clock, UnitOfWork, UnitOfWorkFactory
+from broker.finance_ports import RollupUnits
+from broker.ports import Clock, UnitOfWork
+from broker.summaries import Summaries
 
 INSTANT = timedelta(microseconds=1)
 
@@ -32,9 +33,10 @@ INSTANT = timedelta(microseconds=1)
 class ChangesService:
     """Use cases of variance."""
 
-    def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
-        self._uow_factory = uow_factory
+    def __init__(self, units: RollupUnits, clock: Clock, summaries: Summaries | None = None) -> None:
+        self._units = units
         self._clock = clock
+        self._summaries = summaries or Summaries(units, clock)
 
     async def between_windows(
         self,
@@ -45,13 +47,15 @@ class ChangesService:
         team: str | None = None,
         view: CostView = CostView.AMORTIZED,
     ) -> Changes:
-        """Why ``after`` costs more or less than ``before``, both with what is expected in them."""
+        """Why ``after`` costs more or less than ``before``, both with what is expected in them; both begin
+        and end at UTC midnights, and closed months are as they were closed."""
         require_scope(caller, Scope.SPEND_READ)
         wanted, now = team_filter(caller, team), self._clock.now()
-        async with self._uow_factory() as uow:
-            charges = await find_charges(uow, now, wanted)
-            old = quantities_of(c for c in charges if before.contains(c.at(view)))
-            new = quantities_of(c for c in charges if after.contains(c.at(view)))
+        old, new = [
+            quantities_of(await self._summaries.find_charges_in(wanted, window, view))
+            for window in (before, after)
+        ]
+        async with self._units() as uow:
             then, later = before.start, min(max(after.start, before.start + INSTANT), now)
             prices = await _prices_then(uow, new, then, later)
         return attribute(old, new, prices)
@@ -63,7 +67,7 @@ class ChangesService:
         """
         require_scope(caller, Scope.SPEND_READ)
         old, new = await self._plan(caller, old_id), await self._plan(caller, new_id)
-        async with self._uow_factory() as uow:
+        async with self._units() as uow:
             after = quantities_of(plan_charges(new, new.team, new_id))
             prices = await _prices_then(uow, after, old.as_of, new.as_of)
             repriced = await _at_prices_of(uow, old, new.as_of)
@@ -72,7 +76,7 @@ class ChangesService:
         return compare_plans(old, new, changes, repriced)
 
     async def _plan(self, caller: Caller, plan_id: str) -> Plan:
-        async with self._uow_factory() as uow:
+        async with self._units() as uow:
             record = await uow.plans.find(plan_id)
         require_sight(caller, record.team, "plan", plan_id)
         if record.plan is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -12,11 +12,10 @@ from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.intervals import CERTAIN, DAY, Quantiles, day_number, risk_lines
 from broker.domain.money import ZERO
-from broker.domain.plan import Plan
 from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, period_of
 from broker.domain.window import Window
 from broker.finance_ports import FinanceUnits
-from broker.ports import Clock, UnitOfWork
+from broker.ports import Clock
 from broker.spend_futures import LONGEST_DAYS, SEED, SpendFutures
 from broker.summaries import Summaries
 
@@ -43,11 +42,17 @@ class SpendInterval:
 class IntervalsService:
     """Use cases of intervals."""
 
-    def __init__(self, units: FinanceUnits, clock: Clock, futures: SpendFutures) -> None:
+    def __init__(
+        self,
+        units: FinanceUnits,
+        clock: Clock,
+        futures: SpendFutures,
+        summaries: Summaries | None = None,
+    ) -> None:
         self._units = units
         self._clock = clock
         self._futures = futures
-        self._summaries = Summaries(units, clock)
+        self._summaries = summaries or Summaries(units, clock)
 
     async def find(
         self,
@@ -61,14 +66,16 @@ class IntervalsService:
         require_scope(caller, Scope.SPEND_READ)
         now, wanted = self._clock.now(), team_filter(caller, team)
         days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
-        charges = await self._summaries.find_charges(wanted)
+        settled, live = await self._summaries.find_both(wanted)
+        lines = risk_lines(live.charges, live.plans, now)
         async with self._units() as uow:
-            lines = risk_lines(charges, await _plans_of(uow, charges), now)
             futures = await self._futures.find(uow, lines, now, days, seed)
         spans = _spans(window, interval)
         simulated = self._futures.simulate(lines, futures, _periods(spans, now, days), seed)
-        owed = [c for c in charges if c.basis is ChargeBasis.ACTUAL]
-        certain, expected = _sums(owed, spans, now), _sums(charges, spans, now)
+        owed = [*settled, *(c for c in live.charges if c.basis is ChargeBasis.ACTUAL)]
+        certain = _sums(owed, spans, now)
+        coming = _sums((c for c in live.charges if c.basis is ChargeBasis.PROJECTED), spans, now)
+        expected = [owed_usd + coming_usd for owed_usd, coming_usd in zip(certain, coming, strict=True)]
         periods, so_far = [], ZERO
         for index, span in enumerate(spans):
             so_far += certain[index]
@@ -102,27 +109,19 @@ def _sums(charges: Iterable[Charge], spans: Sequence[Window], now: datetime) -> 
     """Money by span; what is projected before today counts today, as in the simulation."""
     today, sums = period_of(now, Interval.DAY), [ZERO] * len(spans)
     starts = [span.start for span in spans]
+    known: dict[datetime, int] = {}
     for charge in charges:
         at = charge.window.start
         if charge.basis is ChargeBasis.PROJECTED:
-            at = today + day_number(at, now) * DAY
-        index = bisect_right(starts, at) - 1
-        if index >= 0 and spans[index].contains(at):
-            sums[index] += charge.usd
+            at = max(at, today)
+        if at not in known:
+            index = bisect_right(starts, at) - 1
+            known[at] = index if index >= 0 and spans[index].contains(at) else -1
+        if known[at] >= 0:
+            sums[known[at]] += charge.usd
     return sums
 
 
 def _at(quantiles: Sequence[Quantiles], index: int) -> Quantiles:
     """Of a span; nothing is drawn for those after the last day that was simulated, or before today."""
     return quantiles[index] if index < len(quantiles) else CERTAIN
-
-
-async def _plans_of(uow: UnitOfWork, charges: Collection[Charge]) -> dict[str, Plan]:
-    """Plans of projected charges."""
-    ids = {c.plan_id for c in charges if c.plan_id is not None and c.basis is ChargeBasis.PROJECTED}
-    found = {}
-    for plan_id in sorted(ids):
-        plan = (await uow.plans.find(plan_id)).plan
-        if plan is not None:
-            found[plan_id] = plan
-    return found

@@ -22,7 +22,15 @@ from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.quotas import held_beside
 from broker.domain.workload import PlanRequest
-from broker.plan_ports import EventStream, PlanCall, PlanOptions, PlanRecord, PlanState, RequestReader
+from broker.plan_ports import (
+    BudgetWatch,
+    EventStream,
+    PlanCall,
+    PlanOptions,
+    PlanRecord,
+    PlanState,
+    RequestReader,
+)
 from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
@@ -41,9 +49,13 @@ class PlanningRules:
     max_offer_age: timedelta = timedelta(minutes=10)
     price_lists: frozenset[str] = frozenset()
 
-    def needs_approval(self, cost_usd: Decimal) -> bool:
-        """Whether a plan of that cost waits for finance."""
-        return self.approval_limit_usd is not None and cost_usd > self.approval_limit_usd
+    def over_limit(self, cost_usd: Decimal) -> tuple[str, ...]:
+        """Why a plan of that cost waits for finance, in words; nothing where it does not."""
+        limit = self.approval_limit_usd
+        if limit is None or cost_usd <= limit:
+            return ()
+        told = f"it costs {format_usd(cost_usd)} USD, over the limit of {format_usd(limit)} USD a plan"
+        return (told,)
 
 
 class PlanningService:
@@ -65,8 +77,10 @@ class PlanningService:
         read_request: RequestReader,
         rules: PlanningRules | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        budgets: BudgetWatch | None = None,
     ) -> None:
         self._uow_factory = uow_factory
+        self._budgets = budgets
         self._plan_call = plan_call
         self._executor = executor
         self._clock = clock
@@ -123,11 +137,15 @@ class PlanningService:
             record = replace(record, state=PlanState.FAILED, problem=problem)
         else:
             plan = replace(plan, plan_id=plan_id, created_at=record.created_at, team=record.team)
-            needed = self._rules.needs_approval(plan.cost_usd)
-            record = replace(record, state=PlanState.DONE, plan=plan, needs_approval=needed)
+            record = replace(record, state=PlanState.DONE, plan=plan)
+            why = (*self._rules.over_limit(plan.cost_usd), *await self._overruns(record, plan))
+            record = replace(record, needs_approval=bool(why), approval_reason="; ".join(why) or None)
         record = await self._store(record, f"plan.{record.state}")
         await self._tell(record)
         return record
+
+    async def _overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
+        return () if self._budgets is None else await self._budgets.find_overruns(record, plan)
 
     async def _attempt(self, record: PlanRecord) -> tuple[Plan | None, str | None]:
         try:

@@ -46,7 +46,7 @@ from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.leasing import TRIES, Leasing
 from broker.next_best import NextBest
-from broker.plan_ports import PlanRecord, PlanState
+from broker.plan_ports import BudgetWatch, PlanRecord, PlanState
 from broker.ports import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.reservation_ports import Reserver
 
@@ -83,8 +83,10 @@ class ReservationsService:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         drafting: Drafting | None = None,
         next_best: NextBest | None = None,
+        budgets: BudgetWatch | None = None,
     ) -> None:
         self._uow_factory = uow_factory
+        self._budgets = budgets
         self._reservers = reservers
         self._clock = clock
         self._notifier = notifier
@@ -105,6 +107,7 @@ class ReservationsService:
         after everything was given back, with what that cost.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
+        await self._ask_budgets(caller, plan_id)
         try:
             async with self._drafting.turn:
                 reservations = await self._intend_plan(caller, plan_id)
@@ -118,6 +121,19 @@ class ReservationsService:
             raise
         await self._tell("plan.reserved", held)
         return held
+
+    async def _ask_budgets(self, caller: Caller, plan_id: str) -> None:
+        """A plan that would pass a budget as it stands now waits for finance from here on."""
+        if self._budgets is None:
+            return
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+        require_sight(caller, record.team, "plan", plan_id)
+        if record.plan is None or record.needs_approval:
+            return
+        why = await self._budgets.find_overruns(record, record.plan)
+        if why:
+            await self._approving.require_for(plan_id, "; ".join(why))
 
     async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """Checks everything and stores every intent, in one transaction."""

@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime
 from decimal import Decimal
+from types import MappingProxyType
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.focus_columns import FocusRow
 from broker.domain.focus_corrections import start_of
+from broker.domain.focus_words import row_filter
 from broker.domain.money import ZERO
 from broker.domain.month_close import ClosedMonth
 from broker.domain.projection_rows import projection_rows
-from broker.domain.spend import GROUPS, Charge, ChargeBasis, Commitment, CostView, Interval, SpendRow
+from broker.domain.spend import (
+    GROUPS,
+    NARROWED_BY,
+    Charge,
+    ChargeBasis,
+    Commitment,
+    CostView,
+    Interval,
+    SpendRow,
+)
 from broker.domain.window import Window
 from broker.finance_ports import RollupUnits
 from broker.ledger import find_charges
 from broker.month_closing import MonthClosing
 from broker.ports import Clock
-from broker.summaries import SumKey, Summaries, sum_by_key
+from broker.settled_spend import SumKey, SumQuestion
+from broker.summaries import Summaries, is_whole_days
 
-MIDNIGHT = time(tzinfo=UTC)
+EVERYTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Sums by period, group, basis and commitment. Days before ``closed_until`` are as they were closed."""
+    """Sums by period, group, basis and commitment, as of ``as_of``. Days before ``closed_until`` are as they
+    were closed."""
 
     by_key: Mapping[SumKey, Decimal]
-    closed_until: date | None = None
+    closed_until: date | None
+    as_of: datetime
 
     @property
     def rows(self) -> tuple[SpendRow, ...]:
@@ -45,12 +59,14 @@ class Projection:
     @property
     def by_basis(self) -> tuple[tuple[ChargeBasis, SpendRow], ...]:
         """The same told apart by basis."""
-        sums: defaultdict[tuple[datetime, str, ChargeBasis], Decimal] = defaultdict(Decimal)
-        for key, usd in self.by_key.items():
-            sums[key.period, key.group, key.basis] += usd
-        return tuple(
-            (basis, SpendRow(period, group, usd)) for (period, group, basis), usd in sorted(sums.items())
-        )
+        found: list[tuple[ChargeBasis, SpendRow]] = []
+        last: tuple[datetime, str, ChargeBasis] | None = None
+        for key, usd in sorted(self.by_key.items()):
+            if key[:3] == last:
+                usd += found.pop()[1].usd
+            last = key[:3]
+            found.append((key.basis, SpendRow(key.period, key.group, usd)))
+        return tuple(found)
 
     @property
     def total_usd(self) -> Decimal:
@@ -90,11 +106,11 @@ class RowExport:
 class SpendService:
     """Use cases of finance."""
 
-    def __init__(self, units: RollupUnits, clock: Clock) -> None:
+    def __init__(self, units: RollupUnits, clock: Clock, summaries: Summaries | None = None) -> None:
         self._units = units
         self._clock = clock
-        self._summaries = Summaries(units, clock)
-        self._closing = MonthClosing(units, clock, self._summaries)
+        self._summaries = summaries or Summaries(units, clock)
+        self._closing = MonthClosing(units, clock)
 
     async def projection(
         self,
@@ -104,19 +120,24 @@ class SpendService:
         group_by: str = "team",
         team: str | None = None,
         view: CostView = CostView.AMORTIZED,
+        *,
+        narrowed: Mapping[str, str] = EVERYTHING,
     ) -> Projection:
-        """Charges that count in ``window`` (None: all), by period and by one of GROUPS."""
-        if group_by not in GROUPS:
-            problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
-            raise InputError("spend", (problem,))
+        """Charges that count in ``window`` (None: all), by period and by one of GROUPS.
+
+        ``narrowed``: only what has these words, by names of NARROWED_BY. Of a day of a closed month a span
+        has all where it holds the day's midnight, and else nothing.
+        """
+        _require_known(group_by, narrowed)
         require_scope(caller, Scope.SPEND_READ)
-        wanted = team_filter(caller, team)
-        if window is not None and not _is_whole_days(window):
-            return Projection(
-                sum_by_key(await self.charges(caller, window, team, view), interval, group_by, view)
-            )
-        summary = await self._summaries.find(wanted, window, interval, group_by, view)
-        return Projection(summary.usd, summary.closed_until)
+        question = SumQuestion(
+            team_filter(caller, team), None, interval, group_by, view, tuple(sorted(narrowed.items()))
+        )
+        if window is None or is_whole_days(window):
+            summary = await self._summaries.find(question, window)
+        else:
+            summary = await self._summaries.find_cut(question, window)
+        return Projection(summary.usd, summary.closed_until, summary.at)
 
     def focus(
         self,
@@ -124,25 +145,36 @@ class SpendService:
         window: Window | None = None,
         team: str | None = None,
         as_of: datetime | None = None,
+        *,
+        narrowed: Mapping[str, str] = EVERYTHING,
     ) -> RowExport:
         """Actual charges as FOCUS rows whose period begins in ``window`` (None: all).
 
-        ``as_of``: a moment that is past, from an earlier export (None: now); InputError for one that is not.
+        ``as_of``: a moment that is past, from an earlier export (None: now); InputError for one that is not,
+        and for a word of ``narrowed`` that rows do not tell.
         """
+        has_words = row_filter(narrowed)
         require_scope(caller, Scope.SPEND_READ)
         now = self._clock.now()
         if as_of is not None and as_of > now:
             problem = FieldProblem("/as_of", as_of.isoformat(), f"at most {now.isoformat()}")
             raise InputError("spend", (problem,))
         at = as_of or now
-        return RowExport(at, self._focus_rows(team_filter(caller, team), window, at))
+        rows = self._focus_rows(team_filter(caller, team), window, at)
+        return RowExport(at, rows if not narrowed else _those(rows, has_words))
 
     async def projection_rows(
-        self, caller: Caller, window: Window | None = None, team: str | None = None
+        self,
+        caller: Caller,
+        window: Window | None = None,
+        team: str | None = None,
+        *,
+        narrowed: Mapping[str, str] = EVERYTHING,
     ) -> RowExport:
-        """What is expected beyond the actual charges, as rows of a data set of its own."""
-        now = self._clock.now()
-        return RowExport(now, _each(projection_rows(await self.charges(caller, window, team), now)))
+        """What is expected beyond the actual charges, as rows of a data set of its own, oldest first."""
+        require_scope(caller, Scope.SPEND_READ)
+        found = await self._summaries.find_expected(team_filter(caller, team), window, narrowed)
+        return RowExport(found.at, _each(projection_rows(found.charges, found.at)))
 
     async def _focus_rows(
         self, team: str | None, window: Window | None, now: datetime
@@ -183,8 +215,19 @@ class SpendService:
             return await find_charges(uow, self._clock.now(), team_filter(caller, team), window, view)
 
 
-def _is_whole_days(window: Window) -> bool:
-    return all(edge.timetz() == MIDNIGHT for edge in (window.start, window.end))
+def _require_known(group_by: str, narrowed: Mapping[str, str]) -> None:
+    if group_by not in GROUPS:
+        problem = FieldProblem("/group_by", repr(group_by), f"one of {', '.join(GROUPS)}")
+        raise InputError("spend", (problem,))
+    for name in narrowed:
+        if name not in NARROWED_BY:
+            raise InputError("spend", (FieldProblem("/", repr(name), f"one of {', '.join(NARROWED_BY)}"),))
+
+
+async def _those(rows: AsyncIterator[FocusRow], asked: Callable[[FocusRow], bool]) -> AsyncIterator[FocusRow]:
+    async for row in rows:
+        if asked(row):
+            yield row
 
 
 async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:

@@ -107,3 +107,19 @@ class ClosedCostRow(Row):
     reservation_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
     billed_cents: Mapped[int] = mapped_column(BigInteger)
     effective_cents: Mapped[int] = mapped_column(BigInteger)
+
+
+class ExportRow(Row):
+    """A file of spend that somebody asked for; ``content`` once it is written."""
+
+    __tablename__ = "exports"
+
+    export_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    team: Mapped[str] = mapped_column(Identifier)
+    file_name: Mapped[str]
+    media_type: Mapped[str]
+    started_at: Mapped[datetime]
+    state: Mapped[str]
+    manifest: Mapped[str | None] = mapped_column(Prose)
+    problem: Mapped[str | None] = mapped_column(Prose)
+    content: Mapped[bytes | None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from sqlalchemy import Select, and_, delete, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import joinedload
 
@@ -138,18 +138,22 @@ class SqlReservationRepository:
             claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, BUYING_LEASE)}
         return {**_values(reservation), **claim, "rolled_up": False}
 
+    async def find_plans_held(self, team: str | None, window: Window | None) -> frozenset[str]:
+        """Plans of ``team`` (None: all) of whose reservations one touches ``window`` (None: any time)."""
+        statement = select(ReservationRow.plan_id).where(
+            ReservationRow.plan_id.is_not(None), *_touching(window)
+        )
+        if team is not None:
+            statement = statement.where(ReservationRow.team == team)
+        found = await self._session.scalars(statement.distinct())
+        return frozenset(name for name in found if name is not None)
+
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         """Every reservation that was ever held and touches ``window`` (None: all), oldest first.
 
         It touches for as long as money may be owed for it: see ``owed_span``.
         """
-        statement = _whole().where(ReservationRow.ever_held)
-        if window is not None:
-            until = ReservationRow.owed_until
-            statement = statement.where(
-                ReservationRow.owed_from < window.end, or_(until.is_(None), until > window.start)
-            )
-        return await self._fetch(statement)
+        return await self._fetch(_whole().where(ReservationRow.ever_held, *_touching(window)))
 
     async def _fetch(self, statement: Select[ReservationRow]) -> tuple[Reservation, ...]:
         ordered = statement.order_by(*_NEWEST_FIRST).execution_options(populate_existing=True)
@@ -160,6 +164,13 @@ class SqlReservationRepository:
 def _whole() -> Select[ReservationRow]:
     """Reservations with their units in one statement, so that both are of one version."""
     return select(ReservationRow).options(joinedload(ReservationRow.units))
+
+
+def _touching(window: Window | None) -> tuple[ColumnElement[bool], ...]:
+    if window is None:
+        return ()
+    until = ReservationRow.owed_until
+    return (ReservationRow.owed_from < window.end, or_(until.is_(None), until > window.start))
 
 
 def capacities_of(offer: Offer) -> frozenset[str]:

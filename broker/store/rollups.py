@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, select, update
@@ -18,7 +19,7 @@ from broker.domain.money import CENT
 from broker.domain.month_close import ClosedMonth
 from broker.domain.reservation import Reservation
 from broker.domain.spend_cells import Amounts, CellKey, Cells, difference
-from broker.finance_ports import DaySum, FocusCosts
+from broker.finance_ports import DaySum, FocusCosts, LedgerMark
 from broker.store.finance_tables import (
     ClosedCostRow,
     ClosedMonthRow,
@@ -26,12 +27,13 @@ from broker.store.finance_tables import (
     SpendBillRow,
     SpendDayRow,
 )
-from broker.store.tables import MetaRow, ReservationRow
+from broker.store.tables import MetaRow, PlanRow, ReservationRow
 from broker.store.writes import Values, add_up_many, batches, insert_many, insert_new, table_of, upsert_many
 
 GENERATION = "spend_generation"
 _SUMS = Amounts._fields
 _DAY = table_of(SpendDayRow).c
+NO_WORDS: Mapping[str, str] = MappingProxyType({})
 _WORDS = {"team", "workload", "provider", "kind", "tier", "gpu", "region", "offer_id"}
 
 
@@ -45,6 +47,21 @@ class SqlRollupRepository:
         """How often the roll-up was written."""
         value = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == GENERATION))
         return int(value or 0)
+
+    async def find_mark(self, team: str | None) -> LedgerMark:
+        """What is the same for as long as nothing is written: versions only grow, and rows that are rolled
+        up leave the count with a new generation."""
+        reservation, plan = table_of(ReservationRow).c, table_of(PlanRow).c
+        unsettled = select(func.count(), func.sum(reservation.version)).where(
+            reservation.rolled_up.is_(False)
+        )
+        plans = select(func.count(), func.sum(plan.version)).select_from(table_of(PlanRow))
+        if team is not None:
+            unsettled, plans = unsettled.where(reservation.team == team), plans.where(plan.team == team)
+        generation = await self.find_generation()
+        counts = [(await self._session.execute(statement)).one() for statement in (unsettled, plans)]
+        of_rows, of_plans = ((int(count), int(versions or 0)) for count, versions in counts)
+        return LedgerMark(generation, of_rows, of_plans)
 
     async def find_open_bills(self, team: str | None) -> frozenset[str]:
         """Bills with a reservation that is not rolled up as it stands."""
@@ -69,18 +86,32 @@ class SqlRollupRepository:
         return found
 
     async def find_sums(
-        self, team: str | None, days: tuple[date, date] | None, group_by: str
+        self,
+        team: str | None,
+        days: tuple[date, date] | None,
+        group_by: str,
+        narrowed: Mapping[str, str] = NO_WORDS,
     ) -> tuple[DaySum, ...]:
         """Rolled-up spend by day and one of its words, from the first of ``days`` to before the last."""
         group = _DAY[group_by] if group_by in _WORDS else func.max("committed")
         statement = select(_DAY.day, group, func.sum(_DAY.cents), func.sum(_DAY.cash_cents)).where(
-            *_span(days)
+            *_span(days), *(_DAY[name] == word for name, word in narrowed.items())
         )
         if team is not None:
             statement = statement.where(_DAY.team == team)
         by = (_DAY.day, group) if group_by in _WORDS else (_DAY.day,)
         rows = await self._session.execute(statement.group_by(*by))
         return tuple(DaySum(day, word, int(cents), int(cash)) for day, word, cents, cash in rows)
+
+    async def find_cells(self, team: str | None, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
+        """Rolled-up spend of all ``days`` together, by cell."""
+        words = [_DAY[name] for name in CellKey._fields]
+        statement = select(*words, *(func.sum(_DAY[name]) for name in _SUMS)).where(*_span(days))
+        if team is not None:
+            statement = statement.where(_DAY.team == team)
+        width = len(words)
+        rows = await self._session.execute(statement.group_by(*words))
+        return {CellKey(*row[:width]): Amounts(*map(int, row[width:])) for row in rows}
 
     async def put(self, bill_id: str, team: str, old: Cells, new: Cells) -> None:
         """Stores ``new`` as what is rolled up of a bill, of which ``old`` was; sums follow."""

@@ -139,6 +139,7 @@ class PlanRow(Row):
     __table_args__ = (
         Index(None, "created_at", "plan_id"),
         Index(None, "team", "created_at"),
+        Index(None, "team", "version"),
         Index(None, "state", "team", "workloads_key"),
         Index(None, "approval", "created_at"),
     )
@@ -156,6 +157,7 @@ class PlanRow(Row):
     plan: Mapped[dict[str, Any] | None]
     problem: Mapped[str | None] = mapped_column(Prose)
     needs_approval: Mapped[bool]
+    approval_reason: Mapped[str | None] = mapped_column(Prose)
     approved_by: Mapped[str | None]
     approved_at: Mapped[datetime | None]
     supersedes: Mapped[str | None] = mapped_column(Identifier, index=True)

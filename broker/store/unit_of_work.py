@@ -11,7 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from broker.domain.errors import LeadershipLost, StoreUnavailable
-from broker.finance_ports import BudgetRepository, RollupRepository
+from broker.finance_ports import BudgetRepository, ExportRepository, RollupRepository
 from broker.key_ports import KeyRepository
 from broker.plan_ports import PlanRepository
 from broker.ports import AccountRepository, OfferRepository, QuarantineRepository, ReoptimizationRepository
@@ -19,6 +19,7 @@ from broker.price_ports import PriceRepository
 from broker.reservation_ports import LaunchRepository, ReservationRepository
 from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
+from broker.store.exports import SqlExportRepository
 from broker.store.keys import SqlKeyRepository
 from broker.store.launches import SqlLaunchRepository
 from broker.store.leader import find_epoch
@@ -65,6 +66,7 @@ class SqlUnitOfWork:
     webhooks: WebhookRepository
     budgets: BudgetRepository
     rollups: RollupRepository
+    exports: ExportRepository
     prices: PriceRepository
 
     def __init__(self, engine: AsyncEngine, worker_id: str, seal: Seal) -> None:
@@ -81,6 +83,7 @@ class SqlUnitOfWork:
         self.webhooks = SqlWebhookRepository(self._session, seal)
         self.budgets = SqlBudgetRepository(self._session)
         self.rollups = SqlRollupRepository(self._session)
+        self.exports = SqlExportRepository(self._session)
         self.prices = SqlPriceRepository(self._session)
 
     async def __aenter__(self) -> Self:

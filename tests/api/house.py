@@ -15,11 +15,14 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 
 from api.app import create_app
+from api.background import Background
 from api.bootstrap import Product
 from api.events import PlanEvents
+from api.export.jobs import ExportJobs
 from api.notifier import LoggedNotifier
 from api.schemas.workloads import read_workloads
 from api.webhook_sender import HttpWebhookSender
+from broker.budget_gate import BudgetGate
 from broker.buying import Buying
 from broker.catalogue import load_energy_facts
 from broker.domain.account import Scope
@@ -51,6 +54,7 @@ from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
 from broker.spend_futures import SpendFutures
 from broker.store import create_store
+from broker.summaries import Summaries
 from optimizer.spend_interval import MonteCarlo
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer, anew, plan_on_cheapest
@@ -122,8 +126,11 @@ class House:
         drafting = Drafting(leasing, self.clock)
         buying = Buying(units, leasing, drafting, self.clock)
         futures = SpendFutures(MonteCarlo(), ForecastSources())
+        summaries = Summaries(units, self.clock)
+        gate = BudgetGate(units, self.clock, summaries)
         moves = MovesService(units, buying, drafting, self.clock, self.notifier)
         planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
+        background = Background()
         return Product(
             settings=self.settings,
             store=store,
@@ -135,20 +142,31 @@ class House:
             keys=KeysService(units, self.clock),
             offers=OffersService(units, adapters, self.clock, gate=self.gate),
             prices=PricesService(units, self.clock),
-            planning=PlanningService(*planner, events, read_request=read, rules=self.rules),
-            reservations=ReservationsService(units, adapters, self.clock, self.notifier, read_request=read),
+            planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
+            reservations=ReservationsService(
+                units, adapters, self.clock, self.notifier, read_request=read, budgets=gate
+            ),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
             moves=moves,
             reoptimize=ReoptimizeService(units, anew(self.plan_call), *planner[2:], read_request=read),
             proposals=ProposalsService(units, moves, self.clock, self.notifier, read_request=read),
-            spend=SpendService(units, self.clock),
-            budgets=BudgetsService(units, self.clock),
+            spend=SpendService(units, self.clock, summaries),
+            budgets=BudgetsService(units, self.clock, summaries),
             approvals=ApprovalsService(
-                units, self.clock, self.notifier, futures, four_eyes=self.settings.four_eyes
+                units,
+                self.clock,
+                self.notifier,
+                futures,
+                four_eyes=self.settings.four_eyes,
+                summaries=summaries,
             ),
-            intervals=IntervalsService(units, self.clock, futures),
-            changes=ChangesService(units, self.clock),
-            economics=EconomicsService(units, self.clock, read_request=read, energy=load_energy_facts()),
+            intervals=IntervalsService(units, self.clock, futures, summaries),
+            changes=ChangesService(units, self.clock, summaries),
+            economics=EconomicsService(
+                units, self.clock, summaries, read_request=read, energy=load_energy_facts()
+            ),
+            exports=ExportJobs(units, self.clock, background),
+            background=background,
             webhooks=WebhooksService(units, HttpWebhookSender(allow_loopback=True), self.clock),
         )
 

@@ -130,3 +130,32 @@ async def test_others_neither_see_nor_decide(house: House) -> None:
         assert [one["may_decide"] for one in await waiting(reader)] == [False]
         other = await team.post(f"/v1/plans/{plan['plan_id']}/approve", json={"plan_sha256": "0" * 64})
         assert other.status_code == 409
+
+
+async def test_a_plan_over_a_budget_waits_whatever_it_costs(home: Home) -> None:
+    team, finance = await home.team("research"), await home.team("research", FINANCE)
+    budget = "/v1/budgets/research/month"
+    assert (await team.put(budget, json={"limit_usd": "100"})).status_code == 200
+    plan = await home.plan(team)
+    (asked,) = await waiting(finance, "waiting")
+    assert asked["plan_id"] == plan["plan_id"]
+    told = (await team.get(f"/v1/plans/{plan['plan_id']}")).json()
+    assert told["needs_approval"]
+    assert "research would pass its budget of 100.00 USD a month by 105.00 USD" in told["approval_reason"]
+    refused = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
+    assert refused.json()["code"] == "approval-required"
+    assert told["approval_reason"] in refused.json()["detail"]
+    assert (await finance.post(f"/v1/plans/{plan['plan_id']}/approve", json={})).status_code == 200
+    assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code < 300
+
+
+async def test_a_budget_set_after_the_plan_is_looked_at_when_it_is_reserved(home: Home) -> None:
+    team, finance = await home.team("research"), await home.team("research", FINANCE)
+    plan = await home.plan(team)
+    assert await waiting(finance, "waiting") == []
+    await team.put("/v1/budgets/research/quarter", json={"limit_usd": "100"})
+    refused = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
+    assert refused.json()["code"] == "approval-required"
+    assert [one["plan_id"] for one in await waiting(finance, "waiting")] == [plan["plan_id"]]
+    await finance.post(f"/v1/plans/{plan['plan_id']}/approve", json={})
+    assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code < 300

@@ -77,7 +77,7 @@ async def test_units_of_a_run(home: Home) -> None:
     assert found["usd_per_million_tokens_served"] is None
     assert (found["committed_usd"], found["flexible_usd"]) == ("0", plan["cost_usd"])
     energy = found["energy"]
-    assert energy["kwh"] == pytest.approx(80 * 0.7 * 1.82 * 1.56, abs=0.01)
+    assert energy["kwh"] == pytest.approx(80 * 0.7 * 1.5 * 1.54, abs=0.01)
     assert energy["kwh_without_grid"] == energy["kwh"]
     assert "estimate" in energy["note"]
 

@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from types import MappingProxyType
 
 from broker.domain.errors import Conflict
 from broker.domain.focus_columns import FocusRow
 from broker.domain.month_close import ClosedMonth
 from broker.domain.reservation import Reservation
-from broker.domain.spend_cells import Cells
-from broker.finance_ports import DaySum, FocusCosts
+from broker.domain.spend_cells import Amounts, CellKey, Cells
+from broker.finance_ports import DaySum, FocusCosts, LedgerMark
 from broker.ledger import bill_of
+from broker.plan_ports import PlanRecord
 
 
 @dataclass
@@ -35,14 +37,25 @@ class Rollups:
         self,
         tables: RollupTables,
         reservations: Mapping[str, Reservation],
+        plans: Mapping[str, PlanRecord],
         staged: list[Callable[[], None]],
     ) -> None:
         self._tables = tables
         self._reservations = reservations
+        self._plans = plans
         self._staged = staged
 
     async def find_generation(self) -> int:
         return self._tables.generation
+
+    async def find_mark(self, team: str | None) -> LedgerMark:
+        unsettled = [
+            row.version
+            for row in self._reservations.values()
+            if team in (None, row.team) and self._tables.settled.get(row.reservation_id) != row.version
+        ]
+        plans = [row.version for row in self._plans.values() if team in (None, row.team)]
+        return LedgerMark(self._tables.generation, (len(unsettled), sum(unsettled)), (len(plans), sum(plans)))
 
     async def find_open_bills(self, team: str | None) -> frozenset[str]:
         return frozenset(
@@ -55,16 +68,29 @@ class Rollups:
         return {name: cells for name, cells in self._tables.bills.items() if name in bill_ids}
 
     async def find_sums(
-        self, team: str | None, days: tuple[date, date] | None, group_by: str
+        self,
+        team: str | None,
+        days: tuple[date, date] | None,
+        group_by: str,
+        narrowed: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[DaySum, ...]:
         sums: defaultdict[tuple[date, str], list[int]] = defaultdict(lambda: [0, 0])
         for cells in self._tables.bills.values():
             for (day, key), amounts in cells.items():
-                if team in (None, key.team) and (days is None or days[0] <= day < days[1]):
+                asked = all(getattr(key, name) == word for name, word in narrowed.items())
+                if asked and team in (None, key.team) and (days is None or days[0] <= day < days[1]):
                     group = "committed" if group_by == "commitment" else str(getattr(key, group_by))
                     sums[day, group][0] += amounts.cents
                     sums[day, group][1] += amounts.cash_cents
         return tuple(DaySum(day, group, *both) for (day, group), both in sums.items())
+
+    async def find_cells(self, team: str | None, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
+        sums: defaultdict[CellKey, Amounts] = defaultdict(Amounts)
+        for cells in self._tables.bills.values():
+            for (day, key), amounts in cells.items():
+                if team in (None, key.team) and (days is None or days[0] <= day < days[1]):
+                    sums[key] = sums[key].plus(amounts)
+        return sums
 
     async def find_first_day(self) -> date | None:
         return min((day for cells in self._tables.bills.values() for day, _ in cells), default=None)

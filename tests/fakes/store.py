@@ -145,6 +145,10 @@ class Reservations(Rows):
 
         self._staged.append(apply)
 
+    async def find_plans_held(self, team: str | None, window: Window | None) -> frozenset[str]:
+        rows = self._tables.reservations.values()
+        return frozenset(row.plan_id for row in rows if row.plan_id and team in (None, row.team))
+
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
         return tuple(row for row in self._tables.reservations.values() if row.provider_references)
 
@@ -217,7 +221,9 @@ class InMemoryUnitOfWork:
         self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged)
         self.accounts: AccountRepository = Accounts(tables, self._staged)
         self.keys: KeyRepository = Keys(tables, self._staged)
-        self.rollups: RollupRepository = Rollups(tables.rollups, tables.reservations, self._staged)
+        self.rollups: RollupRepository = Rollups(
+            tables.rollups, tables.reservations, tables.plans, self._staged
+        )
 
     async def __aenter__(self) -> Self:
         open_units.set(open_units.get() + 1)

@@ -6,24 +6,27 @@ import csv
 import io
 import random
 import tracemalloc
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from api.export.focus_csv import focus_csv
+from api.export.tables import write_parquet
 from broker.domain.charging import owed_usd
 from broker.domain.focus_check import check_focus
-from broker.domain.focus_columns import FocusVersion
+from broker.domain.focus_columns import FocusVersion, kind_of
+from broker.domain.month_close import month_window
 from broker.domain.offer import CancelRule, Tier
-from broker.domain.reservation import Reservation
+from broker.domain.reservation import Reservation, ReservationState, UnitState
 from broker.services.spend import SpendService
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, an_offer, slot_terms
 from tests.fakes.store import Tables
 from tests.focus.examples import bought
+from tests.focus.validator import KNOWN_FAULTS, RULES_AT_LEAST, failures, require_validator
 
 HOURS = 92 * 24
 ROWS = 100_000
@@ -71,25 +74,65 @@ async def test_memory_does_not_grow_with_the_rows() -> None:
     assert peaks[-1] < 2 * peaks[0] + SLACK_BYTES
 
 
-@pytest.mark.slow
-async def test_a_quarter_s_export_has_no_finding() -> None:
-    bill = a_quarter(11)
-    tables = Tables(reservations={row.reservation_id: row for row in bill})
-    clock = FakeClock()
-    clock.advance(hours=HOURS)
-    export = SpendService(tables.unit_of_work, clock).focus(ADMIN)
-    chunks = [chunk async for chunk in focus_csv(export.rows, FocusVersion.V1_2)]
-    rows, billed = 0, Decimal(0)
+def seen_at(row: Reservation, now: datetime) -> Reservation:
+    """``row`` as it stood at ``now``: what ends later still runs."""
+    (unit,) = row.units
+    if unit.gone_at is None or unit.gone_at <= now:
+        return replace(row, version=1)
+    running = replace(unit, state=UnitState.HELD, gone_at=None)
+    return replace(row, units=(running,), state=ReservationState.ACTIVE, released_at=None)
 
-    def read() -> Iterator[Mapping[str, str]]:
-        nonlocal rows, billed
-        for row in reader:
-            rows += 1
-            billed += Decimal(row["BilledCost"])
-            yield row
 
+async def a_lived_quarter(seed: int) -> tuple[SpendService, list[Reservation], FakeClock]:
+    """The quarter lived through month by month: the first two closed, and credits that came too late."""
+    bill, clock, tables = a_quarter(seed), FakeClock(), Tables()
+    spend = SpendService(tables.unit_of_work, clock)
+    for month in (date(2026, 11, 1), date(2026, 12, 1), None):
+        last = NOON + timedelta(hours=HOURS) if month is None else month_window(month).end + timedelta(days=2)
+        clock.advance(seconds=(last - clock.now()).total_seconds())
+        shown = [seen_at(row, last) for row in bill if row.start <= last]
+        tables.reservations.update({row.reservation_id: row for row in shown})
+        await spend.roll_up()
+        if month is not None:
+            await spend.close(ADMIN, month)
+    late = [row for row in bill if row.units[0].gone_at is not None][:20]
+    for row in late:
+        credited = replace(row.units[0], credit_usd=Decimal("12.34"))
+        tables.reservations[row.reservation_id] = replace(row, units=(credited,), version=2)
+    return spend, list(tables.reservations.values()), clock
+
+
+async def text_of(spend: SpendService, version: FocusVersion) -> tuple[list[str], list[dict[str, str]]]:
+    """Header and rows of the export, read back from its CSV."""
+    chunks = [chunk async for chunk in focus_csv(spend.focus(ADMIN).rows, version)]
     reader = csv.DictReader(io.StringIO(b"".join(chunks).decode(), newline=""))
-    assert reader.fieldnames is not None
-    assert [str(finding) for finding in check_focus(list(reader.fieldnames), read())] == []
-    assert rows >= ROWS
+    rows = list(reader)
+    return list(reader.fieldnames or ()), rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", list(FocusVersion))
+async def test_a_quarter_s_export_has_no_finding(version: FocusVersion) -> None:
+    spend, bill, clock = await a_lived_quarter(11)
+    columns, rows = await text_of(spend, version)
+    assert [str(finding) for finding in check_focus(columns, rows)] == []
+    assert len(rows) >= ROWS
+    assert any(row["ChargeClass"] == "Correction" for row in rows)
+    billed = sum(Decimal(row["BilledCost"]) for row in rows)
     assert billed == sum(owed_usd([row], clock.now()) for row in bill)
+    assert billed == (await spend.projection(ADMIN)).actual_usd
+    print(f"FOCUS {version}: {len(rows)} rows, {billed} USD, no finding")
+
+
+@pytest.mark.slow
+async def test_the_public_validator_finds_only_its_own_faults_in_a_quarter(tmp_path: Path) -> None:
+    require_validator()
+    spend, _, _ = await a_lived_quarter(11)
+    columns, rows = await text_of(spend, FocusVersion.V1_2)
+    assert len(rows) >= ROWS
+    file = tmp_path / "quarter.parquet"
+    write_parquet(file, [(name, kind_of(name)) for name in columns], (list(row.values()) for row in rows))
+    failed, asked = failures(file, tmp_path / "report.xml")
+    assert asked > RULES_AT_LEAST
+    assert failed <= KNOWN_FAULTS, sorted(failed - KNOWN_FAULTS)
+    print(f"focus-validator: {len(rows)} rows, {asked} rules, failed of its own faults: {sorted(failed)}")

@@ -48,6 +48,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     team, finance = shopping(who="team"), shopping(who="finance")
     plan = asked(team, "journey-8b")
     expect(team.get_by_text("Waits for finance.")).to_be_visible()
+    expect(team.get_by_text("over the limit of 100 USD a plan")).to_be_visible()
     expect(team.get_by_text("Approve $205.00…")).to_have_count(0)
 
     finance.goto("/approvals")
@@ -64,6 +65,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     team.goto(plan)
     expect(team.get_by_text("for the demo")).to_be_visible()
     team.get_by_text("Reserve for $205.00…").click()
+    expect(team.get_by_text("Released at once, it would still owe $20.50")).to_be_visible()
     team.get_by_role("button", name="Reserve for $205.00").click()
     expect(team.get_by_role("status")).to_contain_text("Reserved")
     assert len(shop.house.provider.open_instances()) == 1
@@ -78,6 +80,10 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     finance.goto("/spend?group_by=workload")
     assert cards(finance)["Owed already"] == "$41.00"
     assert cards(finance)["May still change"] == "$164.00"
+    finance.get_by_text("Export…").click()
+    finance.get_by_role("definition").filter(has_text="never to be added").get_by_text("Parquet").click()
+    expect(finance.get_by_role("link", name="Download projection-rows.parquet")).to_be_visible()
+    expect(finance.get_by_text("164.00 USD").first).to_be_visible()
 
     team.get_by_text("Release…").click()
     team.get_by_role("button", name="Release 1 node").click()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,7 +19,7 @@ from broker.domain.focus_columns import FocusRow
 from broker.domain.focus_corrections import costs_of
 from broker.domain.money import ZERO, to_cents
 from broker.domain.month_close import month_window
-from broker.domain.offer import Offer
+from broker.domain.offer import Offer, Tier
 from broker.domain.spend import GROUPS, ChargeBasis, CostView, Interval
 from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
@@ -81,6 +81,7 @@ class Books:
                 segments = [a_segment(2, 2 + hours, 2, now)]
             else:
                 offer = an_offer(name, str(price), increment_s=(1, 3600)[index], observed_at=now)
+                offer = replace(offer, tier=(Tier.SPOT, Tier.ON_DEMAND)[index], region=f"us-{index}")
                 segments = [a_segment(0, hours, 1, now), a_segment(hours, 2 * hours, 1 + index, now)]
             self.house.sell(offer)
             self.offers[offer.sku.name] = offer

@@ -256,6 +256,7 @@ async def test_an_open_breaker_says_until_when(make: Make, time: Time) -> None:
         with pytest.raises(ProviderUnavailable, match=r"until 2026-11-21 12:00:15 UTC") as caught:
             await call
         assert caught.value.until == datetime(2026, 11, 21, 12, 0, 15, tzinfo=UTC)
+    assert client.paused_until() == {"offers": datetime(2026, 11, 21, 12, 0, 15, tzinfo=UTC)}
     assert route.call_count == 2
 
 

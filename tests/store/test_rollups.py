@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
 from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.domain.errors import Conflict, NotFound
+from broker.domain.export_jobs import ExportJob, ExportState
 from broker.domain.focus_columns import FocusRow
 from broker.domain.month_close import ClosedMonth
 from broker.domain.spend import ChargeBasis
 from broker.domain.spend_cells import Amounts, CellKey
 from broker.domain.window import Window
-from broker.finance_ports import DaySum, FocusCosts
+from broker.finance_ports import DaySum, FocusCosts, LedgerMark
 from broker.store import Store
-from tests.store.examples import NOON, reservation
+from tests.store.examples import NOON, plan_record, reservation
 
 DAY, NEXT, LATER = date(2026, 11, 1), date(2026, 11, 2), date(2026, 11, 3)
 KEY = CellKey("research", "train", "training", "aws", "p5", "spot", "o-1", "H100", "us-1")
@@ -72,6 +73,97 @@ async def test_a_write_takes_a_bill_out_of_what_is_rolled_up(store: Store) -> No
     async with store.unit_of_work() as unit:
         assert await unit.rollups.find_open_bills(None) == {bill}
         assert not await unit.rollups.settle([found]), "that version is over"
+
+
+async def test_every_write_that_spend_depends_on_changes_the_mark(store: Store) -> None:
+    async def mark(team: str | None = None) -> LedgerMark:
+        async with store.unit_of_work() as unit:
+            return await unit.rollups.find_mark(team)
+
+    seen = [await mark()]
+
+    async def wrote() -> None:
+        seen.append(await mark())
+        assert seen[-1] not in seen[:-1]
+        assert await mark() == seen[-1], "to read changes nothing"
+
+    row = reservation("rsv-1")
+    async with store.unit_of_work() as unit:
+        await unit.reservations.add(row)
+        await unit.commit()
+    await wrote()
+    async with store.unit_of_work() as unit:
+        row = await unit.reservations.update(replace(row, reason="again"))
+        await unit.commit()
+    await wrote()
+    async with store.unit_of_work() as unit:
+        await unit.plans.add(plan_record("plan-1", "train"))
+        await unit.commit()
+    await wrote()
+    async with store.unit_of_work() as unit:
+        await unit.plans.update(await unit.plans.find("plan-1"))
+        await unit.commit()
+    await wrote()
+    async with store.unit_of_work() as unit:
+        assert await unit.rollups.settle([row])
+        await unit.rollups.next_generation()
+        await unit.commit()
+    await wrote()
+    assert await mark("nobody") != await mark("research")
+    async with store.unit_of_work() as unit:
+        await unit.reservations.update(replace(row, reason="once more"))
+        await unit.commit()
+    await wrote()
+
+
+async def test_cells_over_days_and_sums_of_a_part(store: Store) -> None:
+    spot = {(DAY, KEY): Amounts(100, 100, 3600), (NEXT, KEY): Amounts(1, 1, 60)}
+    window = {(DAY, OTHER): Amounts(7, 0, 60, 10, 1)}
+    async with store.unit_of_work() as unit:
+        await unit.rollups.put("plan-1", "research", {}, {**spot, **window})
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        whole = await unit.rollups.find_cells(None, None)
+        first = await unit.rollups.find_cells("research", (DAY, NEXT))
+        part = await unit.rollups.find_sums(None, None, "team", {"tier": "spot", "kind": "training"})
+        assert await unit.rollups.find_cells("product", None) == {}
+        assert await unit.rollups.find_sums(None, None, "team", {"tier": "committed"}) == ()
+    assert whole == {KEY: Amounts(101, 101, 3660), OTHER: Amounts(7, 0, 60, 10, 1)}
+    assert first == {KEY: Amounts(100, 100, 3600), OTHER: Amounts(7, 0, 60, 10, 1)}
+    assert set(part) == {DaySum(DAY, "research", 100, 100), DaySum(NEXT, "research", 1, 1)}
+
+
+async def test_plans_of_which_something_is_held(store: Store) -> None:
+    async with store.unit_of_work() as unit:
+        await unit.reservations.add(reservation("rsv-1", plan_id="plan-1"))
+        await unit.reservations.add(reservation("rsv-2", plan_id="plan-2", team="product"))
+        await unit.reservations.add(reservation("rsv-3"))
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        assert await unit.reservations.find_plans_held(None, None) == {"plan-1", "plan-2"}
+        assert await unit.reservations.find_plans_held("product", MONTH) == {"plan-2"}
+        before = Window(datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 2, 1, tzinfo=UTC))
+        assert await unit.reservations.find_plans_held(None, before) == frozenset()
+
+
+async def test_exports_are_kept_until_they_are_forgotten(store: Store) -> None:
+    job = ExportJob("exp-1", "research", "rows.xlsx", "text/plain", NOON)
+    async with store.unit_of_work() as unit:
+        assert [await unit.exports.add(job), await unit.exports.add(job)] == [True, False]
+        await unit.commit()
+    done = replace(job, state=ExportState.DONE, manifest='{"rows": 1}')
+    async with store.unit_of_work() as unit:
+        assert await unit.exports.find("exp-1") == job
+        with pytest.raises(NotFound):
+            await unit.exports.find_content("exp-1")
+        await unit.exports.finish(done, b"PK\x00")
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        assert await unit.exports.find("exp-1") == done
+        assert await unit.exports.find_content("exp-1") == b"PK\x00"
+        await unit.exports.forget(NOON + timedelta(days=1))
+        with pytest.raises(NotFound):
+            await unit.exports.find("exp-1")
 
 
 async def test_closed_months_keep_their_rows(store: Store) -> None:
