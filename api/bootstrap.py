@@ -57,6 +57,7 @@ from broker.services.webhooks import WebhooksService
 from broker.settings import Settings
 from broker.spend_futures import SpendFutures
 from broker.store.engine import Store, create_store
+from broker.usable_offers import OfferRules
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
@@ -172,6 +173,7 @@ def build_product(
     notifier = LoggedNotifier(Nudge(background, webhooks.deliver))
     executor = build_executor(settings.solver_executor, events)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
+    usable = OfferRules(stale_after, price_lists, load_spot_prior())
 
     def read_request(document: str) -> PlanRequest:
         return read_workloads(document, source="stored plan", base=None, now=clock.now())
@@ -184,9 +186,7 @@ def build_product(
         executor,
         clock,
         read_request=read_request,
-        rules=NextBestRules(
-            price_tolerance=settings.price_tolerance, max_offer_age=stale_after, price_lists=price_lists
-        ),
+        rules=NextBestRules(price_tolerance=settings.price_tolerance, offers=usable),
     )
     buying = Buying(units, leasing, drafting, clock, next_best)
     moves = MovesService(
@@ -198,7 +198,7 @@ def build_product(
         rules=MoveRules(price_tolerance=settings.price_tolerance),
     )
     limit = settings.approval_limit_usd
-    rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after, price_lists)
+    rules = PlanningRules(None if limit is None else Decimal(str(limit)), usable)
     sources = ForecastSources(load_provider_classes())
     traffic = IntervalRules(settings.traffic_growth, settings.traffic_spread)
     futures = SpendFutures(MonteCarlo(), sources, traffic)
@@ -252,11 +252,9 @@ def build_product(
             read_request=read_request,
             rules=ReoptimizeRules(
                 terms=load_moving_terms(),
-                spot=load_spot_prior(),
                 time_limit_s=settings.replan_time_limit_s,
                 approval_limit_usd=rules.approval_limit_usd,
-                max_offer_age=stale_after,
-                price_lists=price_lists,
+                offers=usable,
             ),
         ),
         spend=SpendService(units, clock),

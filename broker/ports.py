@@ -277,8 +277,9 @@ class OfferRepository(Protocol):
         gpu: str | None = None,
         region: str | None = None,
         tier: str | None = None,
+        without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
-        """Current offers, cheapest per GPU-hour first."""
+        """Current offers but for those of the providers ``without``, cheapest per GPU-hour first."""
         ...
 
     async def find_labels(self) -> tuple[OfferLabel, ...]:

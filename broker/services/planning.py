@@ -6,16 +6,13 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.errors import BrokerError, NotPermitted
-from broker.domain.freshness import fresh_offers
 from broker.domain.identity import ENTROPY_BYTES, make_id
-from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
@@ -33,6 +30,7 @@ from broker.ports import (
     RequestReader,
     UnitOfWorkFactory,
 )
+from broker.usable_offers import OfferRules, usable_offers
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +39,10 @@ UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class PlanningRules:
-    """``approval_limit_usd`` None: no plan needs finance's word.
-
-    Offers that nobody confirmed within ``max_offer_age`` are left out, and those of ``price_lists``.
-    """
+    """``approval_limit_usd`` None: no plan needs finance's word. ``offers``: what plans are made of."""
 
     approval_limit_usd: Decimal | None = None
-    max_offer_age: timedelta = timedelta(minutes=10)
-    price_lists: frozenset[str] = frozenset()
+    offers: OfferRules = field(default_factory=OfferRules)
 
     def needs_approval(self, cost_usd: Decimal) -> bool:
         """Whether a plan of that cost waits for finance."""
@@ -152,13 +146,8 @@ class PlanningService:
             return None, f"unexpected {type(error).__name__}: {error}"
 
     async def _usable_offers(self) -> tuple[Offer, ...]:
-        now = self._clock.now()
         async with self._uow_factory() as uow:
-            offers = await uow.offers.find_current()
-            feeds = await uow.offers.find_feeds()
-            launches = await uow.launches.find_since(now - REMEMBERED)
-        fresh = fresh_offers(offers, feeds, now, self._rules.max_offer_age, self._rules.price_lists)
-        return LaunchBook(launches, now).told(fresh)
+            return await usable_offers(uow, self._clock.now(), self._rules.offers)
 
     async def _tell(self, record: PlanRecord) -> None:
         event: dict[str, object] = {"state": record.state.value}

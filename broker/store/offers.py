@@ -66,8 +66,10 @@ class SqlOfferRepository:
         gpu: str | None = None,
         region: str | None = None,
         tier: str | None = None,
+        without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
-        """Current offers, cheapest per GPU-hour first; each filter is an exact word."""
+        """Current offers but for those of the providers ``without``, cheapest per GPU-hour first; each filter
+        is an exact word."""
         filters = (
             (OfferRow.provider, provider),
             (OfferRow.gpu, gpu),
@@ -75,7 +77,8 @@ class SqlOfferRepository:
             (OfferRow.tier, tier),
         )
         statement = _OFFERS.where(
-            *(column == str(word) for column, word in filters if word is not None)
+            *(column == str(word) for column, word in filters if word is not None),
+            *((OfferRow.provider.not_in(sorted(without)),) if without else ()),
         ).order_by(OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
         return tuple(_offer(*row) for row in await self._session.execute(statement))
 

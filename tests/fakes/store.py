@@ -182,11 +182,13 @@ class Offers(_Repository):
         gpu: str | None = None,
         region: str | None = None,
         tier: str | None = None,
+        without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
         found = [
             offer
             for offer in self._tables.offers.values()
             if provider in (None, offer.provider)
+            and offer.provider not in without
             and gpu in (None, offer.sku.gpu)
             and region in (None, offer.region)
             and tier in (None, offer.tier)
