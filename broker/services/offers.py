@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -72,10 +72,13 @@ class OffersService:
         self._price_lists = frozenset(price_lists)
         self._recording = asyncio.Lock()
 
-    async def refresh(self, providers: Iterable[str] | None = None) -> tuple[PollRound, ...]:
+    async def refresh(
+        self, providers: Iterable[str] | None = None, heard: Callable[[PollRound], None] | None = None
+    ) -> tuple[PollRound, ...]:
         """Polls ``providers`` (None: all) at once; one that fails keeps its offers and ages.
 
-        Each round carries its changes. Raises InputError for a provider that is not configured.
+        Each round carries its changes, and is ``heard`` as soon as it is stored: nobody waits for the slowest
+        feed. Raises InputError for a provider that is not configured.
         """
         names = tuple(self._sources) if providers is None else tuple(providers)
         unknown = [name for name in names if name not in self._sources]
@@ -84,7 +87,7 @@ class OffersService:
             problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
             raise InputError("poll", problems)
         peers = await self._peers()
-        return tuple(await asyncio.gather(*(self._poll(self._sources[name], peers) for name in names)))
+        return tuple(await asyncio.gather(*(self._poll(self._sources[name], peers, heard) for name in names)))
 
     async def _peers(self) -> Peers:
         """What sellers asked before this round; lists that repeat other sellers' prices are no word of their
@@ -93,7 +96,9 @@ class OffersService:
             prices = await uow.offers.find_peer_prices()
         return Peers(price for price in prices if price.provider not in self._price_lists)
 
-    async def _poll(self, source: OfferSource, peers: Peers) -> PollRound:
+    async def _poll(
+        self, source: OfferSource, peers: Peers, heard: Callable[[PollRound], None] | None
+    ) -> PollRound:
         started_at, began = self._clock.now(), time.monotonic()
         batch, error = await self._ask(source, started_at)
         round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
@@ -103,6 +108,8 @@ class OffersService:
             else:
                 round_ = await self._record(uow, round_, batch, peers)
             await uow.commit()
+        if heard is not None:
+            heard(round_)
         return round_
 
     async def _record(self, uow: UnitOfWork, round_: PollRound, batch: OfferBatch, peers: Peers) -> PollRound:
