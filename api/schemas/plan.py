@@ -249,6 +249,7 @@ class PlanForm(JsonPart):
     baselines: list[BaselineForm]
     spend: list[SpendLineForm]
     scarcity: tuple[ScarcityForm, ...] = ()
+    scarcity_usd_per_node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
 
     def to_plan(self) -> Plan:
         """The domain's plan."""
@@ -272,6 +273,7 @@ class PlanForm(JsonPart):
             scarcity=tuple(
                 Scarcity(s.offer_id, s.nodes, s.saves_usd, s.workloads, s.text) for s in self.scarcity
             ),
+            scarcity_usd_per_node_hour=self.scarcity_usd_per_node_hour,
         )
 
 
@@ -311,6 +313,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "baselines": [_baseline(baseline) for baseline in plan.baselines],
         "spend": [_spend_line(line) for line in plan.spend],
         "scarcity": [_scarcity(scarcity) for scarcity in plan.scarcity],
+        "scarcity_usd_per_node_hour": dict(plan.scarcity_usd_per_node_hour),
     }
 
 

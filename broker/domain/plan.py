@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -185,7 +186,8 @@ class Plan:
 
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``bound_usd`` is a lower bound
     on cost + penalty of any plan over the same market, workloads and candidate set;
-    ``gap`` = (cost + penalty − bound) / (cost + penalty).
+    ``gap`` = (cost + penalty − bound) / (cost + penalty). ``scarcity_usd_per_node_hour`` by offer_id: the prices
+    of scarcity at which the bound was proven; the next search of a market like this one begins at them.
     """
 
     plan_id: str
@@ -205,6 +207,7 @@ class Plan:
     baselines: tuple[Baseline, ...]
     spend: tuple[SpendLine, ...]
     scarcity: tuple[Scarcity, ...] = ()
+    scarcity_usd_per_node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""
