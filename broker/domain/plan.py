@@ -186,8 +186,8 @@ class Plan:
 
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``bound_usd`` is a lower bound
     on cost + penalty of any plan over the same market, workloads and candidate set;
-    ``gap`` = (cost + penalty − bound) / (cost + penalty). ``scarcity_usd_per_node_hour`` by offer_id: the prices
-    of scarcity at which the bound was proven; the next search of a market like this one begins at them.
+    ``gap`` = (cost + penalty − bound) / (cost + penalty). ``scarcity_usd_per_node_hour`` by offer_id: the
+    prices of scarcity at which the bound was proven; the next search of a market like this begins at them.
     """
 
     plan_id: str

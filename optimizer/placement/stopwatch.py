@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from broker.ports import LimitClock
 
-ASK_S = 0.002
+ASK_S = 0.003
 """Seconds of work that one turn of a loop counts for: about what it takes, on the median, on one core."""
 UNLIMITED_S = 3600.0
 
