@@ -32,6 +32,7 @@ from broker.catalogue import (
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.intervals import IntervalRules
+from broker.domain.polling import PollPlan
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.forecasting import ForecastSources
@@ -61,7 +62,7 @@ from broker.usable_offers import OfferRules
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
-from providers.registry import build_adapters, configured, sellers
+from providers.registry import build_adapters, configured, poll_intervals, sellers
 from providers.spec import Feed
 
 __all__ = ["Product", "build_estimator", "build_planner", "build_product"]
@@ -78,6 +79,7 @@ class Product:
     store: Store
     clock: Clock
     adapters: Mapping[str, Feed]
+    poll_plan: PollPlan
     executor: Executor
     events: PlanEvents
     accounts: AccountsService
@@ -162,7 +164,9 @@ def build_product(
     open feeds. Raises InputError, and Conflict when another process has the SQLite file.
     """
     sandbox = settings.sandbox_url or (None if live else sandbox_url)
-    adapters = build_adapters(configured(environ, sandbox, keyless=live))
+    reached = configured(environ, sandbox, keyless=live)
+    adapters = build_adapters(reached)
+    plan = PollPlan(timedelta(seconds=settings.poll_seconds), poll_intervals(reached))
     selling = sellers(adapters)
     price_lists = frozenset(adapters) - frozenset(selling)
     clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
@@ -207,6 +211,7 @@ def build_product(
         store=store,
         clock=clock,
         adapters=adapters,
+        poll_plan=plan,
         executor=executor,
         events=events,
         accounts=AccountsService(units, clock),
@@ -218,6 +223,7 @@ def build_product(
             gate=load_gate_rules(),
             contracts=_contracts(settings.contract_prices),
             price_lists=price_lists,
+            plan=plan,
         ),
         prices=PricesService(
             units,

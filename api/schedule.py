@@ -12,7 +12,7 @@ import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -63,7 +63,7 @@ class Timetable:
         self._changes: list[OfferChange] = []
         self._reacting = False
         self._poll_over = asyncio.Event()
-        self._back_off = BackOff(timedelta(seconds=product.settings.poll_seconds))
+        self._back_off: BackOff | None = None
 
     def start(self) -> None:
         """One pass of each job now, then by the timetable."""
@@ -179,18 +179,32 @@ class Timetable:
         await follow_market(product.clock)
         now = product.clock.now()
 
+        waits: dict[str, datetime] = {}
+        back_off = await self._resumed()
+
         def heard(round_: PollRound) -> None:
             draw = random.random()  # noqa: S311  spreads calls, no secret
-            self._back_off.note(round_.provider, now, failed=round_.error is not None, draw=draw)
+            until = back_off.note(round_.provider, now, failed=round_.error is not None, draw=draw)
+            if until is not None:
+                waits[round_.provider] = until
             _count(round_)
             self._react_to(round_.changes)
 
         self._poll_over.clear()
         try:
-            await product.offers.refresh(self._back_off.due(product.adapters, now), heard)
+            await product.offers.refresh(back_off.due(product.adapters, now), heard)
+            if waits:
+                await product.offers.hold_back(waits)
         finally:
             self._poll_over.set()
         product.readiness.polled = True
+
+    async def _resumed(self) -> BackOff:
+        """The waits of feeds, from where the leader before left them."""
+        if self._back_off is None:
+            self._back_off = BackOff(self._product.poll_plan)
+            self._back_off.resume(await self._product.offers.find_feeds())
+        return self._back_off
 
     def _react_to(self, changes: Iterable[OfferChange]) -> None:
         """Has touched plans looked at, once a burst is over; what comes during a look waits for the next."""

@@ -316,6 +316,10 @@ class OfferRepository(Protocol):
         """Health of every feed ever polled."""
         ...
 
+    async def hold_back(self, provider: str, until: datetime) -> None:
+        """Notes before when a feed is not asked again; its next round takes that back."""
+        ...
+
     async def find_rejected(self, provider: str) -> PollRound | None:
         """The last round of a provider with its rejected rows."""
         ...

@@ -16,6 +16,7 @@ from broker.domain.errors import FieldProblem, InputError, ProviderError
 from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
+from broker.domain.polling import Polling, PollPlan, polling_of
 from broker.domain.price_gate import (
     Before,
     Gated,
@@ -61,6 +62,7 @@ class OffersService:
         gate: GateRules | None = None,
         contracts: Sequence[ContractPrice] = (),
         price_lists: Collection[str] = (),
+        plan: PollPlan | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
@@ -70,6 +72,7 @@ class OffersService:
         self._gate = gate or GateRules()
         self._contracts = tuple(contracts)
         self._price_lists = frozenset(price_lists)
+        self._plan = plan or PollPlan(stale_after)
         self._recording = asyncio.Lock()
 
     async def refresh(
@@ -232,8 +235,22 @@ class OffersService:
             feeds.setdefault(name, FeedHealth(name, None, None, None, None, 0, 0, None))
         return tuple(self._aged(feeds[name]) for name in sorted(feeds))
 
+    def polling_of(self, feed: FeedHealth) -> Polling:
+        """How often a feed is asked, and when next."""
+        return polling_of(feed, self._plan, self._clock.now())
+
+    async def hold_back(self, waits: Mapping[str, datetime]) -> None:
+        """Notes before when feeds are not asked again, for whoever polls next and for all who ask."""
+        async with self._uow_factory() as uow:
+            for provider, until in waits.items():
+                await uow.offers.hold_back(provider, until)
+            await uow.commit()
+
     def _aged(self, feed: FeedHealth) -> FeedHealth:
         succeeded = feed.last_success_at
-        if succeeded is None or self._clock.now() - succeeded <= self._stale_after:
+        if succeeded is None:
+            return feed
+        waits = self._plan.of(feed.provider) - self._plan.every
+        if self._clock.now() - succeeded <= self._stale_after + waits:
             return feed
         return replace(feed, stale_since=feed.stale_since or succeeded)

@@ -149,6 +149,8 @@ class Offers(_Repository):
             tables.rounds[provider] = round_
             tables.changes.extend(round_.changes)
             old = tables.feeds.get(provider, FeedHealth(provider, None, None, None, None, 0, 0, None))
+            failures = 0 if round_.error is None else old.failures + 1
+            old = replace(old, failures=failures, not_before=None)
             if news is None:
                 since = old.stale_since or round_.started_at
                 tables.feeds[provider] = replace(
@@ -169,6 +171,13 @@ class Offers(_Repository):
                 tables.points.append(
                     PricePoint(offer.offer_id, round_.started_at, price, offer.stock.nodes, available=True)
                 )
+
+        self._staged.append(apply)
+
+    async def hold_back(self, provider: str, until: datetime) -> None:
+        def apply() -> None:
+            feed = self._tables.feeds[provider]
+            self._tables.feeds[provider] = replace(feed, not_before=until)
 
         self._staged.append(apply)
 
