@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ from broker.domain.plan import Plan
 from broker.domain.spot import SpotBook
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
-from broker.ports import LimitClock, PlanCall, PlanOptions, ReplanCall
+from broker.ports import InForce, LimitClock, PlanCall, PlanOptions, ReplanCall
 from broker.services.all_knowing import AllKnowing, all_knowing
 from broker.services.backtest import BacktestRules, LookPolicy, Outcome, replay
 from broker.store import create_store
@@ -72,7 +73,7 @@ def backtest(
     episodes = list(find_episodes(recorded, read_text(workloads), workloads, history))
     options = PlanOptions(time_limit, gap, seed, baselines=False, limit_clock=LimitClock.WORK)
     rules = BacktestRules(options, look_limit, terms=load_moving_terms())
-    policies, calls = list(dict.fromkeys(policy or LookPolicy)), (_made_once(), replan_call)
+    policies, calls = list(dict.fromkeys(policy or LookPolicy)), (_made_once(), _looked_once())
     with ProgressLine() as progress:
         known = [_known(e, options, progress) for e in episodes]
         outcomes = {p: [_replayed(e, p, calls, rules, progress) for e in episodes] for p in policies}
@@ -109,6 +110,31 @@ def _made_once() -> PlanCall:
         if as_of not in made:
             made[as_of] = plan_call(request, offers, as_of, options)
         return made[as_of]
+
+    return call
+
+
+def _looked_once() -> ReplanCall:
+    """The planner for new looks: limited by work it answers equal questions alike, so each is asked once.
+
+    Policies that look at the same instants from the same plans share most of their looks.
+    """
+    made: dict[bytes, Plan] = {}
+
+    def call(
+        request: PlanRequest,
+        offers: tuple[Offer, ...],
+        as_of: datetime,
+        options: PlanOptions,
+        in_force: InForce,
+    ) -> Plan:
+        asked = replace(in_force, frozen=frozenset())
+        key = sha256(
+            repr((request, offers, as_of, options, asked, sorted(in_force.frozen))).encode()
+        ).digest()
+        if key not in made:
+            made[key] = replan_call(request, offers, as_of, options, in_force)
+        return made[key]
 
     return call
 
