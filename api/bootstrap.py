@@ -38,6 +38,7 @@ from broker.drafting import Drafting
 from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
+from broker.plan_outlooks import PlanOutlooks
 from broker.ports import Clock
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
@@ -204,6 +205,7 @@ def build_product(
     limit = settings.approval_limit_usd
     rules = PlanningRules(None if limit is None else Decimal(str(limit)), usable)
     sources = ForecastSources(load_provider_classes())
+    outlooks = PlanOutlooks(units, sources)
     traffic = IntervalRules(settings.traffic_growth, settings.traffic_spread)
     futures = SpendFutures(MonteCarlo(), sources, traffic)
     return Product(
@@ -234,7 +236,15 @@ def build_product(
             sources=sources,
         ),
         planning=PlanningService(
-            units, plan_call, executor, clock, notifier, events, read_request=read_request, rules=rules
+            units,
+            plan_call,
+            executor,
+            clock,
+            notifier,
+            events,
+            read_request=read_request,
+            rules=rules,
+            outlooks=outlooks,
         ),
         reservations=ReservationsService(
             units,
@@ -256,6 +266,7 @@ def build_product(
             clock,
             notifier,
             read_request=read_request,
+            outlooks=outlooks,
             rules=ReoptimizeRules(
                 terms=load_moving_terms(),
                 time_limit_s=settings.replan_time_limit_s,

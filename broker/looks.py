@@ -12,6 +12,7 @@ from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import format_usd
 from broker.domain.plan import Plan
 from broker.domain.reoptimization import ProposalState, Reoptimization
+from broker.plan_outlooks import PlanOutlooks
 from broker.ports import Notifier, PlanRecord, PlanState, UnitOfWork, UnitOfWorkFactory
 
 
@@ -23,6 +24,7 @@ class LookBook:
     notifier: Notifier
     approval_limit_usd: Decimal | None = None
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    outlooks: PlanOutlooks | None = None
 
     async def keep(
         self, result: Reoptimization, record: PlanRecord, new: Plan | None
@@ -30,6 +32,8 @@ class LookBook:
         """Stores a look, and the plan that it proposes; a proposal that stands is renewed by the same moves,
         and lapses for other ones. Tells of what is new."""
         proposal: PlanRecord | None = None
+        if new is not None and self.outlooks is not None:
+            new = replace(new, outlooks=await self.outlooks.of(new))
         async with self.uow_factory() as uow:
             standing = [
                 look

@@ -14,19 +14,19 @@ import typer
 
 from api.cli.backtest_view import Compared, compared_to_document, print_compared
 from api.cli.figures import plural
+from api.cli.market_source import with_spot_rates
 from api.cli.output import Json, print_json, read_text, stderr, stdout
 from api.cli.progress import ProgressLine
 from api.planning_call import plan_call, replan_call
 from api.schemas.history import read_history
 from api.schemas.times import format_time, parse_time
 from api.schemas.workloads import read_workloads
-from broker.catalogue import load_moving_terms, load_spot_prior
+from broker.catalogue import load_moving_terms
 from broker.domain.errors import Conflict, FieldProblem, InputError
 from broker.domain.market_history import MarketHistory
 from broker.domain.money import ZERO
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
-from broker.domain.spot import SpotBook
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 from broker.ports import InForce, LimitClock, PlanCall, PlanOptions, ReplanCall
@@ -69,7 +69,7 @@ def backtest(
 
     Example: broker backtest --history fixtures/history --workloads fixtures/examples/backtest.yaml
     """
-    recorded = with_spot_rates(load_history(history, since, until))
+    recorded = with_rates(load_history(history, since, until))
     episodes = list(find_episodes(recorded, read_text(workloads), workloads, history))
     options = PlanOptions(time_limit, gap, seed, baselines=False, limit_clock=LimitClock.WORK)
     rules = BacktestRules(options, look_limit, terms=load_moving_terms())
@@ -200,9 +200,9 @@ def load_history(source: str, since: str | None, until: str | None) -> MarketHis
     return history.within(_window(start or span.start, (end or span.end) + timedelta(microseconds=1)))
 
 
-def with_spot_rates(history: MarketHistory) -> MarketHistory:
+def with_rates(history: MarketHistory) -> MarketHistory:
     """``history`` with what is assumed of spot whose provider says no rate of interruptions."""
-    told = SpotBook((), load_spot_prior()).told(history.offers.values())
+    told = with_spot_rates(history.offers.values())
     return replace(history, offers={offer.offer_id: offer for offer in told})
 
 

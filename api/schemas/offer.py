@@ -21,6 +21,7 @@ from broker.domain.offer import (
     GpuPool,
     NativePrice,
     Offer,
+    RateBasis,
     Stock,
     StockLevel,
     Tier,
@@ -220,6 +221,7 @@ class OfferForm(JsonPart):
     observed_at: Instant | None = None
     source: str = ""
     interruptions_per_hour: NotNegative | None = None
+    rate_basis: RateBasis | None = None
     contract: ContractForm | None = None
     learned: LearnedForm | None = None
     reference: dict[str, str] = {}
@@ -258,6 +260,7 @@ class OfferForm(JsonPart):
             stock=self.stock.to_stock() if self.stock is not None else Stock(),
             compliance=frozenset(self.compliance),
             interruptions_per_hour=self.interruptions_per_hour,
+            rate_basis=self.rate_basis,
             reference=self.reference,
             contract=self._contract(),
             learned=self._learned(),
@@ -327,6 +330,7 @@ def offer_to_document(offer: Offer) -> dict[str, Any]:
         "observed_at": format_time(offer.observed_at),
         "source": offer.source,
         "interruptions_per_hour": offer.interruptions_per_hour,
+        "rate_basis": offer.rate_basis,
         "contract": _contract_document(offer.contract),
         "learned": _learned_document(offer),
         "reference": dict(offer.reference),

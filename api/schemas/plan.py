@@ -24,6 +24,7 @@ from broker.domain.plan import (
     Placement,
     Plan,
     PlanStatus,
+    PriceOutlook,
     RunnerUp,
     Scarcity,
     SpendLine,
@@ -229,6 +230,28 @@ class ScarcityForm(JsonPart):
     text: str
 
 
+class OutlookForm(JsonPart):
+    """What an offer that is not bought yet may cost; null: no history."""
+
+    offer_id: str
+    hours: float
+    basis: str
+    p10_usd_per_node_hour: Money | None
+    p50_usd_per_node_hour: Money | None
+    p90_usd_per_node_hour: Money | None
+
+    def to_outlook(self) -> PriceOutlook:
+        """The domain's outlook."""
+        return PriceOutlook(
+            self.offer_id,
+            self.hours,
+            self.basis,
+            self.p10_usd_per_node_hour,
+            self.p50_usd_per_node_hour,
+            self.p90_usd_per_node_hour,
+        )
+
+
 class PlanForm(JsonPart):
     """A whole plan."""
 
@@ -250,6 +273,7 @@ class PlanForm(JsonPart):
     spend: list[SpendLineForm]
     scarcity: tuple[ScarcityForm, ...] = ()
     scarcity_usd_per_node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    outlooks: tuple[OutlookForm, ...] = ()
 
     def to_plan(self) -> Plan:
         """The domain's plan."""
@@ -274,6 +298,7 @@ class PlanForm(JsonPart):
                 Scarcity(s.offer_id, s.nodes, s.saves_usd, s.workloads, s.text) for s in self.scarcity
             ),
             scarcity_usd_per_node_hour=self.scarcity_usd_per_node_hour,
+            outlooks=tuple(outlook.to_outlook() for outlook in self.outlooks),
         )
 
 
@@ -314,6 +339,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "spend": [_spend_line(line) for line in plan.spend],
         "scarcity": [_scarcity(scarcity) for scarcity in plan.scarcity],
         "scarcity_usd_per_node_hour": dict(plan.scarcity_usd_per_node_hour),
+        "outlooks": [_outlook(outlook) for outlook in plan.outlooks],
     }
 
 
@@ -388,6 +414,19 @@ def _alternative(way: Alternative) -> dict[str, Any]:
         "later_hours": way.later_hours,
         "rule": str(way.rule),
         "because": way.because,
+    }
+
+
+def _outlook(outlook: PriceOutlook) -> dict[str, Any]:
+    prices = {"p10": outlook.p10_usd, "p50": outlook.p50_usd, "p90": outlook.p90_usd}
+    return {
+        "offer_id": outlook.offer_id,
+        "hours": outlook.hours,
+        "basis": outlook.basis,
+        **{
+            f"{name}_usd_per_node_hour": None if usd is None else format_usd(usd)
+            for name, usd in prices.items()
+        },
     }
 
 

@@ -152,6 +152,22 @@ class Scarcity:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceOutlook:
+    """What an offer that is not bought yet may cost, ``hours`` after the plan was made, USD per node-hour.
+
+    ``basis``: whose past it rests on, ``no history`` (then without prices) where none is known. It steers
+    nothing; the plan counts today's price.
+    """
+
+    offer_id: str
+    hours: float
+    basis: str
+    p10_usd: Decimal | None
+    p50_usd: Decimal | None
+    p90_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """What another habit would have cost; None with the reason when it could not run."""
 
@@ -208,6 +224,7 @@ class Plan:
     spend: tuple[SpendLine, ...]
     scarcity: tuple[Scarcity, ...] = ()
     scarcity_usd_per_node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
+    outlooks: tuple[PriceOutlook, ...] = ()
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""

@@ -17,6 +17,7 @@ from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
+from broker.plan_outlooks import PlanOutlooks
 from broker.ports import (
     Clock,
     EventStream,
@@ -67,6 +68,7 @@ class PlanningService:
         *,
         read_request: RequestReader,
         rules: PlanningRules | None = None,
+        outlooks: PlanOutlooks | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._uow_factory = uow_factory
@@ -77,6 +79,7 @@ class PlanningService:
         self._events = events
         self._read_request = read_request
         self._rules = rules or PlanningRules()
+        self._outlooks = outlooks
         self._random_bytes = random_bytes
         self._under_way: set[str] = set()
 
@@ -138,7 +141,10 @@ class PlanningService:
             offers = await self._usable_offers()
             options = replace(record.options, label=record.plan_id)
             future = self._executor.submit(self._plan_call, request, offers, self._clock.now(), options)
-            return await asyncio.wrap_future(future), None
+            plan: Plan = await asyncio.wrap_future(future)
+            if self._outlooks is not None:
+                plan = replace(plan, outlooks=await self._outlooks.of(plan))
+            return plan, None
         except BrokerError as error:
             return None, str(error)
         except Exception as error:  # the planner's own fault: the record must say so, not stay "running"

@@ -33,6 +33,7 @@ from broker.domain.weighing import Situation, leaving_usd
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 from broker.looks import LookBook
+from broker.plan_outlooks import PlanOutlooks
 from broker.ports import (
     Clock,
     Executor,
@@ -126,6 +127,7 @@ class ReoptimizeService:
         *,
         read_request: RequestReader,
         rules: ReoptimizeRules | None = None,
+        outlooks: PlanOutlooks | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._uow_factory = uow_factory
@@ -135,7 +137,7 @@ class ReoptimizeService:
         self._read_request = read_request
         self._rules = rules or ReoptimizeRules()
         self._random_bytes = random_bytes
-        self._book = LookBook(uow_factory, notifier, self._rules.approval_limit_usd, random_bytes)
+        self._book = LookBook(uow_factory, notifier, self._rules.approval_limit_usd, random_bytes, outlooks)
         self._looking = asyncio.Lock()
 
     async def run_for(self, caller: Caller, team: str | None = None) -> tuple[Reoptimization, ...]:

@@ -54,9 +54,9 @@ class Stopwatch:
         return other
 
     @property
-    def counts_work(self) -> bool:
-        """Whether seconds are those of work."""
-        return isinstance(self.clock, WorkClock)
+    def counts_wall(self) -> bool:
+        """Whether seconds are those that pass, which solvers can be told; else they count their work."""
+        return self.clock is time.monotonic
 
     @property
     def seconds(self) -> float:
@@ -65,9 +65,9 @@ class Stopwatch:
 
     @property
     def left(self) -> float:
-        """Seconds that a solver may take: what is left, and where work counts, as long as its work takes."""
+        """Seconds that a solver may take: what is left, and where its work is limited, any number."""
         left = self._left
-        return UNLIMITED_S if left and self.counts_work else left
+        return left if self.counts_wall or not left else UNLIMITED_S
 
     @property
     def _left(self) -> float:
@@ -88,8 +88,8 @@ class Stopwatch:
         return lambda: self.seconds >= end
 
     def work_left(self) -> float | None:
-        """What a solver may count of its own work; None where seconds are no work."""
-        return self._left if self.counts_work else None
+        """What a solver may count of its own work, about as many seconds; None by the wall."""
+        return None if self.counts_wall else self._left
 
 
 def never() -> bool:
