@@ -35,11 +35,13 @@ from broker.catalogue import (
 from broker.domain.contract_prices import ContractPrice
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.intervals import IntervalRules
+from broker.domain.polling import PollPlan
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
 from broker.forecasting import ForecastSources
 from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
+from broker.plan_outlooks import PlanOutlooks
 from broker.ports import Clock
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
@@ -62,10 +64,11 @@ from broker.settings import Settings
 from broker.spend_futures import SpendFutures
 from broker.store.engine import Store, create_store
 from broker.summaries import Summaries
+from broker.usable_offers import OfferRules
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
-from providers.registry import build_adapters, configured, sellers
+from providers.registry import build_adapters, configured, poll_intervals, sellers
 from providers.spec import Feed
 
 __all__ = ["Product", "build_estimator", "build_planner", "build_product"]
@@ -82,6 +85,7 @@ class Product:
     store: Store
     clock: Clock
     adapters: Mapping[str, Feed]
+    poll_plan: PollPlan
     executor: Executor
     events: PlanEvents
     accounts: AccountsService
@@ -169,7 +173,9 @@ def build_product(
     open feeds. Raises InputError, and Conflict when another process has the SQLite file.
     """
     sandbox = settings.sandbox_url or (None if live else sandbox_url)
-    adapters = build_adapters(configured(environ, sandbox, keyless=live))
+    reached = configured(environ, sandbox, keyless=live)
+    adapters = build_adapters(reached)
+    plan = PollPlan(timedelta(seconds=settings.poll_seconds), poll_intervals(reached))
     selling = sellers(adapters)
     price_lists = frozenset(adapters) - frozenset(selling)
     clock: Clock = MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock()
@@ -181,6 +187,7 @@ def build_product(
     notifier = LoggedNotifier(Nudge(background, webhooks.deliver))
     executor = build_executor(settings.solver_executor, events)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
+    usable = OfferRules(stale_after, price_lists, load_spot_prior())
 
     def read_request(document: str) -> PlanRequest:
         request = read_workloads(document, source="stored plan", base=None, now=clock.now())
@@ -194,9 +201,7 @@ def build_product(
         executor,
         clock,
         read_request=read_request,
-        rules=NextBestRules(
-            price_tolerance=settings.price_tolerance, max_offer_age=stale_after, price_lists=price_lists
-        ),
+        rules=NextBestRules(price_tolerance=settings.price_tolerance, offers=usable),
     )
     summaries = Summaries(units, clock)
     gate = BudgetGate(units, clock, summaries)
@@ -210,8 +215,9 @@ def build_product(
         rules=MoveRules(price_tolerance=settings.price_tolerance),
     )
     limit = settings.approval_limit_usd
-    rules = PlanningRules(None if limit is None else Decimal(str(limit)), stale_after, price_lists)
+    rules = PlanningRules(None if limit is None else Decimal(str(limit)), usable)
     sources = ForecastSources(load_provider_classes())
+    outlooks = PlanOutlooks(units, sources)
     traffic = IntervalRules(settings.traffic_growth, settings.traffic_spread)
     futures = SpendFutures(MonteCarlo(), sources, traffic)
     return Product(
@@ -219,6 +225,7 @@ def build_product(
         store=store,
         clock=clock,
         adapters=adapters,
+        poll_plan=plan,
         executor=executor,
         events=events,
         accounts=AccountsService(units, clock),
@@ -231,6 +238,7 @@ def build_product(
             gate=load_gate_rules(),
             contracts=_contracts(settings.contract_prices),
             price_lists=price_lists,
+            plan=plan,
         ),
         prices=PricesService(
             units,
@@ -250,6 +258,7 @@ def build_product(
             read_request=read_request,
             rules=rules,
             budgets=gate,
+            outlooks=outlooks,
         ),
         reservations=ReservationsService(
             units,
@@ -272,13 +281,12 @@ def build_product(
             clock,
             notifier,
             read_request=read_request,
+            outlooks=outlooks,
             rules=ReoptimizeRules(
                 terms=load_moving_terms(),
-                spot=load_spot_prior(),
                 time_limit_s=settings.replan_time_limit_s,
                 approval_limit_usd=rules.approval_limit_usd,
-                max_offer_age=stale_after,
-                price_lists=price_lists,
+                offers=usable,
             ),
         ),
         spend=SpendService(units, clock, summaries),

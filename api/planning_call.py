@@ -56,6 +56,11 @@ def build_planner() -> JointPlanner:
     return JointPlanner(build_estimator(), load_moving_terms())
 
 
+def warm_up() -> None:
+    """Has the tables in memory that every plan needs, so that the first look does not wait for them."""
+    build_planner()
+
+
 def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:
     """A checked plan: what the planning service hands to its executor. Labelled runs tell their progress."""
     return build_planner().plan(request, offers, as_of, options, progress_sink(options.label))

@@ -11,7 +11,8 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from prometheus_client import Counter, Gauge
 
 from api.bootstrap import Product
 from api.clocks import follow_market
+from api.planning_call import warm_up
 from broker.domain.errors import BrokerError
 from broker.domain.market import OfferChange, PollRound
 from broker.domain.polling import BackOff
@@ -60,7 +62,8 @@ class Timetable:
         self._at_work: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changes: list[OfferChange] = []
         self._reacting = False
-        self._back_off = BackOff(timedelta(seconds=product.settings.poll_seconds))
+        self._poll_over = asyncio.Event()
+        self._back_off: BackOff | None = None
 
     def start(self) -> None:
         """One pass of each job now, then by the timetable."""
@@ -119,6 +122,7 @@ class Timetable:
     async def _first_pass(self) -> None:
         await self.poll()
         await self.reconcile()
+        await self._pass("warm_up", self._warm_up)
 
     async def poll(self) -> None:
         """Asks every provider, silent ones less often; what changed has touched plans looked at again."""
@@ -174,22 +178,33 @@ class Timetable:
         product = self._product
         await follow_market(product.clock)
         now = product.clock.now()
-        rounds = await product.offers.refresh(self._back_off.due(product.adapters, now))
-        for round_ in rounds:
-            draw = random.random()  # noqa: S311  spreads calls, no secret
-            self._back_off.note(round_.provider, now, failed=round_.error is not None, draw=draw)
-        product.readiness.polled = True
-        self._count(rounds)
-        self._react_to(change for round_ in rounds for change in round_.changes)
 
-    def _count(self, rounds: tuple[PollRound, ...]) -> None:
-        for round_ in rounds:
-            if round_.error is None:
-                POLLED_OFFERS.labels(round_.provider).set(round_.offers)
-                POLLED_AT.labels(round_.provider).set(round_.started_at.timestamp())
-            else:
-                POLL_FAILURES.labels(round_.provider).inc()
-                log.warning("feed failed", provider=round_.provider, error=round_.error)
+        waits: dict[str, datetime] = {}
+        back_off = await self._resumed()
+
+        def heard(round_: PollRound) -> None:
+            draw = random.random()  # noqa: S311  spreads calls, no secret
+            until = back_off.note(round_.provider, now, failed=round_.error is not None, draw=draw)
+            if until is not None:
+                waits[round_.provider] = until
+            _count(round_)
+            self._react_to(round_.changes)
+
+        self._poll_over.clear()
+        try:
+            await product.offers.refresh(back_off.due(product.adapters, now), heard)
+            if waits:
+                await product.offers.hold_back(waits)
+        finally:
+            self._poll_over.set()
+        product.readiness.polled = True
+
+    async def _resumed(self) -> BackOff:
+        """The waits of feeds, from where the leader before left them."""
+        if self._back_off is None:
+            self._back_off = BackOff(self._product.poll_plan)
+            self._back_off.resume(await self._product.offers.find_feeds())
+        return self._back_off
 
     def _react_to(self, changes: Iterable[OfferChange]) -> None:
         """Has touched plans looked at, once a burst is over; what comes during a look waits for the next."""
@@ -201,12 +216,23 @@ class Timetable:
     async def _react(self) -> None:
         try:
             while self._changes:
-                await asyncio.sleep(self._product.settings.debounce_seconds)
+                await self._burst_over()
                 changes, self._changes = tuple(self._changes), []
                 await self._pass("react", partial(self._product.reoptimize.run_if_touched, changes))
                 await self.act()
         finally:
             self._reacting = False
+
+    async def _warm_up(self) -> None:
+        """Where a plan stands, a change of the market finds the planner's process started."""
+        if await self._product.reoptimize.has_plans():
+            await asyncio.wrap_future(self._product.executor.submit(warm_up))
+
+    async def _burst_over(self) -> None:
+        """A poll that ends has nothing more to say; for a slow feed of it nobody waits longer than told."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._product.settings.debounce_seconds):
+                await self._poll_over.wait()
 
     async def _reconcile(self) -> None:
         report = await self._product.reconcile.run_once()
@@ -216,3 +242,12 @@ class Timetable:
             log.info("reconciled", reservation_id=reservation_id, action=action)
         for error_text in report.errors:
             log.warning("reconcile", error=error_text)
+
+
+def _count(round_: PollRound) -> None:
+    if round_.error is None:
+        POLLED_OFFERS.labels(round_.provider).set(round_.offers)
+        POLLED_AT.labels(round_.provider).set(round_.started_at.timestamp())
+    else:
+        POLL_FAILURES.labels(round_.provider).inc()
+        log.warning("feed failed", provider=round_.provider, error=round_.error)

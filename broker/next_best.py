@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from broker import crash_points
 from broker.domain.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
-from broker.domain.freshness import fresh_offers
 from broker.domain.holding_orders import Intent, intents_of
-from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.money import format_usd, to_cents
 from broker.domain.next_best import Exchange, find_exchange, less_held, request_of_one, while_in_use
 from broker.domain.offer import Offer
@@ -23,6 +21,7 @@ from broker.leasing import Leasing
 from broker.ledger import find_reservations
 from broker.plan_ports import PlanCall, PlanRecord, RequestReader
 from broker.ports import Clock, Executor, UnitOfWork, UnitOfWorkFactory
+from broker.usable_offers import OfferRules, usable_offers
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +39,7 @@ class NextBestRules:
     solve_s: float = 5.0
     patience_s: float = 30.0
     start_patience: timedelta = timedelta(hours=1)
-    max_offer_age: timedelta = timedelta(minutes=10)
-    price_lists: frozenset[str] = frozenset()
+    offers: OfferRules = field(default_factory=OfferRules)
 
 
 class NextBest:
@@ -134,10 +132,8 @@ class NextBest:
         return find_exchange(refused, others, intents, self._rules.price_tolerance)
 
     async def _offers(self, uow: UnitOfWork) -> tuple[Offer, ...]:
-        now, rules = self._clock.now(), self._rules
-        offers, feeds = await uow.offers.find_current(), await uow.offers.find_feeds()
-        fresh = fresh_offers(offers, feeds, now, rules.max_offer_age, rules.price_lists)
-        told = LaunchBook(await uow.launches.find_since(now - REMEMBERED), now).told(fresh)
+        now = self._clock.now()
+        told = await usable_offers(uow, now, self._rules.offers)
         known = await uow.reservations.find_open()
         return tuple(left for left in (less_held(offer, known, now) for offer in told) if left is not None)
 

@@ -16,12 +16,21 @@ from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 
 
+class LimitClock(StrEnum):
+    """What a time limit counts: seconds that pass, seconds of the processor, or of work (about as many)."""
+
+    WALL = "wall"
+    CPU = "cpu"
+    WORK = "work"
+
+
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """How long and how well to plan. ``gap`` is the relative gap at which to stop.
 
     ``max_churn_premium``: the share of a service's cost that fewer starts and stops of nodes may cost.
-    ``label`` names the run in its progress; it has no influence on the plan.
+    ``label`` names the run in its progress; it has no influence on the plan. ``limit_clock``: what the limit
+    counts; by work, a search is the same wherever it runs.
     """
 
     time_limit_s: float = 30.0
@@ -30,6 +39,7 @@ class PlanOptions:
     baselines: bool = True
     label: str = ""
     max_churn_premium: float = 0.002
+    limit_clock: LimitClock = LimitClock.WALL
 
 
 @dataclass(frozen=True, slots=True)

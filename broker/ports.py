@@ -82,8 +82,9 @@ class OfferRepository(Protocol):
         gpu: str | None = None,
         region: str | None = None,
         tier: str | None = None,
+        without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
-        """Current offers, cheapest per GPU-hour first."""
+        """Current offers but for those of the providers ``without``, cheapest per GPU-hour first."""
         ...
 
     async def find_labels(self) -> tuple[OfferLabel, ...]:
@@ -108,6 +109,10 @@ class OfferRepository(Protocol):
 
     async def find_feeds(self) -> tuple[FeedHealth, ...]:
         """Health of every feed ever polled."""
+        ...
+
+    async def hold_back(self, provider: str, until: datetime) -> None:
+        """Notes before when a feed is not asked again; its next round takes that back."""
         ...
 
     async def find_rejected(self, provider: str) -> PollRound | None:

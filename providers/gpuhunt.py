@@ -22,6 +22,7 @@ from broker.catalogue import load_provider_facts
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import OfferBatch, RejectedRow, Tier
 from providers.hosted_list import (
+    HOSTED_EVERY_S,
     FileMissing,
     HostedList,
     Listed,
@@ -211,4 +212,5 @@ SPEC = ProviderSpec(
     build=GpuHunt,
     parse=parse,
     keyless=True,
+    poll_every_s=HOSTED_EVERY_S,
 )

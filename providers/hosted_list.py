@@ -24,6 +24,8 @@ from providers.http import Reply, classify_by_status
 from providers.payload import MEMORY_TOLERANCE, RowRejected, require_price, slug
 
 GB_PER_MIB = 2**20 / 1e9
+HOSTED_EVERY_S = 3600.0
+"""Hosted lists are built a few times a day (gpuhunt names the day; SkyPilot's client asks every 7 h)."""
 FORM_NOT_TOLD = "form factor not told: {word!r} of an instance type that is not known"
 _NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,12})?([eE]-?\d{1,2})?")
 _ZONE = re.compile(r"(.+\d)-[a-z]")

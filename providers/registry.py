@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from types import MappingProxyType
 
 from broker.domain.errors import NotFound
@@ -99,6 +100,12 @@ def build_adapters(
 ) -> Mapping[str, Feed]:
     """An adapter for each provider of ``settings``; the caller closes them."""
     return {name: find_spec(name).build(each, http_factory) for name, each in settings.items()}
+
+
+def poll_intervals(settings: Mapping[str, ProviderSettings]) -> Mapping[str, timedelta]:
+    """Feeds that are asked less often than in every poll; none on a sandbox, whose prices change at once."""
+    slow = {name: find_spec(name).poll_every_s for name, each in settings.items() if not each.sandbox}
+    return {name: timedelta(seconds=seconds) for name, seconds in slow.items() if seconds}
 
 
 def sellers(feeds: Mapping[str, Feed]) -> Mapping[str, ProviderAdapter]:

@@ -27,6 +27,7 @@ from broker.domain.errors import RateLimited
 from broker.domain.offer import OfferBatch, RejectedRow, Tier
 from providers.hosted_list import (
     GB_PER_MIB,
+    HOSTED_EVERY_S,
     FileMissing,
     HostedList,
     Listed,
@@ -235,4 +236,5 @@ SPEC = ProviderSpec(
     build=SkyPilot,
     parse=parse,
     keyless=True,
+    poll_every_s=HOSTED_EVERY_S,
 )

@@ -171,7 +171,8 @@ class ProviderSpec:
     ``optional_credentials`` are not. ``options``: the same for settings that are no secret, with their
     defaults. Every provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``.
     ``keyless``: ``list_offers`` works without credentials. ``adapter``: the class that ``build`` makes.
-    ``idempotency`` None: nothing can be bought from it.
+    ``idempotency`` None: nothing can be bought from it. ``poll_every_s``: prices are no newer than that, so
+    it is asked no more often.
     """
 
     name: str
@@ -186,6 +187,7 @@ class ProviderSpec:
     keyless: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     optional_credentials: Mapping[str, str] = field(default_factory=dict)
+    poll_every_s: float = 0.0
 
     def variable(self, name: str) -> str:
         """The environment variable of a credential or option."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ import typer
 
 from api.cli.backtest_view import Compared, compared_to_document, print_compared
 from api.cli.figures import plural
+from api.cli.market_source import with_spot_rates
 from api.cli.output import Json, print_json, read_text, stderr, stdout
 from api.cli.progress import ProgressLine
 from api.planning_call import plan_call, replan_call
@@ -27,7 +29,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanCall, PlanOptions, ReplanCall
+from broker.plan_ports import InForce, LimitClock, PlanCall, PlanOptions, ReplanCall
 from broker.services.all_knowing import AllKnowing, all_knowing
 from broker.services.backtest import BacktestRules, LookPolicy, Outcome, replay
 from broker.store import create_store
@@ -52,8 +54,10 @@ def backtest(
     policy: Annotated[list[LookPolicy] | None, typer.Option(help="When to look again; all four.")] = None,
     since: Annotated[str | None, typer.Option("--from", help="First instant; that of the history.")] = None,
     until: Annotated[str | None, typer.Option("--to", help="Last instant; that of the history.")] = None,
-    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds of a first plan at most.")] = 5.0,
-    look_limit: Annotated[float, typer.Option(min=0.1, help="Seconds of a new look at most.")] = 1.0,
+    time_limit: Annotated[
+        float, typer.Option(min=0.1, help="Seconds of work of a first plan at most.")
+    ] = 5.0,
+    look_limit: Annotated[float, typer.Option(min=0.1, help="Seconds of work of a new look at most.")] = 2.0,
     gap: Annotated[float, typer.Option(min=0, max=1, help="Stop this close to the proven bound.")] = 0.01,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of every search.")] = 1,
     as_json: Json = False,
@@ -61,14 +65,15 @@ def backtest(
     """Replay recorded prices under policies of looking again, beside a plan that knew them all.
 
     The workloads are played as often as their horizon fits into the history, each time from an empty fleet.
+    Limits count work, not time: equal seeds give equal figures on every machine.
 
     Example: broker backtest --history fixtures/history --workloads fixtures/examples/backtest.yaml
     """
-    recorded = load_history(history, since, until)
+    recorded = with_rates(load_history(history, since, until))
     episodes = list(find_episodes(recorded, read_text(workloads), workloads, history))
-    options = PlanOptions(time_limit, gap, seed, baselines=False)
+    options = PlanOptions(time_limit, gap, seed, baselines=False, limit_clock=LimitClock.WORK)
     rules = BacktestRules(options, look_limit, terms=load_moving_terms())
-    policies, calls = list(dict.fromkeys(policy or LookPolicy)), (_made_once(), replan_call)
+    policies, calls = list(dict.fromkeys(policy or LookPolicy)), (_made_once(), _looked_once())
     with ProgressLine() as progress:
         known = [_known(e, options, progress) for e in episodes]
         outcomes = {p: [_replayed(e, p, calls, rules, progress) for e in episodes] for p in policies}
@@ -105,6 +110,31 @@ def _made_once() -> PlanCall:
         if as_of not in made:
             made[as_of] = plan_call(request, offers, as_of, options)
         return made[as_of]
+
+    return call
+
+
+def _looked_once() -> ReplanCall:
+    """The planner for new looks: limited by work it answers equal questions alike, so each is asked once.
+
+    Policies that look at the same instants from the same plans share most of their looks.
+    """
+    made: dict[bytes, Plan] = {}
+
+    def call(
+        request: PlanRequest,
+        offers: tuple[Offer, ...],
+        as_of: datetime,
+        options: PlanOptions,
+        in_force: InForce,
+    ) -> Plan:
+        asked = replace(in_force, frozen=frozenset())
+        key = sha256(
+            repr((request, offers, as_of, options, asked, sorted(in_force.frozen))).encode()
+        ).digest()
+        if key not in made:
+            made[key] = replan_call(request, offers, as_of, options, in_force)
+        return made[key]
 
     return call
 
@@ -168,6 +198,12 @@ def load_history(source: str, since: str | None, until: str | None) -> MarketHis
     if span is None or (start is None and end is None):
         return history
     return history.within(_window(start or span.start, (end or span.end) + timedelta(microseconds=1)))
+
+
+def with_rates(history: MarketHistory) -> MarketHistory:
+    """``history`` with what is assumed of spot whose provider says no rate of interruptions."""
+    told = with_spot_rates(history.offers.values())
+    return replace(history, offers={offer.offer_id: offer for offer in told})
 
 
 async def _stored_history(source: str, start: datetime | None, end: datetime | None) -> MarketHistory:

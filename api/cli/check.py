@@ -9,9 +9,9 @@ import typer
 
 from api.cli.errors import ExitCode
 from api.cli.figures import plural, usd
+from api.cli.market_source import find_market
 from api.cli.output import Json, print_json, read_text, stdout
 from api.planning_call import build_planner
-from api.schemas.market import read_market
 from api.schemas.plan import read_plan
 from api.schemas.workloads import read_workloads
 from broker.domain.errors import InputError
@@ -33,7 +33,7 @@ def check(
 
     Example: broker check plan.json --market market.json --workloads workloads.yaml
     """
-    offers = read_market(read_text(market), str(market))
+    offers = find_market(market)
     request = read_workloads(
         read_text(workloads), source=str(workloads), base=workloads.parent, now=offers.as_of
     )

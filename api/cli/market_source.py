@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +12,10 @@ from api.bootstrap import Product, build_product
 from api.cli.configuration import load_environment, load_settings
 from api.cli.output import read_text
 from api.schemas.market import Market, read_market
+from broker.catalogue import load_spot_prior
 from broker.domain.errors import Conflict, FieldProblem, InputError
+from broker.domain.offer import Offer
+from broker.domain.spot import SpotBook
 from broker.services.offers import OfferFilter
 from broker.settings import Settings
 
@@ -19,10 +23,14 @@ T = TypeVar("T")
 
 
 def find_market(path: Path | None) -> Market:
-    """The market of a file, or every current offer of the database; InputError when that has none."""
-    if path is not None:
-        return read_market(read_text(path), str(path))
-    return stored_market(OfferFilter())
+    """The market of a file, or every current offer of the database, to plan with; InputError without any."""
+    market = stored_market(OfferFilter()) if path is None else read_market(read_text(path), str(path))
+    return replace(market, offers=with_spot_rates(market.offers))
+
+
+def with_spot_rates(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """``offers``, spot ones whose provider says no rate of interruptions with the one that is assumed."""
+    return SpotBook((), load_spot_prior()).told(offers)
 
 
 def stored_market(wanted: OfferFilter) -> Market:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,11 +11,15 @@ import typer
 from rich import box
 from rich.table import Table
 
+from api.bootstrap import Product
 from api.cli.configuration import load_environment, load_settings
+from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
-from api.schemas.provider import batch_to_document
+from api.schemas.provider import batch_to_document, feed_to_document
 from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
+from broker.domain.market import FeedHealth
+from broker.domain.polling import Polling
 from providers.registry import SPECS, configured, find_spec
 from providers.spec import Capability
 
@@ -52,12 +57,18 @@ def list_providers(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the table of the README: what each adapter can do.")
     ] = False,
+    feeds: Annotated[
+        bool, typer.Option("--feeds", help="How each configured feed is doing and when it is asked next.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List every provider: what its adapter can do, and whether this environment configures it.
 
-    Example: broker providers list
+    Example: broker providers list --feeds
     """
+    if feeds:
+        show_feeds(ask_stored(_feeds), as_json=as_json)
+        return
     if as_markdown:
         stdout().file.write(capability_table())
         return
@@ -87,6 +98,41 @@ def list_providers(
         names = ", ".join(spec.variable(field) for field in spec.credentials) or "none"
         table.add_row(name, where, ", ".join(sorted(spec.capabilities)), names)
     stdout().print(table)
+
+
+Asked = tuple[FeedHealth, Polling]
+
+
+async def _feeds(product: Product) -> list[Asked]:
+    found = await product.offers.find_feeds()
+    return [(feed, product.offers.polling_of(feed)) for feed in found]
+
+
+def show_feeds(asked: Sequence[Asked], *, as_json: bool) -> None:
+    """Prints where each feed stands."""
+    if as_json:
+        print_json({"items": [feed_to_document(*one) for one in asked], "next_cursor": None})
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+    for title in ("provider", "offers", "last good", "every", "breaker", "next poll (UTC)", "error"):
+        table.add_column(title, no_wrap=title != "error", overflow="fold")
+    for feed, polling in asked:
+        state = f"{polling.breaker} ({polling.failures} failed)" if polling.failures else str(polling.breaker)
+        stale = " stale" if feed.stale_since is not None else ""
+        table.add_row(
+            feed.provider,
+            f"{feed.offers:,}",
+            _shown(feed.last_success_at) + stale,
+            f"{polling.every.total_seconds():g} s",
+            state,
+            _shown(polling.next_at),
+            feed.last_error or "" if polling.failures else "",
+        )
+    stdout().print(table)
+
+
+def _shown(at: datetime | None) -> str:
+    return "never" if at is None else f"{at:%d %b %H:%M:%S}"
 
 
 @app.command()

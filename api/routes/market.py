@@ -107,7 +107,7 @@ async def list_providers(request: Request, caller: AnyCaller) -> JSONResponse:
         rows = latest.rejected if latest else ()
         items.append(
             {
-                **feed_to_document(feed),
+                **feed_to_document(feed, offers.polling_of(feed)),
                 "title": spec.title if spec else feed.provider,
                 "capabilities": sorted(spec.capabilities) if spec else [],
                 "idempotency": spec.idempotency if spec else None,

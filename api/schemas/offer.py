@@ -20,6 +20,7 @@ from broker.domain.offer import (
     GpuPool,
     NativePrice,
     Offer,
+    RateBasis,
     Stock,
     StockLevel,
     Tier,
@@ -188,6 +189,7 @@ class OfferForm(JsonPart):
     observed_at: Instant | None = None
     source: str = ""
     interruptions_per_hour: NotNegative | None = None
+    rate_basis: RateBasis | None = None
     contract: ContractForm | None = None
     learned: LearnedForm | None = None
     reference: Annotated[dict[str, str], Field(default_factory=dict)]
@@ -226,6 +228,7 @@ class OfferForm(JsonPart):
             stock=self.stock.to_stock() if self.stock is not None else Stock(),
             compliance=frozenset(self.compliance),
             interruptions_per_hour=self.interruptions_per_hour,
+            rate_basis=self.rate_basis,
             reference=self.reference,
             contract=self._contract(),
             learned=self._learned(),

@@ -49,6 +49,7 @@ def offer_to_document(offer: Offer) -> dict[str, Any]:
         "observed_at": format_time(offer.observed_at),
         "source": offer.source,
         "interruptions_per_hour": offer.interruptions_per_hour,
+        "rate_basis": offer.rate_basis,
         "contract": _contract_document(offer.contract),
         "learned": _learned_document(offer),
         "reference": dict(offer.reference),

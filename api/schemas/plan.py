@@ -25,6 +25,7 @@ from broker.domain.plan import (
     Placement,
     Plan,
     PlanStatus,
+    PriceOutlook,
     RunnerUp,
     Scarcity,
     Unplaced,
@@ -211,6 +212,28 @@ class ScarcityForm(JsonPart):
     text: str
 
 
+class OutlookForm(JsonPart):
+    """What an offer that is not bought yet may cost; null: no history."""
+
+    offer_id: str
+    hours: float
+    basis: str
+    p10_usd_per_node_hour: Money | None
+    p50_usd_per_node_hour: Money | None
+    p90_usd_per_node_hour: Money | None
+
+    def to_outlook(self) -> PriceOutlook:
+        """The domain's outlook."""
+        return PriceOutlook(
+            self.offer_id,
+            self.hours,
+            self.basis,
+            self.p10_usd_per_node_hour,
+            self.p50_usd_per_node_hour,
+            self.p90_usd_per_node_hour,
+        )
+
+
 class PlanForm(JsonPart):
     """A whole plan."""
 
@@ -231,6 +254,8 @@ class PlanForm(JsonPart):
     baselines: list[BaselineForm]
     spend: list[SpendLineForm]
     scarcity: tuple[ScarcityForm, ...] = ()
+    scarcity_usd_per_node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    outlooks: tuple[OutlookForm, ...] = ()
 
     def to_plan(self) -> Plan:
         """The domain's plan."""
@@ -254,6 +279,8 @@ class PlanForm(JsonPart):
             scarcity=tuple(
                 Scarcity(s.offer_id, s.nodes, s.saves_usd, s.workloads, s.text) for s in self.scarcity
             ),
+            scarcity_usd_per_node_hour=self.scarcity_usd_per_node_hour,
+            outlooks=tuple(outlook.to_outlook() for outlook in self.outlooks),
         )
 
 

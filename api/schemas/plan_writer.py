@@ -15,6 +15,7 @@ from broker.domain.plan import (
     Baseline,
     Placement,
     Plan,
+    PriceOutlook,
     Scarcity,
     Why,
 )
@@ -43,6 +44,8 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "baselines": [_baseline(baseline) for baseline in plan.baselines],
         "spend": [spend_line_to_document(line) for line in plan.spend],
         "scarcity": [_scarcity(scarcity) for scarcity in plan.scarcity],
+        "scarcity_usd_per_node_hour": dict(plan.scarcity_usd_per_node_hour),
+        "outlooks": [_outlook(outlook) for outlook in plan.outlooks],
     }
 
 
@@ -119,6 +122,19 @@ def _alternative(way: Alternative) -> dict[str, Any]:
         "later_hours": way.later_hours,
         "rule": str(way.rule),
         "because": way.because,
+    }
+
+
+def _outlook(outlook: PriceOutlook) -> dict[str, Any]:
+    prices = {"p10": outlook.p10_usd, "p50": outlook.p50_usd, "p90": outlook.p90_usd}
+    return {
+        "offer_id": outlook.offer_id,
+        "hours": outlook.hours,
+        "basis": outlook.basis,
+        **{
+            f"{name}_usd_per_node_hour": None if usd is None else format_usd(usd)
+            for name, usd in prices.items()
+        },
     }
 
 

@@ -15,6 +15,7 @@ from api.schemas.times import Instant, format_time
 from broker.domain.market import FeedHealth, PollRound
 from broker.domain.money import format_usd
 from broker.domain.offer import OfferBatch
+from broker.domain.polling import BreakerState, Polling
 from broker.domain.price_gate import Doubt, Quarantined
 
 
@@ -35,7 +36,11 @@ QuarantinePage = PageForm[QuarantinedForm]
 
 
 class FeedForm(BaseModel):
-    """Health and freshness of a provider's feed. ``stale_since`` null: fresh."""
+    """Health and freshness of a provider's feed. ``stale_since`` null: fresh.
+
+    It is asked every ``poll_every_s`` while it answers, and next at ``next_poll_at``. ``breaker`` ``open``:
+    it failed so often that it is left alone until then; ``half_open``: the next try decides.
+    """
 
     provider: str
     last_success_at: Instant | None
@@ -45,6 +50,10 @@ class FeedForm(BaseModel):
     offers: int
     rejected: int
     seconds: float | None
+    poll_every_s: float
+    failures_in_a_row: int
+    breaker: BreakerState
+    next_poll_at: Instant | None
 
 
 class RejectedRowForm(BaseModel):
@@ -67,7 +76,7 @@ def _time(instant: datetime | None) -> str | None:
     return format_time(instant) if instant is not None else None
 
 
-def feed_to_document(feed: FeedHealth) -> dict[str, Any]:
+def feed_to_document(feed: FeedHealth, polling: Polling) -> dict[str, Any]:
     """The JSON form of a feed's health as plain data."""
     return {
         "provider": feed.provider,
@@ -78,6 +87,10 @@ def feed_to_document(feed: FeedHealth) -> dict[str, Any]:
         "offers": feed.offers,
         "rejected": feed.rejected,
         "seconds": feed.seconds,
+        "poll_every_s": polling.every.total_seconds(),
+        "failures_in_a_row": polling.failures,
+        "breaker": polling.breaker.value,
+        "next_poll_at": _time(polling.next_at),
     }
 
 

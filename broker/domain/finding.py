@@ -85,6 +85,15 @@ def _proposal(seen: Reoptimization, decision: Decision, rules: Mapping[str, Move
     return replace(proposal, reason=_words(proposal))
 
 
+def less_saved(proposal: Reoptimization, first: Reoptimization) -> Reoptimization:
+    """A proposal made beside ``first``, in which what moves by ``first`` costs what it comes to cost."""
+    saved = first.saving_usd
+    if saved is None or proposal.before_usd is None or proposal.after_usd is None:
+        return proposal
+    less = replace(proposal, before_usd=proposal.before_usd - saved, after_usd=proposal.after_usd - saved)
+    return replace(less, reason=_words(less))
+
+
 def _words(proposal: Reoptimization) -> str:
     before, saving = proposal.before_usd, proposal.saving_usd
     if before is None or saving is None:

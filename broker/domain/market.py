@@ -75,7 +75,10 @@ class OfferLabel:
 
 @dataclass(frozen=True, slots=True)
 class FeedHealth:
-    """How a provider's feed is doing. ``stale_since`` None: fresh."""
+    """How a provider's feed is doing. ``stale_since`` None: fresh.
+
+    ``failures`` in a row, and before when (None: the next poll) it is not asked again.
+    """
 
     provider: str
     last_success_at: datetime | None
@@ -85,6 +88,8 @@ class FeedHealth:
     offers: int
     rejected: int
     seconds: float | None
+    failures: int = 0
+    not_before: datetime | None = None
 
 
 def diff_rounds(before: Iterable[Offer], after: Iterable[Offer], at: datetime) -> tuple[OfferChange, ...]:

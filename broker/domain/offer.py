@@ -149,6 +149,13 @@ class ContractTerms:
     list_upfront_usd: Decimal | None = None
 
 
+class RateBasis(StrEnum):
+    """Whence a rate of interruptions that its provider does not say: our own leases, or a mere assumption."""
+
+    OWN_LEASES = "own leases"
+    ASSUMED = "assumed"
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """One thing a provider sells, as seen at ``observed_at``.
@@ -157,7 +164,8 @@ class Offer:
     provider does not say. ``upfront_usd`` of a ``listed`` window buys all nodes of all segments.
     ``reference`` is the adapter's own note of what to order (its keys mean nothing elsewhere).
     ``contract``: the prices are those of a contract; it keeps the list's. ``learned``: what our own launches
-    say, where there were any; no provider's word.
+    say, where there were any; no provider's word. ``rate_basis``: whence the rate of interruptions, where
+    the provider says none.
     """
 
     offer_id: str
@@ -182,6 +190,7 @@ class Offer:
     reference: Mapping[str, str] = field(default_factory=dict, hash=False)
     contract: ContractTerms | None = None
     learned: Learned | None = None
+    rate_basis: RateBasis | None = None
 
     @property
     def max_nodes_in_one_run(self) -> int:

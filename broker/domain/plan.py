@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -170,6 +171,22 @@ class Scarcity:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceOutlook:
+    """What an offer that is not bought yet may cost, ``hours`` after the plan was made, USD per node-hour.
+
+    ``basis``: whose past it rests on, ``no history`` (then without prices) where none is known. It steers
+    nothing; the plan counts today's price.
+    """
+
+    offer_id: str
+    hours: float
+    basis: str
+    p10_usd: Decimal | None
+    p50_usd: Decimal | None
+    p90_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """What another habit would have cost; None with the reason when it could not run."""
 
@@ -216,7 +233,8 @@ class Plan:
 
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``bound_usd`` is a lower bound
     on cost + penalty of any plan over the same market, workloads and candidate set;
-    ``gap`` = (cost + penalty − bound) / (cost + penalty).
+    ``gap`` = (cost + penalty − bound) / (cost + penalty). ``scarcity_usd_per_node_hour`` by offer_id: the
+    prices of scarcity at which the bound was proven; the next search of a market like this begins at them.
     """
 
     plan_id: str
@@ -236,6 +254,8 @@ class Plan:
     baselines: tuple[Baseline, ...]
     spend: tuple[SpendLine, ...]
     scarcity: tuple[Scarcity, ...] = ()
+    scarcity_usd_per_node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
+    outlooks: tuple[PriceOutlook, ...] = ()
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""

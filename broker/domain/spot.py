@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from broker.domain.offer import Offer, Tier
+from broker.domain.offer import Offer, RateBasis, Tier
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 
 HOUR = timedelta(hours=1)
@@ -80,10 +80,16 @@ class SpotBook:
             rate = (rate * self._prior.node_hours + losses) / (self._prior.node_hours + hours)
         return rate
 
+    def basis(self, offer: Offer) -> RateBasis:
+        """Whether anything of the offer, its SKU or its provider was seen."""
+        levels = _levels(offer.provider, offer.sku.name, offer.offer_id)
+        seen = any(self._hours.get(level, 0.0) > 0 for level in levels)
+        return RateBasis.OWN_LEASES if seen else RateBasis.ASSUMED
+
     def told(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """``offers``, spot ones with a rate: their provider's word, else what was seen."""
         return tuple(
-            replace(offer, interruptions_per_hour=self.rate(offer))
+            replace(offer, interruptions_per_hour=self.rate(offer), rate_basis=self.basis(offer))
             if offer.tier is Tier.SPOT and offer.interruptions_per_hour is None
             else offer
             for offer in offers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -16,6 +16,7 @@ from broker.domain.errors import FieldProblem, InputError, ProviderError
 from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
+from broker.domain.polling import Polling, PollPlan, polling_of
 from broker.domain.price_gate import (
     Before,
     Gated,
@@ -61,6 +62,7 @@ class OffersService:
         gate: GateRules | None = None,
         contracts: Sequence[ContractPrice] = (),
         price_lists: Collection[str] = (),
+        plan: PollPlan | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
@@ -70,12 +72,16 @@ class OffersService:
         self._gate = gate or GateRules()
         self._contracts = tuple(contracts)
         self._price_lists = frozenset(price_lists)
+        self._plan = plan or PollPlan(stale_after)
         self._recording = asyncio.Lock()
 
-    async def refresh(self, providers: Iterable[str] | None = None) -> tuple[PollRound, ...]:
+    async def refresh(
+        self, providers: Iterable[str] | None = None, heard: Callable[[PollRound], None] | None = None
+    ) -> tuple[PollRound, ...]:
         """Polls ``providers`` (None: all) at once; one that fails keeps its offers and ages.
 
-        Each round carries its changes. Raises InputError for a provider that is not configured.
+        Each round carries its changes, and is ``heard`` as soon as it is stored: nobody waits for the slowest
+        feed. Raises InputError for a provider that is not configured.
         """
         names = tuple(self._sources) if providers is None else tuple(providers)
         unknown = [name for name in names if name not in self._sources]
@@ -84,7 +90,7 @@ class OffersService:
             problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
             raise InputError("poll", problems)
         peers = await self._peers()
-        return tuple(await asyncio.gather(*(self._poll(self._sources[name], peers) for name in names)))
+        return tuple(await asyncio.gather(*(self._poll(self._sources[name], peers, heard) for name in names)))
 
     async def _peers(self) -> Peers:
         """What sellers asked before this round; lists that repeat other sellers' prices are no word of their
@@ -93,7 +99,9 @@ class OffersService:
             prices = await uow.offers.find_peer_prices()
         return Peers(price for price in prices if price.provider not in self._price_lists)
 
-    async def _poll(self, source: OfferSource, peers: Peers) -> PollRound:
+    async def _poll(
+        self, source: OfferSource, peers: Peers, heard: Callable[[PollRound], None] | None
+    ) -> PollRound:
         started_at, began = self._clock.now(), time.monotonic()
         batch, error = await self._ask(source, started_at)
         round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
@@ -103,6 +111,8 @@ class OffersService:
             else:
                 round_ = await self._record(uow, round_, batch, peers)
             await uow.commit()
+        if heard is not None:
+            heard(round_)
         return round_
 
     async def _record(self, uow: UnitOfWork, round_: PollRound, batch: OfferBatch, peers: Peers) -> PollRound:
@@ -225,8 +235,22 @@ class OffersService:
             feeds.setdefault(name, FeedHealth(name, None, None, None, None, 0, 0, None))
         return tuple(self._aged(feeds[name]) for name in sorted(feeds))
 
+    def polling_of(self, feed: FeedHealth) -> Polling:
+        """How often a feed is asked, and when next."""
+        return polling_of(feed, self._plan, self._clock.now())
+
+    async def hold_back(self, waits: Mapping[str, datetime]) -> None:
+        """Notes before when feeds are not asked again, for whoever polls next and for all who ask."""
+        async with self._uow_factory() as uow:
+            for provider, until in waits.items():
+                await uow.offers.hold_back(provider, until)
+            await uow.commit()
+
     def _aged(self, feed: FeedHealth) -> FeedHealth:
         succeeded = feed.last_success_at
-        if succeeded is None or self._clock.now() - succeeded <= self._stale_after:
+        if succeeded is None:
+            return feed
+        waits = self._plan.of(feed.provider) - self._plan.every
+        if self._clock.now() - succeeded <= self._stale_after + waits:
             return feed
         return replace(feed, stale_since=feed.stale_since or succeeded)

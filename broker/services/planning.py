@@ -6,22 +6,20 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
 from broker.domain.errors import BrokerError, NotPermitted
-from broker.domain.freshness import fresh_offers
 from broker.domain.identity import ENTROPY_BYTES, make_id
-from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.money import format_usd
 from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.plan import Plan
 from broker.domain.quotas import held_beside
 from broker.domain.workload import PlanRequest
+from broker.plan_outlooks import PlanOutlooks
 from broker.plan_ports import (
     BudgetWatch,
     EventStream,
@@ -32,6 +30,7 @@ from broker.plan_ports import (
     RequestReader,
 )
 from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
+from broker.usable_offers import OfferRules, usable_offers
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +39,10 @@ UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class PlanningRules:
-    """``approval_limit_usd`` None: no plan needs finance's word.
-
-    Offers that nobody confirmed within ``max_offer_age`` are left out, and those of ``price_lists``.
-    """
+    """``approval_limit_usd`` None: no plan needs finance's word. ``offers``: what plans are made of."""
 
     approval_limit_usd: Decimal | None = None
-    max_offer_age: timedelta = timedelta(minutes=10)
-    price_lists: frozenset[str] = frozenset()
+    offers: OfferRules = field(default_factory=OfferRules)
 
     def over_limit(self, cost_usd: Decimal) -> tuple[str, ...]:
         """Why a plan of that cost waits for finance, in words; nothing where it does not."""
@@ -76,6 +71,7 @@ class PlanningService:
         *,
         read_request: RequestReader,
         rules: PlanningRules | None = None,
+        outlooks: PlanOutlooks | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         budgets: BudgetWatch | None = None,
     ) -> None:
@@ -88,6 +84,7 @@ class PlanningService:
         self._events = events
         self._read_request = read_request
         self._rules = rules or PlanningRules()
+        self._outlooks = outlooks
         self._random_bytes = random_bytes
         self._under_way: set[str] = set()
 
@@ -153,7 +150,10 @@ class PlanningService:
             offers = await self._usable_offers()
             options = replace(record.options, label=record.plan_id)
             future = self._executor.submit(self._plan_call, request, offers, self._clock.now(), options)
-            return await asyncio.wrap_future(future), None
+            plan: Plan = await asyncio.wrap_future(future)
+            if self._outlooks is not None:
+                plan = replace(plan, outlooks=await self._outlooks.of(plan))
+            return plan, None
         except BrokerError as error:
             return None, str(error)
         except Exception as error:  # the planner's own fault: the record must say so, not stay "running"
@@ -166,13 +166,8 @@ class PlanningService:
             return replace(request, held=held_beside(request, await uow.reservations.find_open()))
 
     async def _usable_offers(self) -> tuple[Offer, ...]:
-        now = self._clock.now()
         async with self._uow_factory() as uow:
-            offers = await uow.offers.find_current()
-            feeds = await uow.offers.find_feeds()
-            launches = await uow.launches.find_since(now - REMEMBERED)
-        fresh = fresh_offers(offers, feeds, now, self._rules.max_offer_age, self._rules.price_lists)
-        return LaunchBook(launches, now).told(fresh)
+            return await usable_offers(uow, self._clock.now(), self._rules.offers)
 
     async def _tell(self, record: PlanRecord) -> None:
         event: dict[str, object] = {"state": record.state.value}

@@ -95,7 +95,7 @@ class ProposalsService:
         async with self._acting:
             async with self._uow_factory() as uow:
                 standing = await uow.reoptimizations.find_in({ProposalState.PROPOSED})
-            done = [await self._try(look, self._begin) for look in reversed(standing)]
+            done = [await self._try(look, self._begin) for look in _in_turn(standing)]
             async with self._uow_factory() as uow:
                 moving = await uow.reoptimizations.find_in({ProposalState.ACCEPTED})
             done += [await self._try(look, self._follow) for look in reversed(moving)]
@@ -150,6 +150,7 @@ class ProposalsService:
         if look.new_plan_id is None:
             raise Conflict(f"re-optimization {look.reoptimization_id} has no plan: look again")
         now = self._clock.now()
+        await self._require_settled(look)
         moves = tuple(
             replace(move, state=MoveState.MOVING if move.leaves else MoveState.DONE) for move in look.moves
         )
@@ -177,6 +178,14 @@ class ProposalsService:
             crash_points.here("proposal.accept.after")
         await self._tell(accepted)
         return accepted
+
+    async def _require_settled(self, look: Reoptimization) -> None:
+        """A plan whose own moves are under way has to come to be before others start from it."""
+        async with self._uow_factory() as uow:
+            moving = await uow.reoptimizations.find_in({ProposalState.ACCEPTED})
+        before = next((one for one in moving if one.new_plan_id == look.plan_id), None)
+        if before is not None:
+            raise Conflict(f"moves of {before.reoptimization_id} are under way: wait until they are over")
 
     async def _end(
         self, look: Reoptimization, state: ProposalState, reason: str, caller: Caller | None = None
@@ -293,3 +302,9 @@ class ProposalsService:
             "reason": look.reason,
         }
         await self._notifier.notify(f"reoptimization.{look.state}", look.team, body)
+
+
+def _in_turn(standing: Sequence[Reoptimization]) -> list[Reoptimization]:
+    """Oldest first; what starts from the plan that another of them leads to comes after that."""
+    leads_to = {look.new_plan_id for look in standing}
+    return sorted(reversed(standing), key=lambda look: look.plan_id in leads_to)

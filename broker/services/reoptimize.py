@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import Caller, Scope
+from broker.domain.approvals import ApprovalState
 from broker.domain.errors import BrokerError
-from broker.domain.finding import ACTOR, entry_of, found, is_same, past_moves, rules_by_workload
-from broker.domain.freshness import fresh_offers
+from broker.domain.finding import found, less_saved, past_moves, rules_by_workload
 from broker.domain.identity import ENTROPY_BYTES, make_id
-from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.market import OfferChange
 from broker.domain.merging import merged
-from broker.domain.money import format_usd
 from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer, Tier
+from broker.domain.offer import Offer
 from broker.domain.own_stock import less_others, with_own
 from broker.domain.page import Page
 from broker.domain.plan import Plan
@@ -31,34 +29,39 @@ from broker.domain.reoptimization import MOVED, ProposalState, Reoptimization
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.reservation import Reservation
-from broker.domain.spot import SpotBook, SpotPrior, spot_time
 from broker.domain.spot_fallback import behind_on_spot
 from broker.domain.staying import held_of
 from broker.domain.weighing import Situation, leaving_usd
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
-from broker.plan_ports import InForce, PlanRecord, PlanState, ReplanCall, RequestReader
-from broker.ports import Clock, Executor, Notifier, UnitOfWork, UnitOfWorkFactory
+from broker.looks import LookBook
+from broker.plan_outlooks import PlanOutlooks
+from broker.plan_ports import InForce, PlanRecord, ReplanCall, RequestReader
+from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
+from broker.usable_offers import OfferRules, usable_offers
 
 log = logging.getLogger(__name__)
 
 LONGEST_COOLDOWN = timedelta(days=90)
-"""How often a look plans again when some of what it found does not pay."""
+LATER = timedelta(microseconds=1)
+"""Which of two plans of one look is the newer must be told from their instants."""
+THOROUGH = (1.0,) * MOST_PLANS
+QUICK = (0.5, 0.25, 0.25)
+"""Shares of the time limit: a search that only places anew what the one before left needs less."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReoptimizeRules:
     """``moves``: what counts where no policy says; ``frozen``: what starts within it stays.
 
-    ``time_limit_s``: the most that one search may take; the rest as for plans that somebody asks for.
+    ``time_limit_s``: the most that one search of the timetable may take, and all searches together of a look
+    at a change of the market, which has to be quick; the rest as for plans that somebody asks for.
     """
 
     moves: MoveRules = field(default_factory=MoveRules)
     terms: MovingTerms = field(default_factory=MovingTerms)
-    spot: SpotPrior = field(default_factory=SpotPrior)
     approval_limit_usd: Decimal | None = None
-    max_offer_age: timedelta = timedelta(minutes=10)
-    price_lists: frozenset[str] = frozenset()
+    offers: OfferRules = field(default_factory=OfferRules)
     frozen: timedelta = timedelta(minutes=30)
     time_limit_s: float = 8.0
 
@@ -75,12 +78,33 @@ class _Market:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One plan of a pass: what may change of it, and what counts."""
+    """One plan of a pass: what may change of it, and what counts.
+
+    ``shares`` of the time limit: what each search in turn may take.
+    """
 
     record: PlanRecord
     request: PlanRequest
     situation: Situation
     rules: dict[str, MoveRules]
+    shares: Sequence[float]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(w.name for w in self.situation.request.workloads)
+
+    @property
+    def auto(self) -> frozenset[str]:
+        """What may move by itself."""
+        return self._with(ReoptimizeMode.AUTO)
+
+    @property
+    def proposable(self) -> frozenset[str]:
+        """What may move when somebody says so."""
+        return self._with(ReoptimizeMode.PROPOSE)
+
+    def _with(self, mode: ReoptimizeMode) -> frozenset[str]:
+        return frozenset(name for name in self.names if self.rules[name].mode is mode)
 
 
 class ReoptimizeService:
@@ -96,16 +120,17 @@ class ReoptimizeService:
         *,
         read_request: RequestReader,
         rules: ReoptimizeRules | None = None,
+        outlooks: PlanOutlooks | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._uow_factory = uow_factory
         self._replan_call = replan_call
         self._executor = executor
         self._clock = clock
-        self._notifier = notifier
         self._read_request = read_request
         self._rules = rules or ReoptimizeRules()
         self._random_bytes = random_bytes
+        self._book = LookBook(uow_factory, notifier, self._rules.approval_limit_usd, random_bytes, outlooks)
         self._looking = asyncio.Lock()
 
     async def run_for(self, caller: Caller, team: str | None = None) -> tuple[Reoptimization, ...]:
@@ -115,17 +140,21 @@ class ReoptimizeService:
 
     async def run(self, trigger: str, team: str | None = None) -> tuple[Reoptimization, ...]:
         """A new look at every current plan of ``team`` (None: all), those that hold something first."""
-        return await self._run(await self._current(team), trigger)
+        return await self._run(await self._current(team), trigger, THOROUGH)
 
     async def run_if_touched(self, changes: Iterable[OfferChange]) -> tuple[Reoptimization, ...]:
-        """A new look at the plans that ``changes`` of the market call for."""
+        """A new, quick look at the plans that ``changes`` of the market call for."""
         moved = tuple(changes)
         if not moved:
             return ()
         records = [r for r in await self._current(None) if r.plan is not None and is_touched(r.plan, moved)]
         first = moved[0]
         more = f" and {len(moved) - 1} more" if len(moved) > 1 else ""
-        return await self._run(records, f"market: {first.kind} of {first.offer_id}{more}")
+        return await self._run(records, f"market: {first.kind} of {first.offer_id}{more}", QUICK)
+
+    async def has_plans(self) -> bool:
+        """Whether a plan is in force that a change of the market may call to look at."""
+        return bool(await self._current(None))
 
     async def find_reoptimizations(
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
@@ -145,7 +174,9 @@ class ReoptimizeService:
         async with self._uow_factory() as uow:
             return await uow.plans.find_current(team)
 
-    async def _run(self, records: Iterable[PlanRecord], trigger: str) -> tuple[Reoptimization, ...]:
+    async def _run(
+        self, records: Iterable[PlanRecord], trigger: str, shares: Sequence[float]
+    ) -> tuple[Reoptimization, ...]:
         wanted = tuple(records)
         if not wanted:
             return ()
@@ -153,52 +184,83 @@ class ReoptimizeService:
             market = await self._market()
             holding = {row.plan_id for row in market.reservations}
             first = sorted(wanted, key=lambda r: holding.isdisjoint((r.plan_id, r.supersedes)))
-            looks = [await self._look_at(record, market, trigger) for record in first]
-        return tuple(look for look in looks if look is not None)
+            looks = [await self._look_at(record, market, trigger, shares) for record in first]
+        return tuple(one for found_of_one in looks for one in found_of_one)
 
     async def _market(self) -> _Market:
-        now, rules = self._clock.now(), self._rules
+        now = self._clock.now()
         async with self._uow_factory() as uow:
-            offers, feeds = await uow.offers.find_current(), await uow.offers.find_feeds()
-            launches = await uow.launches.find_since(now - REMEMBERED)
+            offers = await usable_offers(uow, now, self._rules.offers)
             reservations = await uow.reservations.find_open()
             moved = await uow.reoptimizations.find_in(MOVED, now - LONGEST_COOLDOWN)
-            rows: tuple[Reservation, ...] = ()
-            if any(offer.tier is Tier.SPOT for offer in offers):
-                rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
-        fresh = fresh_offers(offers, feeds, now, rules.max_offer_age, rules.price_lists)
-        times = [time for row in rows if (time := spot_time(row, now)) is not None]
-        told = SpotBook(times, rules.spot).told(LaunchBook(launches, now).told(fresh))
-        return _Market(now, told, reservations, moved)
+        return _Market(now, offers, reservations, moved)
 
-    async def _look_at(self, record: PlanRecord, market: _Market, trigger: str) -> Reoptimization | None:
-        """One plan; None when its horizon is over, or while its moves are under way."""
-        blank = Reoptimization(
-            reoptimization_id=make_id("reopt", market.now, self._random_bytes(ENTROPY_BYTES)),
-            team=record.team,
-            plan_id=record.plan_id,
-            trigger=trigger,
-            started_at=market.now,
-            state=ProposalState.UNCHANGED,
-        )
+    async def _look_at(
+        self, record: PlanRecord, market: _Market, trigger: str, shares: Sequence[float]
+    ) -> tuple[Reoptimization, ...]:
+        """One plan; nothing when its horizon is over, or while its moves are under way."""
+        blank = self._blank(record, market.now, trigger)
         moving = (o for o in market.moved if o.state is ProposalState.ACCEPTED)
         if any(record.plan_id in (look.plan_id, look.new_plan_id) for look in moving):
-            return None
+            return ()
+        look: _Look | None = None
         new: Plan | None = None
         try:
             request = self._read_request(record.document)
             if record.plan is None or request.horizon.end <= market.now:
-                return None
-            result, new = await self._weigh(await self._gather(record, record.plan, request, market), blank)
+                return ()
+            look = await self._gather(record, record.plan, request, market, shares)
+            result, new = await self._weigh(look, blank)
         except BrokerError as error:
             result = replace(blank, state=ProposalState.FAILED, reason=str(error))
         except Exception as error:  # one plan's fault must not stop the others' look
             log.exception("re-optimization of %s failed unexpectedly", record.plan_id)
             reason = f"unexpected {type(error).__name__}: {error}"
             result = replace(blank, state=ProposalState.FAILED, reason=reason)
-        return await self._store(result, record, new)
+        kept, proposal = await self._book.keep(result, record, new)
+        beside = None if look is None else await self._look_beside(look, kept, proposal)
+        return (kept,) if beside is None else (kept, beside)
 
-    async def _gather(self, record: PlanRecord, plan: Plan, request: PlanRequest, market: _Market) -> _Look:
+    async def _look_beside(
+        self, look: _Look, first: Reoptimization, proposal: PlanRecord | None
+    ) -> Reoptimization | None:
+        """Where moves begin by themselves: what else may be proposed, over the plan that they lead to."""
+        if proposal is None or proposal.plan is None or first.mode is not ReoptimizeMode.AUTO:
+            return None
+        if proposal.approval is ApprovalState.WAITING or not look.proposable:
+            return None
+        after = replace(
+            look, record=proposal, situation=replace(look.situation, plan=proposal.plan, prices_then={})
+        )
+        try:
+            blank = self._blank(proposal, first.started_at + LATER, first.trigger)
+            result, new = await self._found(after, blank, (look.proposable,))
+        except BrokerError as error:
+            log.warning("beside %s: %s", first.reoptimization_id, error)
+            return None
+        if new is None:
+            return None
+        kept, _ = await self._book.keep(less_saved(result, first), proposal, new)
+        return kept
+
+    def _blank(self, record: PlanRecord, now: datetime, trigger: str) -> Reoptimization:
+        return Reoptimization(
+            reoptimization_id=make_id("reopt", now, self._random_bytes(ENTROPY_BYTES)),
+            team=record.team,
+            plan_id=record.plan_id,
+            trigger=trigger,
+            started_at=now,
+            state=ProposalState.UNCHANGED,
+        )
+
+    async def _gather(
+        self,
+        record: PlanRecord,
+        plan: Plan,
+        request: PlanRequest,
+        market: _Market,
+        shares: Sequence[float],
+    ) -> _Look:
         now, terms = market.now, self._rules.terms
         async with self._uow_factory() as uow:
             plan_ids = await uow.plans.find_lineage(record.plan_id)
@@ -218,17 +280,26 @@ class ReoptimizeService:
             past=past_moves(market.moved, record.team),
             must_leave=must_leave,
         )
-        return _Look(record, request, situation, rules_by_workload(request, self._rules.moves))
+        rules = rules_by_workload(request, self._rules.moves)
+        return _Look(record, request, situation, rules, shares)
 
     async def _weigh(self, look: _Look, blank: Reoptimization) -> tuple[Reoptimization, Plan | None]:
         """What may move by itself first; only when nothing of that pays, all that may be proposed."""
-        names = {w.name for w in look.situation.request.workloads}
-        if not names:
+        if not look.names:
             return replace(blank, reason="everything is under way"), None
-        may = {name for name in names if look.rules[name].mode is not ReoptimizeMode.NEVER}
-        auto = {name for name in may if look.rules[name].mode is ReoptimizeMode.AUTO}
-        for movable in (auto, may) if auto and auto != may else (may,):
-            decision, new = await self._decide(look, frozenset(names - movable))
+        if not look.auto | look.proposable:
+            return replace(blank, reason="the policy is never to move anything of it"), None
+        every = look.auto | look.proposable
+        return await self._found(
+            look, blank, (look.auto, every) if look.auto and look.proposable else (every,)
+        )
+
+    async def _found(
+        self, look: _Look, blank: Reoptimization, turns: Sequence[frozenset[str]]
+    ) -> tuple[Reoptimization, Plan | None]:
+        """The first of ``turns``, each of what may move in it, in which something pays; else the last."""
+        for movable in turns:
+            decision, new = await self._decide(look, look.names - movable)
             if decision.moves:
                 break
         result = found(blank, decision, look.rules)
@@ -239,8 +310,8 @@ class ReoptimizeService:
     async def _decide(self, look: _Look, frozen: frozenset[str]) -> tuple[Decision, Plan]:
         """A plan and which moves to it pay; again with what does not pay frozen, until all of it does."""
         situation = look.situation
-        for _ in range(MOST_PLANS):
-            new = await self._plan(look, frozen)
+        for share in look.shares:
+            new = await self._plan(look, frozen, share)
             seen = replace(situation, prices_then=await self._prices_then(look, new))
             decision, more = decide_beside(seen, new, look.rules, self._rules.terms, frozen)
             if more is None:
@@ -248,10 +319,10 @@ class ReoptimizeService:
             frozen = more
         return decision, new
 
-    async def _plan(self, look: _Look, frozen: frozenset[str]) -> Plan:
+    async def _plan(self, look: _Look, frozen: frozenset[str], share: float) -> Plan:
         situation, rules = look.situation, self._rules
         options = look.record.options
-        limit_s = min(options.time_limit_s, rules.time_limit_s)
+        limit_s = share * min(options.time_limit_s, rules.time_limit_s)
         in_force = InForce(
             plan=situation.plan,
             leaving_usd=leaving_usd(situation, rules.terms),
@@ -283,90 +354,3 @@ class ReoptimizeService:
                     for point in (await uow.offers.find_prices(offer_id, Window(plan.as_of, now)))[:1]:
                         prices[offer_id] = point.price_usd_per_node_hour
         return prices
-
-    async def _store(self, result: Reoptimization, record: PlanRecord, new: Plan | None) -> Reoptimization:
-        """Stores a look; a proposal that stands is renewed by the same moves, and lapses for other ones."""
-        async with self._uow_factory() as uow:
-            standing = [
-                look
-                for look in await uow.reoptimizations.find_in({ProposalState.PROPOSED})
-                if look.plan_id == record.plan_id
-            ]
-            same = next((look for look in standing if new is not None and is_same(look, result)), None)
-            if same is not None and new is not None and same.new_plan_id is not None:
-                result = await self._renew(uow, same, result, record, new)
-            else:
-                if result.state is not ProposalState.FAILED:
-                    await _lapse(uow, standing, result)
-                if new is not None:
-                    plan_id = make_id("plan", result.started_at, self._random_bytes(ENTROPY_BYTES))
-                    await uow.plans.add(self._proposal(record, replace(new, plan_id=plan_id), result))
-                    result = replace(result, new_plan_id=plan_id)
-                await uow.reoptimizations.add(result)
-                await uow.accounts.add_audit(entry_of(result, result.started_at))
-            await uow.commit()
-        if result.state is ProposalState.PROPOSED and same is None:
-            await self._notifier.notify("plan.proposed", record.team, _body(result))
-        return result
-
-    async def _renew(
-        self, uow: UnitOfWork, same: Reoptimization, result: Reoptimization, record: PlanRecord, new: Plan
-    ) -> Reoptimization:
-        """The proposal that stands, with today's amounts; a dearer plan needs finance's word again."""
-        assert same.new_plan_id is not None
-        stored = await uow.plans.find(same.new_plan_id)
-        proposal = self._proposal(record, replace(new, plan_id=stored.plan_id), result)
-        dearer = stored.plan is None or new.cost_usd > stored.plan.cost_usd
-        kept = replace(stored, plan=proposal.plan, needs_approval=proposal.needs_approval)
-        await uow.plans.update(replace(kept, approved_by=None, approved_at=None) if dearer else kept)
-        renewed = replace(
-            same,
-            before_usd=result.before_usd,
-            after_usd=result.after_usd,
-            moves=result.moves,
-            mode=result.mode,
-            reason=result.reason,
-        )
-        return await uow.reoptimizations.update(renewed)
-
-    def _proposal(self, record: PlanRecord, plan: Plan, result: Reoptimization) -> PlanRecord:
-        limit, old = self._rules.approval_limit_usd, record.plan
-        agreed = record.approved_by is not None and old is not None and plan.cost_usd <= old.cost_usd
-        return PlanRecord(
-            plan_id=plan.plan_id,
-            team=record.team,
-            state=PlanState.PROPOSED,
-            document=record.document,
-            options=record.options,
-            created_at=result.started_at,
-            requested_by=ACTOR,
-            plan=replace(plan, created_at=result.started_at, team=record.team),
-            needs_approval=limit is not None and plan.cost_usd > limit and not agreed,
-        )
-
-
-async def _lapse(uow: UnitOfWork, standing: Iterable[Reoptimization], result: Reoptimization) -> None:
-    for look in standing:
-        lapsed = replace(
-            look,
-            state=ProposalState.LAPSED,
-            decided_at=result.started_at,
-            decided_by=ACTOR,
-            reason=f"{look.reason}; the market moved on: {result.reason}",
-        )
-        await uow.reoptimizations.update(lapsed)
-        await uow.accounts.add_audit(entry_of(lapsed, result.started_at))
-
-
-def _body(result: Reoptimization) -> dict[str, object]:
-    saving, net = result.saving_usd, result.net_usd
-    return {
-        "reoptimization_id": result.reoptimization_id,
-        "plan_id": result.plan_id,
-        "new_plan_id": result.new_plan_id,
-        "saving_usd": None if saving is None else format_usd(saving),
-        "moving_costs_usd": format_usd(result.cost_usd),
-        "net_usd": None if net is None else format_usd(net),
-        "reason": result.reason,
-        "moves": [move.why for move in result.moves],
-    }

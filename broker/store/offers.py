@@ -66,8 +66,10 @@ class SqlOfferRepository:
         gpu: str | None = None,
         region: str | None = None,
         tier: str | None = None,
+        without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
-        """Current offers, cheapest per GPU-hour first; each filter is an exact word."""
+        """Current offers but for those of the providers ``without``, cheapest per GPU-hour first; each filter
+        is an exact word."""
         filters = (
             (OfferRow.provider, provider),
             (OfferRow.gpu, gpu),
@@ -75,7 +77,8 @@ class SqlOfferRepository:
             (OfferRow.tier, tier),
         )
         statement = _OFFERS.where(
-            *(column == str(word) for column, word in filters if word is not None)
+            *(column == str(word) for column, word in filters if word is not None),
+            *((OfferRow.provider.not_in(sorted(without)),) if without else ()),
         ).order_by(OfferRow.price_per_gpu_hour_micro_usd, OfferRow.offer_id)
         return tuple(_offer(*row) for row in await self._session.execute(statement))
 
@@ -141,6 +144,11 @@ class SqlOfferRepository:
         statement = select(FeedRow).order_by(FeedRow.provider).execution_options(populate_existing=True)
         return tuple(_feed_health(row) for row in await self._session.scalars(statement))
 
+    async def hold_back(self, provider: str, until: datetime) -> None:
+        """Notes before when a feed is not asked again; its next round takes that back."""
+        feed = table_of(FeedRow)
+        await self._session.execute(update(feed).where(feed.c.provider == provider).values(not_before=until))
+
     async def find_rejected(self, provider: str) -> PollRound | None:
         """The last round of a provider with its rejected rows."""
         statement = (
@@ -166,13 +174,17 @@ class SqlOfferRepository:
             values |= {"offers": round_.offers, "rejected": len(round_.rejected)}
         else:
             values["stale_since"] = func.coalesce(FeedRow.stale_since, round_.started_at)
+        values |= {"failures": 0, "not_before": None}
         if failed or round_.error is not None:
             values |= {"last_error_at": round_.started_at, "last_error": round_.error or ""}
+            values |= {"failures": FeedRow.failures + 1}
         feed = table_of(FeedRow)
         await self._session.execute(update(feed).where(feed.c.provider == round_.provider).values(values))
 
     async def _open_feed(self, provider: str) -> None:
-        await insert_or_keep(self._session, FeedRow, {"provider": provider, "offers": 0, "rejected": 0})
+        await insert_or_keep(
+            self._session, FeedRow, {"provider": provider, "offers": 0, "rejected": 0, "failures": 0}
+        )
 
     async def _record_poll(self, round_: PollRound) -> int:
         """Stores the round; rejected rows of older rounds keep their count and lose their text."""
@@ -303,6 +315,8 @@ def _feed_health(row: FeedRow) -> FeedHealth:
         offers=row.offers,
         rejected=row.rejected,
         seconds=row.seconds,
+        failures=row.failures,
+        not_before=row.not_before,
     )
 
 

@@ -58,6 +58,8 @@ class FeedRow(Row):
     offers: Mapped[int]
     rejected: Mapped[int]
     seconds: Mapped[float | None]
+    failures: Mapped[int] = mapped_column(default=0, server_default="0")
+    not_before: Mapped[datetime | None]
 
 
 class RoundRow(Row):

@@ -142,7 +142,7 @@ def _over_budget(scene: Scene, cents: int) -> str:
 def _solved(scene: Scene, mask: Bools) -> int | None:
     """Cost and lateness in cents of the restricted problem; None when no way was found for everything."""
     old = scene.candidates
-    watch = Stopwatch(scene.watch.left * GROUP_SHARE)
+    watch = Stopwatch(scene.watch.left * GROUP_SHARE, scene.watch.clock)
     candidates = build_candidates(_only_placed(scene).restricted(mask), old.estimates)
     choice = search_only(Search(candidates, watch, GROUP_GAP, scene.seed))
     return None if choice.required_missing or choice.left_out else choice.objective_cents

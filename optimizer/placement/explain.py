@@ -8,10 +8,10 @@ from decimal import Decimal
 
 import numpy as np
 
-from broker.domain.offer import WindowTerms
+from broker.domain.offer import RateBasis, Tier, WindowTerms
 from broker.domain.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
 from broker.domain.transfer import TransferKind
-from broker.domain.workload import Serving, Training
+from broker.domain.workload import Serving, Training, Workload
 from optimizer.placement.alternatives import alternative_of, binding_rule, near, next_ways, reason, scarcities
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
@@ -89,7 +89,7 @@ class Explainer:
         told = self._told[column.workload]
         return Why(
             self._bottleneck(workload.name, piece),
-            (*rules, *self._launch_rule(piece)),
+            (*rules, *self._launch_rule(piece), *self._spot_rule(workload, piece)),
             told.runner_up,
             told.rule,
             told.next_best,
@@ -243,6 +243,16 @@ class Explainer:
         learned = self.candidates.problem.table.offers[piece.offer].learned
         if learned is not None:
             yield f"our launches there: {learned}"
+
+    def _spot_rule(self, workload: Workload, piece: Piece) -> Iterator[str]:
+        """How often spot is expected to be taken away, which is in a run's hours, and who says so."""
+        offer = self.candidates.problem.table.offers[piece.offer]
+        rate = offer.interruptions_per_hour
+        if offer.tier is not Tier.SPOT or not rate or not isinstance(workload, Training):
+            return
+        said = {None: "its provider says", RateBasis.OWN_LEASES: "our own leases say"}
+        who = said.get(offer.rate_basis, "assumed, as nobody says")
+        yield f"a node is taken away about every {1 / rate:,.0f} h ({who}); its rework is in the hours"
 
     def _gate_rules(self, name: str) -> Iterator[str]:
         dropped = self.candidates.log(name).dropped

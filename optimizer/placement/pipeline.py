@@ -22,10 +22,11 @@ from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
 from optimizer.placement.extract import build_placements
 from optimizer.placement.heartbeat import with_heartbeat
+from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.solve import Search, Solution, solve
 from optimizer.placement.steady import Steadied, steadied
-from optimizer.placement.stopwatch import Stopwatch
+from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.unplaced import explain_unplaced
 
 BASELINE_SHARE = 0.2
@@ -49,7 +50,7 @@ def make_plan(
     progress: ProgressSink | None = None,
 ) -> Plan:
     """The plan of a request over a market; raises InputError for a request that cannot mean anything."""
-    whole = Stopwatch(options.time_limit_s)
+    whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
 
     def work(told: ProgressSink | None) -> Plan:
         problem = build_problem(request, offers, as_of, terms)
@@ -67,7 +68,7 @@ def _make(
 ) -> Plan:
     kept = min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
     telling = telling_seconds(problem.request, options)
-    watch = Stopwatch(whole.limit_s - kept - telling, whole.started)
+    watch = whole.ending(whole.limit_s - kept - telling)
     candidates = build_candidates(problem, build_estimates(problem, estimator))
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
@@ -75,7 +76,7 @@ def _make(
     solution, calmed = steadied(
         candidates, solution, options.gap, options.max_churn_premium, whole.until(STEADY_SHARE)
     )
-    for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)))
+    for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)), whole.clock)
     return build_plan(candidates, solution, options, for_baselines, whole, calmed)
 
 
@@ -120,7 +121,13 @@ def build_plan(
         baselines=baselines,
         spend=spend_lines(placements),
         scarcity=explainer.scarcity(),
+        scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
     )
+
+
+def by_offer(problem: Problem, prices: StockPrices) -> dict[str, float]:
+    """USD per node-hour of scarcity by offer_id; prices at single instants are left out."""
+    return {problem.table.offers[offer].offer_id: usd for offer, usd in prices.throughout().items()}
 
 
 def status_of(solution: Solution, asked_gap: float) -> PlanStatus:

@@ -32,29 +32,17 @@ from optimizer.placement.run_pool import build_run_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search
 from optimizer.placement.solve import SERVICES_SHARE, Solution, settling_seconds, solution_of
-from optimizer.placement.stopwatch import Stopwatch
+from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.warm import WarmStart, frozen_of, held_of, matched
 
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
-    """The plan; ``kept`` workloads stand as before; ``moved`` are those that stood and stand otherwise.
-
-    ``scarcity_usd`` by offer_id: what to start the next one from.
-    """
+    """The plan; ``kept`` workloads stand as before; ``moved`` are those that stood and stand otherwise."""
 
     plan: Plan
     kept: frozenset[str]
     moved: frozenset[str]
-    scarcity_usd: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Resolved:
-    """The solution of a warm search, and the prices of scarcity that it ended with."""
-
-    solution: Solution
-    prices: StockPrices
 
 
 def replan(
@@ -68,21 +56,19 @@ def replan(
     progress: ProgressSink | None = None,
 ) -> Replanned:
     """A plan from ``warm``; raises InputError for a request that cannot mean anything."""
-    whole = Stopwatch(options.time_limit_s)
+    whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
 
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
-        watch = Stopwatch(whole.limit_s - telling_seconds(request, options), whole.started)
+        watch = whole.ending(whole.limit_s - telling_seconds(request, options))
         problem = build_problem(request, offers, as_of, terms)
         candidates = warm_candidates(problem, estimator, warm, watch)
         start = matched(candidates, warm)
         search = Search(candidates, watch, options.gap, options.seed, told)
         search.prove(in_cents(bound_usd), "carried")
         found = resolve(search, start, warm)
-        plan = build_plan(
-            candidates, found.solution, replace(options, baselines=False), Stopwatch(0.0), whole
-        )
-        return _replanned(candidates.problem, plan, found, start)
+        plan = build_plan(candidates, found, replace(options, baselines=False), Stopwatch(0.0), whole)
+        return _replanned(plan, found, start)
 
     return with_heartbeat(work, whole, progress)
 
@@ -116,7 +102,7 @@ def warm_candidates(problem: Problem, estimator: Estimator, warm: WarmStart, wat
     return build_candidates(problem, estimates, watch.until(SERVICES_SHARE))
 
 
-def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Resolved:
+def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Solution:
     """The search from columns that stand; tells of them at once."""
     candidates = search.candidates
     settling = settling_seconds(search)
@@ -130,26 +116,26 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Res
     rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
     if not search.done:
         rounds.run()
+        search.prices = rounds.centre.prices
     assert search.best is not None
     free = {name: pool for name, pool in pools.items() if name not in frozen}
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
     search.offer_columns(last, "settled")
-    return Resolved(solution_of(search, search.best, rounds.pool.all(), pools), rounds.centre.prices)
+    return solution_of(search, search.best, rounds.pool.all(), pools)
 
 
 def _prices_of(problem: Problem, warm: WarmStart) -> StockPrices:
-    known = ((problem.index_of.get(offer_id), usd) for offer_id, usd in warm.scarcity_usd.items())
+    last = warm.plan.scarcity_usd_per_node_hour
+    known = ((problem.index_of.get(offer_id), usd) for offer_id, usd in last.items())
     return StockPrices({Row(offer): usd for offer, usd in known if offer is not None and usd > 0})
 
 
-def _replanned(problem: Problem, plan: Plan, found: Resolved, start: Mapping[str, Column]) -> Replanned:
-    chosen = found.solution.choice.columns
+def _replanned(plan: Plan, found: Solution, start: Mapping[str, Column]) -> Replanned:
+    chosen = found.choice.columns
     kept = frozenset(name for name, column in start.items() if same_place(chosen.get(name), column))
-    ids = problem.table.offers
-    scarcity = {ids[offer].offer_id: usd for offer, usd in found.prices.throughout().items()}
-    return Replanned(plan, kept, frozenset(start) - kept, scarcity)
+    return Replanned(plan, kept, frozenset(start) - kept)
 
 
 def same_place(first: Column | None, second: Column) -> bool:

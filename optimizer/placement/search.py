@@ -8,6 +8,7 @@ from broker.plan_ports import Progress, ProgressSink
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.master import Choice, Limits, choice_of
+from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem
 from optimizer.placement.stopwatch import Stopwatch
 
@@ -18,7 +19,7 @@ def gap_of(objective_cents: int, bound_cents: int) -> float:
 
 
 class Search:
-    """What is known so far; tells ``progress`` of each step."""
+    """What is known so far; tells ``progress`` of each step. ``prices``: those that prove most."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Search:
         self.seed = seed
         self.best: Choice | None = None
         self.bound_cents = 0
+        self.prices = StockPrices()
         self._progress = progress
         self._stage = "priced"
 
@@ -79,7 +81,9 @@ class Search:
 
     def share(self, part: float) -> Limits:
         """A part of the time that is left; a tenth of the asked gap, so that the gap is spent once."""
-        return Limits(self.watch.left * part, self.asked_gap / 10, self.seed)
+        work = self.watch.work_left()
+        most = None if work is None else part * work
+        return Limits(self.watch.left * part, self.asked_gap / 10, self.seed, most)
 
 
 def choice_from(problem: Problem, chosen: Mapping[str, Column]) -> Choice:

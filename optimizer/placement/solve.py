@@ -18,6 +18,7 @@ from optimizer.placement.fleet_pool import better_fleets, composed_fleets, first
 from optimizer.placement.greedy import place_greedily
 from optimizer.placement.improve import Improver
 from optimizer.placement.master import Choice, solve_master
+from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem
 from optimizer.placement.rounds import Rounds
 from optimizer.placement.run_pool import RunPool, build_run_pools
@@ -51,6 +52,7 @@ class Solution:
     bound_cents: int | None
     columns: tuple[Column, ...]
     pools: Mapping[str, RunPool]
+    prices: StockPrices
 
     @property
     def gap(self) -> float | None:
@@ -88,7 +90,7 @@ def solve(search: Search) -> Solution:
     if not search.done:
         rounds = Rounds(search, pools, columns)
         rounds.run(hasty=not few)
-        columns = rounds.pool.all()
+        columns, search.prices = rounds.pool.all(), rounds.centre.prices
     if few:
         columns = rebuild(search, pools, columns)
 
@@ -103,7 +105,7 @@ def solution_of(
     """The best choice with what is proven of it."""
     billed = best.objective_cents - best.switching_cents
     bound = None if best.required_missing else min(search.bound_cents, billed)
-    return Solution(best, bound, tuple(columns), pools)
+    return Solution(best, bound, tuple(columns), pools, search.prices)
 
 
 def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:

@@ -1,4 +1,8 @@
-"""Time of one plan: what is used, what is left."""
+"""Time of one plan: what is used, what is left. By the wall, by the processor, or by work done.
+
+Work is counted where loops ask whether their time is over, and is the same on every machine: a search whose
+limit counts work ends at the same step wherever it runs, and so with the same plan.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,67 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from broker.plan_ports import LimitClock
+
+ASK_S = 0.003
+"""Seconds of work that one turn of a loop counts for: about what it takes, on the median, on one core."""
+UNLIMITED_S = 3600.0
+
+
+class WorkClock:
+    """Seconds of work so far: every question is one turn of some loop."""
+
+    def __init__(self) -> None:
+        self._turns = 0
+
+    def __call__(self) -> float:
+        """Seconds so far, this turn counted."""
+        self._turns += 1
+        return self._turns * ASK_S
+
+
+def clock_of(kind: LimitClock) -> Callable[[], float]:
+    """A clock of that kind, in seconds from any instant."""
+    if kind is LimitClock.WORK:
+        return WorkClock()
+    return time.process_time if kind is LimitClock.CPU else time.monotonic
+
 
 @dataclass(slots=True)
 class Stopwatch:
     """Counts from its making; long loops ask ``over`` at each turn."""
 
     limit_s: float
-    started: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    def ending(self, limit_s: float) -> Stopwatch:
+        """One that began with this and has another limit."""
+        other = Stopwatch(limit_s, self.clock)
+        other.started = self.started
+        return other
+
+    @property
+    def counts_wall(self) -> bool:
+        """Whether seconds are those that pass, which solvers can be told; else they count their work."""
+        return self.clock is time.monotonic
 
     @property
     def seconds(self) -> float:
         """Seconds since it was made."""
-        return time.monotonic() - self.started
+        return self.clock() - self.started
 
     @property
     def left(self) -> float:
-        """Seconds that are left."""
+        """Seconds that a solver may take: what is left, and where its work is limited, any number."""
+        left = self._left
+        return left if self.counts_wall or not left else UNLIMITED_S
+
+    @property
+    def _left(self) -> float:
         return max(0.0, self.limit_s - self.seconds)
 
     def over(self) -> bool:
@@ -30,13 +79,17 @@ class Stopwatch:
 
     def until(self, share: float) -> Callable[[], bool]:
         """Whether a share of the time that is left now is over."""
-        end = self.seconds + share * self.left
+        end = self.seconds + share * self._left
         return lambda: self.seconds >= min(end, self.limit_s)
 
     def for_seconds(self, seconds: float) -> Callable[[], bool]:
         """Whether so many seconds from now are over, whatever the limit."""
         end = self.seconds + seconds
         return lambda: self.seconds >= end
+
+    def work_left(self) -> float | None:
+        """What a solver may count of its own work, about as many seconds; None by the wall."""
+        return None if self.counts_wall else self._left
 
 
 def never() -> bool:

@@ -45,15 +45,13 @@ class WarmStart:
 
     ``leaving_usd`` by workload: what it costs to leave what the plan holds; steers, and is on no bill.
     ``frozen_before``: what starts before it stays, if it still can; a service that already runs may
-    change. ``scarcity_usd`` by offer_id: the prices of scarcity of the last search, USD per node-hour.
-    ``past``: what the plan was made for; where it is given, a bound stands before anything is estimated.
+    change. ``past``: what the plan was made for; where given, a bound stands before anything is estimated.
     ``frozen``: workloads that stay, if they still can, whenever they start.
     """
 
     plan: Plan
     leaving_usd: Mapping[str, Decimal] = field(default_factory=dict)
     frozen_before: datetime | None = None
-    scarcity_usd: Mapping[str, float] = field(default_factory=dict)
     past: Past | None = None
     frozen: frozenset[str] = frozenset()
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from broker.buying import Buying
 from broker.catalogue import load_energy_facts
 from broker.domain.account import Scope
 from broker.domain.offer import Offer
+from broker.domain.polling import PollPlan
 from broker.domain.price_gate import GateRules
 from broker.domain.workload import PlanRequest
 from broker.drafting import Drafting
@@ -129,6 +131,7 @@ class House:
         summaries = Summaries(units, self.clock)
         gate = BudgetGate(units, self.clock, summaries)
         moves = MovesService(units, buying, drafting, self.clock, self.notifier)
+        polls = PollPlan(timedelta(seconds=self.settings.poll_seconds))
         planner = (units, self.plan_call, self.executor, self.clock, self.notifier)
         background = Background()
         return Product(
@@ -136,11 +139,12 @@ class House:
             store=store,
             clock=self.clock,
             adapters=adapters,
+            poll_plan=polls,
             executor=self.executor,
             events=events,
             accounts=AccountsService(units, self.clock),
             keys=KeysService(units, self.clock),
-            offers=OffersService(units, adapters, self.clock, gate=self.gate),
+            offers=OffersService(units, adapters, self.clock, gate=self.gate, plan=polls),
             prices=PricesService(units, self.clock),
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
             reservations=ReservationsService(

@@ -100,6 +100,8 @@ async def test_providers_tell_their_health(home: Home) -> None:
     assert (feed["provider"], feed["offers"], feed["stale_since"]) == ("fake", 3, None)
     assert feed["last_success_at"] == "2026-11-23T12:00:00Z"
     assert feed["rejected_rows"] == []
+    polling = (feed["poll_every_s"], feed["failures_in_a_row"], feed["breaker"], feed["next_poll_at"])
+    assert polling == (3600.0, 0, "closed", "2026-11-23T13:00:00Z")
 
 
 async def test_a_doubtful_price_is_shown_and_released_by_an_administrator(tmp_path: Path) -> None:

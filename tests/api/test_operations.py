@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +19,7 @@ from api.app import create_app
 from api.bootstrap import Product
 from api.schedule import Timetable
 from broker.domain.errors import ProviderUnavailable, StoreTooNew
-from broker.domain.market import ChangeKind, OfferChange
+from broker.domain.market import ChangeKind, OfferChange, PollRound
 from broker.plan_ports import PlanState
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, DOCUMENT, House
@@ -154,9 +154,9 @@ async def test_what_is_asked_meanwhile_is_made_once(house: House, monkeypatch: p
         released = asyncio.Event()
         refresh = home.product.offers.refresh
 
-        async def slowly(providers: Iterable[str]) -> Any:
+        async def slowly(providers: Iterable[str], heard: Callable[[PollRound], None]) -> Any:
             await released.wait()
-            return await refresh(providers)
+            return await refresh(providers, heard)
 
         monkeypatch.setattr(home.product.offers, "refresh", slowly)
         timetable = Timetable(home.product)
@@ -183,7 +183,7 @@ async def test_jobs_survive_faults_and_never_overlap(house: House, monkeypatch: 
         timetable = Timetable(home.product)
         at_once, most = 0, 0
 
-        async def slow(providers: Iterable[str]) -> tuple[()]:
+        async def slow(providers: Iterable[str], heard: Callable[[PollRound], None]) -> tuple[()]:
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)
@@ -245,6 +245,34 @@ async def test_a_burst_of_changes_is_one_look(house: House, monkeypatch: pytest.
             await asyncio.sleep(0)
         await until("the look", lambda: asyncio.sleep(0, result=bool(looks)))
         assert looks == [5]
+
+
+async def test_a_burst_is_over_with_its_poll_and_a_slow_feed_holds_no_look_up(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = OfferChange(ChangeKind.PRICE, "h100-a", "fake", NOON, Decimal(2), Decimal(1))
+    for debounce_s, slowest_s, least_s, most_s in ((60.0, 0.05, 0.04, 5.0), (0.05, 60.0, 0.0, 5.0)):
+        house.settings = house.settings.model_copy(update={"debounce_seconds": debounce_s})
+        async with house.open() as home:
+            looked, timetable = asyncio.Event(), Timetable(home.product)
+
+            async def look(changes: tuple[OfferChange, ...], looked: asyncio.Event = looked) -> None:
+                looked.set()
+
+            async def poll(
+                providers: Iterable[str], heard: Callable[[PollRound], None], slowest_s: float = slowest_s
+            ) -> tuple[()]:
+                heard(PollRound("fake", NOON, 0.1, 1, changes=(change,)))
+                await asyncio.sleep(slowest_s)
+                return ()
+
+            monkeypatch.setattr(home.product.reoptimize, "run_if_touched", look)
+            monkeypatch.setattr(home.product.offers, "refresh", poll)
+            began, polling = time.monotonic(), asyncio.create_task(timetable.poll())
+            await asyncio.wait_for(looked.wait(), most_s)
+            assert time.monotonic() - began >= least_s
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
 
 
 async def test_the_end_waits_for_what_runs_and_closes_everything(house: House) -> None:

@@ -13,6 +13,10 @@ what prices do from then on is drawn by seed, every six hours:
 - machines of marketplaces drift by 4 % a day around their first price; one in 30 leaves in a day, for 6 to 72
   hours.
 
+``--swing 4`` makes the steps of spot and machines four times as large, and changes of lists four times as
+frequent and as large: no recorded market moves so. It shows what looking again is worth where prices do.
+``--moving``: only what moves (spot and marketplaces), so that nothing can be bought at a list.
+
 Without ``--generate`` it only says what it would write. All of it is marked illustrative.
 """
 
@@ -61,6 +65,7 @@ class Mover:
 
     offer: Offer
     list_usd: float
+    swing: float = 1.0
     log: float = 0.0
     away: int = 0
 
@@ -85,18 +90,18 @@ class Mover:
     def _spot(self, number: int, lots: random.Random) -> float:
         goal = math.log(SPOT_LEVEL * self.list_usd / self._first_usd)
         goal = max(-0.4, min(0.4, goal)) + SPOT_FALL * number / STEPS_A_DAY
-        self.log += SPOT_BACK / STEPS_A_DAY * (goal - self.log) + lots.gauss(0, SPOT_STEP)
+        self.log += SPOT_BACK / STEPS_A_DAY * (goal - self.log) + lots.gauss(0, self.swing * SPOT_STEP)
         usd = self._first_usd * math.exp(self.log)
         return min(SPOT_MOST * self.list_usd, max(SPOT_LEAST * self.list_usd, usd))
 
     def _machine(self, lots: random.Random) -> float:
         if lots.random() < 1 / STEPS_A_DAY:
-            self.log += lots.gauss(0, 2 * MACHINE_STEP) - MACHINE_BACK * self.log
+            self.log += lots.gauss(0, self.swing * 2 * MACHINE_STEP) - MACHINE_BACK * self.log
         return self._first_usd * math.exp(self.log)
 
     def _listed(self, lots: random.Random) -> float:
-        if lots.random() < LIST_CHANCE / STEPS_A_DAY:
-            self.log += lots.uniform(-LIST_SHARE, LIST_SHARE)
+        if lots.random() < self.swing * LIST_CHANCE / STEPS_A_DAY:
+            self.log += self.swing * lots.uniform(-LIST_SHARE, LIST_SHARE)
         return self._first_usd * math.exp(self.log)
 
 
@@ -166,10 +171,14 @@ def offer_of(row: dict[str, str]) -> Offer:
     )
 
 
-def generate(days: int, seed: int, most: int) -> MarketHistory:
+def generate(days: int, seed: int, most: int, swing: float = 1.0, *, moving: bool = False) -> MarketHistory:
     """A history of so many days."""
     lots = random.Random(seed)
-    movers = [Mover(offer, list_usd) for offer, list_usd in recorded(most)]
+    movers = [
+        Mover(offer, list_usd, swing)
+        for offer, list_usd in recorded(most)
+        if not moving or offer.tier is Tier.SPOT or offer.provider in MARKETPLACES
+    ]
     points: list[PricePoint] = []
     last: dict[str, tuple[Decimal, bool]] = {}
     for number in range(days * STEPS_A_DAY + 1):
@@ -213,8 +222,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--days", type=int, default=90)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most", type=int, default=6, help="offers of a provider, GPU, size and tier")
+    parser.add_argument("--swing", type=float, default=1.0, help="how many times as much prices move")
+    parser.add_argument("--moving", action="store_true", help="leave lists out")
     wish = parser.parse_args(arguments)
-    history = generate(wish.days, wish.seed, wish.most)
+    history = generate(wish.days, wish.seed, wish.most, wish.swing, moving=wish.moving)
     if wish.generate is not None:
         write(history, wish.generate)
     print(*summary(history), sep="\n")

@@ -90,6 +90,7 @@ def test_a_database_is_replayed(tmp_path: Path, migrated_sqlite: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_bundled_history_is_replayed() -> None:
     found = ran("--history", HISTORY, "--workloads", EXAMPLE)
     assert [row["policy"] for row in found["policies"]] == ["never", "on-change", "hourly", "daily"]

@@ -48,6 +48,8 @@ class Offers(Repository):
             tables.rounds[provider] = round_
             tables.changes.extend(round_.changes)
             old = tables.feeds.get(provider, FeedHealth(provider, None, None, None, None, 0, 0, None))
+            failures = 0 if round_.error is None else old.failures + 1
+            old = replace(old, failures=failures, not_before=None)
             if news is None:
                 since = old.stale_since or round_.started_at
                 tables.feeds[provider] = replace(
@@ -71,6 +73,13 @@ class Offers(Repository):
 
         self._staged.append(apply)
 
+    async def hold_back(self, provider: str, until: datetime) -> None:
+        def apply() -> None:
+            feed = self._tables.feeds[provider]
+            self._tables.feeds[provider] = replace(feed, not_before=until)
+
+        self._staged.append(apply)
+
     async def find_many(self, offer_ids: Collection[str]) -> tuple[Offer, ...]:
         return tuple(self._tables.offers[key] for key in offer_ids if key in self._tables.offers)
 
@@ -81,11 +90,13 @@ class Offers(Repository):
         gpu: str | None = None,
         region: str | None = None,
         tier: str | None = None,
+        without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
         found = [
             offer
             for offer in self._tables.offers.values()
             if provider in (None, offer.provider)
+            and offer.provider not in without
             and gpu in (None, offer.sku.gpu)
             and region in (None, offer.region)
             and tier in (None, offer.tier)

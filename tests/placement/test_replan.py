@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,8 +135,9 @@ def test_prices_of_scarcity_of_the_last_search_prove_at_once() -> None:
     offers = [offer("cheap", "1.00", nodes=1), offer("dear", "3.00")]
     asked = request(serving("x", [3.0]), serving("y", [3.0]))
     old = plan(asked, offers)
+    assert old.scarcity_usd_per_node_hour == pytest.approx({"cheap": 2.0}, abs=1e-3)
     seen: list[Progress] = []
-    found = again(asked, offers, old, seen, scarcity_usd={"cheap": 2.0})
+    found = again(asked, offers, old, seen)
     assert found.plan.cost_usd == Decimal("192.00")
     first = next(p for p in seen if p.stage == "bounded")
     assert first.bound_usd is not None

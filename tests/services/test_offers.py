@@ -15,7 +15,7 @@ from broker.domain.errors import (
     ProviderUnavailable,
 )
 from broker.domain.freshness import fresh_offers
-from broker.domain.market import ChangeKind
+from broker.domain.market import ChangeKind, PollRound
 from broker.domain.offer import OfferBatch
 from broker.domain.price_gate import Doubt, GateRules
 from broker.services.offers import OfferFilter, OffersService
@@ -34,6 +34,19 @@ class Broken:
         raise KeyError("price")
 
 
+class Slow:
+    """An adapter that answers when it may."""
+
+    provider = "slow"
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+
+    async def list_offers(self, observed_at: object) -> OfferBatch:
+        await self.may_answer.wait()
+        return OfferBatch(())
+
+
 async def test_a_round_stores_offers_and_changes() -> None:
     clock, tables = FakeClock(), Tables()
     source = FakeProvider(clock, offers=(an_offer("a", "2"), an_offer("b", "3")))
@@ -50,6 +63,21 @@ async def test_a_round_stores_offers_and_changes() -> None:
     assert [offer.offer_id for offer in await service.find_offers()] == ["a", "c"]
     assert await service.find_offers(OfferFilter(gpu="L4")) == ()
     assert await service.find_as_of() == clock.now()
+
+
+async def test_a_round_is_heard_before_the_slowest_feed_answers() -> None:
+    clock, tables = FakeClock(), Tables()
+    fast, slow = FakeProvider(clock, "fast", offers=(an_offer("a", provider="fast"),)), Slow()
+    heard: list[str] = []
+
+    def hear(round_: PollRound) -> None:
+        heard.append(round_.provider)
+        slow.may_answer.set()
+
+    service = OffersService(tables.unit_of_work, {"fast": fast, "slow": slow}, clock)
+    rounds = await asyncio.wait_for(service.refresh(heard=hear), 5)
+    assert heard == ["fast", "slow"]
+    assert {round_.provider for round_ in rounds} == {"fast", "slow"}
 
 
 async def test_one_failing_provider_leaves_the_others_alone_and_its_offers_standing() -> None:

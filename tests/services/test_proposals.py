@@ -30,12 +30,22 @@ S, P = ReservationState, ProposalState
 
 
 class Desk:
-    """A house with a service on ``old`` for two hours, and the services of re-optimization."""
+    """A house with a service on ``old`` for two hours, and the services of re-optimization.
 
-    def __init__(self, mode: ReoptimizeMode | None = None, limit: str | None = None) -> None:
+    ``beside``: the mode of a second service.
+    """
+
+    def __init__(
+        self,
+        mode: ReoptimizeMode | None = None,
+        limit: str | None = None,
+        beside: ReoptimizeMode | None = None,
+    ) -> None:
         self.house = House()
-        service = replace(a_request().workloads[1], policy=_policy(mode))
-        self.request: PlanRequest = replace(a_request(), workloads=(service,))
+        services = [replace(a_request().workloads[1], policy=_policy(mode))]
+        if beside is not None:
+            services.append(replace(services[0], name="other", policy=_policy(beside)))
+        self.request: PlanRequest = replace(a_request(), workloads=tuple(services))
         self.limit = None if limit is None else Decimal(limit)
         self.restart()
 
@@ -100,6 +110,44 @@ class Desk:
 def _policy(mode: ReoptimizeMode | None) -> Any:
     policy = a_request().workloads[1].policy
     return replace(policy, reoptimize=ReoptimizePolicy(mode, lapse_hours=6))
+
+
+async def test_one_look_begins_what_is_automatic_and_proposes_the_rest() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO, beside=ReoptimizeMode.PROPOSE).hold()
+    desk.price("new", "5")
+    by_itself, asked = await desk.look.run("a test")
+    assert [(look.state, look.mode) for look in (by_itself, asked)] == [
+        (P.PROPOSED, ReoptimizeMode.AUTO),
+        (P.PROPOSED, ReoptimizeMode.PROPOSE),
+    ]
+    assert [[m.workload for m in look.moves] for look in (by_itself, asked)] == [["chat"], ["other"]]
+    assert asked.plan_id == by_itself.new_plan_id
+    assert (by_itself.before_usd, by_itself.after_usd) == (Decimal(920), Decimal(690))
+    assert (asked.before_usd, asked.after_usd) == (Decimal(690), Decimal(460))
+    await desk.proposals.act()
+    with pytest.raises(Conflict, match="under way"):
+        await desk.proposals.accept(ALICE, asked.reoptimization_id)
+    await desk.passes()
+    assert desk.open_skus() == ["sku-new", "sku-old"], "one followed the price, one waits"
+    await desk.proposals.accept(ALICE, asked.reoptimization_id)
+    await desk.passes()
+    assert desk.open_skus() == ["sku-new", "sku-new"]
+    (now,) = await desk.house.tables.unit_of_work().plans.find_current()
+    assert (now.plan_id, now.supersedes) == (asked.new_plan_id, by_itself.new_plan_id)
+
+
+async def test_what_may_not_begin_holds_nothing_else_up() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO, limit="100", beside=ReoptimizeMode.PROPOSE).hold()
+    desk.price("new", "5")
+    (look,) = await desk.look.run("a test")
+    assert [move.workload for move in look.moves] == ["chat"], "the rest would start from a plan that waits"
+
+
+async def test_nothing_is_planned_where_nothing_may_move() -> None:
+    desk = await Desk(ReoptimizeMode.NEVER).hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    assert (look.state, look.reason) == (P.UNCHANGED, "the policy is never to move anything of it")
 
 
 async def test_a_proposal_says_its_money_and_waits() -> None:

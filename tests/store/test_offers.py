@@ -191,6 +191,29 @@ async def test_a_feed_is_stale_since_the_first_failure_after_a_success(store: St
     assert feed.last_error == "timeout"
 
 
+async def test_failures_in_a_row_and_the_wait_are_kept_until_a_good_round(store: Store) -> None:
+    await record(store, poll(1), [offer("a", "1")])
+    for minute in (1, 2):
+        await record(store, poll(0, NOON + minute * HOUR / 60, error="down"), None)
+    async with store.unit_of_work() as unit:
+        await unit.offers.hold_back("aws", NOON + HOUR)
+        await unit.commit()
+    async with store.unit_of_work() as unit:
+        (feed,) = await unit.offers.find_feeds()
+    assert (feed.failures, feed.not_before) == (2, NOON + HOUR)
+    await record(store, poll(1, NOON + HOUR), [offer("a", "1")])
+    async with store.unit_of_work() as unit:
+        (feed,) = await unit.offers.find_feeds()
+    assert (feed.failures, feed.not_before) == (0, None)
+
+
+async def test_price_lists_can_be_left_out(store: Store) -> None:
+    await record(store, poll(1), [offer("a", "1")])
+    async with store.unit_of_work() as unit:
+        assert [one.offer_id for one in await unit.offers.find_current(without={"gpuhunt"})] == ["a"]
+        assert await unit.offers.find_current(without={"aws"}) == ()
+
+
 async def test_a_feed_that_never_worked_is_stale_since_its_first_poll(store: Store) -> None:
     await record(store, poll(0, error="refused"), None)
 

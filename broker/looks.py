@@ -1,0 +1,122 @@
+"""How a look is stored: as a proposal that stands, as one that is renewed, or as one that found nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from broker.domain.finding import ACTOR, entry_of, is_same
+from broker.domain.identity import ENTROPY_BYTES, make_id
+from broker.domain.money import format_usd
+from broker.domain.plan import Plan
+from broker.domain.reoptimization import ProposalState, Reoptimization
+from broker.plan_outlooks import PlanOutlooks
+from broker.plan_ports import PlanRecord, PlanState
+from broker.ports import Notifier, UnitOfWork, UnitOfWorkFactory
+
+
+@dataclass(frozen=True, slots=True)
+class LookBook:
+    """Keeps looks. ``approval_limit_usd``: dearer plans wait for finance; None: none does."""
+
+    uow_factory: UnitOfWorkFactory
+    notifier: Notifier
+    approval_limit_usd: Decimal | None = None
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    outlooks: PlanOutlooks | None = None
+
+    async def keep(
+        self, result: Reoptimization, record: PlanRecord, new: Plan | None
+    ) -> tuple[Reoptimization, PlanRecord | None]:
+        """Stores a look, and the plan that it proposes; a proposal that stands is renewed by the same moves,
+        and lapses for other ones. Tells of what is new."""
+        proposal: PlanRecord | None = None
+        if new is not None and self.outlooks is not None:
+            new = replace(new, outlooks=await self.outlooks.of(new))
+        async with self.uow_factory() as uow:
+            standing = [
+                look
+                for look in await uow.reoptimizations.find_in({ProposalState.PROPOSED})
+                if look.plan_id == record.plan_id
+            ]
+            same = next((look for look in standing if new is not None and is_same(look, result)), None)
+            if same is not None and new is not None and same.new_plan_id is not None:
+                result, proposal = await self._renew(uow, same, result, record, new)
+            else:
+                if result.state is not ProposalState.FAILED:
+                    await _lapse(uow, standing, result)
+                if new is not None:
+                    plan_id = make_id("plan", result.started_at, self.random_bytes(ENTROPY_BYTES))
+                    proposal = self._proposal(record, replace(new, plan_id=plan_id), result)
+                    await uow.plans.add(proposal)
+                    result = replace(result, new_plan_id=plan_id)
+                await uow.reoptimizations.add(result)
+                await uow.accounts.add_audit(entry_of(result, result.started_at))
+            await uow.commit()
+        if result.state is ProposalState.PROPOSED and same is None:
+            await self.notifier.notify("plan.proposed", record.team, _body(result))
+        return result, proposal
+
+    async def _renew(
+        self, uow: UnitOfWork, same: Reoptimization, result: Reoptimization, record: PlanRecord, new: Plan
+    ) -> tuple[Reoptimization, PlanRecord]:
+        """The proposal that stands, with today's amounts; a dearer plan needs finance's word again."""
+        assert same.new_plan_id is not None
+        stored = await uow.plans.find(same.new_plan_id)
+        proposal = self._proposal(record, replace(new, plan_id=stored.plan_id), result)
+        dearer = stored.plan is None or new.cost_usd > stored.plan.cost_usd
+        kept = replace(stored, plan=proposal.plan, needs_approval=proposal.needs_approval)
+        kept = await uow.plans.update(replace(kept, approved_by=None, approved_at=None) if dearer else kept)
+        renewed = replace(
+            same,
+            before_usd=result.before_usd,
+            after_usd=result.after_usd,
+            moves=result.moves,
+            mode=result.mode,
+            reason=result.reason,
+        )
+        return await uow.reoptimizations.update(renewed), kept
+
+    def _proposal(self, record: PlanRecord, plan: Plan, result: Reoptimization) -> PlanRecord:
+        limit, old = self.approval_limit_usd, record.plan
+        agreed = record.approved_by is not None and old is not None and plan.cost_usd <= old.cost_usd
+        return PlanRecord(
+            plan_id=plan.plan_id,
+            team=record.team,
+            state=PlanState.PROPOSED,
+            document=record.document,
+            options=record.options,
+            created_at=result.started_at,
+            requested_by=ACTOR,
+            plan=replace(plan, created_at=result.started_at, team=record.team),
+            needs_approval=limit is not None and plan.cost_usd > limit and not agreed,
+        )
+
+
+async def _lapse(uow: UnitOfWork, standing: Iterable[Reoptimization], result: Reoptimization) -> None:
+    for look in standing:
+        lapsed = replace(
+            look,
+            state=ProposalState.LAPSED,
+            decided_at=result.started_at,
+            decided_by=ACTOR,
+            reason=f"{look.reason}; the market moved on: {result.reason}",
+        )
+        await uow.reoptimizations.update(lapsed)
+        await uow.accounts.add_audit(entry_of(lapsed, result.started_at))
+
+
+def _body(result: Reoptimization) -> dict[str, object]:
+    saving, net = result.saving_usd, result.net_usd
+    return {
+        "reoptimization_id": result.reoptimization_id,
+        "plan_id": result.plan_id,
+        "new_plan_id": result.new_plan_id,
+        "saving_usd": None if saving is None else format_usd(saving),
+        "moving_costs_usd": format_usd(result.cost_usd),
+        "net_usd": None if net is None else format_usd(net),
+        "reason": result.reason,
+        "moves": [move.why for move in result.moves],
+    }

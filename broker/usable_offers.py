@@ -1,0 +1,43 @@
+"""What a plan may be made of: offers that are fresh and can be ordered, with what we learned of them.
+
+Planning, looking again and the next best way after a refusal all ask here, so that none of them takes a
+launch for surer, or spot for safer, than the others do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from broker.domain.freshness import fresh_offers
+from broker.domain.launches import REMEMBERED, LaunchBook
+from broker.domain.offer import Offer, Tier
+from broker.domain.reservation import Reservation
+from broker.domain.spot import SpotBook, SpotPrior, spot_time
+from broker.domain.window import Window
+from broker.ports import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRules:
+    """Offers that nobody confirmed within ``max_age`` are left out, and those of ``price_lists``.
+
+    ``spot``: how often spot is taken away where neither its provider nor our own leases say.
+    """
+
+    max_age: timedelta = timedelta(minutes=10)
+    price_lists: frozenset[str] = frozenset()
+    spot: SpotPrior = field(default_factory=SpotPrior)
+
+
+async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
+    """Offers that can be planned with at ``now``, spot ones with a rate of interruptions."""
+    offers = await uow.offers.find_current(without=rules.price_lists)
+    feeds = await uow.offers.find_feeds()
+    launches = await uow.launches.find_since(now - REMEMBERED)
+    rows: tuple[Reservation, ...] = ()
+    if any(offer.tier is Tier.SPOT for offer in offers):
+        rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
+    fresh = fresh_offers(offers, feeds, now, rules.max_age, rules.price_lists)
+    times = [time for row in rows if (time := spot_time(row, now)) is not None]
+    return SpotBook(times, rules.spot).told(LaunchBook(launches, now).told(fresh))
