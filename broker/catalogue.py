@@ -208,6 +208,7 @@ def _model(row: Mapping[str, str]) -> ModelShape:
         qk_rope_dim=_count(row["qk_rope_dim"]),
         qk_nope_dim=_count(row["qk_nope_dim"]),
         v_head_dim=_count(row["v_head_dim"]),
+        index_topk=_count(row["index_topk"]),
         source=row["source"],
     )
 

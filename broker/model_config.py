@@ -139,6 +139,7 @@ def _sizes(text: Mapping[str, Any], name: str) -> ModelShape:
         qk_rope_dim=_count(text, "qk_rope_head_dim") if mla else 0,
         qk_nope_dim=_count(text, "qk_nope_head_dim") if mla else 0,
         v_head_dim=_count(text, "v_head_dim") if mla else 0,
+        index_topk=_count(text, "index_topk"),
         source="config.json",
         **experts,
     )

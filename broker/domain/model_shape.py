@@ -22,7 +22,8 @@ class ModelShape:
     ``mlp_mats``: 3 for gated feed-forward, else 2. ``moe_ffn``: hidden width of one expert.
     ``first_k_dense``: leading layers without experts; ``moe_every``: every how many layers has
     experts. ``sliding_window`` tokens (None: full), ``full_attn_layers`` of ``layers`` see all.
-    MLA ranks are zero for other attentions. ``total_params`` and ``active_params`` are counts.
+    MLA ranks are zero for other attentions. ``index_topk``: cached tokens that an index chooses for attention
+    (sparse attention), 0 without one. ``total_params`` and ``active_params`` are counts.
     ``kv_elements_per_token``: cached numbers per token over all layers, 2·L·kv_heads·head_dim, or
     L·(kv_lora_rank + qk_rope_dim) for MLA; less where some layers keep no cache.
     """
@@ -55,6 +56,7 @@ class ModelShape:
     qk_rope_dim: int = 0
     qk_nope_dim: int = 0
     v_head_dim: int = 0
+    index_topk: int = 0
     source: str = ""
 
     @property

@@ -14,7 +14,7 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed
 from optimizer.performance.hardware import GIB, build_hardware
-from optimizer.performance.serving import Replica, ServedModel, cache_tokens, weight_bytes
+from optimizer.performance.served_model import Replica, ServedModel, cache_tokens, weight_bytes
 from optimizer.performance.serving_estimate import format_of
 from optimizer.performance.shapes import build_shape
 

@@ -46,6 +46,7 @@ OUTLIER = "outlier"
 GIB = float(2**30)
 BYTES_BY_WORD = {"fp8": 1.0, "q8": 1.0, "nvfp4": 0.57, "int4": 0.57}
 PARAMETERS = re.compile(r"(\d+(?:\.\d+)?)B\b")
+ACTIVE = re.compile(r"-A\d+(?:\.\d+)?B\b")
 STORAGE_CLASS = re.compile(r"(\d+(?:\.\d+)?) GB/s class")
 
 
@@ -98,7 +99,7 @@ def _read(row: Mapping[str, str], separate: bool) -> ColdStartRow:
         condition=row.get("storage_or_condition", ""),
         weight_bytes=size or 0.0,
         gpus=number(row, "gpus") or 1.0,
-        layers=_layers(billions) if billions else None,
+        layers=_layers(billions) if billions and not ACTIVE.search(model) else None,
         start=_start(row, words, again),
         compiled="no compile" not in words,
         separate=separate,
@@ -132,7 +133,7 @@ def _weight_bytes(row: Mapping[str, str], model: str) -> float | None:
 
 
 def _layers(billions: float) -> float:
-    """Depth of a model of that size: 28 at least, 32 at 8B, 80 at 70B."""
+    """Depth of a dense model of that size: 28 at least, 32 at 8B, 80 at 70B. Experts make models wide."""
     return float(max(28.0, np.round(12.3 * billions**0.44)))
 
 

@@ -159,7 +159,13 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class ServingRates:
-    """Rates and overheads of prefill and decode, and the engine's limits."""
+    """Rates and overheads of prefill and decode, and the engine's limits.
+
+    All-reduces by kind of link: starts ``reduce_start_s``·log2(tp)^``reduce_growth``, ``reduce_share`` of a
+    link, ``one_shot_share`` of any for messages to all ranks at once. By architecture: ``hbm_reach`` of the
+    bandwidth that kernels reach, ``portable_share`` of the matrix rate without the GPU's own instructions.
+    ``halved_gpus``: factor by which integers of a card exceed what its 16-bit products in FP32 suggest.
+    """
 
     hbm_share_weights: float
     hbm_share_kv: float
@@ -176,7 +182,11 @@ class ServingRates:
     step_s: float
     sequence_s: float
     reduce_start_s: Table
-    reduce_share: float
+    reduce_growth: Table
+    hbm_reach: Table
+    indexer_layer_s: float
+    reduce_share: Table
+    one_shot_share: float
     pipeline_hop_s: float
     vendor_slowdown: Table
     workspace_gib: float
@@ -190,6 +200,8 @@ class ServingRates:
     batch_load_most: float
     memory_share_most: float
     int8_factor: float
+    halved_gpus: Table
+    portable_share: Table
     quantised_compute: Table
     drain_share: float
 
@@ -200,8 +212,11 @@ class Engine:
 
     ``overhead`` on launches and host time, ``sequence`` on the bookkeeping of a sequence, ``busy`` on
     decode's roofline, ``prefill`` on prompts and ``attention`` on their attention; prompts are worked off in
-    pieces of ``chunk_tokens``. ``harness_s``: from the client's request to the first step; ``polled*_steps``:
-    decode steps between two looks at the queue where a harness sets it so, for few and for many clients.
+    pieces of ``chunk_tokens``; messages of up to ``one_shot_tokens`` are all-reduced in one shot;
+    ``portable`` 1: kernels use no instruction of a GPU's own. ``stream_s``: host time of handing a token to a
+    client in the engine's own process, 0 where engines run in a process apart. ``harness_s``: from the
+    client's request to the first step; ``polled*_steps``: decode steps between two looks at the queue where a
+    harness sets it so, for few and for many clients.
     ``batch_most``: sequences in flight at most when latency does not matter; ``burst_s``: compilation and
     tuning that a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until
     none is left; ``kept_output``: share of an answer that holds cache from its start.
@@ -215,6 +230,9 @@ class Engine:
     prefill: float
     attention: float
     chunk_tokens: float
+    one_shot_tokens: float
+    portable: float
+    stream_s: float
     harness_s: float
     polled_steps: float
     polled_by_many_steps: float
@@ -250,7 +268,8 @@ class Queueing:
 
     ``*_cv``: coefficients of variation of prompt and answer lengths. ``lone_share*``: what a prompt that
     joins decoding alone takes of the time that its empty tiles cost it on an idle replica.
-    ``prompt_*layer_s``: host time of a layer in a step with prompts, beyond decoding's recorded graphs.
+    ``prompt_*layer_s``: host time of launching a layer of a step with prompts, which runs outside recorded
+    graphs; the GPU hides it where it works longer.
     ``*_jitter``: variation of the times of equal requests on an idle replica. ``uneven_least``: that of a
     closed loop's cycles with answers of one length.
     """
@@ -271,8 +290,8 @@ class Queueing:
 class Harness:
     """How the makers of a table asked for it: spread of lengths, share of prompts' tokens in the prefix
     cache, prompt tokens above which tables pad to one length, requests of each client of a closed loop, 1
-    where times are means over the whole run, and 1 where it sets engines to look at the queue every few steps
-    only."""
+    where times are means over the whole run, 1 where it sets engines to look at the queue every few steps
+    only, and 1 where its clients run inside the engine's process."""
 
     input_cv: float
     output_cv: float
@@ -281,6 +300,7 @@ class Harness:
     rounds: float
     of_means: float
     polled: float
+    inside: float
 
 
 @dataclass(frozen=True, slots=True)

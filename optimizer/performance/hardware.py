@@ -22,7 +22,7 @@ from optimizer.performance.calibration import Calibration
 GIB = float(2**30)
 NO_FABRIC_BYTES_PER_S = 1e3
 SKUS_REMEMBERED = 8192
-FORMATS = ("bf16", "fp16", "fp8", "fp4")
+FORMATS = ("bf16", "fp16", "fp8", "fp4", "int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,17 @@ class Hardware:
     protocol losses (``link_raw``: before). Without a fabric ``nodes_most`` is 1 and the rate next to none.
     ``link_ramp_s``, ``fabric_ramp_s``: what short messages lose (``network.ramped``). ``switch_share``: of
     the raw link when the switch adds up, 0 where it cannot. ``link_domain``: ranks that the fast link joins.
-    ``mesh`` 1: the link rate grows with the peers used.
+    ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth that kernels
+    get, ``portable_share`` of the best matrix rate that instructions of every GPU reach, all-reduces' starts
+    (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's memory.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
     """
 
     gpus_per_node: Array
     memory_bytes: Array
     hbm_bytes_per_s: Array
+    hbm_reach: Array
+    portable_share: Array
     peak: Mapping[str, Array]
     gemm: Mapping[str, Array]
     attention_share: Array
@@ -51,6 +55,9 @@ class Hardware:
     link_ramp_s: Array
     switch_share: Array
     reduce_start_s: Array
+    reduce_growth: Array
+    peers: Array
+    reduce_bytes_per_s: Array
     link_domain: Array
     mesh: Array
     fabric_bytes_per_s: Array
@@ -142,6 +149,8 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "gpus_per_node": float(sku.gpus_per_node),
         "memory_bytes": usable_memory_bytes(sku.gpu_memory_gb, spec, calibration),
         "hbm_bytes_per_s": spec.hbm_gbyte_s * 1e9,
+        "hbm_reach": calibration.serving.hbm_reach.get(spec.arch, 1.0),
+        "portable_share": calibration.serving.portable_share.get(spec.arch, 1.0),
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
         "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),
         "calibrated": float(spec.gpu in calibration.calibrated_gpus),
@@ -158,9 +167,11 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
         "fp16": spec.fp16_tflops,
         "fp8": spec.fp8_tflops,
         "fp4": spec.fp4_tflops,
+        "int8": int8_tflops(spec, calibration),
     }
     best = {"bf16": spec.matmul_best_bf16_tflops, "fp8": spec.matmul_best_fp8_tflops}
     best["fp16"] = best["bf16"]
+    best["int8"] = (best["bf16"] or 0.0) * calibration.serving.int8_factor
     tables = {"fp8": compute.gemm_share_fp8, "fp4": compute.gemm_share_fp4}
     rates = {
         "attention_share": compute.attention_share.get(spec.arch, min(compute.attention_share.values())),
@@ -175,6 +186,14 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     return rates
 
 
+def int8_tflops(spec: GpuSpec, calibration: Calibration) -> float:
+    """Peak of 8-bit integer products, TFLOPS: a multiple of the 16-bit one, as it is before cards that sum
+    in FP32 at half rate halve it."""
+    serving = calibration.serving
+    wide = max(spec.bf16_tflops or 0.0, spec.fp16_tflops or 0.0)
+    return wide * serving.int8_factor * serving.halved_gpus.get(spec.gpu, 1.0)
+
+
 def _link(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     network = calibration.network
     link = sku.intra_node or implied_link(spec, network.unknown_pcie_bytes_per_s)
@@ -187,6 +206,9 @@ def _link(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float]
         "link_ramp_s": network.link_ramp_s[link.kind.value],
         "switch_share": network.switch_share.get(spec.arch, 0.0) if link.kind is LinkKind.NVLINK else 0.0,
         "reduce_start_s": calibration.serving.reduce_start_s[link.kind.value],
+        "reduce_growth": calibration.serving.reduce_growth[link.kind.value],
+        "reduce_bytes_per_s": raw * calibration.serving.reduce_share[link.kind.value],
+        "peers": float(link.kind is not LinkKind.PCIE),
         "link_domain": max(float(sku.gpus_per_node), wide),
         "mesh": network.mesh_vendors.get(spec.vendor, 0.0),
     }

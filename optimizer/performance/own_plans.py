@@ -29,7 +29,7 @@ from optimizer.performance.nearby_rows import (
     words_of,
 )
 from optimizer.performance.own_shift import OwnShift
-from optimizer.performance.serving import Replica
+from optimizer.performance.served_model import Replica
 from optimizer.performance.serving_estimate import (
     DEGREES,
     ServingCore,

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optimizer.performance import elementwise as xp
-from optimizer.performance.arrays import TINY, Array, Mask, number
+from optimizer.performance.arrays import TINY, Array, Mask, number, smooth_max
 from optimizer.performance.roots import crossing
-from optimizer.performance.serving import DecodeStep, ServedModel, concurrency, decode_step, launch_s, prefill
+from optimizer.performance.served_model import ServedModel, concurrency
+from optimizer.performance.serving import DecodeStep, decode_step, launch_s, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, first_token
 
 LEAST_BATCH, MOST_BATCH = 1e-2, 1e5
@@ -121,7 +122,7 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     launched = launched * served.engine.overhead
     stretch = xp.where(side > 0, input_cv / xp.maximum(side, TINY), 1.0) / 2.0
     prompts = Prompts(
-        latency=mean.latency + launched,
+        latency=smooth_max(mean.latency, launched, served.rates.roofline_norm),
         latency_sd=(high.latency - low.latency) * stretch,
         work=mean.work,
         work_cv=(high.work - low.work) * stretch / mean.work,

@@ -26,7 +26,7 @@ from optimizer.performance.queueing import (
     load_at_rate,
     most_under,
 )
-from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, weight_bytes
+from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens, weight_bytes
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.speculation import Speculation
 

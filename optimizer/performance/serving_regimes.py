@@ -22,7 +22,8 @@ from optimizer.performance.queueing import (
     load_at_itl,
     load_at_rate,
 )
-from optimizer.performance.serving import ServedModel, decode_step, prefill
+from optimizer.performance.served_model import ServedModel
+from optimizer.performance.serving import decode_step, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
 
 MANY_CLIENTS = 16.0

@@ -25,7 +25,7 @@ from optimizer.performance.intervals import (
 from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
-from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens
+from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity, limit_of, raised
 from optimizer.performance.serving_words import (
     AT_ONCE,
@@ -125,7 +125,7 @@ def read_row(
         copies=copies,
         dense=dense,
         experts=formats.experts,
-        products=products_of(dense),
+        products=products_of(dense, engine),
         kv_bytes=cache_bytes(row, dense, engine, spec),
         input_tokens=lengths[0],
         output_tokens=lengths[1],
@@ -321,7 +321,8 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     replica = Replica(*(as_array([getattr(row, name) for row in rows]) for name in ("tp", "pp", "dp", "ep")))
     form = Format(rows[0].dense, rows[0].experts, as_array([r.kv_bytes for r in rows]), rows[0].products)
     shapes = stack_shapes([row.model for row in rows])
-    return ServedModel(shapes, form, replica, hw, calibration, rows[0].engine)
+    inside = as_array([0.0 if row.burst else row.harness.inside for row in rows])
+    return ServedModel(shapes, form, replica, hw, calibration, rows[0].engine, inside=inside)
 
 
 def _kind(row: ServingRow) -> str:

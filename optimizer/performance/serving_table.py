@@ -19,7 +19,7 @@ from broker.domain.workload import Batch, Precision, Serving
 from optimizer.performance.arrays import Array, Mask, Places, as_array, number, stacked
 from optimizer.performance.hardware import build_hardware, kinds_of
 from optimizer.performance.queueing import Lengths
-from optimizer.performance.serving import Replica, ServedModel
+from optimizer.performance.served_model import Replica, ServedModel
 from optimizer.performance.serving_estimate import (
     DEGREES,
     ServingConfig,

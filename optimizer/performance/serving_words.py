@@ -64,6 +64,7 @@ FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int4")
 AT_ONCE = "offline_burst"
 MXFP4 = "mxfp4"
 ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0", "submission"})
+LOCAL, INTEGERS = "local", frozenset({"int4", "int8", "w8a16"})
 DIALOGUE, CHATS = "dialogue", ("sharegpt", "openorca", "open-orca", "wildchat", "lmsys-chat")
 NATIVE_FORMATS = (
     ("gpt-oss", MXFP4),
@@ -124,8 +125,11 @@ def cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) 
     return 1.0 if small and dense in {"fp8", "fp4"} else 2.0
 
 
-def products_of(dense: str) -> str:
-    """The format that products run in: weights that are only stored in 4 or 8 bits widen."""
+def products_of(dense: str, engine: str = "") -> str:
+    """The format that products run in: weights that are only stored in 4 or 8 bits widen, but local engines
+    multiply quantised weights as 8-bit integers."""
+    if engine == LOCAL and dense in INTEGERS:
+        return "int8"
     return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16", "int8": "int8"}.get(dense, "bf16")
 
 

@@ -345,3 +345,9 @@ def test_models_of_unequal_layers_have_their_published_size(name: str) -> None:
     assert load_models()[name].total_params / 1e9 == pytest.approx(
         {"Nemotron-3-Nano-30B-A3B": 31.6, "Llama-3.3-Nemotron-Super-49B": 49.9}[name]
     )
+
+
+def test_an_index_of_the_cache_is_read() -> None:
+    config = llama(61, 7168, 128, 128, 18432, 129280, **MLA, index_topk=2048)
+    assert model_from_hf_config(config, "x").index_topk == load_models()["DeepSeek-V3.2"].index_topk == 2048
+    assert load_models()["DeepSeek-V3"].index_topk == 0

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.queueing import Lengths, arrivals
-from optimizer.performance.serving import ServedModel, decode_step, prefill
+from optimizer.performance.served_model import ServedModel
+from optimizer.performance.serving import decode_step, prefill
 
 CLIENT_S = 0.001
 Tokens = NDArray[np.int64]

@@ -25,7 +25,7 @@ from optimizer.performance.queueing import (
     load_at_rate,
     most_under,
 )
-from optimizer.performance.serving import Format, Replica, ServedModel
+from optimizer.performance.served_model import Format, Replica, ServedModel
 from optimizer.performance.serving_regimes import Answer, Asked, closed_loop, open_loop, single_stream
 from optimizer.performance.shapes import build_shape
 from tests.performance import simulation
@@ -85,7 +85,7 @@ def test_open_loop_against_the_simulation(case: Case, rho: float, varied: bool) 
     rate = rho / one(arrivals(served, lengths).prompts.work)
     load, stable = load_at_rate(served, lengths, as_array([rate]), as_array([ENGINE_MOST]), NO_HARNESS)
     assert stable[0]
-    count = int(max(900, 12 * one(load.batch)))
+    count = int(max(900, 20 * one(load.batch)))
     rng = np.random.default_rng(7)
     prompt, answer = case.tokens
     prompts = simulation.lognormal_tokens(prompt, 0.8 * varied, count, rng)

@@ -13,14 +13,8 @@ from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import ServingTable
 from optimizer.performance.hardware import GIB, build_hardware
-from optimizer.performance.serving import (
-    Format,
-    Replica,
-    ServedModel,
-    cache_tokens,
-    decode_step,
-    weight_bytes,
-)
+from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens, weight_bytes
+from optimizer.performance.serving import decode_step
 from optimizer.performance.shapes import build_shape, experts_touched
 from tests.performance.builders import batch, estimator, rows_of, serving, sku
 

@@ -13,16 +13,8 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.cells import Unreadable
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.queueing import Lengths
-from optimizer.performance.serving import (
-    Format,
-    Replica,
-    ServedModel,
-    cache_tokens,
-    decode_step,
-    filling_tokens,
-    prefill,
-    product_rate,
-)
+from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
+from optimizer.performance.serving import decode_step, filling_tokens, prefill, product_rate
 from optimizer.performance.serving_estimate import ServingCore
 from optimizer.performance.serving_regimes import Asked, closed_loop, limit_of
 from optimizer.performance.serving_rows import ServingRow, predict_serving, read_row, run_share
@@ -258,3 +250,74 @@ def test_integer_products_run_twice_as_fast_where_both_sides_are_integers() -> N
         for form in ("int8", "w8a16", "bf16")
     )
     assert both < 0.75 * none < stored
+
+
+def links_s(model: ServedModel, batch: float) -> float:
+    return float(decode_step(model, as_array([batch]), CONTEXT).links[0])
+
+
+def test_few_tokens_are_reduced_in_one_shot() -> None:
+    """Whole messages to every rank, (tp − 1) of each; halves of them, 2(tp − 1)/tp, once they are long."""
+    model = replace(served("Llama-3.1-70B", tp=8), engine_class="tensorrt_llm")
+    few = model.engine.one_shot_tokens
+    started = links_s(model, 1.0)
+    slope = (links_s(model, few) - started) / (few - 1.0)
+    assert links_s(model, 2.0 * few) == pytest.approx(links_s(model, few), rel=1e-6)
+    assert (links_s(model, 4096.0) - links_s(model, 2048.0)) / 2048.0 < 0.5 * slope
+    grown = [links_s(model, batch) for batch in (1.0, 32.0, few, 512.0, 2048.0)]
+    assert grown == sorted(grown)
+
+
+def test_starts_hardly_grow_behind_a_switch_and_do_over_pcie() -> None:
+    def growth(gpu: str) -> float:
+        return links_s(served("Llama-3.1-70B", gpu, tp=8), 1.0) / links_s(
+            served("Llama-3.1-70B", gpu, tp=2), 1.0
+        )
+
+    assert growth("H100-SXM-80GB") < 2.0 < growth("L40S")
+
+
+def test_only_ranks_with_whole_experts_dispatch() -> None:
+    sliced, whole = served("DeepSeek-V3", tp=8), served("DeepSeek-V3", tp=8, ep=8)
+    overhead = [float(decode_step(m, as_array([1.0]), CONTEXT).overhead[0]) for m in (sliced, whole)]
+    assert overhead[0] < overhead[1]
+
+
+def test_sparse_attention_pays_its_index() -> None:
+    assert total(served("DeepSeek-V3.2", tp=8), 4.0) > 1.1 * total(served("DeepSeek-V3", tp=8), 4.0)
+
+
+def test_local_engines_multiply_integers() -> None:
+    assert products_of("int4", "local") == products_of("w8a16", "local") == "int8"
+    assert products_of("int4", "vllm") == "bf16"
+    assert products_of("fp16", "local") == "fp16"
+
+
+def test_integers_of_geforce_cards_are_not_halved() -> None:
+    cards = ["RTX-4090", "RTX-6000-Ada", "H100-SXM-80GB"]
+    hw = build_hardware([sku(gpu, 1) for gpu in cards], load_gpus(), load_calibration())
+    over = (hw.gemm["int8"] / hw.gemm["fp16"]).tolist()
+    assert over == pytest.approx([4.0, 2.0, 2.0])
+
+
+def test_clients_inside_the_process_slow_an_older_engine() -> None:
+    cells = {
+        "model": "Llama-3-8B",
+        "gpu": "A100-SXM-80GB",
+        "gpus": "1",
+        "tp": "1",
+        "regime": "closed_loop",
+        "concurrency_or_batch": "64",
+        "isl": "256",
+        "osl": "256",
+        "engine": "vLLM",
+    }
+
+    def between(source: str, release: str) -> float:
+        row = read(**cells, source=source, engine_version=release)
+        row = replace(row, harness=replace(row.harness, input_cv=0.0, output_cv=0.0, rounds=1.0))
+        found = predict_serving([row], load_calibration(), load_gpus())[0]
+        return found.values["pred_tpot_ms_p50"]
+
+    assert between("accelmark", "0.7.3") > 1.2 * between("a table", "0.7.3")
+    assert between("accelmark", "0.11") == pytest.approx(between("a table", "0.11"))

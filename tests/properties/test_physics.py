@@ -20,7 +20,8 @@ from optimizer.performance.estimator import Estimator
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.memory import state_bytes
 from optimizer.performance.scenario import Run, Scenario
-from optimizer.performance.serving import Format, Replica, ServedModel, cache_tokens, decode_step
+from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
+from optimizer.performance.serving import decode_step
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training import step
 from tests.performance.builders import INFINIBAND, estimator, layouts_of, serving, sku, training

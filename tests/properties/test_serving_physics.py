@@ -15,7 +15,13 @@ from broker.domain.workload import Batch, Precision, Serving, Slo
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.serving import Format, Replica, ServedModel, cache_bytes_per_token, weight_bytes
+from optimizer.performance.served_model import (
+    Format,
+    Replica,
+    ServedModel,
+    cache_bytes_per_token,
+    weight_bytes,
+)
 from optimizer.performance.shapes import build_shape
 from tests.performance.builders import batch, estimator, serving, sku
 from tests.properties.asking import (

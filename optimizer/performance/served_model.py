@@ -1,0 +1,160 @@
+"""What is served, on what: formats, degrees, weights and cache of one replica.
+
+Arguments broadcast; bytes are per GPU unless said otherwise. A replica is tp × pp × dp GPUs; dp ranks
+(attention data parallelism) share the experts but not the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import TypeVar
+
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import Array, number
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.constants import Engine, ServingRates
+from optimizer.performance.hardware import GIB, Hardware
+from optimizer.performance.shapes import Shapes, seen_context
+from optimizer.performance.speculation import Speculation
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Number formats of a served model: of dense weights, experts and cache, and of the products."""
+
+    dense: str
+    experts: str
+    kv_bytes: Array
+    products: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Degrees of one model copy, one entry a case; ``ep`` of the tensor ranks hold whole experts."""
+
+    tp: Array
+    pp: Array
+    dp: Array
+    ep: Array = field(default_factory=lambda: number(1.0))
+
+    @property
+    def gpus(self) -> Array:
+        """GPUs of the copy."""
+        return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """Everything that prefill and decode need of a model on a replica on its hardware.
+
+    What does not depend on the load is worked out once (``once``). ``memory_share``: of the card that the
+    engine is told to take, its usual share where None. ``inside``: 1 where clients run in the engine's own
+    process.
+    """
+
+    shapes: Shapes
+    number_format: Format
+    replica: Replica
+    hw: Hardware
+    calibration: Calibration
+    engine_class: str | None = None
+    speculation: Speculation | None = None
+    memory_share: float | None = None
+    inside: Array = field(default_factory=lambda: number(0.0))
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine's factors; the default class where none is named."""
+        return self.calibration.engines[self.engine_class or self.calibration.default_engine]
+
+    @cached_property
+    def rates(self) -> ServingRates:
+        """The serving constants."""
+        return self.calibration.serving
+
+    @cached_property
+    def product_best(self) -> Array:
+        """The best measured rate of the products' format, or of 16 bit where the GPU lacks it, FLOP/s; less
+        where the engine's kernels use no instruction of the GPU's own."""
+        own = self.hw.gemm[self.number_format.products]
+        best = xp.where(own > 0, own, wide_best(self.hw))
+        return best * self.hw.portable_share if self.engine.portable else best
+
+
+def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
+    """``work`` on a served model, remembered with it: loads are searched, what they meet stays the same."""
+    name = f"_{work.__name__}"
+
+    @wraps(work)
+    def remembered(served: ServedModel) -> T:
+        known = served.__dict__
+        if name not in known:
+            known[name] = work(served)
+        found: T = known[name]
+        return found
+
+    return remembered
+
+
+@once
+def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
+    """Dense and routed-expert weights of the whole model, bytes; embeddings stay in 16 bit."""
+    shapes, table = served.shapes, served.rates.weight_bytes
+    dense, experts = table[served.number_format.dense], table[served.number_format.experts]
+    embedding = shapes.embedding_params * max(dense, served.rates.embedding_bytes)
+    inner = (shapes.dense_params - shapes.embedding_params) * dense
+    return embedding + inner, shapes.expert_params * experts
+
+
+@once
+def weight_bytes_per_gpu(served: ServedModel) -> Array:
+    """Weights of one GPU: dense over tp·pp, experts over all."""
+    dense, experts = weight_bytes(served)
+    return dense / (served.replica.tp * served.replica.pp) + experts / served.replica.gpus
+
+
+@once
+def cache_bytes_per_token(served: ServedModel) -> Array:
+    """Bytes that a cached token takes on each GPU of its tensor group.
+
+    Heads share out up to the count of key-value heads; a latent cache (MLA) is copied to every rank.
+    """
+    shared = xp.minimum(served.replica.tp, served.shapes.cache_groups)
+    return served.shapes.kv_elements * served.number_format.kv_bytes / (served.replica.pp * shared)
+
+
+@once
+def cache_tokens(served: ServedModel) -> Array:
+    """Tokens that the replica can cache; 0 or less where the weights leave no room.
+
+    cache share·(memory share·memory − workspace − weights) / bytes per token: vLLM takes a share of the card
+    and fills it [blis], TensorRT-LLM a share of what the weights leave [trt].
+    """
+    engine = served.engine
+    share = engine.memory_share if served.memory_share is None else served.memory_share
+    room = share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
+    left = engine.cache_share * (room - weight_bytes_per_gpu(served))
+    return left / cache_bytes_per_token(served) * served.replica.dp
+
+
+def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) -> Array:
+    """Sequences that the cache holds, seen through windows: at their mean length, input + output/2, or at
+    what the engine sets aside for an answer when it starts (``kept_output``)."""
+    held = seen_context(served.shapes, input_tokens + served.engine.kept_output * output_tokens)
+    fits_one = cache_tokens(served) >= seen_context(served.shapes, input_tokens + output_tokens)
+    return xp.where(fits_one, xp.maximum(cache_tokens(served) / held, 1.0), 0.0)
+
+
+@once
+def slowdown(served: ServedModel) -> Array:
+    """Factor of the vendor's software and of virtualisation on every time."""
+    return served.hw.serving_slowdown * (1.0 + served.hw.vm_slowdown)
+
+
+def wide_best(hw: Hardware) -> Array:
+    """The best measured rate of 16-bit products, FLOP/s."""
+    return xp.maximum(hw.gemm["bf16"], hw.gemm["fp16"])

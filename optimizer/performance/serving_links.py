@@ -1,0 +1,50 @@
+"""Traffic between the GPUs of a replica: all-reduces of tensor groups, dispatch to experts.
+
+Times in seconds; tokens are those of one step on a rank.
+"""
+
+from __future__ import annotations
+
+from optimizer.performance import elementwise as xp
+from optimizer.performance.arrays import Array
+from optimizer.performance.served_model import ServedModel, once
+
+
+def traffic_s(served: ServedModel, tokens: Array) -> tuple[Array, Array]:
+    """Starts and bytes of a step's two all-reduces a layer, of tokens·h·2 bytes over tp ranks, and of its
+    dispatch and combine between dp ranks: 4·h bytes for each other rank that has an expert of a token.
+
+    Up to ``one_shot_tokens`` engines exchange whole messages in one shot, (tp − 1)·bytes a rank; more go in
+    two (``_once_s``).
+    """
+    starts, whole, halves, dispatched = _once_s(served)
+    few = xp.minimum(tokens, served.engine.one_shot_tokens)
+    return starts, xp.maximum(whole * few, halves * tokens) + dispatched * tokens
+
+
+def shared_token_s(served: ServedModel) -> Array:
+    """What one token of many in a step adds to its bytes' time."""
+    _, _, halves, dispatched = _once_s(served)
+    return halves + dispatched
+
+
+@once
+def _once_s(served: ServedModel) -> tuple[Array, Array, Array, Array]:
+    """Starts of a step's all-reduces, and a token's bytes in all layers: all-reduced in one shot; as
+    reduce-scatter and all-gather, 2(tp − 1)/tp of them, or in a switch that adds up, (1 + 1/tp), whichever
+    ends first; and dispatched to experts.
+
+    Starts grow by a power of log2(tp), hardly at all where ranks read each other's memory at once.
+    """
+    shapes, hw, tp, dp = served.shapes, served.hw, served.replica.tp, served.replica.dp
+    starts = 2.0 * shapes.layers * hw.reduce_start_s * xp.power(xp.log2(tp), hw.reduce_growth)
+    size = 2.0 * shapes.layers * 2.0 * shapes.hidden
+    direct = hw.link_raw_bytes_per_s * served.rates.one_shot_share
+    ring = 2.0 * (tp - 1.0) / tp / hw.reduce_bytes_per_s
+    switch = hw.link_raw_bytes_per_s * hw.switch_share
+    added = xp.where(tp > 1.0, (1.0 + 1.0 / tp) / xp.maximum(switch, 1.0), 0.0)
+    dispatched = xp.zeros_like(tp)
+    if xp.any(dp > 1.0):
+        others = (dp - 1.0) * (1.0 - xp.power(1.0 - 1.0 / dp, shapes.active_experts))
+        dispatched = shapes.moe_layers * 4.0 * shapes.hidden * others / direct
+    return starts, size * (tp - 1.0) * hw.peers / direct, size * xp.minimum(ring, added), dispatched
