@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,8 +20,8 @@ from broker.domain.errors import (
 from broker.domain.offer import Offer, StockLevel, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
 from providers.registry import SPECS, build_adapters, configured, sellers
-from providers.sandbox.server import start_in_background
 from providers.spec import Capability, ProviderAdapter
+from tests.fakes.market_control import ledger
 
 OF_THEIR_OWN = {"aws", "sfcompute", "mithril"}
 NAMES = tuple(
@@ -37,17 +37,10 @@ BOTH_TIERS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def sandbox_url() -> Iterator[str]:
-    handle = start_in_background(0, seed=11)
-    yield handle.url
-    handle.stop()
-
-
 @pytest.fixture
-async def adapters(sandbox_url: str) -> AsyncIterator[dict[str, ProviderAdapter]]:
+async def adapters(sandbox: str) -> AsyncIterator[dict[str, ProviderAdapter]]:
     environ = {f"BROKER_{name.upper()}_TIMEOUT_S": "1.5" for name in SPECS}
-    wanted = {name: found for name, found in configured(environ, sandbox_url).items() if name in NAMES}
+    wanted = {name: found for name, found in configured(environ, sandbox).items() if name in NAMES}
     built = sellers(build_adapters(wanted))
     yield dict(built)
     for adapter in built.values():
@@ -61,19 +54,12 @@ async def orderable(adapter: ProviderAdapter, tier: Tier = Tier.ON_DEMAND) -> Of
     )
 
 
-def fault(sandbox_url: str, **wish: Any) -> None:
-    httpx.post(f"{sandbox_url}/_sandbox/faults", json=wish, trust_env=False).raise_for_status()
+def fault(sandbox: str, **wish: Any) -> None:
+    httpx.post(f"{sandbox}/_sandbox/faults", json=wish, trust_env=False).raise_for_status()
 
 
-def advance(sandbox_url: str, seconds: float) -> None:
-    httpx.post(
-        f"{sandbox_url}/_sandbox/clock", json={"advance_s": seconds}, trust_env=False
-    ).raise_for_status()
-
-
-def ledger(sandbox_url: str, tag: str) -> list[dict[str, Any]]:
-    rows = httpx.get(f"{sandbox_url}/_sandbox/ledger", trust_env=False).json()["instances"]
-    return [row for row in rows if row["tag"] == tag]
+def advance(sandbox: str, seconds: float) -> None:
+    httpx.post(f"{sandbox}/_sandbox/clock", json={"advance_s": seconds}, trust_env=False).raise_for_status()
 
 
 async def by_tag(adapter: ProviderAdapter, tag: str) -> list[Lease]:
@@ -83,40 +69,40 @@ async def by_tag(adapter: ProviderAdapter, tag: str) -> list[Lease]:
 
 @pytest.mark.parametrize(("name", "tier"), BOTH_TIERS)
 async def test_what_is_held_is_found_and_released(
-    adapters: dict[str, ProviderAdapter], sandbox_url: str, name: str, tier: Tier
+    adapters: dict[str, ProviderAdapter], sandbox: str, name: str, tier: Tier
 ) -> None:
     adapter, tag = adapters[name], f"broker-held-{name}-{tier.replace('_', '-')}"
     lease = await adapter.reserve(Order(tag, await orderable(adapter, tier), 1))
     assert [found.reference for found in await by_tag(adapter, tag)] == [lease.reference]
-    advance(sandbox_url, 1800)
+    advance(sandbox, 1800)
     assert (await adapter.find_lease(lease.reference, lease.region)).state is LeaseState.ACTIVE
     await adapter.release(lease)
     await adapter.release(lease)
     assert await by_tag(adapter, tag) == []
-    assert [row["instance_id"] for row in ledger(sandbox_url, tag)] == [lease.reference]
-    assert ledger(sandbox_url, tag)[0]["released_at"] is not None
+    assert [row["instance_id"] for row in ledger(sandbox, tag)] == [lease.reference]
+    assert ledger(sandbox, tag)[0]["released_at"] is not None
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["timeout_after", "timeout_before"])
 async def test_a_lost_answer_leaves_the_outcome_open_and_the_tag_settles_it(
-    adapters: dict[str, ProviderAdapter], sandbox_url: str, name: str, kind: str
+    adapters: dict[str, ProviderAdapter], sandbox: str, name: str, kind: str
 ) -> None:
     adapter, tag = adapters[name], f"broker-lost-{name}-{kind.replace('_', '-')}"
     offer = await orderable(adapter)
-    fault(sandbox_url, provider=name, operation="create", kind=kind, count=1, seconds=3)
+    fault(sandbox, provider=name, operation="create", kind=kind, count=1, seconds=3)
     with pytest.raises(OutcomeUnknown):
         await adapter.reserve(Order(tag, offer, 1))
-    assert len(await by_tag(adapter, tag)) == len(ledger(sandbox_url, tag)) == (kind == "timeout_after")
+    assert len(await by_tag(adapter, tag)) == len(ledger(sandbox, tag)) == (kind == "timeout_after")
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_an_order_without_capacity_holds_nothing(
-    adapters: dict[str, ProviderAdapter], sandbox_url: str, name: str
+    adapters: dict[str, ProviderAdapter], sandbox: str, name: str
 ) -> None:
     adapter, tag = adapters[name], f"broker-none-{name}"
     offer = await orderable(adapter)
-    fault(sandbox_url, provider=name, operation="create", kind="out_of_capacity", count=1)
+    fault(sandbox, provider=name, operation="create", kind="out_of_capacity", count=1)
     with pytest.raises(InsufficientCapacity):
         await adapter.reserve(Order(tag, offer, 1))
     assert await by_tag(adapter, tag) == []
@@ -124,16 +110,16 @@ async def test_an_order_without_capacity_holds_nothing(
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_read_outlives_short_faults(
-    adapters: dict[str, ProviderAdapter], sandbox_url: str, name: str
+    adapters: dict[str, ProviderAdapter], sandbox: str, name: str
 ) -> None:
     for kind in ("http_500", "connection_reset"):
-        fault(sandbox_url, provider=name, operation="list", kind=kind, count=1)
+        fault(sandbox, provider=name, operation="list", kind=kind, count=1)
         assert (await adapters[name].list_offers(datetime.now(UTC))).offers
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_read_that_cannot_succeed_says_why(
-    adapters: dict[str, ProviderAdapter], sandbox_url: str, name: str
+    adapters: dict[str, ProviderAdapter], sandbox: str, name: str
 ) -> None:
     refusals = 1 if name == "runpod" else 3  # RunPod names a wait that is too long to be tried again
     for kind, count, error in (
@@ -141,29 +127,29 @@ async def test_a_read_that_cannot_succeed_says_why(
         ("rate_limited", refusals, RateLimited),
         ("malformed", 1, PayloadUnreadable),
     ):
-        fault(sandbox_url, provider=name, operation="list", kind=kind, count=count)
+        fault(sandbox, provider=name, operation="list", kind=kind, count=count)
         with pytest.raises(error):
             await adapters[name].list_offers(datetime.now(UTC))
 
 
 async def test_capacity_that_is_lost_after_the_order_shows_as_failed(
-    adapters: dict[str, ProviderAdapter], sandbox_url: str
+    adapters: dict[str, ProviderAdapter], sandbox: str
 ) -> None:
     adapter = adapters["verda"]
-    fault(sandbox_url, provider="verda", operation="create", kind="async_out_of_capacity", count=1)
+    fault(sandbox, provider="verda", operation="create", kind="async_out_of_capacity", count=1)
     lease = await adapter.reserve(Order("broker-async", await orderable(adapter), 1))
-    advance(sandbox_url, 1800)
+    advance(sandbox, 1800)
     found = await adapter.find_lease(lease.reference, lease.region)
     assert (found.state, found.detail) == (LeaseState.FAILED, "no_capacity")
 
 
 async def test_an_instance_in_provisioning_is_released_later(
-    adapters: dict[str, ProviderAdapter], sandbox_url: str
+    adapters: dict[str, ProviderAdapter], sandbox: str
 ) -> None:
     adapter = adapters["verda"]
     lease = await adapter.reserve(Order("broker-early", await orderable(adapter), 1))
     with pytest.raises(ReleaseRefused) as caught:
         await adapter.release(lease)
     assert not caught.value.forever
-    advance(sandbox_url, 1800)
+    advance(sandbox, 1800)
     await adapter.release(lease)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
-import httpx
 import pytest
 
 from broker.domain.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRefused
@@ -17,18 +14,13 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Window
 from providers.http import ProviderHttp
 from providers.registry import SPECS
-from providers.sandbox.server import start_in_background
 from providers.spec import ProviderAdapter, settings_from_environment
+from tests.fakes.market_control import control, ledger, market_now
+
+SANDBOX_SEED = 7
 
 SETTLED_S = 2.5
 """A little over the sandbox's asynchronous steps."""
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[str]:
-    handle = start_in_background(0, 7)
-    yield handle.url
-    handle.stop()
 
 
 def adapter(name: str, url: str) -> ProviderAdapter:
@@ -37,22 +29,6 @@ def adapter(name: str, url: str) -> ProviderAdapter:
     built = SPECS[name].build(settings, ProviderHttp)
     assert isinstance(built, ProviderAdapter)
     return built
-
-
-def control(url: str, path: str, **body: Any) -> Any:
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        answer = client.post(path, json=body) if body else client.get(path)
-    assert answer.status_code < 300, answer.text
-    return answer.json()
-
-
-def ledger(url: str, tag: str) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = control(url, "/_sandbox/ledger")["instances"]
-    return [entry for entry in entries if entry["tag"] == tag]
-
-
-def market_now(url: str) -> datetime:
-    return datetime.fromisoformat(control(url, "/_sandbox/ledger")["now"])
 
 
 async def settled(one: ProviderAdapter, lease: Lease) -> Lease:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from typing import Any
 
 import httpx
 import pytest
@@ -21,17 +20,12 @@ from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Window
 from providers.http import ProviderHttp
 from providers.registry import SPECS
-from providers.sandbox.server import start_in_background
 from providers.spec import ProviderAdapter, settings_from_environment
+from tests.fakes.market_control import control, ledger
+
+SANDBOX_SEED = 7
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[str]:
-    handle = start_in_background(0, 7)
-    yield handle.url
-    handle.stop()
 
 
 @pytest.fixture
@@ -44,23 +38,12 @@ async def aws(sandbox: str) -> AsyncIterator[ProviderAdapter]:
     await built.aclose()
 
 
-def control(url: str, path: str, **body: Any) -> Any:
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        answer = client.post(f"/_sandbox/{path}", json=body) if body else client.get(f"/_sandbox/{path}")
-    assert answer.status_code < 300, answer.text
-    return answer.json()
-
-
 def now(url: str) -> datetime:
     return datetime.fromisoformat(control(url, "clock")["now"])
 
 
 def advance_to(url: str, instant: datetime) -> None:
     control(url, "clock", advance_s=max(0.0, (instant - now(url)).total_seconds()) + 1)
-
-
-def ledger(url: str, tag: str) -> list[dict[str, Any]]:
-    return [row for row in control(url, "ledger")["instances"] if row["tag"] == tag]
 
 
 async def on_sale(aws: ProviderAdapter, url: str, start: str) -> Offer:

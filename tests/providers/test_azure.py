@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
 
 import httpx
 import pytest
@@ -17,8 +16,10 @@ from broker.domain.window import Window
 from providers.azure.windows import block_terms
 from providers.http import ProviderHttp
 from providers.registry import SPECS
-from providers.sandbox.server import start_in_background
 from providers.spec import ProviderAdapter, settings_from_environment
+from tests.fakes.market_control import control, market_now
+
+SANDBOX_SEED = 7
 
 DAY = timedelta(days=1)
 GROUPS = (
@@ -42,13 +43,6 @@ def test_a_block_can_start_today_until_half_past_eleven(clock: str, first: str) 
     assert durations[14:] == tuple(168.0 * weeks for weeks in range(3, 27))
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[str]:
-    handle = start_in_background(0, 7)
-    yield handle.url
-    handle.stop()
-
-
 @pytest.fixture
 async def azure(sandbox: str) -> AsyncIterator[ProviderAdapter]:
     settings = settings_from_environment(SPECS["azure"], {}, sandbox)
@@ -57,17 +51,6 @@ async def azure(sandbox: str) -> AsyncIterator[ProviderAdapter]:
     assert isinstance(built, ProviderAdapter)
     yield built
     await built.aclose()
-
-
-def control(url: str, path: str, **body: Any) -> Any:
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        answer = client.post(path, json=body) if body else client.get(path)
-    answer.raise_for_status()
-    return answer.json()
-
-
-def market_now(url: str) -> datetime:
-    return datetime.fromisoformat(control(url, "/_sandbox/ledger")["now"])
 
 
 async def offer_of(azure: ProviderAdapter, url: str, kind: str) -> Offer:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
 
-import httpx
 import pytest
 
 from broker.domain.errors import CredentialsRejected
@@ -17,8 +15,10 @@ from providers.crusoe import SPEC
 from providers.crusoe.adapter import Crusoe
 from providers.crusoe.signing import sign, signed_headers
 from providers.http import ProviderHttp
-from providers.sandbox.server import start_in_background
 from providers.spec import ProviderSettings, Secret
+from tests.fakes.market_control import control
+
+SANDBOX_SEED = 7
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -43,13 +43,6 @@ def test_the_signature_covers_path_query_method_and_time() -> None:
     }
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[str]:
-    handle = start_in_background(0, 7)
-    yield handle.url
-    handle.stop()
-
-
 def built(url: str, secret: str) -> Crusoe:
     credentials = {"access_key": "sandbox", "secret_key": secret, "project_id": "p1"}
     settings = ProviderSettings(
@@ -66,10 +59,6 @@ async def crusoe(sandbox: str) -> AsyncIterator[Crusoe]:
     adapter = built(sandbox, "sandbox")
     yield adapter
     await adapter.aclose()
-
-
-def control(url: str, path: str, **body: Any) -> None:
-    httpx.post(f"{url}{path}", json=body, trust_env=False).raise_for_status()
 
 
 async def infiniband(crusoe: Crusoe) -> Offer:

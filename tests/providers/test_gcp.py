@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import respx
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -34,8 +33,10 @@ from providers.gcp.calendar import highest_steps, questions
 from providers.gcp.compute import request_id
 from providers.gcp.leases import LONGEST_NAME, resource_name
 from providers.http import ProviderHttp
-from providers.sandbox.server import start_in_background
 from providers.spec import ProviderSettings, Secret, settings_from_environment
+from tests.fakes.market_control import control, market_now
+
+SANDBOX_SEED = 5
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 DAY = datetime(2026, 12, 1, tzinfo=UTC)
@@ -53,41 +54,23 @@ def key_file(private_key: Any = KEY, **changes: str) -> str:
     return json.dumps(account | changes)
 
 
-@pytest.fixture(scope="module")
-def sandbox_url() -> Iterator[str]:
-    handle = start_in_background(0, seed=5)
-    yield handle.url
-    handle.stop()
-
-
-def settings_for(sandbox_url: str, **environ: str) -> ProviderSettings:
-    own = {"BROKER_GCP_BASE_URL": f"{sandbox_url}/gcp", "BROKER_GCP_CREDENTIALS": key_file()}
+def settings_for(sandbox: str, **environ: str) -> ProviderSettings:
+    own = {"BROKER_GCP_BASE_URL": f"{sandbox}/gcp", "BROKER_GCP_CREDENTIALS": key_file()}
     found = settings_from_environment(SPEC, own | environ, None)
     assert found is not None
     return found
 
 
 @pytest.fixture
-async def gcp(sandbox_url: str) -> AsyncIterator[Gcp]:
-    adapter = build(settings_for(sandbox_url), ProviderHttp)
+async def gcp(sandbox: str) -> AsyncIterator[Gcp]:
+    adapter = build(settings_for(sandbox), ProviderHttp)
     yield adapter
     await adapter.aclose()
-
-
-def control(url: str, path: str, **body: Any) -> Any:
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        answer = client.post(path, json=body) if body else client.get(path)
-    assert answer.is_success, answer.text
-    return answer.json()
 
 
 def ledger(url: str, tag: str) -> dict[str, Any]:
     (row,) = [row for row in control(url, "/_sandbox/ledger")["instances"] if row["tag"] == tag]
     return dict(row)
-
-
-def market_now(url: str) -> datetime:
-    return datetime.fromisoformat(control(url, "/_sandbox/clock")["now"])
 
 
 async def window_offer(gcp: Gcp, url: str) -> tuple[Offer, Segment]:
@@ -140,9 +123,9 @@ def test_a_key_that_cannot_be_used_is_named_without_showing_it(text: str) -> Non
     assert "BEGIN" not in str(caught.value)
 
 
-async def test_a_token_that_ran_out_is_fetched_anew(gcp: Gcp, sandbox_url: str) -> None:
+async def test_a_token_that_ran_out_is_fetched_anew(gcp: Gcp, sandbox: str) -> None:
     await gcp.list_leases()
-    control(sandbox_url, "/_sandbox/clock", advance_s=7200)
+    control(sandbox, "/_sandbox/clock", advance_s=7200)
     await gcp.list_leases()
 
 
@@ -252,92 +235,92 @@ def test_questions_interleave_types_and_keep_to_the_wished_regions() -> None:
 # Windows against the market
 
 
-async def test_a_window_is_asked_for_approved_and_withdrawn(gcp: Gcp, sandbox_url: str) -> None:
-    offer, step = await window_offer(gcp, sandbox_url)
+async def test_a_window_is_asked_for_approved_and_withdrawn(gcp: Gcp, sandbox: str) -> None:
+    offer, step = await window_offer(gcp, sandbox)
     assert offer.window is not None
     assert offer.window.kind is WindowKind.SLOTS
     order = Order("broker-gcp-w1", offer, 2, Window(step.start, step.start + timedelta(days=1)))
     lease = await gcp.reserve(order)
     assert (await gcp.reserve(order)).reference == lease.reference
-    assert ledger(sandbox_url, "broker-gcp-w1")["instance_id"] == lease.reference
-    control(sandbox_url, "/_sandbox/clock", advance_s=60)
+    assert ledger(sandbox, "broker-gcp-w1")["instance_id"] == lease.reference
+    control(sandbox, "/_sandbox/clock", advance_s=60)
     found = await gcp.find_lease(lease.reference, lease.region)
     assert (found.state, found.window, found.nodes) == (LeaseState.SCHEDULED, order.window, 2)
     await gcp.release(lease)
     await gcp.release(lease)
     assert [held.tag for held in await gcp.list_leases() if held.tag == "broker-gcp-w1"] == []
-    assert ledger(sandbox_url, "broker-gcp-w1")["billed_usd"] == "0.000000"
+    assert ledger(sandbox, "broker-gcp-w1")["billed_usd"] == "0.000000"
 
 
-async def test_a_locked_window_ends_by_itself_and_is_owed_whole(gcp: Gcp, sandbox_url: str) -> None:
-    offer, step = await window_offer(gcp, sandbox_url)
+async def test_a_locked_window_ends_by_itself_and_is_owed_whole(gcp: Gcp, sandbox: str) -> None:
+    offer, step = await window_offer(gcp, sandbox)
     order = Order("broker-gcp-w2", offer, 2, Window(step.start, step.start + timedelta(days=1)))
     lease = await gcp.reserve(order)
-    until_locked = step.start - timedelta(hours=2) - market_now(sandbox_url)
-    control(sandbox_url, "/_sandbox/clock", advance_s=until_locked.total_seconds())
+    until_locked = step.start - timedelta(hours=2) - market_now(sandbox)
+    control(sandbox, "/_sandbox/clock", advance_s=until_locked.total_seconds())
     with pytest.raises(ReleaseRefused) as refused:
         await gcp.release(lease)
     assert refused.value.forever
-    control(sandbox_url, "/_sandbox/clock", advance_s=4 * 3600)
+    control(sandbox, "/_sandbox/clock", advance_s=4 * 3600)
     held = [found for found in await gcp.list_leases() if found.tag == "broker-gcp-w2"]
     assert [(found.reference, found.detail) for found in held] == [(lease.reference, "FULFILLED")]
     assert len([found for found in await gcp.list_leases() if found.tag == found.reference]) == 0
-    control(sandbox_url, "/_sandbox/clock", advance_s=24 * 3600)
+    control(sandbox, "/_sandbox/clock", advance_s=24 * 3600)
     owed = 2 * 24 * offer.price_usd_per_node_hour
-    assert float(ledger(sandbox_url, "broker-gcp-w2")["billed_usd"]) == pytest.approx(float(owed))
+    assert float(ledger(sandbox, "broker-gcp-w2")["billed_usd"]) == pytest.approx(float(owed))
     await gcp.release(lease)
 
 
-async def test_a_window_that_is_declined_shows_as_failed(gcp: Gcp, sandbox_url: str) -> None:
-    offer, step = await window_offer(gcp, sandbox_url)
+async def test_a_window_that_is_declined_shows_as_failed(gcp: Gcp, sandbox: str) -> None:
+    offer, step = await window_offer(gcp, sandbox)
     fault = {"operation": "create", "kind": "async_out_of_capacity", "count": 1}
-    control(sandbox_url, "/_sandbox/faults", provider="gcp", **fault)
+    control(sandbox, "/_sandbox/faults", provider="gcp", **fault)
     order = Order("broker-gcp-w3", offer, 2, Window(step.start, step.start + timedelta(days=1)))
     lease = await gcp.reserve(order)
-    control(sandbox_url, "/_sandbox/clock", advance_s=60)
+    control(sandbox, "/_sandbox/clock", advance_s=60)
     found = await gcp.find_lease(lease.reference, lease.region)
     assert (found.state, found.detail) == (LeaseState.FAILED, "DECLINED")
 
 
-async def test_machines_lost_after_the_order_show_as_failed(gcp: Gcp, sandbox_url: str) -> None:
-    offers = (await gcp.list_offers(market_now(sandbox_url))).offers
+async def test_machines_lost_after_the_order_show_as_failed(gcp: Gcp, sandbox: str) -> None:
+    offers = (await gcp.list_offers(market_now(sandbox))).offers
     offer = next(o for o in offers if o.tier is Tier.SPOT and o.sku.gpus_per_node == 1)
     fault = {"operation": "create", "kind": "async_out_of_capacity", "count": 1}
-    control(sandbox_url, "/_sandbox/faults", provider="gcp", **fault)
+    control(sandbox, "/_sandbox/faults", provider="gcp", **fault)
     lease = await gcp.reserve(Order("broker-gcp-s1", offer, 1))
-    control(sandbox_url, "/_sandbox/clock", advance_s=60)
+    control(sandbox, "/_sandbox/clock", advance_s=60)
     found = await gcp.find_lease(lease.reference, lease.region)
     assert found.state is LeaseState.FAILED
     assert found.detail.startswith("ZONE_RESOURCE_POOL_EXHAUSTED")
 
 
-async def test_a_price_set_in_the_market_is_the_price_of_the_node(gcp: Gcp, sandbox_url: str) -> None:
+async def test_a_price_set_in_the_market_is_the_price_of_the_node(gcp: Gcp, sandbox: str) -> None:
     wish = {"sku": "a3-highgpu-8g", "region": "us-east4", "tier": "on_demand", "price_usd": "80"}
-    control(sandbox_url, "/_sandbox/market", provider="gcp", **wish)
-    offers = {o.offer_id: o for o in (await gcp.list_offers(market_now(sandbox_url))).offers}
+    control(sandbox, "/_sandbox/market", provider="gcp", **wish)
+    offers = {o.offer_id: o for o in (await gcp.list_offers(market_now(sandbox))).offers}
     assert offers["gcp/on_demand/us-east4-a/a3-highgpu-8g"].price_usd_per_node_hour == 80
     assert offers["gcp/on_demand/us-east4-a/a3-highgpu-1g"].price_usd_per_node_hour == 10
 
 
-async def test_a_flex_start_machine_waits_and_is_granted_what_begins(gcp: Gcp, sandbox_url: str) -> None:
-    offers = {offer.offer_id: offer for offer in (await gcp.list_offers(market_now(sandbox_url))).offers}
+async def test_a_flex_start_machine_waits_and_is_granted_what_begins(gcp: Gcp, sandbox: str) -> None:
+    offers = {offer.offer_id: offer for offer in (await gcp.list_offers(market_now(sandbox))).offers}
     offer = offers["gcp/flex/us-east4-b/a4-highgpu-8g"]
     terms = offer.window
     assert terms is not None
     assert (offer.tier, terms.waits, terms.longest_wait_hours) == (Tier.WINDOW, True, 2.0)
     assert (terms.node_counts, gcp.nodes_per_order(offer)) == ((1,), 1)
     assert "assumed" in terms.wait_source
-    start = market_now(sandbox_url) + timedelta(hours=2)
+    start = market_now(sandbox) + timedelta(hours=2)
     order = Order("broker-gcp-flex", offer, 1, Window(start, start + timedelta(hours=10)), wait_s=7200)
     lease = await gcp.reserve(order)
     assert (lease.state, lease.window) == (LeaseState.PROVISIONING, None)
     assert (await gcp.reserve(order)).reference == lease.reference
     assert (await gcp.find_lease(lease.reference, lease.region)).detail == "FLEX_START PENDING"
-    control(sandbox_url, "/_sandbox/clock", advance_s=7100)
+    control(sandbox, "/_sandbox/clock", advance_s=7100)
     begun = await gcp.find_lease(lease.reference, lease.region)
     assert begun.state is LeaseState.ACTIVE
     assert begun.window is not None
     assert begun.window.duration == timedelta(hours=10)
     assert begun.window.start < start
     await gcp.release(begun)
-    assert float(ledger(sandbox_url, "broker-gcp-flex")["billed_usd"]) > 0
+    assert float(ledger(sandbox, "broker-gcp-flex")["billed_usd"]) > 0

@@ -1,6 +1,6 @@
 """What is particular to Hot Aisle: a virtual machine gets its tag only after it was bought."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,29 +12,21 @@ from broker.domain.offer import Offer
 from broker.domain.reservation import Idempotency, Order
 from broker.domain.sku import Form
 from providers.registry import build_adapters, configured, sellers
-from providers.sandbox.server import start_in_background
 from providers.spec import ProviderAdapter
 
 
-@pytest.fixture(scope="module")
-def sandbox_url() -> Iterator[str]:
-    handle = start_in_background(0, seed=11)
-    yield handle.url
-    handle.stop()
-
-
 @pytest.fixture
-async def hotaisle(sandbox_url: str) -> AsyncIterator[ProviderAdapter]:
+async def hotaisle(sandbox: str) -> AsyncIterator[ProviderAdapter]:
     environ = {"BROKER_HOTAISLE_TIMEOUT_S": "1.5"}
-    wanted = {name: found for name, found in configured(environ, sandbox_url).items() if name == "hotaisle"}
+    wanted = {name: found for name, found in configured(environ, sandbox).items() if name == "hotaisle"}
     adapter = sellers(build_adapters(wanted))["hotaisle"]
     yield adapter
     await adapter.aclose()
 
 
-def fault(sandbox_url: str, **wish: Any) -> None:
+def fault(sandbox: str, **wish: Any) -> None:
     body = {"provider": "hotaisle", "operation": "create", **wish}
-    httpx.post(f"{sandbox_url}/_sandbox/faults", json=body, trust_env=False).raise_for_status()
+    httpx.post(f"{sandbox}/_sandbox/faults", json=body, trust_env=False).raise_for_status()
 
 
 async def virtual_machine(adapter: ProviderAdapter) -> Offer:
@@ -53,11 +45,11 @@ async def test_a_virtual_machine_is_found_by_its_tag_and_released(hotaisle: Prov
 
 
 async def test_a_lost_answer_leaves_a_machine_that_no_tag_finds(
-    hotaisle: ProviderAdapter, sandbox_url: str
+    hotaisle: ProviderAdapter, sandbox: str
 ) -> None:
     offer = await virtual_machine(hotaisle)
     tagged = await hotaisle.reserve(Order("broker-known", offer, 1))
-    fault(sandbox_url, kind="timeout_after", seconds=3)
+    fault(sandbox, kind="timeout_after", seconds=3)
     with pytest.raises(OutcomeUnknown) as caught:
         await hotaisle.reserve(Order("broker-lost", offer, 1))
     (lost,) = [found for found in await hotaisle.list_leases() if found.tag is None]
@@ -68,9 +60,9 @@ async def test_a_lost_answer_leaves_a_machine_that_no_tag_finds(
     await hotaisle.release(tagged)
 
 
-async def test_a_lost_order_that_made_nothing_says_so(hotaisle: ProviderAdapter, sandbox_url: str) -> None:
+async def test_a_lost_order_that_made_nothing_says_so(hotaisle: ProviderAdapter, sandbox: str) -> None:
     offer = await virtual_machine(hotaisle)
-    fault(sandbox_url, kind="timeout_before", seconds=3)
+    fault(sandbox, kind="timeout_before", seconds=3)
     with pytest.raises(OutcomeUnknown, match="without a description: none yet"):
         await hotaisle.reserve(Order("broker-never", offer, 1))
     assert await hotaisle.list_leases() == ()

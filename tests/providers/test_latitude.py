@@ -1,37 +1,24 @@
 """What is particular to Latitude.sh: the month as a committed term that ends by schedule."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
-import httpx
 import pytest
 
 from broker.domain.offer import Offer, Tier
 from broker.domain.reservation import LeaseState, Order
 from providers.registry import build_adapters, configured, sellers
-from providers.sandbox.server import start_in_background
 from providers.spec import ProviderAdapter
-
-
-@pytest.fixture(scope="module")
-def sandbox_url() -> Iterator[str]:
-    handle = start_in_background(0, seed=11)
-    yield handle.url
-    handle.stop()
+from tests.fakes.market_control import control
 
 
 @pytest.fixture
-async def latitude(sandbox_url: str) -> AsyncIterator[ProviderAdapter]:
-    wanted = {name: found for name, found in configured({}, sandbox_url).items() if name == "latitude"}
+async def latitude(sandbox: str) -> AsyncIterator[ProviderAdapter]:
+    wanted = {name: found for name, found in configured({}, sandbox).items() if name == "latitude"}
     adapter = sellers(build_adapters(wanted))["latitude"]
     yield adapter
     await adapter.aclose()
-
-
-def control(sandbox_url: str, path: str, **body: Any) -> None:
-    httpx.post(f"{sandbox_url}/_sandbox/{path}", json=body, trust_env=False).raise_for_status()
 
 
 async def offer(adapter: ProviderAdapter, tier: Tier) -> Offer:
@@ -40,26 +27,24 @@ async def offer(adapter: ProviderAdapter, tier: Tier) -> Offer:
 
 
 async def test_a_month_is_scheduled_to_end_and_is_listed_until_then(
-    latitude: ProviderAdapter, sandbox_url: str
+    latitude: ProviderAdapter, sandbox: str
 ) -> None:
     month = await offer(latitude, Tier.COMMITTED)
     assert month.native.amount == (month.price_usd_per_node_hour * 730).quantize(Decimal("0.01"))
     lease = await latitude.reserve(Order("broker-month", month, 1))
-    control(sandbox_url, "clock", advance_s=60)
+    control(sandbox, "clock", advance_s=60)
     assert (await latitude.find_lease(lease.reference, "")).state is LeaseState.ACTIVE
     await latitude.release(lease)
     await latitude.release(lease)
     assert (await latitude.find_lease(lease.reference, "")).state is LeaseState.ENDING
-    control(sandbox_url, "clock", advance_s=730 * 3600)
+    control(sandbox, "clock", advance_s=730 * 3600)
     assert lease.reference not in [found.reference for found in await latitude.list_leases()]
 
 
-async def test_a_deployment_that_fails_shows_as_failed(latitude: ProviderAdapter, sandbox_url: str) -> None:
-    control(
-        sandbox_url, "faults", provider="latitude", operation="create", kind="async_out_of_capacity", count=1
-    )
+async def test_a_deployment_that_fails_shows_as_failed(latitude: ProviderAdapter, sandbox: str) -> None:
+    control(sandbox, "faults", provider="latitude", operation="create", kind="async_out_of_capacity", count=1)
     lease = await latitude.reserve(Order("broker-async", await offer(latitude, Tier.ON_DEMAND), 1))
-    control(sandbox_url, "clock", advance_s=60)
+    control(sandbox, "clock", advance_s=60)
     found = await latitude.find_lease(lease.reference, "")
     assert (found.state, found.detail) == (LeaseState.FAILED, "failed_deployment")
     await latitude.release(lease)

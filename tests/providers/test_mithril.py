@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import httpx
 import pytest
 
 from broker.domain.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRefused
@@ -16,9 +14,11 @@ from broker.domain.window import Window
 from providers.http import ProviderHttp
 from providers.mithril import SPEC
 from providers.mithril.adapter import Mithril
-from providers.sandbox.server import start_in_background
 from providers.spec import settings_from_environment
 from tests.contract.exchanges import OBSERVED_AT, payloads
+from tests.fakes.market_control import control, ledger, market_now
+
+SANDBOX_SEED = 7
 
 ON_HOUR = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -44,13 +44,6 @@ def test_a_slot_beyond_every_calendar_rejects_its_row(beyond: str) -> None:
     assert any(offer.window is None for offer in batch.offers)
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[str]:
-    handle = start_in_background(0, 7)
-    yield handle.url
-    handle.stop()
-
-
 @pytest.fixture
 async def mithril(sandbox: str) -> AsyncIterator[Mithril]:
     settings = settings_from_environment(SPEC, {"BROKER_MITHRIL_TIMEOUT_S": "1.5"}, sandbox)
@@ -58,22 +51,6 @@ async def mithril(sandbox: str) -> AsyncIterator[Mithril]:
     adapter = Mithril(settings, ProviderHttp)
     yield adapter
     await adapter.aclose()
-
-
-def control(url: str, path: str, **body: Any) -> Any:
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        answer = client.post(path, json=body) if body else client.get(path)
-    assert answer.status_code < 300, answer.text
-    return answer.json()
-
-
-def ledger(url: str, tag: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = control(url, "/_sandbox/ledger")["instances"]
-    return [row for row in rows if row["tag"] == tag]
-
-
-def market_now(url: str) -> datetime:
-    return datetime.fromisoformat(control(url, "/_sandbox/clock")["now"])
 
 
 async def offer_of(mithril: Mithril, url: str, tier: Tier) -> Offer:

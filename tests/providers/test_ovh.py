@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -15,9 +15,10 @@ from providers.http import ProviderHttp
 from providers.ovh import SPEC
 from providers.ovh.adapter import Ovh, signature
 from providers.ovh.offers import parse_offers
-from providers.sandbox.server import start_in_background
 from providers.spec import settings_from_environment
 from tests.contract.exchanges import FIXTURES, OBSERVED_AT
+
+SANDBOX_SEED = 7
 
 
 def test_the_signature_is_that_of_the_documented_text() -> None:
@@ -33,13 +34,6 @@ def test_dollars_need_no_rate_and_the_memory_of_all_gpus_fits_too() -> None:
     (h200,) = [offer for offer in offers if offer.sku.name == "h200-1920"]
     assert (h200.price_usd_per_node_hour, h200.source) == (Decimal(42), "GET /order/catalog/public/cloud")
     assert (h200.region, h200.reference["flavor_id"]) == ("any", "")
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[str]:
-    handle = start_in_background(0, 7)
-    yield handle.url
-    handle.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,21 +14,15 @@ from broker.domain.offer import Offer, StockLevel, Tier
 from broker.domain.reservation import LeaseState, Order
 from providers.prime_intellect.adapter import PrimeIntellect
 from providers.registry import build_adapters, configured
-from providers.sandbox.server import start_in_background
+
+SANDBOX_SEED = 5
 
 NAME = "prime_intellect"
 
 
-@pytest.fixture(scope="module")
-def sandbox_url() -> Iterator[str]:
-    handle = start_in_background(0, seed=5)
-    yield handle.url
-    handle.stop()
-
-
 @pytest.fixture
-async def adapter(sandbox_url: str) -> AsyncIterator[PrimeIntellect]:
-    wanted = {NAME: configured({}, sandbox_url)[NAME]}
+async def adapter(sandbox: str) -> AsyncIterator[PrimeIntellect]:
+    wanted = {NAME: configured({}, sandbox)[NAME]}
     built = build_adapters(wanted)[NAME]
     assert isinstance(built, PrimeIntellect)
     yield built
@@ -41,13 +35,13 @@ async def in_stock(adapter: PrimeIntellect) -> list[Offer]:
     return [offer for offer in batch.offers if offer.stock.level is not StockLevel.NONE]
 
 
-def entry(sandbox_url: str, tag: str) -> dict[str, Any]:
-    rows = httpx.get(f"{sandbox_url}/_sandbox/ledger", trust_env=False).json()["instances"]
+def entry(sandbox: str, tag: str) -> dict[str, Any]:
+    rows = httpx.get(f"{sandbox}/_sandbox/ledger", trust_env=False).json()["instances"]
     (found,) = [row for row in rows if row["tag"] == tag]
     return dict(found)
 
 
-async def test_a_cluster_is_one_order_and_one_lease(adapter: PrimeIntellect, sandbox_url: str) -> None:
+async def test_a_cluster_is_one_order_and_one_lease(adapter: PrimeIntellect, sandbox: str) -> None:
     offers = [offer for offer in await in_stock(adapter) if offer.max_nodes_in_one_run >= 4]
     cluster = offers[0]
     assert adapter.nodes_per_order(cluster) == cluster.stock.nodes == cluster.max_nodes_in_one_run
@@ -60,20 +54,20 @@ async def test_a_cluster_is_one_order_and_one_lease(adapter: PrimeIntellect, san
     assert [offer.max_nodes_in_one_run for offer in left] in ([], [cluster.max_nodes_in_one_run - 3])
     await adapter.release(lease)
     assert (await adapter.find_lease(lease.reference, "")).state is LeaseState.ENDING
-    bought = entry(sandbox_url, "broker-cluster")
+    bought = entry(sandbox, "broker-cluster")
     assert (bought["nodes"], bought["released_at"] is not None) == (3, True)
 
 
-async def test_one_node_of_a_cluster_is_the_single_machine(adapter: PrimeIntellect, sandbox_url: str) -> None:
+async def test_one_node_of_a_cluster_is_the_single_machine(adapter: PrimeIntellect, sandbox: str) -> None:
     cluster = next(offer for offer in await in_stock(adapter) if offer.max_nodes_in_one_run > 1)
     lease = await adapter.reserve(Order("broker-one", cluster, 1))
-    bought = entry(sandbox_url, "broker-one")
+    bought = entry(sandbox, "broker-one")
     assert (bought["nodes"], bought["sku"].endswith("-nodes")) == (1, False)
     await adapter.release(lease)
 
 
-async def test_a_spot_order_buys_spot(adapter: PrimeIntellect, sandbox_url: str) -> None:
+async def test_a_spot_order_buys_spot(adapter: PrimeIntellect, sandbox: str) -> None:
     spot = next(offer for offer in await in_stock(adapter) if offer.tier is Tier.SPOT)
     lease = await adapter.reserve(Order("broker-spot", spot, 1))
-    assert entry(sandbox_url, "broker-spot")["tier"] == "spot"
+    assert entry(sandbox, "broker-spot")["tier"] == "spot"
     await adapter.release(lease)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from typing import Any
 
-import httpx
 import pytest
 
 from broker.domain.offer import Offer, Tier, WindowKind
 from broker.domain.reservation import LeaseState, Order
 from broker.domain.window import Window
 from providers.http import ProviderHttp
-from providers.sandbox.server import start_in_background
 from providers.spec import settings_from_environment
 from providers.together import SPEC, Together
 from tests.contract.exchanges import OBSERVED_AT, payloads
+from tests.fakes.market_control import control
+
+SANDBOX_SEED = 7
 
 
 def test_each_published_term_is_an_offer_of_whole_days() -> None:
@@ -40,13 +40,6 @@ def test_a_published_price_says_its_day_and_its_source() -> None:
     assert "price of 2026-08-22: Together's price page" in offer.source
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[str]:
-    handle = start_in_background(0, 7)
-    yield handle.url
-    handle.stop()
-
-
 @pytest.fixture
 async def adapter(sandbox: str) -> AsyncIterator[Together]:
     settings = settings_from_environment(SPEC, {}, sandbox)
@@ -54,13 +47,6 @@ async def adapter(sandbox: str) -> AsyncIterator[Together]:
     built = Together(settings, ProviderHttp)
     yield built
     await built.aclose()
-
-
-def control(url: str, path: str, **body: Any) -> Any:
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        answer = client.post(path, json=body) if body else client.get(path)
-    assert answer.status_code < 300, answer.text
-    return answer.json()
 
 
 def window_of(offer: Offer, now: datetime) -> Window:
