@@ -1,5 +1,5 @@
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime
 from decimal import Decimal
 
 import pytest
@@ -7,6 +7,8 @@ import pytest
 from broker.domain.approvals import ApprovalState
 from broker.domain.errors import FieldProblem, InputError, NotFound, NotPermitted
 from broker.domain.market import FeedHealth
+from broker.domain.offer import Offer, RateBasis, Tier
+from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.ports import PlanCall, PlanOptions, PlanRecord, PlanState
 from broker.services.planning import PlanningRules, PlanningService
@@ -87,6 +89,25 @@ async def test_stale_offers_are_left_out() -> None:
     assert {placement.offer_id for placement in done.plan.placements} == {"a"}
 
 
+async def test_spot_without_a_told_rate_is_planned_with_the_prior() -> None:
+    seen: list[Offer] = []
+
+    def watching(
+        request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions
+    ) -> Plan:
+        seen.extend(offers)
+        return plan_on_cheapest(request, offers, as_of, options)
+
+    room = Room(watching)
+    told = replace(an_offer("told", "9"), tier=Tier.SPOT, interruptions_per_hour=0.2)
+    room.tables.put_offers(replace(an_offer("silent", "9"), tier=Tier.SPOT), told)
+    await room.service.run((await room.ask()).plan_id)
+    rates = {offer.offer_id: (offer.interruptions_per_hour, offer.rate_basis) for offer in seen}
+    assert rates["silent"] == (0.05, RateBasis.ASSUMED)
+    assert rates["told"] == (0.2, None)
+    assert rates["b"] == (None, None)
+
+
 async def test_what_a_crash_cut_off_is_run_again() -> None:
     room = Room()
     mine = await room.ask()
@@ -120,6 +141,6 @@ async def test_teams_are_apart() -> None:
 
 
 def test_the_limit_is_passed_not_met() -> None:
-    rules = PlanningRules(Decimal(100), timedelta(minutes=1))
+    rules = PlanningRules(Decimal(100))
     assert not rules.needs_approval(Decimal(100))
     assert rules.needs_approval(Decimal("100.01"))
