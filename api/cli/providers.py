@@ -114,10 +114,10 @@ def show_feeds(asked: Sequence[Asked], *, as_json: bool) -> None:
         print_json({"items": [feed_to_document(*one) for one in asked], "next_cursor": None})
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    for title in ("provider", "offers", "last good", "every", "breaker", "next poll (UTC)", "error"):
+    for title in ("provider", "offers", "good at", "every", "breaker", "next (UTC)", "error"):
         table.add_column(title, no_wrap=title != "error", overflow="fold")
     for feed, polling in asked:
-        state = f"{polling.breaker} ({polling.failures} failed)" if polling.failures else str(polling.breaker)
+        state = f"{polling.breaker}, {polling.failures} failed" if polling.failures else str(polling.breaker)
         stale = " stale" if feed.stale_since is not None else ""
         table.add_row(
             feed.provider,
@@ -132,7 +132,7 @@ def show_feeds(asked: Sequence[Asked], *, as_json: bool) -> None:
 
 
 def _shown(at: datetime | None) -> str:
-    return "never" if at is None else f"{at:%d %b %H:%M:%S}"
+    return "never" if at is None else f"{at:%d %b %H:%M}"
 
 
 @app.command()

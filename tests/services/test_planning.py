@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 
 import pytest
@@ -6,6 +7,8 @@ import pytest
 from broker.domain.approvals import ApprovalState
 from broker.domain.errors import FieldProblem, InputError, NotFound, NotPermitted
 from broker.domain.market import FeedHealth
+from broker.domain.offer import Offer, RateBasis, Tier
+from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanCall, PlanOptions, PlanRecord, PlanState
 from broker.services.planning import PlanningRules, PlanningService
@@ -84,6 +87,25 @@ async def test_stale_offers_are_left_out() -> None:
     done = await room.service.run((await room.ask()).plan_id)
     assert done.plan is not None
     assert {placement.offer_id for placement in done.plan.placements} == {"a"}
+
+
+async def test_spot_without_a_told_rate_is_planned_with_the_prior() -> None:
+    seen: list[Offer] = []
+
+    def watching(
+        request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions
+    ) -> Plan:
+        seen.extend(offers)
+        return plan_on_cheapest(request, offers, as_of, options)
+
+    room = Room(watching)
+    told = replace(an_offer("told", "9"), tier=Tier.SPOT, interruptions_per_hour=0.2)
+    room.tables.put_offers(replace(an_offer("silent", "9"), tier=Tier.SPOT), told)
+    await room.service.run((await room.ask()).plan_id)
+    rates = {offer.offer_id: (offer.interruptions_per_hour, offer.rate_basis) for offer in seen}
+    assert rates["silent"] == (0.05, RateBasis.ASSUMED)
+    assert rates["told"] == (0.2, None)
+    assert rates["b"] == (None, None)
 
 
 async def test_what_a_crash_cut_off_is_run_again() -> None:
