@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from api.schemas.plan_writer import plan_to_document, read_plan
+from api.schemas.plan import read_plan
+from api.schemas.plan_writer import plan_to_document
 from api.schemas.times import format_time
 from broker.domain.window import Segment
 from broker.forecasting import ForecastSources
