@@ -31,6 +31,7 @@ RECORDED = {
     "/v1/quarantine/{offer_id}/release": "offer.believe",
     "/v1/spend/close": "spend.close",
     "/v1/webhooks": "webhook.create",
+    "/v1/keys": "key.create",
     "/v1/reoptimizations/{reoptimization_id}/accept": "reoptimization.applied",
     "/v1/reoptimizations/{reoptimization_id}/reject": "reoptimization.rejected",
 }
@@ -58,6 +59,17 @@ def one_answer(answers: list[httpx.Response]) -> httpx.Response:
     assert len({(answer.status_code, answer.content) for answer in made}) == 1
     assert [answer.headers.get("Idempotency-Replayed") for answer in answers[2:]] == ["true", "true"]
     return made[0]
+
+
+async def keys_made(pair: Pair, client: httpx.Client) -> int:
+    """How many keys the same wish makes: its secret is told once, so that one answer differs by it."""
+    wish = {"name": "twin", "team": "twins", "scopes": ["plans:read"]}
+    before = len(recorded(client, "key.create"))
+    answers = [a for a in await twins(pair, "/v1/keys", "k-key", wish) if a.is_success]
+    bodies = [answer.json() for answer in answers]
+    assert [body["secret"] is None for body in bodies].count(False) == 1
+    assert len({body["key_id"] for body in bodies}) == 1
+    return len(recorded(client, "key.create")) - before
 
 
 def recorded(client: httpx.Client, action: str, object_id: str | None = None) -> list[dict[str, Any]]:
@@ -145,6 +157,8 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         told = {"url": f"{pair.sandbox.url}/events"}
         one_answer(await twins(pair, "/v1/webhooks", "k-hook", told))
         effects["/v1/webhooks"] = len(recorded(client, "webhook.create"))
+
+        effects["/v1/keys"] = await keys_made(pair, client)
 
         for word in ("reject", "accept"):
             route = f"/v1/reoptimizations/{{reoptimization_id}}/{word}"
