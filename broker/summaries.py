@@ -283,18 +283,23 @@ class _Sums:
 
     def add_expected(self, charges: Iterable[Charge]) -> None:
         """What is not owed yet; a closed month expects nothing."""
-        asked = self._asked
-        self.add_open((c for c in charges if _is_in(asked.days, c.at(asked.view).date())), 1)
+        self._add(charges, 1, self._asked.days)
 
     def add_open(self, charges: Iterable[Charge], sign: int) -> None:
         """Charges of open days, once or (``sign`` -1) taken off."""
-        asked = self._asked
+        self._add(charges, sign, None)
+
+    def _add(self, charges: Iterable[Charge], sign: int, days: Days | None) -> None:
+        asked, until = self._asked, self._until
         for charge in charges:
             day = charge.at(asked.view).date()
-            if (self._until is None or day >= self._until) and _has_words(charge, asked.narrowed):
-                group = group_of(charge, asked.group_by)
-                key = SumKey(self._period(day), group, charge.basis, charge.commitment)
-                self._cents[key] += sign * int(charge.usd / CENT)
+            if (until is not None and day < until) or not _is_in(days, day):
+                continue
+            if asked.narrowed and not _has_words(charge, asked.narrowed):
+                continue
+            group = group_of(charge, asked.group_by)
+            key = SumKey(self._period(day), group, charge.basis, charge.commitment)
+            self._cents[key] += sign * int(charge.usd.scaleb(2))
 
     def over(self, settled: Mapping[SumKey, Decimal]) -> dict[SumKey, Decimal]:
         """``settled`` with what was added; sums that are zero are left out."""
