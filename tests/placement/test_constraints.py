@@ -6,154 +6,45 @@ planner leaves out what was placed or pays for the dear way, and the check refus
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import time
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
-from broker.domain.learned import Basis, Learned
-from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import GpuPool, Offer, Stock, StockLevel, Tier, WindowKind, WindowTerms
+from broker.domain.offer import Stock, StockLevel, Tier, WindowKind
 from broker.domain.plan import Obstacle
-from broker.domain.window import Window
-from broker.domain.workload import Dataset, HeldNodes, PlanRequest, Policy, Precision, Quota, Training
+from broker.domain.workload import Policy, Precision, Training
 from tests.fakes.examples import waiting_terms
-from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import (
     at,
     batch,
     offer,
-    plan,
-    planner,
     request,
     serving,
-    sku,
-    total,
     training,
-    window,
 )
-
-FAILS = Learned(success_share=0.2, minutes_to_usable=5.0, attempts=5, basis=Basis.OFFER)
-PAIRS = FakeEstimator(replica_sizes=(2,))
-
-
-@dataclass(frozen=True)
-class Case:
-    """``usd``: total where the rule allows it; then the other side, and its total or what stands against it.
-
-    ``seen``: whether the first side's plan breaks a rule of the other side, or is merely not what would be
-    bought there (a wish that holds no plan back).
-    """
-
-    asked: PlanRequest
-    offers: Sequence[Offer]
-    usd: str
-    tight: PlanRequest
-    short: Sequence[Offer]
-    then: Obstacle | str
-    estimator: FakeEstimator | None = None
-    as_of_hours: tuple[float, float] = (0, 0)
-    seen: bool = True
-    terms: tuple[MovingTerms | None, MovingTerms | None] = (None, None)
-
-
-def asks(
-    usd: str, asked: PlanRequest, tight: PlanRequest, then: Obstacle | str, *offers: Offer, **more: Any
-) -> Case:
-    """The request differs."""
-    return Case(asked, offers, usd, tight, offers, then, **more)
-
-
-def sells(
-    usd: str, one: Offer, other: Offer, asked: PlanRequest, then: Obstacle | str, *rest: Offer, **more: Any
-) -> Case:
-    """One offer differs."""
-    return Case(asked, (one, *rest), usd, asked, (other, *rest), then, **more)
-
-
-def run(**changes: Any) -> PlanRequest:
-    """One run of 10 h on one BIG GPU."""
-    team = {key: changes.pop(key) for key in ("hours", "budget_usd") if key in changes}
-    return request(training(**changes), **team)
-
-
-def chat(hourly: Sequence[float] = (3.0,), **changes: Any) -> PlanRequest:
-    """One service over 10 h."""
-    team = {key: changes.pop(key) for key in ("budget_usd",) if key in changes}
-    return request(serving(hourly=hourly, **changes), hours=10, **team)
-
-
-def ruled(**rules: Any) -> PlanRequest:
-    return run(policy=Policy(**rules))
-
-
-def cut(kind: WindowKind = WindowKind.SLOTS, *stretches: tuple[float, float, int], **terms: Any) -> Offer:
-    """A window offer at $1 an hour."""
-    nodes = {key: terms.pop(key) for key in ("joined", "upfront_usd") if key in terms}
-    made = window(kind, *(stretches or ((0, 48, 4),)), **terms)
-    return offer("a", "1.00", tier=Tier.WINDOW, window=made, **nodes)
-
-
-def two(deadline: float) -> PlanRequest:
-    return request(*(training(name, 10, deadline=at(deadline)) for name in ("one", "two")))
-
-
-def pooled(gpus: int) -> list[Offer]:
-    """Nodes of one and of two GPUs out of one pool."""
-    pool = GpuPool("seller/us/h100", gpus)
-    sizes = (("a", "1.00", 1), ("b", "2.00", 2))
-    return [replace(offer(n, usd, gpus=size), stock=Stock(nodes=gpus, pool=pool)) for n, usd, size in sizes]
-
-
-A, DEAR = offer("a", "1.00"), offer("dear", "9.00")
-RUN, CHAT = run(), chat()
-BIG_RUN = run(gpu_hours=40, deadline=at(10))
-SHARED = (training("one", 20, deadline=at(10)), training("two", 10, deadline=at(10)))
-EGRESS = MovingTerms(
-    egress_usd_per_gb={"aws": Decimal("0.09")},
-    between_regions_usd_per_gb={"aws": Decimal("0.02")},
-    staging_gbit_s=8.0,
+from tests.placement.one_decision import (
+    BIG_RUN,
+    CHAT,
+    DEAR,
+    FAILS,
+    LATE,
+    PAIRS,
+    RUN,
+    SHARED,
+    A,
+    Case,
+    asks,
+    chat,
+    cut,
+    decide,
+    pooled,
+    ruled,
+    run,
+    sells,
+    two,
 )
-PRICED = {"terms": (EGRESS, EGRESS)}
-AWS, AWS_EAST = replace(A, offer_id="aws", provider="aws"), replace(A, provider="aws", region="us-east-2")
-
-
-def lies(gb: float, provider: str = "aws", region: str = "us-east") -> PlanRequest:
-    """The run, with a data set elsewhere."""
-    return run(dataset=Dataset(gb, provider, region))
-
-
-def trained(**changes: Any) -> PlanRequest:
-    """A run on aws and its service, whose weights are 16.06 GB."""
-    first = training("run", 4, policy=Policy(providers_only=("aws",)))
-    return request(first, serving(starts_after="run", **changes), hours=10)
-
-
-def kept_to(most: int, deadline: float = 12, *, nodes: bool = False) -> PlanRequest:
-    """Two runs of 10 h, and a quota of their team."""
-    quota = Quota("lambda", nodes=most) if nodes else Quota("lambda", most)
-    return replace(two(deadline), policy=Policy(quotas=(quota,)))
-
-
-LISTED = (
-    offer("w", "1.00", tier=Tier.WINDOW, window=window(WindowKind.LISTED, (0, 6, 1))),
-    offer("x", "1.00", tier=Tier.WINDOW, window=window(WindowKind.LISTED, (8, 14, 1))),
-)
-
-
-def shifted(hours: float) -> WindowTerms:
-    return window(WindowKind.LISTED, (hours, hours + 6, 1))
-
-
-def parted(**changes: Any) -> PlanRequest:
-    """The run, allowed in parts."""
-    return run(**{"deadline": at(14), "interruptible": True, **changes})
-
-
-LATE = {"deadline": at(20), "late_usd_per_hour": Decimal("1.00")}
 
 CASES = {
     "deadline": asks("10.00", run(deadline=at(10)), run(deadline=at(9.9)), Obstacle.DEADLINE, A),
@@ -373,134 +264,6 @@ CASES = {
         Obstacle.DEADLINE,
         offer("a", "1.00", nodes=1),
     ),
-    "egress of a data set": asks("10.90", lies(10), lies(20), "11.80", A, **PRICED),
-    "egress, by a dearer way": asks(
-        "10.90", lies(10), lies(1000), "20.00", A, offer("b", "2.00", provider="aws"), **PRICED
-    ),
-    "egress between regions": sells("10.00", AWS, AWS_EAST, lies(10), "10.20", **PRICED),
-    "staging of a data set": asks(
-        "10.00",
-        run(dataset=Dataset(3600, "here", "x"), deadline=at(11)),
-        run(dataset=Dataset(3601, "here", "x"), deadline=at(11)),
-        Obstacle.DEADLINE,
-        A,
-        **PRICED,
-    ),
-    "staging before a window": sells(
-        "20.00",
-        cut(WindowKind.LISTED, (0, 20, 1), upfront_usd=Decimal("20.00")),
-        cut(WindowKind.LISTED, (0, 19.9, 1), upfront_usd=Decimal("20.00")),
-        run(dataset=Dataset(36000, "here", "x")),
-        Obstacle.WINDOW,
-        **PRICED,
-    ),
-    "egress within the budget": asks(
-        "10.90",
-        replace(lies(10), budget_usd=Decimal("10.90")),
-        replace(lies(10), budget_usd=Decimal("10.89")),
-        Obstacle.BUDGET,
-        A,
-        **PRICED,
-    ),
-    "egress of finished weights": asks(
-        "10.00",
-        trained(),
-        trained(policy=Policy(providers_exclude=("aws",))),
-        "11.45",
-        AWS,
-        offer("b", "1.00", provider="other"),
-        **PRICED,
-    ),
-    "weights that lie elsewhere": asks(
-        "10.90",
-        chat(weights=Dataset(10, "aws", "us-east")),
-        chat(weights=Dataset(20, "aws", "us-east")),
-        "11.80",
-        A,
-        **PRICED,
-    ),
-    "quota of GPUs": asks("20.00", kept_to(2), kept_to(1), Obstacle.QUOTA, A),
-    "quota in turn": asks("20.00", kept_to(1, 20), kept_to(1, 19.9), Obstacle.QUOTA, A),
-    "quota of nodes": asks("20.00", kept_to(2, nodes=True), kept_to(1, nodes=True), Obstacle.QUOTA, A),
-    "quota, by another provider": asks(
-        "20.00", kept_to(2), kept_to(1), "100.00", A, replace(DEAR, provider="aws")
-    ),
-    "quota of the installation": asks(
-        "20.00",
-        replace(two(12), quotas=(Quota("lambda", 2),)),
-        replace(two(12), quotas=(Quota("lambda", 1),)),
-        Obstacle.QUOTA,
-        A,
-    ),
-    "quota beside what is held": asks(
-        "20.00",
-        replace(kept_to(3), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1),)),
-        replace(kept_to(3), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 2),)),
-        Obstacle.QUOTA,
-        A,
-    ),
-    "others' nodes count for the installation alone": asks(
-        "20.00",
-        replace(kept_to(2), held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1, is_own=False),)),
-        replace(
-            two(12),
-            quotas=(Quota("lambda", 2),),
-            held=(HeldNodes("lambda", Window(at(0), at(5)), 1, 1, is_own=False),),
-        ),
-        Obstacle.QUOTA,
-        A,
-    ),
-    "quota of one workload": asks(
-        "20.00",
-        chat((8.0,), policy=Policy(quotas=(Quota("lambda", 2),))),
-        chat((8.0,), policy=Policy(quotas=(Quota("lambda", 1),))),
-        "100.00",
-        A,
-        replace(DEAR, provider="aws"),
-    ),
-    "quota of a run's size": asks(
-        "40.00",
-        replace(BIG_RUN, policy=Policy(quotas=(Quota("lambda", 4),))),
-        replace(BIG_RUN, policy=Policy(quotas=(Quota("lambda", 3),))),
-        Obstacle.QUOTA,
-        offer("a", "1.00", joined=4),
-    ),
-    "split windows": asks("12.00", parted(), run(deadline=at(14)), Obstacle.WINDOW, *LISTED),
-    "parts in sequence": sells(
-        "12.00", LISTED[0], replace(LISTED[0], window=shifted(5)), parted(), Obstacle.WINDOW, LISTED[1]
-    ),
-    "a window and the rest beside it": asks(
-        "14.00", parted(deadline=at(10)), run(deadline=at(10)), "20.00", LISTED[0], offer("b", "2.00")
-    ),
-    "the rest before a window": asks(
-        "14.00", parted(deadline=at(14)), parted(deadline=at(13.9)), "16.00", LISTED[1], offer("b", "2.00")
-    ),
-    "each part pays its start-up": Case(
-        parted(gpu_hours=9),
-        LISTED,
-        "12.00",
-        parted(gpu_hours=10.1),
-        LISTED,
-        Obstacle.WINDOW,
-        FakeEstimator(startup_hours=1.0),
-    ),
-    "parts have one node count": sells(
-        "12.00",
-        LISTED[1],
-        replace(LISTED[1], sku=sku(gpus=8)),
-        parted(gpus_max=1),
-        Obstacle.WINDOW,
-        LISTED[0],
-    ),
-    "a checkpoint takes its time": sells(
-        "14.00",
-        LISTED[0],
-        replace(LISTED[0], provider="aws"),
-        parted(deadline=at(10)),
-        "20.00",
-        offer("b", "2.00"),
-        **PRICED,
-    ),
     "what leaving out costs": asks(
         "10.00", run(unplaced_usd=Decimal("10.01")), run(unplaced_usd=Decimal("9.99")), "9.99", A, seen=False
     ),
@@ -509,20 +272,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_rule_alone_decides(name: str) -> None:
-    case = CASES[name]
-    first, second = (at(hours) for hours in case.as_of_hours)
-    terms, others = case.terms
-    allowed = plan(case.asked, case.offers, as_of=first, estimator=case.estimator, terms=terms)
-    assert not allowed.unplaced
-    assert total(allowed) == Decimal(case.usd)
-    after = plan(case.tight, case.short, as_of=second, estimator=case.estimator, terms=others)
-    if isinstance(case.then, Obstacle):
-        assert case.then in {row.reason for row in after.unplaced}
-    else:
-        assert total(after) == Decimal(case.then)
-    said = replace(allowed, as_of=second)
-    refused = planner(case.estimator, others).check(said, case.tight, case.short)
-    assert bool(refused) == case.seen, refused
+    decide(CASES[name])
 
 
 def test_every_case_is_a_run_or_a_service() -> None:
