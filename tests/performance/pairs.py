@@ -119,3 +119,19 @@ def same_load(row: Row) -> Hashable:
 def off(pairs: Ratios) -> float:
     """Median relative error of the predicted speed-ups."""
     return float(np.median(np.abs(pairs[:, 1] / pairs[:, 0] - 1)))
+
+
+def of(number_format: str, gpu: str = "", **columns: str) -> Callable[[Row], bool]:
+    """Rows of a number format, on GPUs whose name begins so, with these cells."""
+
+    def belongs(row: Row) -> bool:
+        known = format_of(row) == number_format and row["gpu"].startswith(gpu)
+        return known and all(row[name] == value for name, value in columns.items())
+
+    return belongs
+
+
+def across_gpus(row: Row) -> tuple[str, ...]:
+    """The same table and work, whatever the GPU."""
+    names = SAME_LOAD if row["kind"] == "serving" else SAME_RUN
+    return (row.get("metric", ""), row["id"].split("-")[0], *(row[name] for name in names))
