@@ -18,7 +18,8 @@ STEPS = 1024
 MAX_LEVELS = 24
 MAX_SPARE_RATES = 3
 MAX_BASES = 8
-RANKED = 10
+RANKED = 6
+SHARES = (0.0, 0.1, 0.3, 0.5, 0.75, 1.0)
 RANKED_IN_ZONE = 2
 MAX_ZONES_RANKED = 12
 SLACK_STEPS = 4
@@ -49,10 +50,13 @@ class Compositions:
     usd: Floats
 
 
-def compose(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int]) -> Compositions | None:
+def compose(
+    problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int], nested: int = MAX_BASES
+) -> Compositions | None:
     """The cheapest compositions for every level of demand, alone and over each other's smaller ones.
 
-    ``fixed``: units that are held throughout and already paid; they come first on the shelf.
+    ``fixed``: units that are held throughout and already paid; they come first on the shelf. ``nested``: of
+    how many of the smaller ones.
     """
     shelf = _shelf(problem, case, free, fixed)
     if not len(shelf.units):
@@ -63,7 +67,7 @@ def compose(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int])
     found: dict[tuple[int, ...], None] = {}
     for counts in _covers(case, shelf, start, levels):
         found[tuple(int(n) for n in counts)] = None
-    for base in list(found)[:MAX_BASES]:
+    for base in list(found)[:nested]:
         for counts in _covers(case, shelf, np.array(base, dtype=np.int64), levels):
             found[tuple(int(n) for n in counts)] = None
     if not found:
@@ -117,7 +121,7 @@ def _shelf(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int]) 
     front = np.array(list(dict.fromkeys(fixed)), dtype=np.int64)
     flexible = (problem.table.min_s[units.offer] <= HOUR_S) & (free[units.offer] >= units.nodes)
     flexible[front] = False
-    return shelf_of(case, fixed, _worth_a_look(case, np.flatnonzero(flexible)), free)
+    return shelf_of(case, fixed, _worth_a_look(case, np.flatnonzero(flexible), front, fixed), free)
 
 
 def shelf_of(case: FleetCase, fixed: Sequence[int], rest: Ints, free: Ints) -> Shelf:
@@ -144,15 +148,16 @@ def shelf_of(case: FleetCase, fixed: Sequence[int], rest: Ints, free: Ints) -> S
     )
 
 
-def _worth_a_look(case: FleetCase, among: Ints) -> Ints:
-    """Positions of units that are cheap for the trough, the middle or the peak: of all, and in each zone."""
+def _worth_a_look(case: FleetCase, among: Ints, front: Ints, fixed: Sequence[int]) -> Ints:
+    """Positions of units that are cheap for what the fixed leave of some level: of all, and in each zone."""
     units = case.units
     usd = units.usd_per_hour[among] + units.surcharge_usd_per_hour[among]
     rate, largest = units.requests_per_s[among], units.largest[among]
-    high, low = float(case.demand.max(initial=0.0)), float(case.demand.min(initial=0.0))
+    held = float(units.requests_per_s[list(fixed)].sum()) if len(fixed) else 0.0
+    spared = case.spare * np.maximum(largest, float(units.largest[front].max(initial=0.0)))
     kept: set[int] = set()
-    for demand in (low, (low + high) / 2, high):
-        whole = np.maximum(1, np.ceil((demand + case.spare * largest) / rate * (1 - 1e-9)))
+    for demand in _wanted(case, held):
+        whole = np.maximum(1, np.ceil((demand + spared - held) / rate * (1 - 1e-9)))
         kept |= set(_first(np.lexsort((among, usd, whole * usd)), RANKED))
     for order in (np.lexsort((among, usd / rate)), np.lexsort((among, usd))):
         kept |= set(_first(order, RANKED))
@@ -160,6 +165,13 @@ def _worth_a_look(case: FleetCase, among: Ints) -> Ints:
             kept |= set(_first_in_zones(units.zone[among], order))
     chosen: Ints = among[np.array(sorted(kept), dtype=np.int64)]
     return chosen
+
+
+def _wanted(case: FleetCase, held: float) -> list[float]:
+    """Demands from the least to the highest that ``held`` leaves open."""
+    high = float(case.demand.max(initial=0.0))
+    low = min(high, max(float(case.demand.min(initial=0.0)), held))
+    return [low + (high - low) * share for share in SHARES]
 
 
 def _first(order: Ints, count: int) -> list[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.placement.columns import Column
-from optimizer.placement.compositions import Compositions, compose
+from optimizer.placement.compositions import MAX_BASES, Compositions, compose
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of, trimmed
 from optimizer.placement.ladders import BuiltLadder
 from optimizer.placement.problem import Floats, Ints, Problem
@@ -55,9 +55,11 @@ class FleetPath:
         return np.array(chosen, dtype=np.int64)
 
 
-def fleet_path(problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int] = ()) -> FleetPath | None:
+def fleet_path(
+    problem: Problem, case: FleetCase, free: Ints, fixed: Sequence[int] = (), nested: int = MAX_BASES
+) -> FleetPath | None:
     """The cheapest path over the compositions beside ``free`` stock; None when nothing can serve."""
-    found = compose(problem, case, free, fixed)
+    found = compose(problem, case, free, fixed, nested)
     # With two spares or more one larger replica that is ready early can lower the net rate.
     if found is None or (case.spare > 1 and len(np.unique(found.shelf.largest)) > 1):
         return None
@@ -138,14 +140,14 @@ def recomposed(
     problem: Problem, case: FleetCase, free: Ints, column: Column, after: Sequence[float | None]
 ) -> Iterator[Column]:
     """What a fleet commits to, with anything by the hour on it: every level of demand covered anew."""
-    fixed = _committed(problem, case, column)
+    fixed = committed(problem, case, column)
     path = fleet_path(problem, case, free, fixed) if fixed else None
     if path is not None:
         yield from path_columns(problem, path, after)
 
 
-def _committed(problem: Problem, case: FleetCase, column: Column) -> list[int]:
-    """Units with a minimum term, as many as a fleet holds at most at once."""
+def committed(problem: Problem, case: FleetCase, column: Column) -> list[int]:
+    """Units with a minimum term, as many as a fleet holds at most at once; none where one is unknown."""
     units, found = case.units, list[int]()
     for piece in column.pieces:
         if problem.table.min_s[piece.offer] <= HOUR_S:

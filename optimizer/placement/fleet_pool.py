@@ -8,6 +8,7 @@ from dataclasses import replace
 from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
+from optimizer.placement.fleet_bases import better_based
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_dual import cheap_covers
@@ -33,8 +34,8 @@ def fleets(
     """Columns from ``free`` nodes for every end of the run before.
 
     The best ladders, and fleets on the covers of the bound; on fresh ones, too, where others hold some of
-    their nodes; as paths where there is none. ``nominal``: the end for which ladders and fresh covers are
-    chosen.
+    their nodes; as paths where there is none; and on other commitments that look cheaper. ``nominal``: the
+    end for which ladders, fresh covers and other commitments are chosen.
     """
     problem = candidates.problem
     columns = list(cover_columns(problem, case, free, ends))
@@ -46,6 +47,7 @@ def fleets(
         columns += cover_columns(problem, _with_fresh_covers(problem, case, nominal), free, ends)
     if not columns:
         columns = list(_paths(candidates, case, free, built, ends))
+    columns += better_based(problem, case, free, columns, ends, nominal)
     return list(dict.fromkeys(columns))
 
 
