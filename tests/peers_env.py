@@ -21,8 +21,8 @@ from typing import Any
 PINS = Path(__file__).with_name("peers")
 HOME = Path(__file__).resolve().parents[1] / ".peers"
 INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-compile", "--no-deps", "--requirement")
-INSTALL_LIMIT_S = 240
-RUN_LIMIT_S = 120
+INSTALL_LIMIT_S = 600
+RUN_LIMIT_S = 240
 NEEDS_PYTHON = {"focus-validator": "3.12"}
 """Peers that our own version of Python is too old for."""
 

@@ -28,7 +28,7 @@ async def followed(client: httpx.AsyncClient, begun: httpx.Response) -> dict[str
     """The job once it is over."""
     assert begun.status_code == 202
     assert begun.headers["Retry-After"]
-    for _ in range(200):
+    for _ in range(3000):
         told: dict[str, Any] = (await client.get(begun.headers["Location"])).json()
         if told["state"] != "running":
             return told

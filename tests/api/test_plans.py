@@ -233,11 +233,18 @@ async def test_a_listener_is_told_what_another_process_finished(
 
 
 async def test_pauses_keep_what_comes_later() -> None:
+    paused = asyncio.Event()
+
     async def slow() -> Any:
         for number in (1, 2):
-            await asyncio.sleep(0.03)
+            paused.clear()
+            await paused.wait()
             yield number
 
-    seen = [item async for item in with_pauses(slow(), 0.01)]
+    seen = []
+    async for item in with_pauses(slow(), 0.01):
+        seen.append(item)
+        if item is None:
+            paused.set()
     assert [item for item in seen if item is not None] == [1, 2]
-    assert seen.count(None) >= 2
+    assert (seen[0], seen[-1]) == (None, 2)

@@ -39,27 +39,31 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def ends(process: int, limit_s: float = 10.0) -> bool:
+def ends(process: int, limit_s: float = 60.0) -> bool:
     deadline = time.monotonic() + limit_s
     while is_alive(process) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not is_alive(process)
 
 
+async def until_told(seen: list[tuple[str, dict[str, object]]], events: int, limit_s: float = 60.0) -> None:
+    async with asyncio.timeout(limit_s):
+        while len(seen) < events:
+            await asyncio.sleep(0.02)
+
+
 def test_a_worker_dies_alone_and_shutdown_does_not_wait() -> None:
     workers = PlannerProcess()
-    first = workers.submit(pid).result(30)
+    first = workers.submit(pid).result(200)
     os.kill(first, signal.SIGINT)
-    assert workers.submit(pid).result(30) == first
+    assert workers.submit(pid).result(200) == first
     with pytest.raises(BrokenProcessPool):
-        workers.submit(die).result(30)
-    second = workers.submit(pid).result(30)
+        workers.submit(die).result(200)
+    second = workers.submit(pid).result(200)
     assert second != first
-    workers.submit(time.sleep, 60)
-    began = time.monotonic()
+    workers.submit(time.sleep, 600)
     workers.shutdown(wait=False, cancel_futures=True)
     assert ends(second)
-    assert time.monotonic() - began < 10
     workers.shutdown(wait=False, cancel_futures=True)
 
 
@@ -68,10 +72,7 @@ async def test_progress_crosses_the_border_throttled_and_whole() -> None:
     workers = PlannerProcess(lambda plan_id, event: seen.append((plan_id, event)))
     try:
         await asyncio.wrap_future(workers.submit(tell, "plan-1"))
-        for _ in range(100):
-            if len(seen) >= 2:
-                break
-            await asyncio.sleep(0.05)
+        await until_told(seen, 2)
         assert [(plan_id, event["stage"]) for plan_id, event in seen] == [
             ("plan-1", "priced"),
             ("plan-1", "chosen"),

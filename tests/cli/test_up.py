@@ -39,7 +39,7 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**kept, "BROKER_DATABASE_URL": url, "NO_COLOR": "1", "COLUMNS": "100"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
 

@@ -13,7 +13,6 @@ from tests.e2e.asking import document, planned
 from tests.e2e.conftest import World
 from tests.e2e.processes import wait_for
 
-POLL_S = 3.0
 HOUR = timedelta(hours=1)
 SELLERS = ["crusoe", "digitalocean"]
 """Their machines stay on the list when some are held."""
@@ -134,7 +133,6 @@ def a_fleet_follows_a_price(world: World) -> None:
         )
         assert made <= broken, "the last of the new is there before the first of the old goes"
         print(f"proposal after {seconds:.1f} s, both held for {(broken - made).total_seconds():.0f} s")
-        assert seconds < 4 * (POLL_S + 10)
     finally:
         price(world, rival, 1.0)
     shown = Decimal(rival["price_usd_per_node_hour"])

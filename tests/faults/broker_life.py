@@ -54,7 +54,7 @@ class Place:
     market_url: str
     provider: str
     database_url: str
-    timeout_s: float = 1.5
+    timeout_s: float = PATIENT_S
     case: int = 0
 
 

@@ -16,13 +16,13 @@ import psycopg
 from sqlalchemy import make_url
 
 from broker.domain.offer import Offer
-from tests.faults.broker_life import Place
+from tests.faults.broker_life import PATIENT_S, Place
 from tests.faults.nursery import Nursery
 from tests.faults.profile import USUAL
 from tests.faults.stories import live, recover
 from tests.postgres import PostgresServer
 
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Lab:
         if self._nursery is not None:
             self._nursery.stop()
 
-    def place(self, provider: str, timeout_s: float = 1.5) -> Place:
+    def place(self, provider: str, timeout_s: float = PATIENT_S) -> Place:
         """A new database for a broker on ``provider``."""
         self._cases += 1
         url = self._new_database(f"{self._cases:08x}")

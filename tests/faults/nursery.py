@@ -48,7 +48,7 @@ class Nursery:
     def stop(self) -> None:
         """Ends the warm process."""
         self._line.close()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 def _called(target: Callable[..., object], arguments: tuple[Any, ...]) -> int:

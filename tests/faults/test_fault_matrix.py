@@ -19,7 +19,7 @@ from providers.registry import SPECS
 from providers.sandbox.faults import CREATE_ONLY, FaultKind
 from tests.fakes.examples import ALICE
 from tests.faults import haste
-from tests.faults.broker_life import Broker, compared, opened, usual_offer
+from tests.faults.broker_life import PATIENT_S, Broker, compared, opened, usual_offer
 from tests.faults.lab import Figures, Lab
 from tests.faults.profile import NIGHTLY, matrix
 
@@ -34,8 +34,9 @@ PAIRS = [
     if operation == "create" or kind not in CREATE_ONLY
 ]
 SHARE = 4
-PATIENCE_S = 0.5
-SECONDS = {FaultKind.TIMEOUT_BEFORE: 1.0, FaultKind.TIMEOUT_AFTER: 1.0, FaultKind.SLOW: 0.1}
+PATIENCE_S, HANGS_S = (0.5, 1.0) if NIGHTLY else (PATIENT_S, 0.1)
+"""Who gives up: at night the broker, by day the market, which ends the connection however busy we are."""
+SECONDS = {FaultKind.TIMEOUT_BEFORE: HANGS_S, FaultKind.TIMEOUT_AFTER: HANGS_S, FaultKind.SLOW: 0.1}
 
 
 def pairs_of(provider: str) -> Iterator[tuple[str, FaultKind]]:

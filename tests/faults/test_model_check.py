@@ -14,7 +14,7 @@ from tests.faults.search import Search, Verdict
 from tests.faults.world import Design, Reply, Scenario
 
 LEAST_RUNS = 600_000
-MOST_CPU_S = 60.0
+MOST_CPU_S = 180.0
 SHALLOW = {"ticks": 3, "passes": 1, "deaths": 1}
 DEEP = {"ticks": 4, "passes": 2, "deaths": 1}
 REPLIES = [(reply,) for reply in Reply] + [(Reply.LOST, Reply.LOST), (Reply.NOT_MADE, Reply.LOST)]

@@ -39,7 +39,7 @@ def test_a_server_that_dies_forgets_and_doubles_nothing(tmp_path: Path, point: s
                 (offer,) = client.get("/v1/offers", params=wanted).json()["items"]
                 with pytest.raises(httpx.TransportError):
                     client.post("/v1/reservations", json={"offer_id": offer["offer_id"], "nodes": 1})
-            assert doomed.process.wait(10) == -signal.SIGKILL
+            assert doomed.process.wait(60) == -signal.SIGKILL
         finally:
             doomed.stop()
         server = processes.start_server(tmp_path, market.url, database, KEY)

@@ -35,7 +35,7 @@ DESK, PHONE = (1280, 900), (390, 844)
 ABORTED_BY_NAVIGATION = "net::ERR_ABORTED"
 REFUSED_INPUT = "status of 422"
 """What the browser itself notes of a form that comes back with its problems."""
-PATIENCE_MS = 15_000
+PATIENCE_MS = 60_000
 LIMIT_USD = 100
 GATE = threading.Event()
 """Set: the shop's planner answers at once; cleared: it waits for it."""
@@ -54,7 +54,7 @@ class Site:
     loop: asyncio.AbstractEventLoop
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
 
 class _Server(threading.Thread):
@@ -97,7 +97,7 @@ def served(
     """A broker, prepared and served for real; ``keys``: name and team."""
     server = _Server(house, prepare, keys)
     server.start()
-    assert server.ready.wait(20), "the site did not start"
+    assert server.ready.wait(120), "the site did not start"
     url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
     yield Site(url, server.keys, house, server.product, server.loop)
     server.server.should_exit = True

@@ -123,7 +123,7 @@ def plan(
     **options: Any,
 ) -> Plan:
     """A checked plan without baselines, as near to the optimum as can be proven."""
-    chosen = {"time_limit_s": 20.0, "gap": 0.0, "baselines": False, **options}
+    chosen = {"time_limit_s": 120.0, "gap": 0.0, "baselines": False, **options}
     return planner(estimator, terms).plan(asked, offers, as_of, PlanOptions(**chosen))
 
 

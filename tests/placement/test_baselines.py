@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from decimal import Decimal
 from itertools import pairwise
 
 from broker.domain.plan import Baseline, Plan
-from broker.plan_ports import PlanOptions, Progress
+from broker.plan_ports import LimitClock, PlanOptions, Progress
+from optimizer.placement.heartbeat import BEAT_SECONDS, with_heartbeat
+from optimizer.placement.stopwatch import Stopwatch
 from tests.placement.market import T0, offer, plan, planner, request, serving, training
 
 
@@ -66,15 +69,37 @@ def test_every_group_is_tried_that_could_be_cheaper() -> None:
     assert "p19" in found.why
 
 
-def test_progress_speaks_at_least_every_second() -> None:
+def test_progress_speaks_while_the_work_is_silent() -> None:
+    """Work that tells nothing until its caller has heard of it four times: it would wait for ever."""
+    heard: list[Progress] = []
+    often = threading.Event()
+
+    def hear(progress: Progress) -> None:
+        heard.append(progress)
+        if len(heard) == 4:
+            often.set()
+
+    watch = Stopwatch(600.0)
+    assert with_heartbeat(lambda _: often.wait(60), watch, hear)
+    seconds = [progress.seconds for progress in heard]
+    assert seconds == sorted(set(seconds))
+    assert BEAT_SECONDS <= 0.5, "a second is promised, and a busy machine wakes the caller late"
+
+
+def test_no_step_of_a_search_keeps_the_caller_from_speaking() -> None:
+    """Counted in the processor's seconds: those of a machine that is busy elsewhere are not ours."""
     seen: list[tuple[float, Progress]] = []
     runs = [training(f"r{i}", 5 + i % 7, unplaced_usd=Decimal("30")) for i in range(20)]
     services = [serving(f"s{i}", [1.0 + i, 4.0, 2.0]) for i in range(6)]
     offers = [offer(f"o{i}", f"{1 + i / 9:.2f}", nodes=2, zone=str(i % 3)) for i in range(30)]
     options = PlanOptions(time_limit_s=4.0, gap=0.0, baselines=False)
-    began = time.monotonic()
+    began = time.process_time()
     planner().plan(
-        request(*runs, *services), offers, T0, options, lambda p: seen.append((time.monotonic() - began, p))
+        request(*runs, *services),
+        offers,
+        T0,
+        options,
+        lambda p: seen.append((time.process_time() - began, p)),
     )
     times = [0.0, *(at for at, _ in seen)]
     assert max(b - a for a, b in pairwise(times)) < 1.0
@@ -107,6 +132,6 @@ def test_the_time_limit_is_kept() -> None:
     runs = [training(f"r{i}", 5 + i % 7, unplaced_usd=Decimal("30")) for i in range(20)]
     services = [serving(f"s{i}", [1.0 + i, 4.0, 2.0]) for i in range(5)]
     offers = [offer(f"o{i}", f"{1 + i / 9:.2f}", nodes=2, zone=str(i % 3)) for i in range(30)]
-    found = plan(request(*runs, *services), offers, time_limit_s=3.0)
-    assert found.solve_seconds < 3.15
+    found = plan(request(*runs, *services), offers, time_limit_s=3.0, limit_clock=LimitClock.CPU)
+    assert found.solve_seconds < 3.5
     assert found.placements

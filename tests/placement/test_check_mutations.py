@@ -73,7 +73,7 @@ REQUEST = PlanRequest(
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    made = JointPlanner(ESTIMATOR).plan(REQUEST, OFFERS, T0, PlanOptions(time_limit_s=10))
+    made = JointPlanner(ESTIMATOR).plan(REQUEST, OFFERS, T0, PlanOptions(time_limit_s=60))
     assert {p.kind.value for p in made.placements} == {"training", "serving", "batch"}
     assert [u.workload for u in made.unplaced] == ["hopeless"]
     return made

@@ -43,7 +43,7 @@ def crowd(seed: int) -> tuple[PlanRequest, list[Offer]]:
 def test_prices_of_scarcity_prove_what_each_workload_alone_cannot() -> None:
     asked, offers = crowd(1)
     seen: list[Progress] = []
-    options = PlanOptions(time_limit_s=40.0, gap=0.22, baselines=False)
+    options = PlanOptions(time_limit_s=200.0, gap=0.22, baselines=False)
     found = planner().plan(asked, offers, T0, options, seen.append)
     alone = next(p.bound_usd for p in seen if p.stage == "priced" and p.bound_usd)
     assert found.bound_usd is not None

@@ -125,7 +125,7 @@ def planned(
 ) -> Plan:
     request = PlanRequest("t", Window(T0, T0 + timedelta(days=14)), tuple(workloads))
     planner = JointPlanner(Estimator(gpus or load_gpus(), load_calibration()))
-    plan = planner.plan(request, tuple(offers), T0, PlanOptions(time_limit_s=10))
+    plan = planner.plan(request, tuple(offers), T0, PlanOptions(time_limit_s=60))
     assert not plan.unplaced
     return plan
 

@@ -26,7 +26,7 @@ PROFILE = settings(max_examples=15, derandomize=True, deadline=None)
 def again(
     asked: PlanRequest, offers: Sequence[Offer], old: Plan, seen: list[Progress] | None = None, **warm: Any
 ) -> Replanned:
-    options = PlanOptions(time_limit_s=20.0, gap=0.0, baselines=False)
+    options = PlanOptions(time_limit_s=120.0, gap=0.0, baselines=False)
     told = None if seen is None else seen.append
     return planner().replan(asked, offers, T0, options, WarmStart(old, **warm), told)
 

@@ -38,5 +38,5 @@ def test_work_goes_on_with_questions_and_not_with_time() -> None:
     assert watch.work_left() == 0.0
     assert Stopwatch(5.0, clock_of(LimitClock.WALL)).work_left() is None
     busy = Stopwatch(0.5, clock_of(LimitClock.CPU))
-    time.sleep(0.02)
-    assert busy.seconds < 0.02
+    time.sleep(0.2)
+    assert busy.seconds < 0.1

@@ -30,7 +30,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 async def aws(sandbox: str) -> AsyncIterator[ProviderAdapter]:
-    settings = settings_from_environment(SPECS["aws"], {"BROKER_AWS_TIMEOUT_S": "1.5"}, sandbox)
+    settings = settings_from_environment(SPECS["aws"], {}, sandbox)
     assert settings is not None
     built = SPECS["aws"].build(settings, ProviderHttp)
     assert isinstance(built, ProviderAdapter)
@@ -89,7 +89,7 @@ async def test_a_plan_whose_answer_was_lost_is_found_by_its_name(
     aws: ProviderAdapter, sandbox: str, kind: str
 ) -> None:
     offer, tag = await on_sale(aws, sandbox, "aws/plan/"), f"broker-t-{kind.replace('_', '-')}"
-    control(sandbox, "faults", provider="aws", operation="create", kind=kind, count=1, seconds=2)
+    control(sandbox, "faults", provider="aws", operation="create", kind=kind, count=1, seconds=0.1)
     with pytest.raises(OutcomeUnknown):
         await aws.reserve(Order(tag, offer, 1))
     listed = [lease.reference for lease in await aws.list_leases() if lease.tag == tag]

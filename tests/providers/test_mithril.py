@@ -46,7 +46,7 @@ def test_a_slot_beyond_every_calendar_rejects_its_row(beyond: str) -> None:
 
 @pytest.fixture
 async def mithril(sandbox: str) -> AsyncIterator[Mithril]:
-    settings = settings_from_environment(SPEC, {"BROKER_MITHRIL_TIMEOUT_S": "1.5"}, sandbox)
+    settings = settings_from_environment(SPEC, {}, sandbox)
     assert settings is not None
     adapter = Mithril(settings, ProviderHttp)
     yield adapter
@@ -101,7 +101,7 @@ async def test_a_lost_answer_is_settled_by_the_tag(
     offer, tag = await offer_of(mithril, sandbox, tier), f"broker-lost-{tier}-{kind}"
     window = first_hours(offer, 3) if tier is Tier.WINDOW else None
     control(
-        sandbox, "/_sandbox/faults", provider="mithril", operation="create", kind=kind, count=1, seconds=3
+        sandbox, "/_sandbox/faults", provider="mithril", operation="create", kind=kind, count=1, seconds=0.1
     )
     with pytest.raises(OutcomeUnknown):
         await mithril.reserve(Order(tag, offer, 1, window))

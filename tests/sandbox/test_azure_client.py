@@ -112,7 +112,7 @@ def test_a_targeted_reservation_from_order_to_deletion(sandbox: SandboxHandle, a
     poller = ordered(azure, "grp-1", "now-1", CARD, 2)
     assert poller.status() == "InProgress"
     advance(sandbox, 3)
-    made = poller.result(timeout=20)
+    made = poller.result(timeout=120)
     assert (made.properties.provisioning_state, made.sku.capacity) == ("Succeeded", 2)
     view = azure.capacity_reservations.get(GROUP, "grp-1", "now-1", expand="instanceView")
     assert view.properties.instance_view.utilization_info.current_capacity == 2
@@ -128,10 +128,10 @@ def test_a_targeted_reservation_from_order_to_deletion(sandbox: SandboxHandle, a
     advance(sandbox, 3600)
     deletion = azure.capacity_reservations.begin_delete(GROUP, "grp-1", "now-1")
     advance(sandbox, 2)
-    deletion.result(timeout=20)
+    deletion.result(timeout=120)
     with pytest.raises(ResourceNotFoundError):
         azure.capacity_reservations.get(GROUP, "grp-1", "now-1")
-    azure.capacity_reservation_groups.begin_delete(GROUP, "grp-1").result(timeout=20)
+    azure.capacity_reservation_groups.begin_delete(GROUP, "grp-1").result(timeout=120)
     entry = ledger(sandbox, "now-1")
     assert (entry["nodes"], entry["released_at"] is not None) == (2, True)
     assert 2 * 14.692 <= float(entry["billed_usd"]) < 2 * 14.692 * 1.05
@@ -144,7 +144,7 @@ def test_a_block_from_order_to_its_end(sandbox: SandboxHandle, azure: Any) -> No
     make_group(azure, "blocks", "Block")
     poller = ordered(azure, "blocks", "block-1", SIZE, 4, **schedule)
     advance(sandbox, 3)
-    profile = poller.result(timeout=20).properties.schedule_profile
+    profile = poller.result(timeout=120).properties.schedule_profile
     assert profile.start == f"{start}T12:00:00Z"
     assert profile.end == f"{start + timedelta(days=3)}T11:30:00Z"
     with pytest.raises(HttpResponseError) as kept:
@@ -154,7 +154,7 @@ def test_a_block_from_order_to_its_end(sandbox: SandboxHandle, azure: Any) -> No
     advance(sandbox, 6 * 86400)
     deletion = azure.capacity_reservations.begin_delete(GROUP, "blocks", "block-1")
     advance(sandbox, 2)
-    deletion.result(timeout=20)
+    deletion.result(timeout=120)
     assert list(azure.capacity_reservations.list_by_capacity_reservation_group(GROUP, "blocks")) == []
     assert Decimal(ledger(sandbox, "block-1")["billed_usd"]) == Decimal("98.32") * 4 * 72
 
@@ -164,7 +164,7 @@ def test_a_future_reservation_is_locked_while_committed(sandbox: SandboxHandle, 
     make_group(azure, "later", "Targeted")
     poller = ordered(azure, "later", "future-1", CARD, 1, start=start.isoformat(), minimumCommitmentDays=5)
     advance(sandbox, 3)
-    profile = poller.result(timeout=20).properties.schedule_profile
+    profile = poller.result(timeout=120).properties.schedule_profile
     assert profile.minimum_commitment_days == 5
     assert profile.modifiable_until.date() == start - timedelta(days=56)
     states = []
@@ -183,7 +183,7 @@ def test_capacity_that_is_not_there_fails_the_operation(sandbox: SandboxHandle, 
     poller = ordered(azure, "grp-2", "short-1", CARD, 2)
     advance(sandbox, 3)
     with pytest.raises(HttpResponseError) as failed:
-        poller.result(timeout=20)
+        poller.result(timeout=120)
     assert "(AllocationFailed)" in str(failed.value)
     view = azure.capacity_reservations.get(GROUP, "grp-2", "short-1", expand="instanceView")
     assert view.properties.provisioning_state == "Failed"
@@ -213,9 +213,9 @@ def test_a_spot_scale_set(sandbox: SandboxHandle, azure: Any) -> None:
     }
     poller = azure.virtual_machine_scale_sets.begin_create_or_update(GROUP, "spot-1", body)
     advance(sandbox, 3)
-    assert poller.result(timeout=20).properties.provisioning_state == "Succeeded"
+    assert poller.result(timeout=120).properties.provisioning_state == "Succeeded"
     assert [row.name for row in azure.virtual_machine_scale_sets.list(GROUP)] == ["spot-1"]
     deletion = azure.virtual_machine_scale_sets.begin_delete(GROUP, "spot-1")
     advance(sandbox, 2)
-    deletion.result(timeout=20)
+    deletion.result(timeout=120)
     assert list(azure.virtual_machine_scale_sets.list(GROUP)) == []

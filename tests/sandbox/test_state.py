@@ -36,7 +36,7 @@ def free_port() -> int:
 
 def serve(port: int, state: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen([sys.executable, "-c", SERVE, str(port), str(state)])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
             httpx.get(f"http://127.0.0.1:{port}/_sandbox/clock", timeout=1)

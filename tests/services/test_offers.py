@@ -75,7 +75,7 @@ async def test_a_round_is_heard_before_the_slowest_feed_answers() -> None:
         slow.may_answer.set()
 
     service = OffersService(tables.unit_of_work, {"fast": fast, "slow": slow}, clock)
-    rounds = await asyncio.wait_for(service.refresh(heard=hear), 5)
+    rounds = await asyncio.wait_for(service.refresh(heard=hear), 60)
     assert heard == ["fast", "slow"]
     assert {round_.provider for round_ in rounds} == {"fast", "slow"}
 
@@ -137,22 +137,22 @@ async def test_dead_slow_and_unreadable_feeds_do_not_hold_up_the_rest() -> None:
                 fault = faults[self.provider]
                 if fault is not None:
                     raise fault
-                await asyncio.sleep(60)
+                await asyncio.sleep(600)
             offer = an_offer(f"o-{self.provider}", provider=self.provider, observed_at=observed_at)
             return OfferBatch((offer,))
 
     sources = {f"p{n}": Feed(f"p{n}") for n in range(25)}
-    service = OffersService(tables.unit_of_work, sources, clock, poll_timeout_s=0.1)
+    service = OffersService(tables.unit_of_work, sources, clock, poll_timeout_s=1.0)
     await service.refresh()
     failing = True
     clock.advance(minutes=12)
     began = time.monotonic()
     rounds = await service.refresh()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert {round_.provider for round_ in rounds if round_.error is not None} == set(faults)
     feeds = {feed.provider: feed for feed in await service.find_feeds()}
     assert {name for name, feed in feeds.items() if feed.stale_since is not None} == set(faults)
-    assert "no answer within 0.1 s" in str(feeds["p4"].last_error)
+    assert "no answer within 1 s" in str(feeds["p4"].last_error)
     offers = await service.find_offers()
     usable = fresh_offers(offers, feeds.values(), clock.now(), timedelta(minutes=10))
     assert (len(offers), len(usable)) == (25, 20), "shown with their age, and not planned with"

@@ -86,7 +86,7 @@ async def test_a_killed_process_leaves_the_file_free(tmp_path: Path) -> None:
                 create_store(url)
         finally:
             holder.send_signal(signal.SIGKILL)
-            holder.wait(10)
+            holder.wait(60)
 
     await create_store(url).close()
 

@@ -63,13 +63,13 @@ async def test_an_update_of_an_older_version_is_refused(store: Store) -> None:
 
 async def test_of_two_updates_at_once_one_wins(store: Store) -> None:
     await add(store, plan_record("p"))
+    both_have_read = asyncio.Barrier(2)
 
     async def approve(who: str) -> str:
         async with store.unit_of_work() as unit:
             record = await unit.plans.find("p")
-            await asyncio.sleep(0.02)
+            await both_have_read.wait()
             await unit.plans.update(replace(record, approved_by=who, approved_at=NOON))
-            await asyncio.sleep(0.02)
             await unit.commit()
         return who
 

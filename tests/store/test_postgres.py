@@ -18,7 +18,7 @@ with psycopg.connect(sys.argv[1]) as connection:
 def test_another_process_reaches_it_by_its_url(postgres_url_factory: Callable[[], str]) -> None:
     url = postgres_url_factory()
     command = [sys.executable, "-c", CONNECT, url]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
     assert answer.stdout == "no network\n"
 
