@@ -43,6 +43,7 @@ from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
 from broker.plan_outlooks import PlanOutlooks
 from broker.ports import Clock
+from broker.quota_gate import QuotaGate
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService
@@ -194,7 +195,7 @@ def build_product(
         return replace(request, quotas=installed_quotas(settings))
 
     leasing = Leasing(units, selling, clock)
-    drafting = Drafting(leasing, clock)
+    drafting = Drafting(leasing, clock, quotas=QuotaGate(installed_quotas(settings), read_request))
     next_best = NextBest(
         units,
         plan_call,
