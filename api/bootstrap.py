@@ -274,7 +274,7 @@ def build_product(
         ),
         reconcile=ReconcileService(units, selling, clock, notifier, drafting=drafting, next_best=next_best),
         moves=moves,
-        proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request),
+        proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),
         reoptimize=ReoptimizeService(
             units,
             replan_call,
@@ -283,6 +283,7 @@ def build_product(
             notifier,
             read_request=read_request,
             outlooks=outlooks,
+            budgets=gate,
             rules=ReoptimizeRules(
                 terms=load_moving_terms(),
                 time_limit_s=settings.replan_time_limit_s,
