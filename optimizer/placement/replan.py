@@ -34,6 +34,7 @@ from optimizer.placement.search import Search
 from optimizer.placement.solve import SERVICES_SHARE, Solution, settling_seconds, solution_of
 from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.warm import WarmStart, frozen_of, held_of, matched
+from optimizer.recall import Recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ def replan(
     warm: WarmStart,
     terms: MovingTerms,
     progress: ProgressSink | None = None,
+    recall: Recall | None = None,
 ) -> Replanned:
     """A plan from ``warm``; raises InputError for a request that cannot mean anything."""
     whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
@@ -61,7 +63,7 @@ def replan(
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
         watch = whole.ending(whole.limit_s - telling_seconds(request, options))
-        problem = build_problem(request, offers, as_of, terms)
+        problem = build_problem(request, offers, as_of, terms, recall)
         candidates = warm_candidates(problem, estimator, warm, watch)
         start = matched(candidates, warm)
         search = Search(candidates, watch, options.gap, options.seed, told)

@@ -1,0 +1,34 @@
+"""What was worked out before: answers of pure functions by their questions."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
+
+Made = TypeVar("Made")
+
+
+class Recall:
+    """Keeps the last ``most`` answers; of more the longest unused go first.
+
+    A question has to hold all that its answer depends on: then an answer is never out of date.
+    """
+
+    def __init__(self, most: int = 20_000) -> None:
+        self._most = most
+        self._answers: OrderedDict[Hashable, object] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def once(self, question: Hashable, make: Callable[[], Made]) -> Made:
+        """The answer to ``question``, made by ``make`` where it is not known."""
+        if question in self._answers:
+            self._answers.move_to_end(question)
+            return cast("Made", self._answers[question])
+        found = make()
+        self._answers[question] = found
+        while len(self._answers) > self._most:
+            self._answers.popitem(last=False)
+        return found
