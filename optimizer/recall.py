@@ -8,6 +8,8 @@ from typing import TypeVar, cast
 
 Made = TypeVar("Made")
 
+MOST_KINDS = 4
+
 
 class Recall:
     """Keeps the last ``most`` answers; of more the longest unused go first.
@@ -18,9 +20,22 @@ class Recall:
     def __init__(self, most: int = 20_000) -> None:
         self._most = most
         self._answers: OrderedDict[Hashable, object] = OrderedDict()
+        self._newest: OrderedDict[Hashable, object] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._answers)
+
+    def keep(self, slot: Hashable, value: object) -> None:
+        """Keeps the newest of a kind, in place of the one before; of a few kinds."""
+        self._newest.pop(slot, None)
+        self._newest[slot] = value
+        while len(self._newest) > MOST_KINDS:
+            self._newest.popitem(last=False)
+
+    def kept(self, slot: Hashable, kind: type[Made]) -> Made | None:
+        """The newest of a kind; None where there is none."""
+        value = self._newest.get(slot)
+        return value if isinstance(value, kind) else None
 
     def once(self, question: Hashable, make: Callable[[], Made]) -> Made:
         """The answer to ``question``, made by ``make`` where it is not known."""

@@ -181,7 +181,7 @@ def build_problem(
         allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
-        recall=recall or Recall(),
+        recall=Recall() if recall is None else recall,
     )
 
 

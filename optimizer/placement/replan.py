@@ -24,6 +24,7 @@ from optimizer.placement.carried import carried_bound_usd, recosted_usd
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
+from optimizer.placement.known_bounds import carry, carry_priced, remember
 from optimizer.placement.pipeline import build_plan, telling_seconds
 from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.problem import Problem, build_problem
@@ -31,7 +32,7 @@ from optimizer.placement.rounds import Rounds
 from optimizer.placement.run_pool import build_run_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search
-from optimizer.placement.solve import SERVICES_SHARE, Solution, settling_seconds, solution_of
+from optimizer.placement.solve import MOST_AT_ONCE, SERVICES_SHARE, Solution, settling_seconds, solution_of
 from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.warm import WarmStart, frozen_of, held_of, matched
 from optimizer.recall import Recall
@@ -64,7 +65,7 @@ def replan(
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
         watch = whole.ending(whole.limit_s - telling_seconds(request, options))
         problem = build_problem(request, offers, as_of, terms, recall)
-        candidates = warm_candidates(problem, estimator, warm, watch)
+        candidates = warm_candidates(problem, estimator, warm)
         start = matched(candidates, warm)
         search = Search(candidates, watch, options.gap, options.seed, told)
         search.prove(in_cents(bound_usd), "carried")
@@ -97,11 +98,11 @@ def first_answer(
     return bound
 
 
-def warm_candidates(problem: Problem, estimator: Estimator, warm: WarmStart, watch: Stopwatch) -> Candidates:
+def warm_candidates(problem: Problem, estimator: Estimator, warm: WarmStart) -> Candidates:
     """Candidates whose columns know what leaving costs."""
     estimates = build_estimates(problem, estimator)
     problem = replace(problem, held=held_of(problem, estimates, warm))
-    return build_candidates(problem, estimates, watch.until(SERVICES_SHARE))
+    return build_candidates(problem, estimates)
 
 
 def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Solution:
@@ -110,15 +111,21 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
     search.offer_columns(start, "re-costed")
+    known = carry(candidates)
+    few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
+    candidates.bound_services(search.watch.until(SERVICES_SHARE), waiting=not few)
     pools = build_run_pools(candidates, lean=True)
     search.prove(separate_bound_cents(candidates, pools), "re-costed")
     frozen = frozen_of(candidates.problem, warm, start)
     columns = [column for pool in pools.values() for column in pool.columns if column.workload not in frozen]
     prices = _prices_of(candidates.problem, warm)
     rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
+    if known is not None:
+        carry_priced(candidates, rounds.dual, known, prices)
     if not search.done:
         rounds.run()
         search.prices = rounds.centre.prices
+    remember(candidates, rounds.dual, rounds.centre)
     assert search.best is not None
     free = {name: pool for name, pool in pools.items() if name not in frozen}
     last = settled(
