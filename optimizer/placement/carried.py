@@ -63,7 +63,7 @@ def _ratio(old_usd: Decimal, new_usd: Decimal) -> Decimal:
 
 def same_but_price(old: Offer, new: Offer) -> bool:
     """Whether two observations of an offer differ in nothing but its price, and when it was seen."""
-    return old == replace(
+    return old is new or old == replace(
         new,
         price_usd_per_node_hour=old.price_usd_per_node_hour,
         upfront_usd=old.upfront_usd,

@@ -37,6 +37,9 @@ from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.warm import WarmStart, frozen_of, held_of, matched
 from optimizer.recall import Recall
 
+REPAIR_SHARE = 0.3
+PROVE_SHARE = 0.6
+
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
@@ -111,23 +114,35 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
     search.offer_columns(start, "re-costed")
-    known = carry(candidates)
-    few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
-    candidates.bound_services(search.watch.until(SERVICES_SHARE), waiting=not few)
+    candidates.bound_services(search.watch.over, waiting=True)
     pools = build_run_pools(candidates, lean=True)
-    search.prove(separate_bound_cents(candidates, pools), "re-costed")
     frozen = frozen_of(candidates.problem, warm, start)
     columns = [column for pool in pools.values() for column in pool.columns if column.workload not in frozen]
+    columns += start.values()
+    free = {name: pool for name, pool in pools.items() if name not in frozen}
+    assert search.best is not None
+    hurry = search.watch.until(REPAIR_SHARE)
+    search.offer_columns(settled(candidates, free, columns, start, hurry, frozen), "repaired")
+
+    known = carry(candidates)
+    few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
+    if few:
+        standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
+        out_of_time = search.watch.until(SERVICES_SHARE)
+        candidates.bound_services(out_of_time)
+        candidates.sharpen_services(standing_usd, out_of_time)
+    search.prove(separate_bound_cents(candidates, pools), "re-costed")
     prices = _prices_of(candidates.problem, warm)
-    rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
+    rounds = Rounds(search, pools, columns, prices, frozen)
     if known is not None:
         carry_priced(candidates, rounds.dual, known, prices)
+    if not search.done:
+        # The plan is good already; what is new is mostly to be proven.
+        rounds.prove(prices, search.watch.until(PROVE_SHARE))
     if not search.done:
         rounds.run()
         search.prices = rounds.centre.prices
     remember(candidates, rounds.dual, rounds.centre)
-    assert search.best is not None
-    free = {name: pool for name, pool in pools.items() if name not in frozen}
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
