@@ -31,6 +31,12 @@ class JointPlanner:
         self._terms = terms or MovingTerms()
         self._recall = Recall()
 
+    def twin(self) -> JointPlanner:
+        """A planner that remembers the same, and learns for itself from here on."""
+        found = JointPlanner(self._estimator, self._terms)
+        found._recall = self._recall.copy()
+        return found
+
     def plan(
         self,
         request: PlanRequest,

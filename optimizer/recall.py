@@ -22,6 +22,13 @@ class Recall:
         self._answers: OrderedDict[Hashable, object] = OrderedDict()
         self._newest: OrderedDict[Hashable, object] = OrderedDict()
 
+    def copy(self) -> Recall:
+        """One that knows the same, and learns for itself from here on."""
+        found = Recall(self._most)
+        found._answers.update(self._answers)
+        found._newest.update(self._newest)
+        return found
+
     def __len__(self) -> int:
         return len(self._answers)
 

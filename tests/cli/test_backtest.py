@@ -92,7 +92,7 @@ def test_a_database_is_replayed(tmp_path: Path, migrated_sqlite: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_bundled_history_is_replayed(tmp_path: Path) -> None:
-    """Its first six days, twice half of the example's week: a look at each of its instants in every policy."""
+    """Its first six days, twice three of the example's week: every policy looks at each of their instants."""
     text = EXAMPLE.read_text()
     assert "days: 7" in text
     (tmp_path / "half.yaml").write_text(text.replace("days: 7", "days: 3"))
