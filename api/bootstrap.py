@@ -43,6 +43,7 @@ from broker.leasing import Leasing
 from broker.next_best import NextBest, NextBestRules
 from broker.plan_outlooks import PlanOutlooks
 from broker.ports import Clock
+from broker.quota_gate import QuotaGate
 from broker.services.accounts import AccountsService
 from broker.services.approvals import ApprovalsService
 from broker.services.budgets import BudgetsService
@@ -194,7 +195,7 @@ def build_product(
         return replace(request, quotas=installed_quotas(settings))
 
     leasing = Leasing(units, selling, clock)
-    drafting = Drafting(leasing, clock)
+    drafting = Drafting(leasing, clock, quotas=QuotaGate(installed_quotas(settings), read_request))
     next_best = NextBest(
         units,
         plan_call,
@@ -273,7 +274,7 @@ def build_product(
         ),
         reconcile=ReconcileService(units, selling, clock, notifier, drafting=drafting, next_best=next_best),
         moves=moves,
-        proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request),
+        proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),
         reoptimize=ReoptimizeService(
             units,
             replan_call,
@@ -282,6 +283,7 @@ def build_product(
             notifier,
             read_request=read_request,
             outlooks=outlooks,
+            budgets=gate,
             rules=ReoptimizeRules(
                 terms=load_moving_terms(),
                 time_limit_s=settings.replan_time_limit_s,

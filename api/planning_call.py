@@ -28,8 +28,13 @@ _sender: ContextVar[Sender | None] = ContextVar("sender", default=None)
 
 def build_estimator() -> Estimator:
     """The performance core on the installed hardware table, calibration and the user's own rows."""
+    return _estimator(*_own_rows())
+
+
+def _own_rows() -> tuple[Path, int]:
+    """The file of own rows, and when it changed last (0: there is none)."""
     file = Settings().calibration_file
-    return _estimator(file, file.stat().st_mtime_ns if file.is_file() else 0)
+    return file, file.stat().st_mtime_ns if file.is_file() else 0
 
 
 @lru_cache(maxsize=1)
@@ -52,8 +57,13 @@ def installed_quotas(settings: Settings) -> tuple[Quota, ...]:
 
 
 def build_planner() -> JointPlanner:
-    """The planner on that core."""
-    return JointPlanner(build_estimator(), load_moving_terms())
+    """The planner on that core, one a process while it lasts: what it worked out, it need not ask again."""
+    return _planner(*_own_rows())
+
+
+@lru_cache(maxsize=1)
+def _planner(file: Path, changed_at_ns: int) -> JointPlanner:
+    return JointPlanner(_estimator(file, changed_at_ns), load_moving_terms())
 
 
 def warm_up() -> None:

@@ -8,10 +8,13 @@ from datetime import datetime
 from broker.domain.budgets import BudgetStanding, standing
 from broker.domain.charging import plan_charges
 from broker.domain.money import format_usd
+from broker.domain.move_charges import charges_with_moves
 from broker.domain.plan import Plan
+from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.domain.spend import Charge
+from broker.domain.staying import held_of
 from broker.finance_ports import FinanceUnitOfWork, FinanceUnits
-from broker.plan_ports import PlanRecord
+from broker.plan_ports import PlanRecord, PlanState
 from broker.ports import Clock
 from broker.summaries import Summaries
 
@@ -19,10 +22,15 @@ from broker.summaries import Summaries
 async def find_standings_with(
     uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Iterable[Charge], now: datetime
 ) -> tuple[BudgetStanding, ...]:
-    """The budgets of a plan's team once it is spent instead of what it would replace."""
+    """The budgets of a plan's team once it is spent instead of what it would replace; of a proposal's plan,
+    once the moves to it are made."""
     budgets = await uow.budgets.find_all(record.team)
     if not budgets:
         return ()
+    look = await _proposing(uow, record)
+    if look is not None:
+        after = await _charges_after(uow, look, plan, charges, now)
+        return tuple(standing(budget, after, now) for budget in budgets)
     workloads = {placement.workload for placement in plan.placements}
     kept = [
         charge
@@ -33,6 +41,24 @@ async def find_standings_with(
     ]
     whole = (*kept, *plan_charges(plan, record.team, record.plan_id))
     return tuple(standing(budget, whole, now) for budget in budgets)
+
+
+async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimization | None:
+    """The proposal that a plan belongs to, while it waits for a word."""
+    if record.state is not PlanState.PROPOSED:
+        return None
+    found = await uow.reoptimizations.find_in({ProposalState.PROPOSED})
+    return next((look for look in found if look.new_plan_id == record.plan_id), None)
+
+
+async def _charges_after(
+    uow: FinanceUnitOfWork, look: Reoptimization, new: Plan, charges: Iterable[Charge], now: datetime
+) -> tuple[Charge, ...]:
+    """The team's charges once the moves of a proposal are made."""
+    keys = dict.fromkeys(key for move in look.moves for key in move.leaves)
+    leaving = [held_of(await uow.reservations.find(key)) for key in keys]
+    mine = (charge for charge in charges if charge.team == look.team)
+    return charges_with_moves(mine, look, new, (one for one in leaving if one is not None), now)
 
 
 class BudgetGate:
@@ -54,6 +80,24 @@ class BudgetGate:
             _told(one)
             for one in standings
             if one.left_usd < 0 and any(one.window.contains(charge.window.start) for charge in mine)
+        )
+
+    async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
+        """Each budget of the team that would be passed, and by more than without the moves, in words.
+
+        ``new`` is the plan that they lead to. What it saves in a budget that is passed already needs no word.
+        """
+        now = self._clock.now()
+        async with self._units() as uow:
+            budgets = await uow.budgets.find_all(look.team)
+        if not budgets or not look.moves:
+            return ()
+        charges = await self._summaries.find_charges(look.team)
+        async with self._units() as uow:
+            after = await _charges_after(uow, look, new, charges, now)
+        both = ((standing(budget, charges, now), standing(budget, after, now)) for budget in budgets)
+        return tuple(
+            _told(then) for first, then in both if then.left_usd < 0 and then.left_usd < first.left_usd
         )
 
 

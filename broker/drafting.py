@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from broker.domain.account import AuditEntry, RequestClaim
 from broker.domain.errors import Conflict, FieldProblem
@@ -15,14 +16,20 @@ from broker.domain.reservation import Reservation
 from broker.domain.window import Wish
 from broker.leasing import Leasing
 from broker.ports import Clock, UnitOfWork
+from broker.quota_gate import QuotaGate
 
 
 class Drafting:
     """Stores what is to be bought. ``turn``: whoever drafts holds it, so that no stock is drafted twice."""
 
     def __init__(
-        self, leasing: Leasing, clock: Clock, random_bytes: Callable[[int], bytes] = secrets.token_bytes
+        self,
+        leasing: Leasing,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        quotas: QuotaGate | None = None,
     ) -> None:
+        self._quotas = quotas or QuotaGate()
         self._leasing = leasing
         self._clock = clock
         self._random_bytes = random_bytes
@@ -41,7 +48,7 @@ class Drafting:
         though_none_left: bool = False,
         claim: RequestClaim | None = None,
     ) -> tuple[Reservation, ...]:
-        """Stores an intent with its tags for each wish; Conflict when no stock is left for one.
+        """Stores an intent with its tags for each wish; Conflict when no stock is left for one, OverQuota.
 
         Nothing is committed. ``why`` goes into the audit trail. ``though_none_left``: what is asked for
         until there is some is stored all the same. ``replaces``: whose place they take.
@@ -49,7 +56,7 @@ class Drafting:
         """
         install_id = await uow.accounts.install_id()
         wanted = tuple(intents)
-        known = list(await uow.reservations.find_competing(intent.offer for intent in wanted))
+        known = await self._quotas.find_competing(uow, wanted, team, plan_id, check=not though_none_left)
         drafts = []
         for intent in wanted:
             if not though_none_left:
@@ -62,6 +69,12 @@ class Drafting:
             drafts.append(draft)
         await uow.accounts.bind(claim, [draft.reservation_id for draft in drafts])
         return tuple(drafts)
+
+    async def require_longer(self, uow: UnitOfWork, row: Reservation, end: datetime) -> None:
+        """Raises OverQuota where a reservation may not be held until ``end``."""
+        if row.end is not None:
+            more = Intent(row.offer, row.nodes, row.end, end, row.workload)
+            await self._quotas.find_competing(uow, (more,), row.team, row.plan_id)
 
     def _reservation(
         self, intent: Intent, install_id: str, team: str, actor: str, plan_id: str | None

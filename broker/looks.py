@@ -7,25 +7,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from broker.domain.approvals import over_limit
 from broker.domain.finding import ACTOR, entry_of, is_same
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import format_usd
 from broker.domain.plan import Plan
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.plan_outlooks import PlanOutlooks
-from broker.plan_ports import PlanRecord, PlanState
+from broker.plan_ports import BudgetWatch, PlanRecord, PlanState
 from broker.ports import Notifier, UnitOfWork, UnitOfWorkFactory
 
 
 @dataclass(frozen=True, slots=True)
 class LookBook:
-    """Keeps looks. ``approval_limit_usd``: dearer plans wait for finance; None: none does."""
+    """Keeps looks. ``approval_limit_usd``: dearer plans wait for finance; None: none does. ``budgets``: so do
+    those whose moves would pass one of their team's."""
 
     uow_factory: UnitOfWorkFactory
     notifier: Notifier
     approval_limit_usd: Decimal | None = None
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
     outlooks: PlanOutlooks | None = None
+    budgets: BudgetWatch | None = None
 
     async def keep(
         self, result: Reoptimization, record: PlanRecord, new: Plan | None
@@ -35,6 +38,11 @@ class LookBook:
         proposal: PlanRecord | None = None
         if new is not None and self.outlooks is not None:
             new = replace(new, outlooks=await self.outlooks.of(new))
+        passed: tuple[str, ...] = ()
+        if new is not None and self.budgets is not None:
+            passed = await self.budgets.find_overruns_of_moves(result, new)
+        if passed:
+            result = replace(result, reason="; ".join((result.reason, *passed, "finance has to approve")))
         async with self.uow_factory() as uow:
             standing = [
                 look
@@ -43,13 +51,13 @@ class LookBook:
             ]
             same = next((look for look in standing if new is not None and is_same(look, result)), None)
             if same is not None and new is not None and same.new_plan_id is not None:
-                result, proposal = await self._renew(uow, same, result, record, new)
+                result, proposal = await self._renew(uow, same, result, record, new, passed)
             else:
                 if result.state is not ProposalState.FAILED:
                     await _lapse(uow, standing, result)
                 if new is not None:
                     plan_id = make_id("plan", result.started_at, self.random_bytes(ENTROPY_BYTES))
-                    proposal = self._proposal(record, replace(new, plan_id=plan_id), result)
+                    proposal = self._proposal(record, replace(new, plan_id=plan_id), result, passed)
                     await uow.plans.add(proposal)
                     result = replace(result, new_plan_id=plan_id)
                 await uow.reoptimizations.add(result)
@@ -60,14 +68,25 @@ class LookBook:
         return result, proposal
 
     async def _renew(
-        self, uow: UnitOfWork, same: Reoptimization, result: Reoptimization, record: PlanRecord, new: Plan
+        self,
+        uow: UnitOfWork,
+        same: Reoptimization,
+        result: Reoptimization,
+        record: PlanRecord,
+        new: Plan,
+        passed: tuple[str, ...],
     ) -> tuple[Reoptimization, PlanRecord]:
         """The proposal that stands, with today's amounts; a dearer plan needs finance's word again."""
         assert same.new_plan_id is not None
         stored = await uow.plans.find(same.new_plan_id)
-        proposal = self._proposal(record, replace(new, plan_id=stored.plan_id), result)
+        proposal = self._proposal(record, replace(new, plan_id=stored.plan_id), result, passed)
         dearer = stored.plan is None or new.cost_usd > stored.plan.cost_usd
-        kept = replace(stored, plan=proposal.plan, needs_approval=proposal.needs_approval)
+        kept = replace(
+            stored,
+            plan=proposal.plan,
+            needs_approval=proposal.needs_approval,
+            approval_reason=proposal.approval_reason,
+        )
         kept = await uow.plans.update(replace(kept, approved_by=None, approved_at=None) if dearer else kept)
         renewed = replace(
             same,
@@ -79,9 +98,12 @@ class LookBook:
         )
         return await uow.reoptimizations.update(renewed), kept
 
-    def _proposal(self, record: PlanRecord, plan: Plan, result: Reoptimization) -> PlanRecord:
-        limit, old = self.approval_limit_usd, record.plan
+    def _proposal(
+        self, record: PlanRecord, plan: Plan, result: Reoptimization, passed: tuple[str, ...]
+    ) -> PlanRecord:
+        old = record.plan
         agreed = record.approved_by is not None and old is not None and plan.cost_usd <= old.cost_usd
+        why = passed if agreed else (*over_limit(plan.cost_usd, self.approval_limit_usd), *passed)
         return PlanRecord(
             plan_id=plan.plan_id,
             team=record.team,
@@ -91,7 +113,8 @@ class LookBook:
             created_at=result.started_at,
             requested_by=ACTOR,
             plan=replace(plan, created_at=result.started_at, team=record.team),
-            needs_approval=limit is not None and plan.cost_usd > limit and not agreed,
+            needs_approval=bool(why),
+            approval_reason="; ".join(why) or None,
         )
 
 

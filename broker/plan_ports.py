@@ -13,6 +13,7 @@ from broker.domain.approvals import ApprovalState, Decision, Verdict
 from broker.domain.offer import Offer
 from broker.domain.page import Page
 from broker.domain.plan import Plan
+from broker.domain.reoptimization import Reoptimization
 from broker.domain.workload import PlanRequest
 
 
@@ -149,6 +150,10 @@ class BudgetWatch(Protocol):
 
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         """Each budget of the plan's team that the plan has a part in passing, in words."""
+        ...
+
+    async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
+        """Each budget of the team that would be passed, and by more than without the moves, in words."""
         ...
 
 

@@ -88,8 +88,11 @@ class ReservationRepository(Protocol):
         """Those of some plans, and those of some ids that have no plan."""
         ...
 
-    async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
-        """Open reservations that take from the stock of ``offers``, or from a pool of theirs.
+    async def find_competing(
+        self, offers: Iterable[Offer], providers: Collection[str] = ()
+    ) -> tuple[Reservation, ...]:
+        """Open reservations that take from the stock of ``offers``, from a pool of theirs, or hold anything
+        of ``providers``.
 
         From here to the end of this transaction nobody else, in no process, is told the same stock.
         """

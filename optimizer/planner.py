@@ -16,14 +16,26 @@ from optimizer.placement.check import check_plan
 from optimizer.placement.pipeline import make_plan
 from optimizer.placement.replan import Replanned, replan
 from optimizer.placement.warm import WarmStart
+from optimizer.recall import Recall
 
 
 class JointPlanner:
-    """Places training, serving and batch together over one market. ``terms``: of data that must be copied."""
+    """Places training, serving and batch together over one market. ``terms``: of data that must be copied.
+
+    It remembers what it worked out, by all that it was worked out from: planning again over a market that
+    hardly moved asks only what is new.
+    """
 
     def __init__(self, estimator: Estimator, terms: MovingTerms | None = None) -> None:
         self._estimator = estimator
         self._terms = terms or MovingTerms()
+        self._recall = Recall()
+
+    def twin(self) -> JointPlanner:
+        """A planner that remembers the same, and learns for itself from here on."""
+        found = JointPlanner(self._estimator, self._terms)
+        found._recall = self._recall.copy()
+        return found
 
     def plan(
         self,
@@ -38,7 +50,9 @@ class JointPlanner:
         Raises InputError for a request that cannot mean anything, and PlanInvalid when the check
         finds a fault in the planner's own work.
         """
-        plan = make_plan(request, offers, as_of, options, self._estimator, self._terms, progress)
+        plan = make_plan(
+            request, offers, as_of, options, self._estimator, self._terms, progress, self._recall
+        )
         self._require_valid(plan, request, offers)
         return plan
 
@@ -52,7 +66,9 @@ class JointPlanner:
         progress: ProgressSink | None = None,
     ) -> Replanned:
         """A checked plan that starts from one that stands, with what leaving it costs; raises as ``plan``."""
-        found = replan(request, offers, as_of, options, self._estimator, warm, self._terms, progress)
+        found = replan(
+            request, offers, as_of, options, self._estimator, warm, self._terms, progress, self._recall
+        )
         self._require_valid(found.plan, request, offers)
         return found
 

@@ -96,6 +96,8 @@ BY_CODE: Mapping[str, Callable[[Problem], BrokerError]] = {
     "invalid-input": _bad_input,
     "not-found": lambda problem: NotFoundOnServer(problem.message),
     "stale-plan": _said(StalePlan),
+    # What the error says besides its words is in the document's own members.
+    "over-quota": _said(Conflict),
     "concurrent-change": _said(ConcurrentChange),
     "idempotency-mismatch": _said(IdempotencyMismatch),
     "still-at-work": _said(StillAtWork),

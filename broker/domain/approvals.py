@@ -32,6 +32,13 @@ class ApprovalState(StrEnum):
     REJECTED = "rejected"
 
 
+def over_limit(cost_usd: Decimal, limit_usd: Decimal | None) -> tuple[str, ...]:
+    """Why a plan of that cost waits for finance, in words; nothing where it does not. None: no limit."""
+    if limit_usd is None or cost_usd <= limit_usd:
+        return ()
+    return (f"it costs {format_usd(cost_usd)} USD, over the limit of {format_usd(limit_usd)} USD a plan",)
+
+
 @dataclass(frozen=True, slots=True)
 class SeenFigures:
     """What stood before the one who decided, in USD.

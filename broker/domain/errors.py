@@ -5,6 +5,7 @@ BrokerError
 ├── NotFound                   the named thing does not exist (for this team)
 ├── Conflict                   the state of the thing forbids the wish
 │   ├── StalePlan              prices moved past the tolerance, or an offer went away
+│   ├── OverQuota              more of a provider would be held than a quota allows
 │   ├── ConcurrentChange       somebody else wrote the row first
 │   ├── IdempotencyMismatch    one key, two bodies
 │   └── StillAtWork            the first request under a key has not answered yet
@@ -97,6 +98,21 @@ class Conflict(BrokerError):
 
 class StalePlan(Conflict):
     """The market moved past the plan's tolerance since it was made."""
+
+
+class OverQuota(Conflict):
+    """More of a provider would be held at an instant than a quota of ours allows; nothing was bought.
+
+    ``found`` and ``allowed`` in ``unit`` (GPUs or nodes), what is held already included.
+    """
+
+    def __init__(self, provider: str, unit: str, found: int, allowed: int, words: str) -> None:
+        self.provider = provider
+        self.unit = unit
+        self.found = found
+        self.allowed = allowed
+        self.facts = {"provider": provider, "unit": unit, "found": found, "allowed": allowed}
+        super().__init__(words)
 
 
 class ConcurrentChange(Conflict):

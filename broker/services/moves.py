@@ -51,8 +51,9 @@ class MovesService:
 
         What is held as it is placed stays. The new is bought all or nothing; the reconciler lets the old go
         once the new is usable, so there is an overlap and never a gap, and a crash at any point ends in one
-        of both. The state of the stored plan is the caller's. Raises StalePlan and Conflict before anything
-        is bought, and the provider's error after the new was given back, with its cost; the old then stays.
+        of both. The state of the stored plan is the caller's. Raises StalePlan, Conflict and OverQuota (both
+        places count while they are held) before anything is bought, and the provider's error after the new
+        was given back, with its cost; the old then stays.
         """
         async with self._drafting.turn, self._uow_factory() as uow:
             held = await self._leaving(uow, leaving)

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import AuditEntry, Caller, Scope
+from broker.domain.approvals import over_limit
 from broker.domain.errors import BrokerError, NotPermitted
 from broker.domain.identity import ENTROPY_BYTES, make_id
 from broker.domain.money import format_usd
@@ -46,11 +47,7 @@ class PlanningRules:
 
     def over_limit(self, cost_usd: Decimal) -> tuple[str, ...]:
         """Why a plan of that cost waits for finance, in words; nothing where it does not."""
-        limit = self.approval_limit_usd
-        if limit is None or cost_usd <= limit:
-            return ()
-        told = f"it costs {format_usd(cost_usd)} USD, over the limit of {format_usd(limit)} USD a plan"
-        return (told,)
+        return over_limit(cost_usd, self.approval_limit_usd)
 
 
 class PlanningService:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from broker import crash_points
-from broker.approving import require_approved
+from broker.approving import Approving, require_approved
 from broker.domain.access import require_scope, require_sight
 from broker.domain.account import Caller, RequestClaim, Scope
 from broker.domain.approvals import ApprovalState
@@ -27,7 +27,7 @@ from broker.domain.reoptimization import Move, MoveState, ProposalState, Reoptim
 from broker.domain.reoptimize_policy import ReoptimizeMode
 from broker.domain.reservation import Reservation, ReservationState
 from broker.ledger import find_reservations
-from broker.plan_ports import PlanRecord, PlanState, RequestReader
+from broker.plan_ports import BudgetWatch, PlanRecord, PlanState, RequestReader
 from broker.ports import Clock, Notifier, UnitOfWorkFactory
 from broker.reservation_ports import Mover
 
@@ -58,12 +58,15 @@ class ProposalsService:
         notifier: Notifier,
         *,
         read_request: RequestReader,
+        budgets: BudgetWatch | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._mover = mover
         self._clock = clock
         self._notifier = notifier
         self._read_request = read_request
+        self._budgets = budgets
+        self._approving = Approving(uow_factory, clock)
         self._acting = asyncio.Lock()
 
     async def accept(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
@@ -151,6 +154,7 @@ class ProposalsService:
             raise Conflict(f"re-optimization {look.reoptimization_id} has no plan: look again")
         now = self._clock.now()
         await self._require_settled(look)
+        await self._ask_budgets(look, look.new_plan_id)
         moves = tuple(
             replace(move, state=MoveState.MOVING if move.leaves else MoveState.DONE) for move in look.moves
         )
@@ -178,6 +182,18 @@ class ProposalsService:
             crash_points.here("proposal.accept.after")
         await self._tell(accepted)
         return accepted
+
+    async def _ask_budgets(self, look: Reoptimization, plan_id: str) -> None:
+        """Moves that would pass a budget as it stands now wait for finance from here on."""
+        if self._budgets is None:
+            return
+        async with self._uow_factory() as uow:
+            record = await uow.plans.find(plan_id)
+        if record.plan is None or record.needs_approval:
+            return
+        why = await self._budgets.find_overruns_of_moves(look, record.plan)
+        if why:
+            await self._approving.require_for(plan_id, "; ".join(why))
 
     async def _require_settled(self, look: Reoptimization) -> None:
         """A plan whose own moves are under way has to come to be before others start from it."""

@@ -36,7 +36,7 @@ from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 from broker.looks import LookBook
 from broker.plan_outlooks import PlanOutlooks
-from broker.plan_ports import InForce, PlanRecord, ReplanCall, RequestReader
+from broker.plan_ports import BudgetWatch, InForce, PlanRecord, ReplanCall, RequestReader
 from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
 from broker.usable_offers import OfferRules, usable_offers
 
@@ -121,6 +121,7 @@ class ReoptimizeService:
         read_request: RequestReader,
         rules: ReoptimizeRules | None = None,
         outlooks: PlanOutlooks | None = None,
+        budgets: BudgetWatch | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._uow_factory = uow_factory
@@ -130,7 +131,8 @@ class ReoptimizeService:
         self._read_request = read_request
         self._rules = rules or ReoptimizeRules()
         self._random_bytes = random_bytes
-        self._book = LookBook(uow_factory, notifier, self._rules.approval_limit_usd, random_bytes, outlooks)
+        limit = self._rules.approval_limit_usd
+        self._book = LookBook(uow_factory, notifier, limit, random_bytes, outlooks, budgets)
         self._looking = asyncio.Lock()
 
     async def run_for(self, caller: Caller, team: str | None = None) -> tuple[Reoptimization, ...]:

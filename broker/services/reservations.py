@@ -103,7 +103,7 @@ class ReservationsService:
         What starts later and is not a window is stored as ``scheduled``. An order whose answer is lost
         stops the buying; the reconciler finishes it, in the same order. Where a provider refuses, the next
         best way of that workload is taken, if it costs no more than the tolerance. Raises StalePlan,
-        ApprovalRequired, OverBudget, Conflict before anything is bought, and the provider's error
+        ApprovalRequired, OverBudget, OverQuota, Conflict before anything is bought, and the provider's error
         after everything was given back, with what that cost.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
@@ -211,7 +211,7 @@ class ReservationsService:
         """``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
 
         ``outward``: a wish off the seller's grid is snapped to the shortest window on sale that covers it.
-        Raises InputError that names the field, NotFound, Conflict when others hold the stock, and
+        Raises InputError that names the field, NotFound, Conflict when others hold the stock, OverQuota, and
         the provider's error; then nothing is held.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
@@ -259,9 +259,9 @@ class ReservationsService:
     async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
         """Holds on until ``end``, at the price of the order; twice is no error.
 
-        Raises InputError for an end that is not later, and Conflict for what is over, what has no end, and
-        windows: no seller of them lengthens what is bought through its adapter. Nobody else was promised the
-        nodes for the time after it, as the provider's count lacks them while they are held.
+        Raises InputError for an end that is not later, OverQuota, and Conflict for what is over, what has no
+        end, and windows: no seller of them lengthens what is bought through its adapter. Nobody else was
+        promised the nodes for the time after it, as the provider's count lacks them while they are held.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         reservation = await self.find_reservation(caller, reservation_id)
@@ -271,6 +271,8 @@ class ReservationsService:
         if reservation.end is not None and end <= reservation.end:
             expected = f"later than {reservation.end.isoformat()}; to end it sooner, release it"
             raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        async with self._uow_factory() as uow:
+            await self._drafting.require_longer(uow, reservation, end)
         for attempt in range(TRIES):
             require_extensible(reservation)
             try:

@@ -97,18 +97,23 @@ class SqlReservationRepository:
             found.extend(await self._fetch(_whole().where(bill)))
         return tuple(found)
 
-    async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
-        """Open reservations that take from the stock of ``offers``, or from a pool of theirs, oldest first.
+    async def find_competing(
+        self, offers: Iterable[Offer], providers: Collection[str] = ()
+    ) -> tuple[Reservation, ...]:
+        """Open reservations that take from the stock of ``offers``, from a pool of theirs, or hold anything
+        of ``providers``; oldest first.
 
         Counting a capacity up comes first, in the order of names: who takes from it next waits there until
         this transaction ends, and reads what it stored. What is left over time cannot be kept as a number,
         as it depends on the wished times and on what the seller's last count had seen.
         """
         wanted = list(offers)
-        for capacity_id in sorted(set().union(*(capacities_of(offer) for offer in wanted))):
+        taken = {f"provider/{provider}" for provider in providers}
+        for capacity_id in sorted(taken.union(*(capacities_of(offer) for offer in wanted))):
             await count_up(self._session, CapacityRow, {"capacity_id": capacity_id}, "takings")
         mine = ReservationRow.offer_id.in_({offer.offer_id for offer in wanted})
-        beside = ReservationRow.provider.in_({o.provider for o in wanted if o.stock.pool is not None})
+        pooled = {o.provider for o in wanted if o.stock.pool is not None}
+        beside = ReservationRow.provider.in_(pooled.union(providers))
         return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS), or_(mine, beside)))
 
     async def claim(self, reservation_id: str) -> bool:

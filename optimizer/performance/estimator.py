@@ -17,6 +17,7 @@ from optimizer.performance.serving_estimate import ServingConfig, ServingCore
 from optimizer.performance.serving_table import ServingTable
 from optimizer.performance.training_estimate import TrainingCore
 from optimizer.performance.training_table import TrainingTable
+from optimizer.recall import Recall
 
 __all__ = ["Estimator", "ServingConfig", "ServingTable", "TrainingTable"]
 
@@ -38,6 +39,7 @@ class Estimator:
         )
         self._training = TrainingCore(self.gpus, calibration, OwnTraining(plain_training, shift))
         self._serving = ServingCore(self.gpus, calibration, OwnServing(plain_serving, shift))
+        self._recall = Recall()
 
     def over(self, changed: Mapping[str, GpuSpec]) -> Estimator:
         """The same core with some GPUs as if they were others: what a run or service would do there."""
@@ -64,8 +66,12 @@ class Estimator:
         interruptions_per_hour: float = 0.0,
     ) -> Estimate | None:
         """One run in a given layout, at spot interruptions per node-hour; None when it does not fit."""
-        case = self._training.case(workload, sku, nodes, layout)
-        return self._training.estimate(case, interruptions_per_hour) if case is not None else None
+
+        def estimated() -> Estimate | None:
+            case = self._training.case(workload, sku, nodes, layout)
+            return self._training.estimate(case, interruptions_per_hour) if case is not None else None
+
+        return self._recall.once((workload, sku, nodes, layout, interruptions_per_hour), estimated)
 
     def serving_at(
         self,
@@ -76,6 +82,17 @@ class Estimator:
         usd_per_replica_hour: float,
     ) -> Estimate | None:
         """One replica in a given configuration; None when it does not fit."""
+        question = (workload, sku, precision, layout, usd_per_replica_hour)
+        return self._recall.once(question, lambda: self._serving_at(*question))
+
+    def _serving_at(
+        self,
+        workload: Serving | Batch,
+        sku: Sku,
+        precision: Precision,
+        layout: Parallelism,
+        usd_per_replica_hour: float,
+    ) -> Estimate | None:
         parts = parts_of(workload)
         found = [
             self._serving.estimate(part, sku, precision, layout, usd_per_replica_hour) for _, part in parts

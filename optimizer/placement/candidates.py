@@ -81,7 +81,17 @@ class Candidates:
                 return
             self.sharpen_service(name, out_of_time)
 
+    def carry(self, name: str, bound: FleetBound, depth: int) -> None:
+        """Takes a bound of an earlier search; ``depth``: 1 for today's own layers, 2 for its dual as well."""
+        self.bounds[name] = bound
+        self.fleets[name] = replace(self.fleets[name], covers=bound.covers)
+        if depth:
+            self._take(name, bound)
+        if depth > 1:
+            self.sharpened.add(name)
+
     def _take(self, name: str, bound: FleetBound) -> None:
+        bound = bound.no_lower_than(self.bounds[name])
         self.bounded.add(name)
         self.bounds[name] = bound
         self.fleets[name] = _judged(self.fleets[name], bound)

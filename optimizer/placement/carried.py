@@ -48,7 +48,7 @@ def carried_bound_usd(
     ratio = Decimal(1)
     for offer in offers:
         old = before.get(offer.offer_id)
-        if old is None or not _same_but_price(old, offer):
+        if old is None or not same_but_price(old, offer):
             return ZERO
         ratio = min(ratio, _ratio(old.price_usd_per_node_hour, offer.price_usd_per_node_hour))
         ratio = min(ratio, _ratio(old.upfront_usd or ZERO, offer.upfront_usd or ZERO))
@@ -61,8 +61,9 @@ def _ratio(old_usd: Decimal, new_usd: Decimal) -> Decimal:
     return Decimal(1) if new_usd >= old_usd else new_usd / old_usd
 
 
-def _same_but_price(old: Offer, new: Offer) -> bool:
-    return old == replace(
+def same_but_price(old: Offer, new: Offer) -> bool:
+    """Whether two observations of an offer differ in nothing but its price, and when it was seen."""
+    return old is new or old == replace(
         new,
         price_usd_per_node_hour=old.price_usd_per_node_hour,
         upfront_usd=old.upfront_usd,

@@ -122,6 +122,17 @@ class Dual:
             return (name in self.candidates.bounded) + (name in self.candidates.sharpened)
         return self._depths.get((name, key), 0)
 
+    def depth_at(self, name: str, prices: StockPrices) -> int:
+        """How deep a service was asked at the prices, if they are the last that it was asked of."""
+        last = self._keys.get(name)
+        return self._depth_at(name, last[1]) if last is not None and last[0] is prices else 0
+
+    def learn(self, name: str, key: Paid, usd: float, depth: int) -> None:
+        """Takes what is known from elsewhere of a service at some prices, asked so deep."""
+        self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
+        if key:
+            self._depths[name, key] = max(depth, self._depths.get((name, key), 0))
+
     def case_at(self, name: str, key: Paid) -> FleetCase:
         """The service at some prices, with the covers of its dual where it was asked so."""
         case = self.candidates.fleets[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,13 +18,17 @@ from optimizer.performance.estimator import Estimator, ServingTable, TrainingTab
 from optimizer.placement.menus import menu_counts
 from optimizer.placement.problem import OfferTable, Problem
 from optimizer.placement.quotas import quota_rows, without_quotas
+from optimizer.recall import Recall
 
 MAX_NODES = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Tables of the performance core (``estimator``) with the row of each workload in its table."""
+    """Tables of the performance core (``estimator``) with the row of each workload in its table.
+
+    ``kept``: what was worked out of them; no price counts in it.
+    """
 
     node_counts: tuple[int, ...]
     training: TrainingTable
@@ -32,6 +36,7 @@ class Estimates:
     row_of: Mapping[str, int]
     estimator: Estimator
     skus: tuple[Sku, ...] = ()
+    kept: Recall = field(default_factory=Recall, repr=False)
 
     def part(self, run: Training, kind: int, choice: int, interruptions_per_hour: float) -> Estimate:
         """A run that is a part of another, in the layout that is best for the whole."""
@@ -48,18 +53,29 @@ class Estimates:
 
 
 def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
-    """Every workload on every kind of node."""
-    trainings = [w for w in problem.request.workloads if isinstance(w, Training)]
-    others = [w for w in problem.request.workloads if isinstance(w, Serving | Batch)]
+    """Every workload on every kind of node; asked again over other prices, the same tables."""
+    trainings = tuple(w for w in problem.request.workloads if isinstance(w, Training))
+    others = tuple(w for w in problem.request.workloads if isinstance(w, Serving | Batch))
     counts = node_counts(trainings, without_quotas(problem).table if quota_rows(problem) else problem.table)
+    question = (trainings, others, problem.table.skus, counts)
+    return problem.recall.once(("estimates", *question), lambda: _asked(estimator, *question))
+
+
+def _asked(
+    estimator: Estimator,
+    trainings: Sequence[Training],
+    others: Sequence[Serving | Batch],
+    skus: tuple[Sku, ...],
+    counts: tuple[int, ...],
+) -> Estimates:
     rows = {w.name: row for group in (trainings, others) for row, w in enumerate(group)}
     return Estimates(
         node_counts=counts,
-        training=estimator.training(trainings, problem.table.skus, counts),
-        serving=estimator.serving(others, problem.table.skus),
+        training=estimator.training(trainings, skus, counts),
+        serving=estimator.serving(others, skus),
         row_of=rows,
         estimator=estimator,
-        skus=problem.table.skus,
+        skus=skus,
     )
 
 
@@ -71,8 +87,9 @@ def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, 
     found = {1}
     for base in (1, 3):
         found |= {base << power for power in range(11)}
+    sizes = {int(g) for g in np.unique(table.gpus_per_node)}
     for workload in trainings:
-        for gpus in {int(g) for g in table.gpus_per_node}:
+        for gpus in sizes:
             found.add(math.ceil(workload.gpus_min / gpus))
             if workload.gpus_max is not None:
                 found.add(workload.gpus_max // gpus)

@@ -117,10 +117,9 @@ class Explainer:
     def _bottleneck(self, name: str, piece: Piece) -> str:
         estimates, table = self.candidates.estimates, self.candidates.problem.table
         workload = self.candidates.problem.request.workload(name)
-        row, kind = estimates.row_of[name], int(table.sku_of[piece.offer])
-        if isinstance(workload, Training):
-            return estimates.training.bottleneck(row, kind, piece.choice)
-        return estimates.serving.bottleneck(row, kind, piece.choice)
+        place = estimates.row_of[name], int(table.sku_of[piece.offer]), piece.choice
+        asked = estimates.training if isinstance(workload, Training) else estimates.serving
+        return estimates.kept.once(("bottleneck", name, *place), lambda: asked.bottleneck(*place))
 
     def _run_rules(self, found: RunCandidates, column: Column, piece: Piece) -> Iterator[str]:
         yield self._rank_rule(found, column)

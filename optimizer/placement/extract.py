@@ -129,7 +129,9 @@ def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Est
         return part_estimate(estimates, workload, kind, piece.choice, rate, piece.share)
     size = estimates.serving.configs[piece.choice].gpus_per_replica
     share = size / int(table.gpus_per_node[piece.offer])
-    return estimates.serving.estimate(row, kind, piece.choice, float(table.price_usd[piece.offer]) * share)
+    usd, choice = float(table.price_usd[piece.offer]) * share, piece.choice
+    question = ("served", row, kind, choice, usd)
+    return estimates.kept.once(question, lambda: estimates.serving.estimate(row, kind, choice, usd))
 
 
 def _unused_usd(

@@ -100,6 +100,13 @@ class FleetBound:
             held_from = held_from // HOUR_S * HOUR_S
         return (int(due_s // HOUR_S) + last) - held_from / HOUR_S
 
+    def no_lower_than(self, before: FleetBound) -> FleetBound:
+        """The bound with what was known of the start before, where that is more, and with its covers."""
+        covers = self.covers if self.covers.size else before.covers
+        if before.due_usd <= self.due_usd or before.due_s < self.due_s:
+            return replace(self, covers=covers)
+        return replace(self, due_s=before.due_s, due_usd=before.due_usd, covers=covers)
+
     @property
     def feasible(self) -> bool:
         """Whether the stock of all offers together could meet every hour."""
@@ -109,6 +116,24 @@ class FleetBound:
     def nothing(cls) -> FleetBound:
         """The bound that says nothing."""
         return cls((), None, 0)
+
+
+def known_bound(before: FleetBound, due_s: float, usd: float, covers: Ints) -> FleetBound:
+    """A bound that says one thing: from ``due_s`` on no fleet costs less than ``usd``."""
+    onward = np.zeros((before.hours, 1))
+    onward[: int(due_s // HOUR_S) + 1] = usd
+    most, needs = np.ones(1, dtype=np.int64), np.zeros(before.hours, dtype=np.int64)
+    return FleetBound(
+        (Layer(0.0, np.zeros(1), most, needs, onward),),
+        None,
+        before.hours,
+        before.shortest_cold_s,
+        before.longest_cold_s,
+        spare_rates=before.spare_rates,
+        due_s=due_s,
+        due_usd=usd,
+        covers=covers,
+    )
 
 
 def bound_fleet(problem: Problem, case: FleetCase) -> FleetBound:

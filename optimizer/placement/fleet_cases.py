@@ -95,8 +95,8 @@ class Replicas:
 
     @classmethod
     def of(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
-        """Of the workload in a row of the serving table; one market is estimated once."""
-        return problem.once_for_market(("replicas", row), lambda: cls._made(problem, estimates, row))
+        """Of the workload in a row of the serving table, once."""
+        return estimates.kept.once(("replicas", row), lambda: cls._made(problem, estimates, row))
 
     @classmethod
     def _made(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:

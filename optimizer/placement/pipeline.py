@@ -28,6 +28,7 @@ from optimizer.placement.solve import Search, Solution, solve
 from optimizer.placement.steady import Steadied, steadied
 from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.unplaced import explain_unplaced
+from optimizer.recall import Recall
 
 BASELINE_SHARE = 0.2
 BASELINE_SECONDS = 4.0
@@ -48,12 +49,13 @@ def make_plan(
     estimator: Estimator,
     terms: MovingTerms,
     progress: ProgressSink | None = None,
+    recall: Recall | None = None,
 ) -> Plan:
     """The plan of a request over a market; raises InputError for a request that cannot mean anything."""
     whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
 
     def work(told: ProgressSink | None) -> Plan:
-        problem = build_problem(request, offers, as_of, terms)
+        problem = build_problem(request, offers, as_of, terms, recall)
         return _make(problem, options, estimator, whole, told)
 
     return with_heartbeat(work, whole, progress)

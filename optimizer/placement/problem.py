@@ -23,6 +23,7 @@ from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, PlanRequest, Serving, Training
 from optimizer.placement.gpu_pools import GpuPools, build_pools, no_pools
+from optimizer.recall import Recall
 
 UNLIMITED_NODES = 1_000_000
 NO_MENU = -1
@@ -96,7 +97,7 @@ class Problem:
     """A request over a market. Instants are seconds from ``origin`` (the horizon's start).
 
     ``terms``: what copies of data cost. ``kept`` holds what was derived from offers, their ``allowed`` mask
-    and the times; see ``once``.
+    and the times; see ``once``. ``recall``: what outlives the problem.
     """
 
     request: PlanRequest
@@ -112,6 +113,7 @@ class Problem:
     held: Mapping[str, Held] = field(default_factory=dict, repr=False)
     kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
     kept_of_market: dict[Hashable, object] = field(default_factory=dict, repr=False)
+    recall: Recall = field(default_factory=Recall, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What ``make`` gives, made once; it may depend on the key and on offers, mask and times alone."""
@@ -155,7 +157,11 @@ class Problem:
 
 
 def build_problem(
-    request: PlanRequest, offers: Sequence[Offer], as_of: datetime, terms: MovingTerms | None = None
+    request: PlanRequest,
+    offers: Sequence[Offer],
+    as_of: datetime,
+    terms: MovingTerms | None = None,
+    recall: Recall | None = None,
 ) -> Problem:
     """The problem of a request; raises InputError with every reason why it cannot mean anything."""
     problems = (*_request_problems(request, as_of), *_offer_problems(offers))
@@ -175,6 +181,7 @@ def build_problem(
         allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
+        recall=Recall() if recall is None else recall,
     )
 
 

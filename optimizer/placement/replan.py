@@ -24,6 +24,7 @@ from optimizer.placement.carried import carried_bound_usd, recosted_usd
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
+from optimizer.placement.known_bounds import carry, carry_priced, remember
 from optimizer.placement.pipeline import build_plan, telling_seconds
 from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.problem import Problem, build_problem
@@ -31,9 +32,13 @@ from optimizer.placement.rounds import Rounds
 from optimizer.placement.run_pool import build_run_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search
-from optimizer.placement.solve import SERVICES_SHARE, Solution, settling_seconds, solution_of
+from optimizer.placement.solve import MOST_AT_ONCE, SERVICES_SHARE, Solution, settling_seconds, solution_of
 from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.warm import WarmStart, frozen_of, held_of, matched
+from optimizer.recall import Recall
+
+REPAIR_SHARE = 0.3
+PROVE_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ def replan(
     warm: WarmStart,
     terms: MovingTerms,
     progress: ProgressSink | None = None,
+    recall: Recall | None = None,
 ) -> Replanned:
     """A plan from ``warm``; raises InputError for a request that cannot mean anything."""
     whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
@@ -61,8 +67,8 @@ def replan(
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
         watch = whole.ending(whole.limit_s - telling_seconds(request, options))
-        problem = build_problem(request, offers, as_of, terms)
-        candidates = warm_candidates(problem, estimator, warm, watch)
+        problem = build_problem(request, offers, as_of, terms, recall)
+        candidates = warm_candidates(problem, estimator, warm)
         start = matched(candidates, warm)
         search = Search(candidates, watch, options.gap, options.seed, told)
         search.prove(in_cents(bound_usd), "carried")
@@ -95,11 +101,11 @@ def first_answer(
     return bound
 
 
-def warm_candidates(problem: Problem, estimator: Estimator, warm: WarmStart, watch: Stopwatch) -> Candidates:
+def warm_candidates(problem: Problem, estimator: Estimator, warm: WarmStart) -> Candidates:
     """Candidates whose columns know what leaving costs."""
     estimates = build_estimates(problem, estimator)
     problem = replace(problem, held=held_of(problem, estimates, warm))
-    return build_candidates(problem, estimates, watch.until(SERVICES_SHARE))
+    return build_candidates(problem, estimates)
 
 
 def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Solution:
@@ -108,17 +114,35 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
     search.offer_columns(start, "re-costed")
+    candidates.bound_services(search.watch.over, waiting=True)
     pools = build_run_pools(candidates, lean=True)
-    search.prove(separate_bound_cents(candidates, pools), "re-costed")
     frozen = frozen_of(candidates.problem, warm, start)
     columns = [column for pool in pools.values() for column in pool.columns if column.workload not in frozen]
+    columns += start.values()
+    free = {name: pool for name, pool in pools.items() if name not in frozen}
+    assert search.best is not None
+    hurry = search.watch.until(REPAIR_SHARE)
+    search.offer_columns(settled(candidates, free, columns, start, hurry, frozen), "repaired")
+
+    known = carry(candidates)
+    few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
+    if few:
+        standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
+        out_of_time = search.watch.until(SERVICES_SHARE)
+        candidates.bound_services(out_of_time)
+        candidates.sharpen_services(standing_usd, out_of_time)
+    search.prove(separate_bound_cents(candidates, pools), "re-costed")
     prices = _prices_of(candidates.problem, warm)
-    rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
+    rounds = Rounds(search, pools, columns, prices, frozen)
+    if known is not None:
+        carry_priced(candidates, rounds.dual, known, prices)
+    if not search.done:
+        # The plan is good already; what is new is mostly to be proven.
+        rounds.prove(prices, search.watch.until(PROVE_SHARE))
     if not search.done:
         rounds.run()
         search.prices = rounds.centre.prices
-    assert search.best is not None
-    free = {name: pool for name, pool in pools.items() if name not in frozen}
+    remember(candidates, rounds.dual, rounds.centre)
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )

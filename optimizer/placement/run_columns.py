@@ -117,18 +117,17 @@ def needed_s(
     """Held seconds of a part of a run as the estimate that the plan will show says them."""
     rate = float(problem.table.interruptions_per_hour[offer])
     kind = int(problem.table.sku_of[offer])
-
-    def needed() -> float:
-        return part_estimate(estimates, run, kind, choice, rate, share)["hours"] * 3600
-
-    return problem.once_for_market(("needed_s", run.name, kind, choice, rate, share), needed)
+    return part_estimate(estimates, run, kind, choice, rate, share)["hours"] * 3600
 
 
 def part_estimate(
     estimates: Estimates, run: Training, kind: int, choice: int, rate: float, share: float
 ) -> Estimate:
     """What the performance core says of a part of a run."""
-    row = estimates.row_of[run.name]
-    if share == 1.0:
-        return estimates.training.estimate(row, kind, choice, rate)
-    return estimates.part(part_of(run, share), kind, choice, rate)
+
+    def asked() -> Estimate:
+        if share == 1.0:
+            return estimates.training.estimate(estimates.row_of[run.name], kind, choice, rate)
+        return estimates.part(part_of(run, share), kind, choice, rate)
+
+    return estimates.kept.once(("part", run.name, kind, choice, rate, share), asked)

@@ -17,6 +17,7 @@ from optimizer.placement.columns import Column
 from optimizer.placement.fleet_pool import better_fleets, composed_fleets, first_fleets
 from optimizer.placement.greedy import place_greedily
 from optimizer.placement.improve import Improver
+from optimizer.placement.known_bounds import remember
 from optimizer.placement.master import Choice, solve_master
 from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem
@@ -87,10 +88,12 @@ def solve(search: Search) -> Solution:
     if few and not search.done:
         limits = search.share(BOUND_SHARE)
         search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
+    rounds: Rounds | None = None
     if not search.done:
         rounds = Rounds(search, pools, columns)
         rounds.run(hasty=not few)
         columns, search.prices = rounds.pool.all(), rounds.centre.prices
+    remember(candidates, *((rounds.dual, rounds.centre) if rounds is not None else (None, None)))
     if few:
         columns = rebuild(search, pools, columns)
 

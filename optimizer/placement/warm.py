@@ -206,8 +206,10 @@ def _fleet_of(
 
 def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) -> FleetCase:
     """The case over the offers of some placements, wanted or not."""
-    free = np.zeros(len(problem.table), dtype=np.int64)
     offers = [o for p in placements if (o := problem.index_of.get(p.offer_id)) is not None]
+    if bool(np.isin(offers, case.units.offer).all()):
+        return case
+    free = np.zeros(len(problem.table), dtype=np.int64)
     free[offers] = problem.table.stock_nodes[offers]
     return beside(case, free)
 

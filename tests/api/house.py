@@ -152,8 +152,12 @@ class House:
             ),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
             moves=moves,
-            reoptimize=ReoptimizeService(units, anew(self.plan_call), *planner[2:], read_request=read),
-            proposals=ProposalsService(units, moves, self.clock, self.notifier, read_request=read),
+            reoptimize=ReoptimizeService(
+                units, anew(self.plan_call), *planner[2:], read_request=read, budgets=gate
+            ),
+            proposals=ProposalsService(
+                units, moves, self.clock, self.notifier, read_request=read, budgets=gate
+            ),
             spend=SpendService(units, self.clock, summaries),
             budgets=BudgetsService(units, self.clock, summaries),
             approvals=ApprovalsService(

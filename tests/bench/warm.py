@@ -3,9 +3,11 @@
 A first plan is made cold. Then the prices of 1 % and 10 % of the offers are multiplied by a draw from
 0.7 to 1.3, and the plan is made again from the first one, without and with a cost of leaving (a share of
 what each workload costs now). The answer at once is the old plan at the new prices with the old bound
-carried over; then it is bounded anew, which has estimates and gates in its time. Beside it the same market is
-planned cold, within --time-limit; *ratio* is cold over warm seconds (of the processor, which the limits count
-as well unless --clock says otherwise: a busy machine gives the same figures). Figures of one run.
+carried over; then what changing single places mends (*first repair*), and the bound anew, both with
+estimates and gates in their time; then the search goes on. Each row is planned by a planner that
+remembers the first plan alone. Beside it the same market is planned cold, within --time-limit; *ratio* is
+cold over warm seconds (of the processor, which the limits count as well unless --clock says otherwise: a
+busy machine gives the same figures). Figures of one run.
 """
 
 from __future__ import annotations
@@ -46,13 +48,15 @@ FACTORS = (0.7, 1.3)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is planned, and how long."""
+    """What is planned, and how long; ``planner`` made the first plan, and remembers."""
 
     request: PlanRequest
     offers: Sequence[Offer]
     options: PlanOptions
     estimator: Estimator
+    planner: JointPlanner
     cold_limit_s: float = 30.0
+    moved_shares: Sequence[float] = MOVED_SHARES
 
 
 def main() -> int:
@@ -63,15 +67,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--time-limit", type=float, default=30.0)
     parser.add_argument("--repair-limit", type=float, default=10.0)
+    parser.add_argument("--moved", type=float, nargs="+", default=MOVED_SHARES, help="shares of the offers")
     parser.add_argument("--clock", type=LimitClock, choices=list(LimitClock), default=LimitClock.CPU)
     wish = parser.parse_args()
     request, offers = _instance(wish.instance, wish.size, wish.seed)
     estimator = Estimator(load_gpus(), load_calibration())
     options = PlanOptions(wish.time_limit, seed=wish.seed, baselines=False, limit_clock=wish.clock)
-    old = JointPlanner(estimator).plan(request, offers, request.horizon.start, options)
+    planner = JointPlanner(estimator)
+    old = planner.plan(request, offers, request.horizon.start, options)
     repair = replace(options, time_limit_s=wish.repair_limit)
-    scene = Scene(request, offers, repair, estimator, wish.time_limit)
-    console = Console(width=180)
+    scene = Scene(request, offers, repair, estimator, planner, wish.time_limit, wish.moved)
+    console = Console(width=220)
     console.print(f"cold: ${old.cost_usd + old.penalty_usd:,.0f}, gap {_percent(old.gap)}")
     console.print(warm_table(scene, old, wish.seed))
     return 0
@@ -93,8 +99,9 @@ def warm_table(scene: Scene, old: Plan, seed: int) -> Table:
         "prices moved",
         "leaving",
         "at once: gap",
-        "bounded anew: gap",
         "re-costed",
+        "bounded anew: gap",
+        "first repair",
         "repaired",
         "gap",
         "s",
@@ -104,7 +111,7 @@ def warm_table(scene: Scene, old: Plan, seed: int) -> Table:
         "cold s",
         "ratio",
     )
-    for share in MOVED_SHARES:
+    for share in scene.moved_shares:
         offers = moved(scene.offers, share, random.Random(f"moved-{seed}-{share}"))
         cold_s, cold = _cold(scene, offers)
         for leaving in LEAVING_SHARES:
@@ -147,7 +154,7 @@ def _cells(scene: Scene, offers: Sequence[Offer], old: Plan, leaving: float) -> 
     each = {name: cost * Decimal(str(leaving)) for name, cost in costs.items()} if leaving else {}
     seen: list[Progress] = []
     spent = time.process_time()
-    found = JointPlanner(scene.estimator).replan(
+    found = scene.planner.twin().replan(
         scene.request,
         offers,
         scene.request.horizon.start,
@@ -159,14 +166,17 @@ def _cells(scene: Scene, offers: Sequence[Offer], old: Plan, leaving: float) -> 
     return (*_first(seen), *_last(found, old, warm_s)), warm_s
 
 
-def _first(seen: Sequence[Progress]) -> tuple[str, str, str]:
-    last = {
-        p.stage: p for p in seen if p.bound_usd and p.stage in ("carried", "re-costed") and p.gap is not None
-    }
-    told = [last.get(stage) for stage in ("carried", "re-costed")]
-    said = [f"{p.seconds:.1f} s: {_percent(p.gap)}" if p is not None else "–" for p in told]
-    usd = next((p.incumbent_usd for p in told if p is not None and p.incumbent_usd is not None), None)
-    return said[0], said[1], "–" if usd is None else f"${usd:,.0f}"
+def _first(seen: Sequence[Progress]) -> tuple[str, str, str, str]:
+    found = [p for p in seen if p.incumbent_usd is not None and p.gap is not None]
+    once, mended = (next((p for p in found if p.stage == stage), None) for stage in ("carried", "repaired"))
+    # The bound anew is in the step after the repair; what a search ends before is not told.
+    anew = next((p for p in reversed(found) if p.stage == "re-costed" and p.bound_usd), None)
+    return (
+        "–" if once is None else f"{once.seconds:.1f} s: {_percent(once.gap)}",
+        "–" if once is None else f"${once.incumbent_usd:,.0f}",
+        "–" if anew is None else f"{anew.seconds:.1f} s: {_percent(anew.gap)}",
+        "–" if mended is None else f"{mended.seconds:.1f} s: ${mended.incumbent_usd:,.0f}",
+    )
 
 
 def _last(found: Replanned, old: Plan, seconds: float) -> tuple[str, str, str, str]:

@@ -127,7 +127,9 @@ class Reservations(Rows):
         rows = self._tables.reservations.values()
         return tuple(row for row in rows if (row.plan_id or row.reservation_id) in bill_ids)
 
-    async def find_competing(self, offers: Iterable[Offer]) -> tuple[Reservation, ...]:
+    async def find_competing(
+        self, offers: Iterable[Offer], providers: Collection[str] = ()
+    ) -> tuple[Reservation, ...]:
         """One taker at a time, until its unit of work ends."""
         if not self.is_taking:
             await self._tables.taking.acquire()

@@ -14,6 +14,7 @@ from broker.drafting import Drafting
 from broker.leasing import Leasing
 from broker.next_best import NextBest
 from broker.plan_ports import PlanCall, PlanRecord
+from broker.quota_gate import QuotaGate
 from broker.services.moves import MovesService
 from broker.services.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.reservations import ReservationsService, ReservingRules
@@ -37,6 +38,7 @@ class House:
     idempotency: Idempotency = Idempotency.TAG
     plan_call: PlanCall | None = None
     request: PlanRequest = field(default_factory=a_request)
+    quotas: QuotaGate | None = None
 
     def __post_init__(self) -> None:
         self.provider = FakeProvider(self.clock, idempotency=self.idempotency)
@@ -47,7 +49,7 @@ class House:
         reservers = {"fake": self.provider}
         parts = (self.tables.unit_of_work, reservers, self.clock, self.notifier)
         leasing = Leasing(self.tables.unit_of_work, reservers, self.clock)
-        drafting = Drafting(leasing, self.clock)
+        drafting = Drafting(leasing, self.clock, quotas=self.quotas)
         next_best = self._next_best()
         buying = Buying(self.tables.unit_of_work, leasing, drafting, self.clock, next_best)
         self.moves = MovesService(self.tables.unit_of_work, buying, drafting, self.clock, self.notifier)

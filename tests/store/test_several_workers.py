@@ -10,11 +10,13 @@ from datetime import datetime
 import pytest
 
 from broker.domain.account import RememberedAnswer, RequestClaim
-from broker.domain.errors import ConcurrentChange, LeadershipLost
+from broker.domain.errors import ConcurrentChange, LeadershipLost, OverQuota
 from broker.domain.holding_orders import Intent, free_nodes
 from broker.domain.offer import GpuPool, Offer, Stock, StockLevel
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.workload import Quota
 from broker.plan_ports import PlanState
+from broker.quota_gate import QuotaGate
 from broker.store import Store, create_store
 from broker.store.leader import Seat, find_epoch
 from broker.store.unit_of_work import written_in
@@ -38,10 +40,13 @@ async def pair(postgres_server: PostgresServer, migrated_postgres: str) -> Async
     postgres_server.drop_database(url)
 
 
-async def take(store: Store, wish: Intent, name: str) -> bool:
-    """Reserves as the service does: asks what is left, then stores the intent."""
+async def take(store: Store, wish: Intent, name: str, *quotas: Quota) -> bool:
+    """Reserves as the service does: asks what is left, and what quotas leave, then stores the intent."""
     async with store.unit_of_work() as unit:
-        known = await unit.reservations.find_competing([wish.offer])
+        try:
+            known = await QuotaGate(quotas).find_competing(unit, [wish], "research", None)
+        except OverQuota:
+            return False
         free = free_nodes(wish, known)
         if free is not None and free < wish.nodes:
             return False
@@ -59,6 +64,14 @@ def wish(of: Offer, nodes: int = 1, start: datetime = NOON, end: datetime | None
 async def test_many_takers_in_two_processes_get_what_there_is(pair: tuple[Store, Store]) -> None:
     stocked = offer(stock=Stock(StockLevel.HIGH, 5))
     got = await asyncio.gather(*(take(pair[n % 2], wish(stocked), f"r{n}") for n in range(24)))
+    assert sum(got) == 5
+
+
+async def test_a_quota_is_taken_in_turns_across_offers(pair: tuple[Store, Store]) -> None:
+    offers = [offer(name, gpus_per_node=8, stock=Stock(StockLevel.HIGH)) for name in ("a", "b", "c")]
+    quota = Quota(offers[0].provider, gpus=40)
+    wishes = [wish(offers[n % 3]) for n in range(18)]
+    got = await asyncio.gather(*(take(pair[n % 2], w, f"r{n}", quota) for n, w in enumerate(wishes)))
     assert sum(got) == 5
 
 

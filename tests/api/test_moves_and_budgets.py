@@ -1,0 +1,119 @@
+"""A proposal is held to its team's budgets as a plan is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from broker.domain.account import Scope
+from broker.domain.charging import reservation_charges
+from broker.domain.money import ZERO
+from broker.domain.move_charges import charges_with_moves
+from broker.domain.offer import Offer, Tier
+from broker.domain.reoptimization import Move, MovingCost, ProposalState, Reoptimization
+from broker.domain.spend import Charge
+from broker.domain.staying import held_of
+from broker.domain.workload import WorkloadKind
+from tests.api.house import OFFERS, Home
+from tests.fakes.clock import NOON, FakeClock
+from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer
+from tests.services.conftest import House as Broker
+
+FINANCE = [Scope.PLANS_READ, Scope.SPEND_READ, Scope.SPEND_APPROVE]
+
+
+async def on_sale(home: Home, *offers: Offer) -> dict[str, Any]:
+    """Polls a market of these, and looks again; the newest look."""
+    assert isinstance(home.house.clock, FakeClock)
+    home.house.clock.advance(minutes=1)
+    home.house.provider.offers = offers
+    await home.product.offers.refresh()
+    (look,) = await home.product.reoptimize.run("a test")
+    found: dict[str, Any] = (await home.client().get(f"/v1/reoptimizations/{look.reoptimization_id}")).json()
+    return found
+
+
+async def test_a_proposal_over_a_budget_says_so_and_waits_for_finance(home: Home) -> None:
+    team, finance = await home.team("research"), await home.team("research", FINANCE)
+    await team.put("/v1/budgets/research/month", json={"limit_usd": "220"})
+    plan = await home.plan(team)
+    assert not plan["needs_approval"]
+    look = await on_sale(home, OFFERS[0])
+    assert look["state"] == "proposed"
+    words = (
+        "team research would pass its budget of 220.00 USD a month by 20.00 USD (2026-11-01 to 2026-12-01)"
+    )
+    assert words in look["reason"]
+    assert "finance has to approve" in look["reason"]
+    told = (await team.get(f"/v1/plans/{look['new_plan_id']}")).json()
+    assert (told["needs_approval"], told["approval_reason"]) == (True, words)
+    path = f"/v1/reoptimizations/{look['reoptimization_id']}/accept"
+    refused = await team.post(path)
+    assert (refused.status_code, refused.json()["code"]) == (409, "approval-required")
+    (asked,) = (await finance.get("/v1/approvals?state=waiting")).json()["items"]
+    assert asked["plan_id"] == look["new_plan_id"]
+    assert (await finance.post(f"/v1/plans/{look['new_plan_id']}/approve", json={})).status_code == 200
+    assert (await team.post(path)).status_code < 300
+
+
+async def test_a_budget_set_after_the_proposal_is_looked_at_when_it_is_accepted(home: Home) -> None:
+    team, finance = await home.team("research"), await home.team("research", FINANCE)
+    await home.plan(team)
+    look = await on_sale(home, OFFERS[0])
+    assert "budget" not in look["reason"]
+    await team.put("/v1/budgets/research/quarter", json={"limit_usd": "230"})
+    path = f"/v1/reoptimizations/{look['reoptimization_id']}/accept"
+    refused = await team.post(path)
+    assert refused.json()["code"] == "approval-required"
+    assert "would pass its budget of 230.00 USD a quarter by 10.00 USD" in refused.json()["detail"]
+    assert (await finance.post(f"/v1/plans/{look['new_plan_id']}/approve", json={})).status_code == 200
+    assert (await team.post(path)).status_code < 300
+
+
+async def test_a_saving_in_a_budget_that_is_passed_already_needs_no_word(home: Home) -> None:
+    team = await home.team("research")
+    await home.plan(team)
+    await team.put("/v1/budgets/research/month", json={"limit_usd": "100"})
+    look = await on_sale(home, replace(OFFERS[0], price_usd_per_node_hour=Decimal(11)), OFFERS[1])
+    assert look["state"] == "proposed"
+    assert "budget" not in look["reason"]
+    path = f"/v1/reoptimizations/{look['reoptimization_id']}/accept"
+    assert (await team.post(path)).status_code < 300
+
+
+async def left_after_two_hours(old: Offer, cost: MovingCost) -> tuple[list[Charge], list[Charge]]:
+    """Charges of a service on ``old`` for ten hours, and once it moves after two to half the price."""
+    house = Broker()
+    house.sell(old)
+    house.store_plan(a_plan(a_placement(old, [a_segment(0, 10)], "chat", WorkloadKind.SERVING)))
+    (row,) = await house.reservations.reserve_plan(ALICE, "plan-1")
+    house.clock.advance(hours=2)
+    now = house.clock.now()
+    before = reservation_charges([row], {"chat": WorkloadKind.SERVING}, now)
+    new = a_plan(a_placement(an_offer("new", "5"), [a_segment(2, 10)], "chat"), plan_id="plan-2")
+    move = Move("chat", ("old",), ("new",), ZERO, "cheaper", cost=cost, leaves=(row.reservation_id,))
+    look = Reoptimization("l", row.team, "plan-1", "a test", NOON, ProposalState.PROPOSED, moves=(move,))
+    held = held_of(row)
+    assert held is not None
+    return list(before), list(charges_with_moves(before, look, new, [held], now))
+
+
+def usd(charges: list[Charge]) -> Decimal:
+    return sum((charge.usd for charge in charges), ZERO)
+
+
+async def test_what_is_left_costs_what_has_run_and_the_overlap() -> None:
+    before, after = await left_after_two_hours(
+        an_offer("old", "10"), MovingCost(overlap_usd=Decimal("1.50"), egress_usd=Decimal(3))
+    )
+    assert usd(before) == Decimal(100)
+    assert usd(after) == Decimal(20) + Decimal("1.50") + Decimal(3) + 8 * Decimal(5)
+
+
+async def test_a_minimum_term_is_owed_after_the_move_too() -> None:
+    before, after = await left_after_two_hours(
+        replace(an_offer("old", "10"), tier=Tier.COMMITTED, min_hours=7.0), MovingCost()
+    )
+    assert usd(before) == Decimal(100)
+    assert usd(after) == 7 * Decimal(10) + 8 * Decimal(5)

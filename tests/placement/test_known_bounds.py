@@ -1,0 +1,143 @@
+"""What an earlier search proved holds later only as far as the market allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.domain.moving_costs import MovingTerms
+from broker.domain.offer import Offer, Stock
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest
+from broker.plan_ports import PlanOptions
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.candidates import Candidates, build_candidates
+from optimizer.placement.estimates import build_estimates
+from optimizer.placement.known_bounds import carry
+from optimizer.placement.pipeline import make_plan
+from optimizer.placement.problem import build_problem
+from optimizer.placement.warm import WarmStart
+from optimizer.recall import MOST_KINDS, Recall
+from tests.placement.fake_estimator import FakeEstimator
+from tests.placement.market import T0, offer, plan, planner, request, serving, total
+from tests.placement.test_replan import companies
+
+OPTIONS = PlanOptions(time_limit_s=20.0, gap=0.0, baselines=False)
+CORE = cast("Estimator", FakeEstimator())
+FACTORS = st.lists(st.sampled_from(["0.5", "0.8", "1.0", "1.0", "1.3"]), min_size=4, max_size=4)
+
+
+def first_plan(asked: PlanRequest, offers: Sequence[Offer], recall: Recall) -> Plan:
+    """A plan whose proofs ``recall`` keeps."""
+    return make_plan(asked, offers, T0, OPTIONS, CORE, MovingTerms(), None, recall)
+
+
+def carried(asked: PlanRequest, offers: Sequence[Offer], recall: Recall) -> Candidates:
+    """Candidates of a later search with what still holds."""
+    problem = build_problem(asked, offers, T0, MovingTerms(), recall)
+    candidates = build_candidates(problem, build_estimates(problem, CORE))
+    carry(candidates)
+    return candidates
+
+
+def repriced(offers: Sequence[Offer], factors: Sequence[str]) -> list[Offer]:
+    return [
+        replace(o, price_usd_per_node_hour=o.price_usd_per_node_hour * Decimal(factor))
+        for o, factor in zip(offers, factors, strict=False)
+    ]
+
+
+@settings(max_examples=12, derandomize=True, deadline=None)
+@given(companies(), FACTORS)
+def test_what_is_carried_over_is_no_more_than_a_service_costs_today(
+    company: tuple[PlanRequest, list[Offer]], factors: list[str]
+) -> None:
+    asked, offers = company
+    recall, now = Recall(), repriced(offers, factors)
+    first_plan(asked, offers, recall)
+    found = carried(asked, now, recall)
+    for service in asked.workloads:
+        if service.name in found.bounds:
+            alone = plan(request(replace(service, unplaced_usd=None)), now)
+            if not alone.unplaced:
+                assert found.bounds[service.name].due_usd <= float(total(alone)) + 0.005
+
+
+@settings(max_examples=7, derandomize=True, deadline=None)
+@given(companies(), FACTORS)
+def test_a_planner_that_remembers_proves_no_more_than_is_true(
+    company: tuple[PlanRequest, list[Offer]], factors: list[str]
+) -> None:
+    asked, offers = company
+    now, mind = repriced(offers, factors), planner()
+    old = mind.plan(asked, offers, T0, OPTIONS)
+    again = mind.twin().replan(asked, now, T0, OPTIONS, WarmStart(old)).plan
+    fresh = plan(asked, now)
+    assert again.bound_usd is not None
+    assert fresh.bound_usd is not None
+    assert again.bound_usd <= total(fresh)
+    assert fresh.bound_usd <= total(again)
+
+
+def test_what_did_not_move_need_not_be_asked_again() -> None:
+    offers = [offer("a", "1.00"), offer("b", "1.10")]
+    asked, recall = request(serving("x", [3.0]), serving("y", [1.0])), Recall()
+    old = first_plan(asked, offers, recall)
+    found = carried(asked, [replace(o) for o in offers], recall)
+    assert found.bounded == {"x", "y"}
+    assert sum(bound.due_usd for bound in found.bounds.values()) == pytest.approx(float(total(old)))
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"price_usd_per_node_hour": Decimal("0.50")}, 0.5),
+        ({"price_usd_per_node_hour": Decimal("1.50")}, 1.0),
+        ({"stock": Stock(nodes=9)}, 0.0),
+        ({"offer_id": "new"}, 0.0),
+    ],
+)
+def test_how_much_holds_after_a_change(change: dict[str, object], part: float) -> None:
+    one, asked, recall = offer("a", "1.00", nodes=3), request(serving("x", [3.0])), Recall()
+    old = first_plan(asked, [one], recall)
+    found = carried(asked, [replace(one, **change)], recall)  # type: ignore[arg-type]
+    assert found.bounds["x"].due_usd == pytest.approx(part * float(total(old)))
+    assert not found.bounded
+
+
+def test_another_service_or_another_time_is_not_the_same() -> None:
+    one, recall = offer("a", "1.00"), Recall()
+    asked = request(serving("x", [3.0]))
+    first_plan(asked, [one], recall)
+    assert carried(request(serving("x", [2.0])), [one], recall).bounds["x"].due_usd == 0.0
+    rules = replace(asked, policy=replace(asked.policy, providers_exclude=("z",)))
+    assert carried(rules, [one], recall).bounds["x"].due_usd == 0.0
+
+
+def test_recall_keeps_what_was_used_last() -> None:
+    recall = Recall(most=2)
+    made: list[int] = []
+
+    def ask(question: int) -> int:
+        def answer() -> int:
+            made.append(question)
+            return 10 * question
+
+        return recall.once(question, answer)
+
+    assert [ask(n) for n in (1, 2, 1, 3, 1, 2)] == [10, 20, 10, 30, 10, 20]
+    assert made == [1, 2, 3, 2]
+    for kind in range(MOST_KINDS + 1):
+        recall.keep(kind, kind)
+    assert recall.kept(0, int) is None
+    assert recall.kept(1, int) == 1
+    assert recall.kept(1, str) is None
+    twin = recall.copy()
+    twin.keep(1, 7)
+    assert (recall.kept(1, int), twin.kept(1, int)) == (1, 7)
