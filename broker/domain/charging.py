@@ -4,6 +4,10 @@ A placement and its reservations are rounded once, together, so that a plan that
 costs exactly what it said. Windows are owed in full from their purchase and shown over their days;
 the rest is owed up to now and expected until its end.
 
+What is billed by the hour costs a day what its hours cost, at the offer's price, and that stays so: what
+is rounded up to an increment, and the rest of a minimum term, is of the last day held so far (today, while
+it runs).
+
 Leaving a window early changes its bill by its seller's terms: nothing (``never``), all of it until its
 start (``until``), the hours that are left (``any_time``), what a buyer paid for the rest (``resell``). What
 a seller gives back or charges for leaving is a charge of its own.
@@ -17,8 +21,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.billing import billed_seconds, held_by_day, holding_cost_usd
-from broker.domain.money import ZERO, split_cents, split_whole, to_cents
+from broker.domain.billing import billed_seconds, days, held_by_day, holding_cost_usd, spread_by_day
+from broker.domain.money import CENT, ZERO, split_cents, to_cents
 from broker.domain.offer import CancelRule, Tier
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, Unit, UnitState
@@ -27,6 +31,8 @@ from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 
 SHORTEST = SECOND = timedelta(seconds=1)
+MICROSECOND = timedelta(microseconds=1)
+MICROS_PER_HOUR = 3_600_000_000
 ONE = Decimal(1)
 
 
@@ -222,7 +228,12 @@ def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Ite
 
 
 def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
-    return split_cents(to_cents(sum(exact, ZERO)), exact)
+    """The rounded sum of ``exact`` in whole cents: each at least its own, the rest by largest remainder."""
+    total, wholes = int(to_cents(sum(exact, ZERO)) / CENT), [int(usd / CENT) for usd in exact]
+    order = sorted(range(len(exact)), key=lambda i: (wholes[i] * CENT - exact[i], i))
+    for i in order[: total - sum(wholes)]:
+        wholes[i] += 1
+    return tuple(cents * CENT for cents in wholes)
 
 
 def _placement_key(reservation: Reservation) -> tuple[str, ...]:
@@ -256,26 +267,48 @@ def _charges(
     per_node = stretch.reservation.offer.sku.gpus_per_node
     used, paid_at = used_part(stretch), _paid_at(stretch)
     for segment, basis, part_usd in parts_of(stretch, usd, now):
-        rows = held_by_day((segment,))
-        weights = [held for _, held in rows]
-        billed = split_whole(_billed_node_seconds(stretch, segment), weights)
-        for (window, held), day_usd, seconds in zip(
-            rows, split_cents(part_usd, weights), billed, strict=True
-        ):
-            busy = min(held, _shared_node_seconds(window, used, segment.nodes), seconds)
-            part = _Part(window, day_usd, seconds * per_node, busy * per_node, paid_at)
+        for window, day_usd in days_of(stretch, segment, part_usd, usd):
+            held = window.duration // SECOND * segment.nodes
+            billed = held + (rounded_up_node_seconds(stretch) if window.end == stretch.segment.end else 0)
+            busy = min(held, _shared_node_seconds(window, used, segment.nodes))
+            part = _Part(window, day_usd, billed * per_node, busy * per_node, paid_at)
             yield _charge(stretch.reservation, kinds, part, basis)
 
 
-def _billed_node_seconds(stretch: Stretch, segment: Segment) -> int:
-    """Node-seconds billed for ``segment``, a part of ``stretch``; the last part has what is rounded up."""
-    offer = stretch.reservation.offer
-    held = (segment.end - segment.start) // SECOND * segment.nodes
-    whole = offer.is_sold_whole
-    if whole or segment.end != stretch.segment.end:
-        return held
-    all_held = (stretch.segment.end - stretch.segment.start) // SECOND * segment.nodes
-    return held + max(0, billed_seconds(offer, stretch.segment.window) * segment.nodes - all_held)
+def rounded_up_node_seconds(stretch: Stretch) -> int:
+    """Node-seconds that are billed beyond those held: an increment's rest, or a minimum term's."""
+    offer, segment = stretch.reservation.offer, stretch.segment
+    if offer.is_sold_whole:
+        return 0
+    held = segment.window.duration // SECOND
+    return max(0, billed_seconds(offer, segment.window) - held) * segment.nodes
+
+
+def days_of(
+    stretch: Stretch, segment: Segment, part_usd: Decimal, usd: Decimal
+) -> tuple[tuple[Window, Decimal], ...]:
+    """The UTC days of one of ``parts_of(stretch, usd, …)``, which costs ``part_usd``, with their money."""
+    if stretch.reservation.offer.is_sold_whole:
+        return spread_by_day(part_usd, (segment,))
+    windows = tuple(days(segment.window))
+    sums = [cents_until(stretch, usd, window.end) for window in windows]
+    before = [cents_until(stretch, usd, segment.start), *sums]
+    return tuple(
+        (window, (until - since) * CENT) for window, since, until in zip(windows, before, sums, strict=False)
+    )
+
+
+def cents_until(stretch: Stretch, usd: Decimal, instant: datetime) -> int:
+    """Whole cents of ``usd`` that a stretch billed by the hour has cost by ``instant``: fees, and its hours
+    at the offer's price; at its end all of it."""
+    offer, segment = stretch.reservation.offer, stretch.segment
+    if instant <= segment.start:
+        return 0
+    if instant >= segment.end:
+        return int(usd / CENT)
+    micros = (instant - segment.start) // MICROSECOND
+    exact = offer.price_usd_per_node_hour * micros / MICROS_PER_HOUR + (offer.upfront_usd or ZERO)
+    return int(min(exact * segment.nodes, usd) / CENT)
 
 
 def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int:
@@ -345,6 +378,10 @@ def parts_of(
         return ((segment, ChargeBasis.PROJECTED, usd),)
     past = Segment(segment.start, now, segment.nodes)
     coming = Segment(now, segment.end, segment.nodes)
-    weights = [(part.end - part.start) // timedelta(microseconds=1) for part in (past, coming)]
-    past_usd, coming_usd = split_cents(usd, weights)
+    if stretch.reservation.offer.is_sold_whole:
+        weights = [(part.end - part.start) // MICROSECOND for part in (past, coming)]
+        past_usd, coming_usd = split_cents(usd, weights)
+    else:
+        past_usd = cents_until(stretch, usd, now) * CENT
+        coming_usd = usd - past_usd
     return ((past, ChargeBasis.ACTUAL, past_usd), (coming, ChargeBasis.PROJECTED, coming_usd))
