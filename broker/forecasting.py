@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -35,6 +35,12 @@ class ForecastSources:
     def family_of(self, offer: Offer) -> Family:
         """The same of an offer."""
         return self.family(offer.provider, offer.sku.gpu, offer.tier)
+
+
+async def find_past_version(prices: PriceRepository, now: datetime) -> Hashable:
+    """Differs once ``load_forecaster`` would read another past."""
+    version = await prices.find_closes_version()
+    return (version, None if version.until is None else min(now.date(), version.until))
 
 
 async def load_forecaster(

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import chain
 
 from broker.domain.approvals import ApprovalState
-from broker.domain.charging import plan_charges, reservation_charges
+from broker.domain.charging import Movement, plan_charges, reservation_charges
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import Charge, CostView
@@ -83,8 +83,9 @@ def charges_of(
     entries: Entries,
     now: datetime,
     planned: Callable[[PlanRecord], Iterable[Charge]] = planned_charges,
+    which: Movement = Movement.ALL,
 ) -> Gathered:
-    """Charges of reservations, and of the current plans that nobody has taken up."""
+    """Charges of reservations, and of the current plans that nobody has taken up; see ``Movement``."""
     bills: defaultdict[str, list[Reservation]] = defaultdict(list)
     for row in entries.rows:
         bills[bill_of(row)].append(row)
@@ -100,7 +101,7 @@ def charges_of(
         name: {one.workload: one.kind for one in plan.placements} for name, plan in entries.plans.items()
     }
     by_bill = {
-        name: reservation_charges(bill, kinds.get(bill[0].plan_id or "", {}), now)
+        name: reservation_charges(bill, kinds.get(bill[0].plan_id or "", {}), now, which)
         for name, bill in bills.items()
     }
     copies = (
@@ -110,7 +111,12 @@ def charges_of(
         for charge in planned(record)
         if charge.is_egress and charge.window.start > now
     )
-    return Gathered(by_bill, (*coming, *copies))
+    expected = {
+        Movement.ALL: (coming, copies),
+        Movement.STEADY: (coming,),
+        Movement.MOVING: (copies,),
+    }
+    return Gathered(by_bill, tuple(chain.from_iterable(expected[which])))
 
 
 async def gather(

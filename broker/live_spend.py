@@ -1,16 +1,19 @@
 """Spend that is not rolled up: what still runs, what was written since, and plans. Read once, and shared.
 
-What was read is used for as long as nothing was written (``LedgerMark``); its charges, which depend on the
-time, for ``SHARED``: every figure of one page is then of the same moment.
+What was read is used for as long as nothing was written (``LedgerMark``). Of its charges most are the same
+until midnight, and are made once a UTC day; those that move with the time are made anew after ``SHARED``:
+every figure of one page is then of the same moment.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import chain
 
+from broker.domain.charging import Movement
 from broker.domain.money import CENT
 from broker.domain.month_close import closed_until
 from broker.domain.plan import Plan
@@ -27,20 +30,47 @@ MOST_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
-class LiveSpend:
-    """As of ``at``: money owed beyond what is rolled up, by cell, and what is expected.
+class LivePart:
+    """Money owed beyond what is rolled up, by cell, and what is expected.
 
     ``charges``: the same one by one; where a part of a bill is rolled up, its owed money by day and team.
-    ``plans``: those that projected charges are of. ``until``: the first day that is not of a closed month
-    (None: no month is closed).
+    """
+
+    owed: Cells
+    expected: tuple[Charge, ...]
+    charges: tuple[Charge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSpend:
+    """As of ``at``: what is the same until midnight or the next write, and what moves with the time.
+
+    ``token`` names the steady part: two of the same token have the same one. ``plans``: those that
+    projected charges are of. ``until``: the first day that is not of a closed month (None: no month is
+    closed).
     """
 
     at: datetime
     until: date | None
-    owed: Cells
-    expected: tuple[Charge, ...]
-    charges: tuple[Charge, ...]
+    token: object
+    steady: LivePart
+    moving: LivePart
     plans: Mapping[str, Plan]
+
+    @property
+    def owed(self) -> Iterator[tuple[tuple[date, CellKey], Amounts]]:
+        """Cells of both parts; a key may come twice."""
+        return chain(self.steady.owed.items(), self.moving.owed.items())
+
+    @property
+    def expected(self) -> tuple[Charge, ...]:
+        """What is expected, one by one."""
+        return (*self.steady.expected, *self.moving.expected)
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """All of it, one by one."""
+        return (*self.steady.charges, *self.moving.charges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +84,9 @@ class OpenBooks:
     planned: Mapping[str, tuple[Charge, ...]]
     until: date | None
 
-    def charges(self, now: datetime) -> Gathered:
+    def charges(self, now: datetime, which: Movement = Movement.ALL) -> Gathered:
         """Charges of the bills that are not rolled up, and of plans not bought yet."""
-        found = charges_of(self.entries, now, lambda record: self.planned[record.plan_id])
+        found = charges_of(self.entries, now, lambda record: self.planned[record.plan_id], which)
         live = {name: charges for name, charges in found.by_bill.items() if name in self.bills}
         return Gathered(live, found.planned)
 
@@ -93,11 +123,10 @@ class LiveReader:
         mark = await uow.rollups.find_mark(team)
         kept = self._kept.get(team)
         if kept is not None and kept.mark == mark:
-            if not now - SHARED <= kept.live.at <= now:
-                kept.live = live_spend(kept.books, now)
+            kept.live = self._at(kept.books, kept.live, now)
             return kept.live, mark
         books = await find_open_books(uow, team)
-        live = live_spend(books, now)
+        live = self._at(books, None, now)
         if mark == await uow.rollups.find_mark(team):
             self._kept[team] = _Kept(mark, books, live)
             self._kept.move_to_end(team)
@@ -105,20 +134,33 @@ class LiveReader:
                 self._kept.popitem(last=False)
         return live, mark
 
+    def _at(self, books: OpenBooks, before: LiveSpend | None, now: datetime) -> LiveSpend:
+        """``books`` as of ``now``, by what was made of them ``before``."""
+        if before is not None and now - SHARED <= before.at <= now:
+            return before
+        if before is None or before.at.date() != now.date():
+            steady, token = live_part(books, now, Movement.STEADY), object()
+        else:
+            steady, token = before.steady, before.token
+        moving = live_part(books, now, Movement.MOVING)
+        return LiveSpend(now, books.until, token, steady, moving, books.entries.plans)
 
-def live_spend(books: OpenBooks, now: datetime) -> LiveSpend:
-    """Charges of ``books`` as of ``now``, and their cells."""
-    found, owed = books.charges(now), defaultdict[tuple[date, CellKey], Amounts](Amounts)
+
+def live_part(books: OpenBooks, now: datetime, which: Movement) -> LivePart:
+    """Charges of ``books`` as of ``now``, and their cells; what is rolled up of them is taken off once, from
+    those that are steady."""
+    found, owed = books.charges(now, which), defaultdict[tuple[date, CellKey], Amounts](Amounts)
     expected: list[Charge] = []
     charges: list[Charge] = []
     for bill, detailed in found.by_bill.items():
-        stored = books.stored.get(bill, {})
+        is_stored = bool(books.stored.get(bill))
+        stored = books.stored[bill] if is_stored and which is not Movement.MOVING else {}
         coming = [c for c in detailed if c.basis is ChargeBasis.PROJECTED]
         beyond = _beyond(detailed, stored, books.until)
         for key, amounts in beyond.items():
             owed[key] = owed[key].plus(amounts) if key in owed else amounts
         expected.extend(coming)
-        if stored:
+        if is_stored:
             charges.extend(
                 day_charge(midnight(day), key.team, amounts.cents * CENT)
                 for (day, key), amounts in beyond.items()
@@ -127,14 +169,7 @@ def live_spend(books: OpenBooks, now: datetime) -> LiveSpend:
         else:
             charges.extend(detailed)
     cells = {key: amounts for key, amounts in owed.items() if amounts != NOTHING}
-    return LiveSpend(
-        at=now,
-        until=books.until,
-        owed=cells,
-        expected=(*expected, *found.planned),
-        charges=(*charges, *found.planned),
-        plans=books.entries.plans,
-    )
+    return LivePart(cells, (*expected, *found.planned), (*charges, *found.planned))
 
 
 def _beyond(charges: Iterable[Charge], stored: Cells, until: date | None) -> Cells:

@@ -15,24 +15,33 @@ a seller gives back or charges for leaving is a charge of its own.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from enum import StrEnum
 
-from broker.domain.billing import billed_seconds, days, held_by_day, holding_cost_usd, spread_by_day
+from broker.domain.billing import days, held_by_day, spread_by_day
 from broker.domain.money import CENT, ZERO, split_cents, to_cents
-from broker.domain.offer import CancelRule, Tier
+from broker.domain.offer import Tier
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, Unit, UnitState
 from broker.domain.spend import EGRESS, Charge, ChargeBasis
+from broker.domain.stretches import (
+    MICROSECOND,
+    SECOND,
+    SHORTEST,
+    Stretch,
+    cents_until,
+    parts_of,
+    rounded_stretches,
+    rounded_up_node_seconds,
+    used_part,
+)
 from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 
-SHORTEST = SECOND = timedelta(seconds=1)
-MICROSECOND = timedelta(microseconds=1)
-MICROS_PER_HOUR = 3_600_000_000
+DAY = timedelta(days=1)
 ONE = Decimal(1)
 
 
@@ -95,121 +104,40 @@ def _copied(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """One unit's time on the bill; ``owed`` when it is due whatever happens next. ``usd`` is exact."""
-
-    reservation: Reservation
-    unit: Unit
-    segment: Segment
-    usd: Decimal
-    owed: bool
-
-
-def _stretches(reservation: Reservation, now: datetime) -> Iterator[Stretch]:
-    for unit in reservation.units:
-        segment = _billed_segment(reservation, unit, now)
-        if segment is not None:
-            terms = reservation.offer.window
-            bought = terms is not None and not terms.waits and unit.reference is not None
-            owed = bought or unit.state is UnitState.GONE
-            cost_usd = _bill_usd(reservation, unit, segment)
-            yield Stretch(reservation, unit, segment, cost_usd, owed)
-
-
-def _bill_usd(reservation: Reservation, unit: Unit, segment: Segment) -> Decimal:
-    """What the seller billed for a whole window, where it says so; else what the offer's price makes.
-
-    A contract's price stands against the seller's list, so it counts for more than what the list billed.
-    """
-    offer, whole = reservation.offer, (reservation.start, reservation.end)
-    if unit.paid_usd is not None and offer.contract is None and (segment.start, segment.end) == whole:
-        return unit.paid_usd
-    return holding_cost_usd(offer, (segment,))
-
-
-def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
-    bought = unit.reference is not None
-    if unit.state is UnitState.GONE and (not bought or unit.paid_usd == ZERO):
-        return None
-    if not bought and not reservation.is_open:
-        return None
-    if reservation.offer.window is not None and reservation.offer.window.waits:
-        return _waiting_segment(reservation, unit, now)
-    start, end = reservation.start, _billed_end(reservation, unit, now)
-    if reservation.offer.window is None and unit.ordered_at is not None:
-        start = unit.began_at or max(start, unit.ordered_at) if bought else start
-    if end is None:
-        return None
-    return Segment(start, max(end, start + SHORTEST), unit.nodes)
-
-
-def _waiting_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
-    """What began when capacity appeared is billed from then on; what still waits is expected to."""
-    granted, gone_at = reservation.granted, unit.gone_at or reservation.released_at
-    if granted is None:
-        if unit.state is UnitState.GONE or reservation.end is None or not reservation.is_open:
-            return None
-        start = max(reservation.start, now)
-        return Segment(start, start + (reservation.end - reservation.start), unit.nodes)
-    end = granted.end if gone_at is None else min(gone_at, granted.end)
-    return Segment(granted.start, max(end, granted.start + SHORTEST), unit.nodes)
-
-
-def _billed_end(reservation: Reservation, unit: Unit, now: datetime) -> datetime | None:
-    """When the unit's bill ends; None when nothing is billed."""
-    gone_at = unit.gone_at or reservation.released_at
-    if reservation.offer.window is not None and reservation.end is not None:
-        cancel = reservation.offer.window.cancel
-        if gone_at is None or cancel in (CancelRule.NEVER, CancelRule.RESELL):
-            return reservation.end
-        if cancel is CancelRule.UNTIL:
-            return None if gone_at < reservation.start else reservation.end
-        return None if gone_at < reservation.start else min(gone_at, reservation.end)
-    if unit.state is UnitState.GONE:
-        return gone_at or now
-    if unit.reference is None:
-        return reservation.end
-    return now if reservation.end is None else max(now, reservation.end)
-
-
 def owed_usd(reservations: Iterable[Reservation], now: datetime) -> Decimal:
     """What ``reservations`` have cost up to ``now``, minimum terms and bought windows in full."""
     charges = reservation_charges(tuple(reservations), {}, now)
     return sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
 
 
+class Movement(StrEnum):
+    """Which charges: all; those that stay the same until midnight, or until something is written; the
+    others."""
+
+    ALL = "all"
+    STEADY = "steady"
+    MOVING = "moving"
+
+
 def reservation_charges(
-    reservations: Sequence[Reservation], kinds: Mapping[str, WorkloadKind], now: datetime
+    reservations: Sequence[Reservation],
+    kinds: Mapping[str, WorkloadKind],
+    now: datetime,
+    which: Movement = Movement.ALL,
 ) -> tuple[Charge, ...]:
     """Charges of everything that was bought or is to be bought, rounded once per placement.
 
-    ``kinds``: the kind of each workload by name, where it is known.
+    ``kinds``: the kind of each workload by name, where it is known. Steady charges of one instant and moving
+    ones of a later one of the same UTC day are all charges of the later one.
     """
-    charges = (
+    charges = [
         charge
         for stretch, usd in rounded_stretches(reservations, now)
-        for charge in _charges(stretch, usd, kinds, now)
-    )
-    return (*charges, *(credit for row in reservations for credit in _credits(row, kinds)))
-
-
-def rounded_stretches(
-    reservations: Sequence[Reservation], now: datetime
-) -> tuple[tuple[Stretch, Decimal], ...]:
-    """Every stretch with its share, in whole cents, of its placement's rounded cost.
-
-    ``reservations`` must hold all of a plan, or none of it: a placement is rounded once.
-    """
-    groups: defaultdict[tuple[str, ...], list[Stretch]] = defaultdict(list)
-    for reservation in reservations:
-        groups[_placement_key(reservation)].extend(_stretches(reservation, now))
-    return tuple(
-        pair
-        for stretches in groups.values()
-        if stretches
-        for pair in zip(stretches, _shares([stretch.usd for stretch in stretches]), strict=True)
-    )
+        for charge in _charges(stretch, usd, kinds, now, which)
+    ]
+    if which is not Movement.MOVING:
+        charges.extend(credit for row in reservations for credit in _credits(row, kinds))
+    return tuple(charges)
 
 
 def credits_of(reservation: Reservation) -> Iterator[tuple[Unit, datetime, Decimal]]:
@@ -225,21 +153,6 @@ def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Ite
         window = Window(left_at, left_at + SHORTEST)
         part = _Part(window, -usd, 0, 0, None)
         yield _charge(reservation, kinds, part, ChargeBasis.ACTUAL)
-
-
-def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
-    """The rounded sum of ``exact`` in whole cents: each at least its own, the rest by largest remainder."""
-    total, wholes = int(to_cents(sum(exact, ZERO)) / CENT), [int(usd / CENT) for usd in exact]
-    order = sorted(range(len(exact)), key=lambda i: (wholes[i] * CENT - exact[i], i))
-    for i in order[: total - sum(wholes)]:
-        wholes[i] += 1
-    return tuple(cents * CENT for cents in wholes)
-
-
-def _placement_key(reservation: Reservation) -> tuple[str, ...]:
-    if reservation.plan_id is None:
-        return (reservation.reservation_id,)
-    return (reservation.plan_id, reservation.offer.offer_id, reservation.workload or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +175,12 @@ class _Part:
 
 
 def _charges(
-    stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime
+    stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime, which: Movement
 ) -> Iterator[Charge]:
     per_node = stretch.reservation.offer.sku.gpus_per_node
     used, paid_at = used_part(stretch), _paid_at(stretch)
     for segment, basis, part_usd in parts_of(stretch, usd, now):
-        for window, day_usd in days_of(stretch, segment, part_usd, usd):
+        for window, day_usd in _days_of(stretch, segment, part_usd, usd, _days_that(stretch, now, which)):
             held = window.duration // SECOND * segment.nodes
             billed = held + (rounded_up_node_seconds(stretch) if window.end == stretch.segment.end else 0)
             busy = min(held, _shared_node_seconds(window, used, segment.nodes))
@@ -275,60 +188,58 @@ def _charges(
             yield _charge(stretch.reservation, kinds, part, basis)
 
 
-def rounded_up_node_seconds(stretch: Stretch) -> int:
-    """Node-seconds that are billed beyond those held: an increment's rest, or a minimum term's."""
-    offer, segment = stretch.reservation.offer, stretch.segment
-    if offer.is_sold_whole:
-        return 0
-    held = segment.window.duration // SECOND
-    return max(0, billed_seconds(offer, segment.window) - held) * segment.nodes
+def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Window], Iterator[Window]]:
+    """Cuts a part of ``stretch`` into its UTC days, and leaves those that are not asked for out.
+
+    What is billed by the hour moves today and, where it is rounded, on its last day. What is owed whole does
+    not move; what waits for its start or is not owed yet moves as a whole.
+    """
+    ends = {now.date(), (stretch.segment.end - MICROSECOND).date()}
+    row, unit = stretch.reservation, stretch.unit
+    if row.offer.window is None:
+        all_move = unit.state is UnitState.GONE and not (unit.gone_at or row.released_at)
+    else:
+        all_move = not stretch.owed
+        ends = ends if not row.offer.is_sold_whole else set()
+    if which is Movement.ALL or (all_move and which is Movement.MOVING):
+        return days
+    if which is Movement.STEADY:
+        return lambda whole: (day for day in days(whole) if not all_move and day.start.date() not in ends)
+    return lambda whole: (day for at in sorted(ends) if (day := whole.intersection(_day(at))) is not None)
 
 
-def days_of(
-    stretch: Stretch, segment: Segment, part_usd: Decimal, usd: Decimal
-) -> tuple[tuple[Window, Decimal], ...]:
-    """The UTC days of one of ``parts_of(stretch, usd, …)``, which costs ``part_usd``, with their money."""
+def _day(at: date) -> Window:
+    midnight = datetime.combine(at, time(), UTC)
+    return Window(midnight, midnight + DAY)
+
+
+def _days_of(
+    stretch: Stretch,
+    segment: Segment,
+    part_usd: Decimal,
+    usd: Decimal,
+    cut: Callable[[Window], Iterator[Window]],
+) -> Iterable[tuple[Window, Decimal]]:
+    """Days of one of ``parts_of(stretch, usd, …)``, which costs ``part_usd``, with their money."""
     if stretch.reservation.offer.is_sold_whole:
-        return spread_by_day(part_usd, (segment,))
-    windows = tuple(days(segment.window))
-    sums = [cents_until(stretch, usd, window.end) for window in windows]
-    before = [cents_until(stretch, usd, segment.start), *sums]
-    return tuple(
-        (window, (until - since) * CENT) for window, since, until in zip(windows, before, sums, strict=False)
-    )
+        wanted = set(cut(segment.window))
+        return [day for day in spread_by_day(part_usd, (segment,)) if day[0] in wanted] if wanted else ()
+    return _by_the_hour(stretch, usd, cut(segment.window))
 
 
-def cents_until(stretch: Stretch, usd: Decimal, instant: datetime) -> int:
-    """Whole cents of ``usd`` that a stretch billed by the hour has cost by ``instant``: fees, and its hours
-    at the offer's price; at its end all of it."""
-    offer, segment = stretch.reservation.offer, stretch.segment
-    if instant <= segment.start:
-        return 0
-    if instant >= segment.end:
-        return int(usd / CENT)
-    micros = (instant - segment.start) // MICROSECOND
-    exact = offer.price_usd_per_node_hour * micros / MICROS_PER_HOUR + (offer.upfront_usd or ZERO)
-    return int(min(exact * segment.nodes, usd) / CENT)
+def _by_the_hour(
+    stretch: Stretch, usd: Decimal, wanted: Iterable[Window]
+) -> Iterator[tuple[Window, Decimal]]:
+    known: tuple[datetime, int] | None = None
+    for day in wanted:
+        before = known[1] if known and known[0] == day.start else cents_until(stretch, usd, day.start)
+        known = day.end, cents_until(stretch, usd, day.end)
+        yield day, (known[1] - before) * CENT
 
 
 def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int:
     both = None if used is None else window.intersection(used)
     return 0 if both is None else both.duration // SECOND * nodes
-
-
-def used_part(stretch: Stretch) -> Window | None:
-    """The part of a stretch that was wanted, usable and not given back; outside windows all that is held."""
-    row = stretch.reservation
-    if row.offer.window is None:
-        return stretch.segment.window
-    part: Window | None = row.usable
-    wanted = row.wish.window
-    if part is not None and wanted is not None:
-        part = part.intersection(wanted)
-    gone_at = stretch.unit.gone_at or row.released_at
-    if part is None or gone_at is None:
-        return part
-    return part.intersection(Window(part.start, gone_at)) if gone_at > part.start else None
 
 
 def _paid_at(stretch: Stretch) -> datetime | None:
@@ -365,23 +276,3 @@ def _charge(
         idle_usd=part.idle_usd,
         paid_at=part.paid_at,
     )
-
-
-def parts_of(
-    stretch: Stretch, usd: Decimal, now: datetime
-) -> tuple[tuple[Segment, ChargeBasis, Decimal], ...]:
-    """A stretch cut at ``now``: what is owed already, and what is expected."""
-    segment = stretch.segment
-    if stretch.owed or segment.end <= now:
-        return ((segment, ChargeBasis.ACTUAL, usd),)
-    if segment.start >= now:
-        return ((segment, ChargeBasis.PROJECTED, usd),)
-    past = Segment(segment.start, now, segment.nodes)
-    coming = Segment(now, segment.end, segment.nodes)
-    if stretch.reservation.offer.is_sold_whole:
-        weights = [(part.end - part.start) // MICROSECOND for part in (past, coming)]
-        past_usd, coming_usd = split_cents(usd, weights)
-    else:
-        past_usd = cents_until(stretch, usd, now) * CENT
-        coming_usd = usd - past_usd
-    return ((past, ChargeBasis.ACTUAL, past_usd), (coming, ChargeBasis.PROJECTED, coming_usd))

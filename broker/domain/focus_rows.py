@@ -16,15 +16,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.billing import billed_seconds, holding_cost_usd, spread_by_day
-from broker.domain.charging import (
-    SHORTEST,
-    Stretch,
-    cents_until,
-    credits_of,
-    parts_of,
-    rounded_stretches,
-    used_part,
-)
+from broker.domain.charging import credits_of
 from broker.domain.focus_columns import Cell
 from broker.domain.money import CENT, ZERO
 from broker.domain.offer import Offer, Tier
@@ -32,6 +24,14 @@ from broker.domain.reservation import Reservation
 from broker.domain.sku import Form
 from broker.domain.spend import ChargeBasis
 from broker.domain.spreading import Spread, micros
+from broker.domain.stretches import (
+    SHORTEST,
+    Stretch,
+    cents_until,
+    parts_of,
+    rounded_stretches,
+    used_part,
+)
 from broker.domain.window import Segment, Window
 
 HOUR = timedelta(hours=1)

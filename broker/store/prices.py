@@ -17,6 +17,7 @@ from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer
 from broker.domain.price_days import Closes, PriceDay, PriceMark, SkuDay, closes, filled, price_days, start_of
 from broker.domain.window import Window
+from broker.price_ports import ClosesVersion
 from broker.store import price_upkeep
 from broker.store.documents import from_document
 from broker.store.price_queries import in_force_at, price_day_of
@@ -191,6 +192,13 @@ class SqlPriceRepository:
             Closes(row.offer_id, row.provider, row.gpu, row.tier, tuple(closes(known[row.series_id], days)))
             for row in series
         )
+
+    async def find_closes_version(self) -> ClosesVersion:
+        """Differs once ``find_closes`` would find something else of the last months that are summarised."""
+        series, last = (
+            await self._session.execute(select(func.count(), func.max(SeriesRow.series_id)))
+        ).one()
+        return ClosesVersion(await self.find_summarised_until(), series, last or 0)
 
     async def find_summarised_until(self) -> date | None:
         """The first UTC day that is not summarised; None before the first summary."""
