@@ -55,11 +55,22 @@ async def find_charges(
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What charges are made of: current plans, reservations (all of a bill or none), the plans of both."""
+    """What charges are made of: current plans, reservations (all of a bill or none), the ``others`` of their
+    plans."""
 
     records: tuple[PlanRecord, ...]
     rows: tuple[Reservation, ...]
-    plans: Mapping[str, Plan]
+    others: tuple[PlanRecord, ...]
+
+    @property
+    def plan_records(self) -> tuple[PlanRecord, ...]:
+        """Those of the current plans and of the others."""
+        return (*self.records, *self.others)
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """Every plan by its id."""
+        return {one.plan_id: one.plan for one in self.plan_records if one.plan is not None}
 
 
 async def find_entries(
@@ -68,10 +79,10 @@ async def find_entries(
     """``reservations``, which hold all of a bill or none of it, and current plans ``records``, whose
     reservations, if any, have to be among them; with plans that are no longer current, for their kinds."""
     current, rows = tuple(records), tuple(reservations)
-    plans = {record.plan_id: record.plan for record in current}
-    for plan_id in {row.plan_id for row in rows if row.plan_id is not None} - set(plans):
-        plans[plan_id] = (await uow.plans.find(plan_id)).plan
-    return Entries(current, rows, {name: plan for name, plan in plans.items() if plan is not None})
+    known = {record.plan_id for record in current}
+    missing = {row.plan_id for row in rows if row.plan_id is not None} - known
+    others = [await uow.plans.find(plan_id) for plan_id in sorted(missing)]
+    return Entries(current, rows, tuple(others))
 
 
 def planned_charges(record: PlanRecord) -> tuple[Charge, ...]:
@@ -152,16 +163,12 @@ async def find_reservations(
             return tuple(found)
 
 
-async def find_planned_work(
-    uow: UnitOfWork, now: datetime, team: str | None, window: Window | None
-) -> tuple[Charge, ...]:
-    """Charges in ``window`` (None: all) of what belongs to a plan, one by one."""
+async def find_planned_entries(uow: UnitOfWork, team: str | None, window: Window | None) -> Entries:
+    """What charges in ``window`` (None: all) of what belongs to a plan are made of."""
     records = await uow.plans.find_current(team)
     names = {record.plan_id for record in records}
     bills = names | await uow.reservations.find_plans_held(team, window)
-    found = await gather(uow, now, records, await uow.reservations.find_of_bills(bills))
-    charges = chain(chain.from_iterable(found.by_bill.values()), found.planned)
-    return tuple(c for c in charges if window is None or window.contains(c.window.start))
+    return await find_entries(uow, records, await uow.reservations.find_of_bills(bills))
 
 
 async def _find_touching(

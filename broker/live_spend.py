@@ -91,15 +91,21 @@ class OpenBooks:
         return Gathered(live, found.planned)
 
 
-async def find_open_books(uow: RollupUnitOfWork, team: str | None) -> OpenBooks:
-    """Those of ``team`` (None: everybody's)."""
+async def find_open_books(
+    uow: RollupUnitOfWork, team: str | None, same_plans: OpenBooks | None = None
+) -> OpenBooks:
+    """Those of ``team`` (None: everybody's); ``same_plans``: read while plans were what they are now."""
     until = closed_until(await uow.rollups.find_closed())
     bills = await uow.rollups.find_open_bills(team)
-    records = await uow.plans.find_current(team)
+    records = await uow.plans.find_current(team) if same_plans is None else same_plans.entries.records
     rows = await uow.reservations.find_of_bills({*bills, *(record.plan_id for record in records)})
     entries = await find_entries(uow, records, rows)
     stored = await uow.rollups.find_stored(bills)
-    planned = {record.plan_id: planned_charges(record) for record in records}
+    planned = (
+        {record.plan_id: planned_charges(record) for record in records}
+        if same_plans is None
+        else same_plans.planned
+    )
     return OpenBooks(bills, entries, stored, planned, until)
 
 
@@ -125,7 +131,8 @@ class LiveReader:
         if kept is not None and kept.mark == mark:
             kept.live = self._at(kept.books, kept.live, now)
             return kept.live, mark
-        books = await find_open_books(uow, team)
+        same_plans = kept.books if kept is not None and kept.mark.plans == mark.plans else None
+        books = await find_open_books(uow, team, same_plans)
         live = self._at(books, None, now)
         if mark == await uow.rollups.find_mark(team):
             self._kept[team] = _Kept(mark, books, live)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import date, datetime
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from broker.domain.market import PricePoint
 from broker.domain.offer import Offer
 from broker.domain.price_days import Closes, PriceDay, SkuDay
 from broker.domain.window import Window
 from broker.ports import UnitOfWork
-
-
-class ClosesVersion(NamedTuple):
-    """The first day that is not summarised; how many series there are, and the number of the last one."""
-
-    until: date | None
-    series: int
-    last_series: int
 
 
 class PriceRepository(Protocol):
@@ -62,12 +54,8 @@ class PriceRepository(Protocol):
         tier: str | None = None,
         limit: int = 200,
     ) -> tuple[Closes, ...]:
-        """Prices at the ends of ``days`` (in order) of the named offers, or of at most ``limit`` that fit:
-        evenly drawn, the same in every call."""
-        ...
-
-    async def find_closes_version(self) -> ClosesVersion:
-        """Differs once ``find_closes`` would find something else of the last months that are summarised."""
+        """Prices at the ends of ``days`` (in order) of the named offers, or of at most ``limit`` that fit and
+        have a summarised day: evenly drawn, the same in every call until another day is summarised."""
         ...
 
     async def find_summarised_until(self) -> date | None:

@@ -99,8 +99,14 @@ class SettledReader:
             self._generation = generation
 
 
-def day_charge(midnight: datetime, team: str, usd: Decimal) -> Charge:
-    """Owed money of a day, of which only the team is told."""
+def day_charge(
+    midnight: datetime,
+    team: str,
+    usd: Decimal,
+    basis: ChargeBasis = ChargeBasis.ACTUAL,
+    reservation_id: str | None = None,
+) -> Charge:
+    """Money of a day, of which only the team is told, and whether it is owed or reserved."""
     return Charge(
         window=Window(midnight, midnight + timedelta(days=1)),
         team=team,
@@ -110,7 +116,8 @@ def day_charge(midnight: datetime, team: str, usd: Decimal) -> Charge:
         sku="-",
         tier=Tier.ON_DEMAND,
         usd=usd,
-        basis=ChargeBasis.ACTUAL,
+        basis=basis,
+        reservation_id=reservation_id,
     )
 
 

@@ -16,7 +16,7 @@ from broker.domain.charging import plan_charges
 from broker.domain.intervals import IntervalRules, PriceRule, RiskLine, Simulated, risk_lines
 from broker.domain.plan import Plan
 from broker.finance_ports import SpendSimulator
-from broker.forecasting import ForecastSources, find_past_version, load_forecaster
+from broker.forecasting import ForecastSources, find_last_day, load_forecaster
 from broker.kept import Kept
 from broker.price_ports import PriceUnitOfWork
 
@@ -68,7 +68,7 @@ class SpendFutures:
         offers = await uow.offers.find_many(wanted) if wanted else ()
         days = -(-days // DAYS_TOGETHER) * DAYS_TOGETHER
         families = tuple(sorted((offer.offer_id, self._sources.family_of(offer)) for offer in offers))
-        past = await find_past_version(uow.prices, now) if offers else None
+        past = await find_last_day(uow.prices, now) if offers else None
         key = (families, past, days, seed)
         kept = self._futures.find(key)
         if kept is not None:
@@ -81,7 +81,7 @@ class SpendFutures:
             for offer_id, family in families
         }
         found = Futures(factors, days, key)
-        same = past == await find_past_version(uow.prices, now)
+        same = past == await find_last_day(uow.prices, now)
         return self._futures.keep(key, found) if same else found
 
     def simulate(

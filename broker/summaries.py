@@ -32,7 +32,7 @@ from broker.domain.spend_cells import (
 from broker.domain.window import Window
 from broker.finance_ports import RollupUnitOfWork, RollupUnits
 from broker.kept import Kept
-from broker.ledger import bill_of, find_charges, gather
+from broker.ledger import Entries, Gathered, bill_of, charges_of, find_charges, gather
 from broker.live_spend import LivePart, LiveReader, LiveSpend
 from broker.ports import Clock
 from broker.settled_spend import (
@@ -94,6 +94,22 @@ def is_settled(
     return now == later and all(charge.basis is ChargeBasis.ACTUAL for charge in now)
 
 
+def part_settled(entries: Entries, now: datetime) -> tuple[Gathered, Entries]:
+    """Charges of settled bills that are not of a current plan; what the others are made of."""
+    current = {record.plan_id for record in entries.records}
+    bills: defaultdict[str, list[Reservation]] = defaultdict(list)
+    for row in entries.rows:
+        bills[bill_of(row)].append(row)
+    charges, later = (charges_of(entries, at).by_bill for at in (now, now + FAR))
+    over = {
+        name: charges[name]
+        for name, rows in bills.items()
+        if name not in current and is_settled(rows, charges[name], later[name])
+    }
+    running = tuple(row for row in entries.rows if bill_of(row) not in over)
+    return Gathered(over, ()), replace(entries, rows=running)
+
+
 class Summaries:
     """Reads and keeps the roll-up. One for all services of a process: what one has read, the others use."""
 
@@ -139,12 +155,15 @@ class Summaries:
         settled, live = await self.find_both(team)
         return (*settled, *live.charges)
 
+    async def find_live(self, team: str | None) -> LiveSpend:
+        """What is not rolled up of ``team``'s (None: everybody's)."""
+        async with self._units() as uow:
+            return (await self._live.find(uow, team, self._clock.now()))[0]
+
     async def find_days(self, team: str | None) -> tuple[Charge, ...]:
         """The same summed by UTC day, team, basis and whether it is reserved: few of them."""
         settled, live = await self.find_both(team)
-        steady = self._days.once(
-            (team, live.token), lambda: tuple(sum_by_day((*settled, *live.steady.charges)))
-        )
+        steady = self._days.once((team, live.token), lambda: (*settled, *sum_by_day(live.steady.charges)))
         return (*steady, *sum_by_day(live.moving.charges))
 
     async def find_both(self, team: str | None) -> tuple[tuple[Charge, ...], LiveSpend]:
@@ -297,8 +316,7 @@ def sum_by_day(charges: Iterable[Charge]) -> Iterator[Charge]:
         key = charge.window.start.date(), charge.team, charge.basis, charge.reservation_id is not None
         cents[key] += int(charge.usd.scaleb(2))
     for (day, team, basis, is_reserved), found in cents.items():
-        whole = day_charge(midnight(day), team, found * CENT)
-        yield replace(whole, basis=basis, reservation_id="-" if is_reserved else None)
+        yield day_charge(midnight(day), team, found * CENT, basis, "-" if is_reserved else None)
 
 
 def _with(known: Sums, asked: SumQuestion, until: date | None, part: LivePart) -> Sums:

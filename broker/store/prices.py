@@ -17,7 +17,6 @@ from broker.domain.money import from_micro_usd, to_micro_usd
 from broker.domain.offer import Offer
 from broker.domain.price_days import Closes, PriceDay, PriceMark, SkuDay, closes, filled, price_days, start_of
 from broker.domain.window import Window
-from broker.price_ports import ClosesVersion
 from broker.store import price_upkeep
 from broker.store.documents import from_document
 from broker.store.price_queries import in_force_at, price_day_of
@@ -66,6 +65,30 @@ async def find_points(session: AsyncSession, offer_id: str, window: Window) -> t
     return tuple(_point(*row) for row in rows)
 
 
+async def find_points_of(
+    session: AsyncSession, offer_ids: Collection[str], window: Window
+) -> tuple[PricePoint, ...]:
+    """Points of several offers in ``window``, by offer and time, led by those in force at its start."""
+    in_force = in_force_at(window.start, inclusive=True)
+    statement = (
+        select(SeriesRow.offer_id, *_POINT)
+        .join(
+            PriceRow,
+            and_(
+                PriceRow.series_id == SeriesRow.series_id,
+                PriceRow.at >= func.coalesce(in_force, literal(window.start, EpochMicros())),
+                PriceRow.at < window.end,
+            ),
+        )
+        .order_by(SeriesRow.offer_id, PriceRow.at)
+    )
+    found: list[PricePoint] = []
+    for part in batches(sorted(offer_ids)):
+        rows = await session.execute(statement.where(SeriesRow.offer_id.in_(part)))
+        found.extend(_point(*row) for row in rows)
+    return tuple(found)
+
+
 class SqlPriceRepository:
     """Fulfils ``broker.price_ports.PriceRepository``."""
 
@@ -91,24 +114,7 @@ class SqlPriceRepository:
 
     async def find_points(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
         """Points of several offers in ``window``, led by those in force at its start."""
-        in_force = in_force_at(window.start, inclusive=True)
-        statement = (
-            select(SeriesRow.offer_id, *_POINT)
-            .join(
-                PriceRow,
-                and_(
-                    PriceRow.series_id == SeriesRow.series_id,
-                    PriceRow.at >= func.coalesce(in_force, literal(window.start, EpochMicros())),
-                    PriceRow.at < window.end,
-                ),
-            )
-            .order_by(SeriesRow.offer_id, PriceRow.at)
-        )
-        found: list[PricePoint] = []
-        for part in batches(sorted(offer_ids)):
-            rows = await self._session.execute(statement.where(SeriesRow.offer_id.in_(part)))
-            found.extend(_point(*row) for row in rows)
-        return tuple(found)
+        return await find_points_of(self._session, offer_ids, window)
 
     async def find_offers_known_in(
         self, window: Window, *, gpu: str | None = None, provider: str | None = None
@@ -169,12 +175,15 @@ class SqlPriceRepository:
         tier: str | None = None,
         limit: int = 200,
     ) -> tuple[Closes, ...]:
-        """Prices at the ends of ``days`` of the named offers, or of some that fit, evenly drawn."""
+        """Prices at the ends of ``days`` of the named offers, or of some that fit and have a past, evenly
+        drawn."""
         wanted = select(
             SeriesRow.series_id, SeriesRow.offer_id, SeriesRow.provider, SeriesRow.gpu, SeriesRow.tier
         )
         if offer_ids is None:
-            drawn = wanted.where(*_filters(gpu, tier, None)).order_by(SeriesRow.series_id * MIXER % 2**32)
+            has_day = select(PriceDayRow.day).where(PriceDayRow.series_id == SeriesRow.series_id).exists()
+            chosen = wanted.where(*_filters(gpu, tier, None), has_day)
+            drawn = chosen.order_by(SeriesRow.series_id * MIXER % 2**32)
             series = list(await self._session.execute(drawn.limit(limit)))
         else:
             series = [
@@ -192,13 +201,6 @@ class SqlPriceRepository:
             Closes(row.offer_id, row.provider, row.gpu, row.tier, tuple(closes(known[row.series_id], days)))
             for row in series
         )
-
-    async def find_closes_version(self) -> ClosesVersion:
-        """Differs once ``find_closes`` would find something else of the last months that are summarised."""
-        series, last = (
-            await self._session.execute(select(func.count(), func.max(SeriesRow.series_id)))
-        ).one()
-        return ClosesVersion(await self.find_summarised_until(), series, last or 0)
 
     async def find_summarised_until(self) -> date | None:
         """The first UTC day that is not summarised; None before the first summary."""
