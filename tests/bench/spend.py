@@ -2,10 +2,10 @@
 
 Ended reservations of 40 days each, of 20 teams with ten workloads each on three of 60 offers, over two
 quarters, 50 that still run, a plan of each team with five fleets to come, 90 days of prices of each offer,
-and 21 budgets are stored, rolled up once and asked for; the FOCUS export is streamed. The clock goes on between
-two questions, so that each reckons anew what still runs. Printed: seconds to roll up, milliseconds of each
-question (median and 95th percentile, warm; aim: 300 ms at the 95th) through the API, of the page also where
-something was written before each question, and the memory that the export takes. Exit 1 when the aim is
+and 21 budgets are stored, rolled up once and asked for; the FOCUS export is streamed. The clock goes on
+between two questions, so that each reckons anew what still runs. Printed: seconds to roll up, milliseconds of
+each question (median and 95th percentile, warm; aim: 300 ms at the 95th) through the API, of the page also
+where something was written before each question, and the memory that the export takes. Exit 1 when the aim is
 missed.
 """
 
