@@ -14,10 +14,15 @@ from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import Charge, CostView
 from broker.domain.window import Window
+from broker.domain.workload import WorkloadKind
 from broker.plan_ports import PlanRecord
 from broker.ports import UnitOfWork
 
 PAGE = 200
+ChargeBill = Callable[
+    [Sequence[Reservation], Mapping[str, WorkloadKind], datetime, Movement], tuple[Charge, ...]
+]
+"""``reservation_charges``, or what was made by it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,10 @@ def charges_of(
     now: datetime,
     planned: Callable[[PlanRecord], Iterable[Charge]] = planned_charges,
     which: Movement = Movement.ALL,
+    charged: ChargeBill = reservation_charges,
 ) -> Gathered:
-    """Charges of reservations, and of the current plans that nobody has taken up; see ``Movement``."""
+    """Charges of reservations (as ``charged`` makes them), and of the current plans that nobody has taken up;
+    see ``Movement``."""
     bills: defaultdict[str, list[Reservation]] = defaultdict(list)
     for row in entries.rows:
         bills[bill_of(row)].append(row)
@@ -112,8 +119,7 @@ def charges_of(
         name: {one.workload: one.kind for one in plan.placements} for name, plan in entries.plans.items()
     }
     by_bill = {
-        name: reservation_charges(bill, kinds.get(bill[0].plan_id or "", {}), now, which)
-        for name, bill in bills.items()
+        name: charged(bill, kinds.get(bill[0].plan_id or "", {}), now, which) for name, bill in bills.items()
     }
     copies = (
         charge

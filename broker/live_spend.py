@@ -8,23 +8,28 @@ every figure of one page is then of the same moment.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import chain
 
-from broker.domain.charging import Movement
+from broker.domain.charging import Movement, reservation_charges
 from broker.domain.money import CENT
 from broker.domain.month_close import closed_until
 from broker.domain.plan import Plan
+from broker.domain.reservation import Reservation
 from broker.domain.spend import Charge, ChargeBasis
 from broker.domain.spend_cells import NOTHING, Amounts, CellKey, Cells, cells_of, difference, reported
+from broker.domain.workload import WorkloadKind
 from broker.finance_ports import LedgerMark, RollupUnitOfWork
-from broker.ledger import Entries, Gathered, charges_of, find_entries, planned_charges
+from broker.kept import Kept
+from broker.ledger import ChargeBill, Entries, Gathered, charges_of, find_entries, planned_charges
 from broker.settled_spend import day_charge, midnight
 
 SHARED = timedelta(seconds=5)
 """How old charges may be that are used again."""
+MOST_CHARGES = 100_000
+"""Charges of bills that are kept in all."""
 MOST_KEPT = 32
 """Readings that are kept, one a team."""
 
@@ -84,9 +89,11 @@ class OpenBooks:
     planned: Mapping[str, tuple[Charge, ...]]
     until: date | None
 
-    def charges(self, now: datetime, which: Movement = Movement.ALL) -> Gathered:
+    def charges(
+        self, now: datetime, which: Movement = Movement.ALL, charged: ChargeBill = reservation_charges
+    ) -> Gathered:
         """Charges of the bills that are not rolled up, and of plans not bought yet."""
-        found = charges_of(self.entries, now, lambda record: self.planned[record.plan_id], which)
+        found = charges_of(self.entries, now, lambda record: self.planned[record.plan_id], which, charged)
         live = {name: charges for name, charges in found.by_bill.items() if name in self.bills}
         return Gathered(live, found.planned)
 
@@ -121,6 +128,7 @@ class LiveReader:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str | None, _Kept] = OrderedDict()
+        self._charged = Kept[tuple[Charge, ...]](MOST_CHARGES, len)
 
     async def find(
         self, uow: RollupUnitOfWork, team: str | None, now: datetime
@@ -146,17 +154,27 @@ class LiveReader:
         if before is not None and now - SHARED <= before.at <= now:
             return before
         if before is None or before.at.date() != now.date():
-            steady, token = live_part(books, now, Movement.STEADY), object()
+            steady, token = live_part(books, now, Movement.STEADY, self._steady_charges), object()
         else:
             steady, token = before.steady, before.token
         moving = live_part(books, now, Movement.MOVING)
         return LiveSpend(now, books.until, token, steady, moving, books.entries.plans)
 
+    def _steady_charges(
+        self, bill: Sequence[Reservation], kinds: Mapping[str, WorkloadKind], now: datetime, which: Movement
+    ) -> tuple[Charge, ...]:
+        """Those of a bill, made once a version of its reservations and day."""
+        versions = tuple((row.reservation_id, row.version) for row in bill)
+        key = (versions, frozenset(kinds.items()), now.date())
+        return self._charged.once(key, lambda: reservation_charges(bill, kinds, now, which))
 
-def live_part(books: OpenBooks, now: datetime, which: Movement) -> LivePart:
+
+def live_part(
+    books: OpenBooks, now: datetime, which: Movement, charged: ChargeBill = reservation_charges
+) -> LivePart:
     """Charges of ``books`` as of ``now``, and their cells; what is rolled up of them is taken off once, from
     those that are steady."""
-    found, owed = books.charges(now, which), defaultdict[tuple[date, CellKey], Amounts](Amounts)
+    found, owed = books.charges(now, which, charged), defaultdict[tuple[date, CellKey], Amounts](Amounts)
     expected: list[Charge] = []
     charges: list[Charge] = []
     for bill, detailed in found.by_bill.items():

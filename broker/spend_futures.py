@@ -38,14 +38,6 @@ class Futures:
     key: Hashable
 
 
-@dataclass(frozen=True, slots=True)
-class KnownLines:
-    """Lines that come again; ``key`` names them."""
-
-    lines: tuple[RiskLine, ...]
-    key: Hashable
-
-
 class SpendFutures:
     """Draws futures of projected money, the same for the same seed and past."""
 
@@ -86,14 +78,15 @@ class SpendFutures:
 
     def simulate(
         self,
-        known: KnownLines,
+        known: tuple[RiskLine, ...],
         others: Sequence[RiskLine],
         futures: Futures,
         periods: Sequence[int],
         seed: int,
     ) -> Simulated:
-        """Quantiles by period and in all of all lines together; see ``SpendSimulator``."""
-        what = (known.key, futures.key, seed)
+        """Quantiles by period and in all of all lines together, see ``SpendSimulator``; ``known``: lines that
+        come again."""
+        what = (known, futures.key, seed)
         if not others:
             return self._simulated.once(
                 (what, *periods), lambda: self._sums(known, (), futures, periods, seed)
@@ -102,7 +95,7 @@ class SpendFutures:
 
     def _sums(
         self,
-        known: KnownLines,
+        known: tuple[RiskLine, ...],
         others: Sequence[RiskLine],
         futures: Futures,
         periods: Sequence[int],
@@ -111,7 +104,7 @@ class SpendFutures:
         def draw(lines: Sequence[RiskLine]) -> Any:
             return self._simulator.draw(lines, futures.factors, futures.days, self._rules, seed)
 
-        drawn = [self._drawn.once((known.key, futures.key, seed), lambda: draw(known.lines))]
+        drawn = [self._drawn.once((known, futures.key, seed), lambda: draw(known))]
         if others:
             drawn.append(draw(others))
         return self._simulator.summarise(drawn, periods)

@@ -28,7 +28,7 @@ from broker.finance_ports import FinanceUnits
 from broker.kept import Kept
 from broker.live_spend import LiveSpend
 from broker.ports import Clock
-from broker.spend_futures import LONGEST_DAYS, MOST_KEPT, SEED, KnownLines, SpendFutures
+from broker.spend_futures import LONGEST_DAYS, MOST_KEPT, SEED, SpendFutures
 from broker.summaries import Summaries, is_whole_days
 
 
@@ -66,7 +66,7 @@ class IntervalsService:
         self._futures = futures
         self._summaries = summaries or Summaries(units, clock)
         self._strands = Kept[Strands](MOST_KEPT)
-        self._known = Kept[KnownLines](MOST_KEPT)
+        self._known = Kept[tuple[RiskLine, ...]](MOST_KEPT)
 
     async def find(
         self,
@@ -83,7 +83,7 @@ class IntervalsService:
         settled, live = await self._summaries.find_both(wanted)
         known, others = self._lines(live, now)
         async with self._units() as uow:
-            futures = await self._futures.find(uow, (*known.lines, *others), now, days, seed)
+            futures = await self._futures.find(uow, (*known, *others), now, days, seed)
         spans = _spans(window, interval)
         simulated = self._futures.simulate(known, others, futures, _periods(spans, now, days), seed)
         charges: Iterable[Charge] = (*settled, *live.charges)
@@ -100,12 +100,12 @@ class IntervalsService:
             periods.append(PeriodInterval(span.start, expected[index], quantiles, running))
         return SpendInterval(tuple(periods), sum(expected, ZERO), simulated.total.plus(so_far))
 
-    def _lines(self, live: LiveSpend, now: datetime) -> tuple[KnownLines, tuple[RiskLine, ...]]:
+    def _lines(self, live: LiveSpend, now: datetime) -> tuple[tuple[RiskLine, ...], tuple[RiskLine, ...]]:
         """What may move: lines that stay the same until midnight, and the others."""
         steady = self._strands.once(live.token, lambda: strands_of(live.steady.charges, live.at))
         still, others = parted(steady, strands_of(live.moving.charges, live.at))
         key = (live.token, frozenset(others))
-        known = self._known.once(key, lambda: KnownLines(lines_of(still, live.plans), key))
+        known = self._known.once(key, lambda: lines_of(still, live.plans))
         return known, lines_of(others, live.plans)
 
 

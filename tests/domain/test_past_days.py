@@ -10,13 +10,13 @@ from decimal import Decimal
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from broker.domain.charging import owed_usd, reservation_charges
+from broker.domain.charging import Movement, owed_usd, reservation_charges
 from broker.domain.focus_rows import focus_rows
 from broker.domain.offer import Tier
 from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.spend import ChargeBasis
 from tests.fakes.clock import NOON
-from tests.fakes.examples import an_offer
+from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms
 
 HOURS = st.floats(0.001, 300).map(lambda hours: round(hours, 4))
 
@@ -92,3 +92,56 @@ def test_a_day_that_is_over_stays_as_it_was(
     charges = reservation_charges(after, {}, then)
     assert all(charge.usd >= 0 for charge in charges), "rounding never takes money back"
     assert owed_usd(after, then) == sum(c.usd for c in charges if c.basis is ChargeBasis.ACTUAL)
+
+
+@given(
+    price=st.decimals("0.05", "90", places=6),
+    tier=st.sampled_from([Tier.ON_DEMAND, Tier.COMMITTED, Tier.WINDOW]),
+    terms=st.sampled_from(["slot", "listed", "waits"]),
+    increment_s=st.sampled_from([1, 3600, 86_400]),
+    min_hours=st.sampled_from([0.0, 50.0]),
+    until=st.none() | HOURS,
+    states=st.tuples(*[st.sampled_from(["wanted", "held", "gone", "lost"])] * 2),
+    looked=HOURS,
+    share=st.floats(0, 1),
+)
+def test_what_is_steady_holds_until_midnight(
+    price: Decimal,
+    tier: Tier,
+    terms: str,
+    increment_s: int,
+    min_hours: float,
+    until: float | None,
+    states: tuple[str, str],
+    looked: float,
+    share: float,
+) -> None:
+    offer = an_offer(price=str(price), increment_s=increment_s, min_hours=min_hours)
+    if tier is Tier.WINDOW:
+        kinds = {
+            "slot": slot_terms(NOON, 1000),
+            "listed": listed_terms(NOON, 200, nodes=3),
+            "waits": waiting_terms(),
+        }
+        offer, until = replace(offer, window=kinds[terms]), until or 48.0
+    now = NOON + timedelta(hours=looked)
+    then = now + share * (now.replace(hour=23, minute=59, second=59, microsecond=999_999) - now)
+    rows = [
+        _in_state(replace(_held("1", begun, nodes, until, None), offer=replace(offer, tier=tier)), state, now)
+        for begun, nodes, state in ((0, 3, states[0]), (0.7, 1, states[1]))
+    ]
+    steady = reservation_charges(rows, {}, now, Movement.STEADY)
+    moving = reservation_charges(rows, {}, then, Movement.MOVING)
+    assert Counter((*steady, *moving)) == Counter(reservation_charges(rows, {}, then))
+
+
+def _in_state(row: Reservation, state: str, now: datetime) -> Reservation:
+    """Not ordered yet, held, gone a while ago, or gone nobody knows when."""
+    (unit,) = row.units
+    if state == "wanted":
+        return replace(row, units=(replace(unit, state=UnitState.PLANNED, reference=None, ordered_at=None),))
+    if state == "held":
+        return row
+    gone_at = row.start + (now - row.start) / 2 if state == "gone" and now > row.start else None
+    gone = replace(unit, state=UnitState.GONE, gone_at=gone_at)
+    return replace(row, state=ReservationState.RELEASED, units=(gone,))
