@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from broker.domain.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.domain.export_jobs import ExportJob
@@ -178,7 +178,11 @@ class ExportRepository(Protocol):
         ...
 
 
-class SpendSimulator(Protocol):
+Drawn = TypeVar("Drawn")
+"""USD by future and day, in the simulator's own form."""
+
+
+class SpendSimulator(Protocol[Drawn]):
     """Draws futures of projected money. Pure: equal seeds give equal answers."""
 
     def simulate(
@@ -195,6 +199,21 @@ class SpendSimulator(Protocol):
         without any keeps its price. ``periods``: for each day from today on the number of its period (from 0
         on), -1 for a day that is not asked for.
         """
+        ...
+
+    def draw(
+        self,
+        lines: Sequence[RiskLine],
+        futures: Mapping[str, Sequence[Sequence[float]]],
+        days: int,
+        rules: IntervalRules,
+        seed: int,
+    ) -> Drawn:
+        """What ``lines`` come to in each future, on each of ``days`` from today on."""
+        ...
+
+    def summarise(self, drawn: Sequence[Drawn], periods: Sequence[int]) -> Simulated:
+        """Quantiles of what was drawn of several lines, together; ``periods`` as above."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from broker.domain.forecast import DailyPrices, Family, Forecaster, ForecastRules
 from broker.domain.offer import Offer, Tier
@@ -35,6 +35,12 @@ class ForecastSources:
     def family_of(self, offer: Offer) -> Family:
         """The same of an offer."""
         return self.family(offer.provider, offer.sku.gpu, offer.tier)
+
+
+async def find_last_day(prices: PriceRepository, now: datetime) -> date | None:
+    """The end of the past that ``load_forecaster`` reads: another one where it would read another past."""
+    until = await prices.find_summarised_until()
+    return None if until is None else min(now.date(), until)
 
 
 async def load_forecaster(

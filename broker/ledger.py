@@ -9,15 +9,20 @@ from datetime import datetime
 from itertools import chain
 
 from broker.domain.approvals import ApprovalState
-from broker.domain.charging import plan_charges, reservation_charges
+from broker.domain.charging import Movement, plan_charges, reservation_charges
 from broker.domain.plan import Plan
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import Charge, CostView
 from broker.domain.window import Window
+from broker.domain.workload import WorkloadKind
 from broker.plan_ports import PlanRecord
 from broker.ports import UnitOfWork
 
 PAGE = 200
+ChargeBill = Callable[
+    [Sequence[Reservation], Mapping[str, WorkloadKind], datetime, Movement], tuple[Charge, ...]
+]
+"""``reservation_charges``, or what was made by it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,22 @@ async def find_charges(
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What charges are made of: current plans, reservations (all of a bill or none), the plans of both."""
+    """What charges are made of: current plans, reservations (all of a bill or none), the ``others`` of their
+    plans."""
 
     records: tuple[PlanRecord, ...]
     rows: tuple[Reservation, ...]
-    plans: Mapping[str, Plan]
+    others: tuple[PlanRecord, ...]
+
+    @property
+    def plan_records(self) -> tuple[PlanRecord, ...]:
+        """Those of the current plans and of the others."""
+        return (*self.records, *self.others)
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """Every plan by its id."""
+        return {one.plan_id: one.plan for one in self.plan_records if one.plan is not None}
 
 
 async def find_entries(
@@ -68,10 +84,10 @@ async def find_entries(
     """``reservations``, which hold all of a bill or none of it, and current plans ``records``, whose
     reservations, if any, have to be among them; with plans that are no longer current, for their kinds."""
     current, rows = tuple(records), tuple(reservations)
-    plans = {record.plan_id: record.plan for record in current}
-    for plan_id in {row.plan_id for row in rows if row.plan_id is not None} - set(plans):
-        plans[plan_id] = (await uow.plans.find(plan_id)).plan
-    return Entries(current, rows, {name: plan for name, plan in plans.items() if plan is not None})
+    known = {record.plan_id for record in current}
+    missing = {row.plan_id for row in rows if row.plan_id is not None} - known
+    others = [await uow.plans.find(plan_id) for plan_id in sorted(missing)]
+    return Entries(current, rows, tuple(others))
 
 
 def planned_charges(record: PlanRecord) -> tuple[Charge, ...]:
@@ -83,8 +99,11 @@ def charges_of(
     entries: Entries,
     now: datetime,
     planned: Callable[[PlanRecord], Iterable[Charge]] = planned_charges,
+    which: Movement = Movement.ALL,
+    charged: ChargeBill = reservation_charges,
 ) -> Gathered:
-    """Charges of reservations, and of the current plans that nobody has taken up."""
+    """Charges of reservations (as ``charged`` makes them), and of the current plans that nobody has taken up;
+    see ``Movement``."""
     bills: defaultdict[str, list[Reservation]] = defaultdict(list)
     for row in entries.rows:
         bills[bill_of(row)].append(row)
@@ -100,8 +119,7 @@ def charges_of(
         name: {one.workload: one.kind for one in plan.placements} for name, plan in entries.plans.items()
     }
     by_bill = {
-        name: reservation_charges(bill, kinds.get(bill[0].plan_id or "", {}), now)
-        for name, bill in bills.items()
+        name: charged(bill, kinds.get(bill[0].plan_id or "", {}), now, which) for name, bill in bills.items()
     }
     copies = (
         charge
@@ -110,7 +128,12 @@ def charges_of(
         for charge in planned(record)
         if charge.is_egress and charge.window.start > now
     )
-    return Gathered(by_bill, (*coming, *copies))
+    expected = {
+        Movement.ALL: (coming, copies),
+        Movement.STEADY: (coming,),
+        Movement.MOVING: (copies,),
+    }
+    return Gathered(by_bill, tuple(chain.from_iterable(expected[which])))
 
 
 async def gather(
@@ -146,16 +169,12 @@ async def find_reservations(
             return tuple(found)
 
 
-async def find_planned_work(
-    uow: UnitOfWork, now: datetime, team: str | None, window: Window | None
-) -> tuple[Charge, ...]:
-    """Charges in ``window`` (None: all) of what belongs to a plan, one by one."""
+async def find_planned_entries(uow: UnitOfWork, team: str | None, window: Window | None) -> Entries:
+    """What charges in ``window`` (None: all) of what belongs to a plan are made of."""
     records = await uow.plans.find_current(team)
     names = {record.plan_id for record in records}
     bills = names | await uow.reservations.find_plans_held(team, window)
-    found = await gather(uow, now, records, await uow.reservations.find_of_bills(bills))
-    charges = chain(chain.from_iterable(found.by_bill.values()), found.planned)
-    return tuple(c for c in charges if window is None or window.contains(c.window.start))
+    return await find_entries(uow, records, await uow.reservations.find_of_bills(bills))
 
 
 async def _find_touching(

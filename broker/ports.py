@@ -103,6 +103,10 @@ class OfferRepository(Protocol):
         """Points of change in ``window``, led by the one in force at its start."""
         ...
 
+    async def find_prices_of(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
+        """The same of several offers, by offer and time."""
+        ...
+
     async def find_changes(self, since: datetime, limit: int) -> tuple[OfferChange, ...]:
         """Changes after ``since``, oldest first."""
         ...

@@ -54,8 +54,8 @@ class PriceRepository(Protocol):
         tier: str | None = None,
         limit: int = 200,
     ) -> tuple[Closes, ...]:
-        """Prices at the ends of ``days`` (in order) of the named offers, or of at most ``limit`` that fit:
-        evenly drawn, the same in every call."""
+        """Prices at the ends of ``days`` (in order) of the named offers, or of at most ``limit`` that fit and
+        have a summarised day: evenly drawn, the same in every call until another day is summarised."""
         ...
 
     async def find_summarised_until(self) -> date | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -11,8 +10,10 @@ from typing import NamedTuple
 from broker.domain.money import CENT
 from broker.domain.offer import Tier
 from broker.domain.spend import Charge, ChargeBasis, Commitment, CostView, Interval, period_of
+from broker.domain.spend_cells import Amounts, CellKey
 from broker.domain.window import Window
 from broker.finance_ports import RollupUnitOfWork
+from broker.kept import Kept
 
 MOST_SUMS = 200_000
 """Sums that are kept in all: about 50 MB."""
@@ -51,22 +52,29 @@ class SettledReader:
 
     def __init__(self) -> None:
         self._generation = -1
-        self._sums: OrderedDict[SumQuestion, Sums] = OrderedDict()
+        self._sums = Kept[Sums](MOST_SUMS, len)
+        self._cells = Kept[Mapping[CellKey, Amounts]](MOST_SUMS, len)
         self._charges: dict[str | None, tuple[Charge, ...]] = {}
 
     async def find(self, uow: RollupUnitOfWork, asked: SumQuestion, generation: int) -> Sums:
         """Settled money by period and group, in that order."""
         self._begin(generation)
-        kept = self._sums.get(asked)
+        kept = self._sums.find(asked)
         if kept is not None:
-            self._sums.move_to_end(asked)
             return kept
         found = await _find(uow, asked)
-        if generation == self._generation:
-            self._sums[asked] = found
-            while len(self._sums) > 1 and sum(map(len, self._sums.values())) > MOST_SUMS:
-                self._sums.popitem(last=False)
-        return found
+        return self._sums.keep(asked, found) if generation == self._generation else found
+
+    async def find_cells(
+        self, uow: RollupUnitOfWork, team: str | None, days: Days | None, generation: int
+    ) -> Mapping[CellKey, Amounts]:
+        """Settled money of all ``days`` together, by cell."""
+        self._begin(generation)
+        kept = self._cells.find((team, days))
+        if kept is not None:
+            return kept
+        found = await uow.rollups.find_cells(team, days)
+        return self._cells.keep((team, days), found) if generation == self._generation else found
 
     async def find_charges(
         self, uow: RollupUnitOfWork, team: str | None, generation: int
@@ -86,12 +94,19 @@ class SettledReader:
     def _begin(self, generation: int) -> None:
         if generation != self._generation:
             self._sums.clear()
+            self._cells.clear()
             self._charges.clear()
             self._generation = generation
 
 
-def day_charge(midnight: datetime, team: str, usd: Decimal) -> Charge:
-    """Owed money of a day, of which only the team is told."""
+def day_charge(
+    midnight: datetime,
+    team: str,
+    usd: Decimal,
+    basis: ChargeBasis = ChargeBasis.ACTUAL,
+    reservation_id: str | None = None,
+) -> Charge:
+    """Money of a day, of which only the team is told, and whether it is owed or reserved."""
     return Charge(
         window=Window(midnight, midnight + timedelta(days=1)),
         team=team,
@@ -101,7 +116,8 @@ def day_charge(midnight: datetime, team: str, usd: Decimal) -> Charge:
         sku="-",
         tier=Tier.ON_DEMAND,
         usd=usd,
-        basis=ChargeBasis.ACTUAL,
+        basis=basis,
+        reservation_id=reservation_id,
     )
 
 

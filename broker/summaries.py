@@ -19,13 +19,33 @@ from broker.domain.money import CENT, ZERO
 from broker.domain.month_close import closed_until
 from broker.domain.reservation import Reservation
 from broker.domain.spend import Charge, ChargeBasis, Commitment, CostView, Interval, group_of, period_of
-from broker.domain.spend_cells import NOTHING, Amounts, CellKey, cell_charge, cells_of, key_of, reported
+from broker.domain.spend_cells import (
+    NOTHING,
+    Amounts,
+    CellKey,
+    Cells,
+    cell_charge,
+    cells_of,
+    key_of,
+    reported,
+)
 from broker.domain.window import Window
 from broker.finance_ports import RollupUnitOfWork, RollupUnits
-from broker.ledger import bill_of, find_charges, gather
-from broker.live_spend import LiveReader, LiveSpend
+from broker.kept import Kept
+from broker.ledger import Entries, Gathered, bill_of, charges_of, find_charges, gather
+from broker.live_spend import LivePart, LiveReader, LiveSpend
 from broker.ports import Clock
-from broker.settled_spend import Days, SettledReader, SumKey, SumQuestion, Words, midnight
+from broker.settled_spend import (
+    MOST_SUMS,
+    Days,
+    SettledReader,
+    SumKey,
+    SumQuestion,
+    Sums,
+    Words,
+    day_charge,
+    midnight,
+)
 
 Found = TypeVar("Found")
 
@@ -74,6 +94,22 @@ def is_settled(
     return now == later and all(charge.basis is ChargeBasis.ACTUAL for charge in now)
 
 
+def part_settled(entries: Entries, now: datetime) -> tuple[Gathered, Entries]:
+    """Charges of settled bills that are not of a current plan; what the others are made of."""
+    current = {record.plan_id for record in entries.records}
+    bills: defaultdict[str, list[Reservation]] = defaultdict(list)
+    for row in entries.rows:
+        bills[bill_of(row)].append(row)
+    charges, later = (charges_of(entries, at).by_bill for at in (now, now + FAR))
+    over = {
+        name: charges[name]
+        for name, rows in bills.items()
+        if name not in current and is_settled(rows, charges[name], later[name])
+    }
+    running = tuple(row for row in entries.rows if bill_of(row) not in over)
+    return Gathered(over, ()), replace(entries, rows=running)
+
+
 class Summaries:
     """Reads and keeps the roll-up. One for all services of a process: what one has read, the others use."""
 
@@ -82,6 +118,8 @@ class Summaries:
         self._clock = clock
         self._settled = SettledReader()
         self._live = LiveReader()
+        self._sums = Kept[Sums](MOST_SUMS, len)
+        self._days = Kept[tuple[Charge, ...]](MOST_SUMS, len)
 
     async def find(self, asked: SumQuestion, window: Window | None) -> Summary:
         """Sums of ``window``, which begins and ends at UTC midnights (None: all).
@@ -92,10 +130,10 @@ class Summaries:
         live, settled = await self._look(
             asked.team, lambda uow, generation: self._settled.find(uow, question, generation)
         )
-        sums = _Sums(question, live.until)
-        sums.add_owed(live)
-        sums.add_expected(live.expected)
-        return Summary(sums.over(settled), live.until, live.at)
+        base = self._sums.once(
+            (question, live.token), lambda: _with(settled, question, live.until, live.steady)
+        )
+        return Summary(_with(base, question, live.until, live.moving), live.until, live.at)
 
     async def find_cut(self, asked: SumQuestion, window: Window) -> Summary:
         """Sums of a ``window`` that cuts days: those of the whole days whose midnights it holds, with the
@@ -117,6 +155,17 @@ class Summaries:
         settled, live = await self.find_both(team)
         return (*settled, *live.charges)
 
+    async def find_live(self, team: str | None) -> LiveSpend:
+        """What is not rolled up of ``team``'s (None: everybody's)."""
+        async with self._units() as uow:
+            return (await self._live.find(uow, team, self._clock.now()))[0]
+
+    async def find_days(self, team: str | None) -> tuple[Charge, ...]:
+        """The same summed by UTC day, team, basis and whether it is reserved: few of them."""
+        settled, live = await self.find_both(team)
+        steady = self._days.once((team, live.token), lambda: (*settled, *sum_by_day(live.steady.charges)))
+        return (*steady, *sum_by_day(live.moving.charges))
+
     async def find_both(self, team: str | None) -> tuple[tuple[Charge, ...], LiveSpend]:
         """The same apart: what is settled, and the rest with its plans."""
         live, settled = await self._look(
@@ -134,9 +183,11 @@ class Summaries:
         month says otherwise.
         """
         days = _days_of(window)
-        live, settled = await self._look(team, lambda uow, _: uow.rollups.find_cells(team, days))
+        live, settled = await self._look(
+            team, lambda uow, generation: self._settled.find_cells(uow, team, days, generation)
+        )
         cells = defaultdict(Amounts, settled)
-        for (day, key), amounts in live.owed.items():
+        for (day, key), amounts in live.owed:
             if _is_in(days, day):
                 cells[key] = cells[key].plus(amounts)
         coming = _expected_in(live.expected, days, live.until, view)
@@ -258,6 +309,24 @@ def _days_of(window: Window | None) -> Days | None:
     return None if window is None else (window.start.date(), window.end.date())
 
 
+def sum_by_day(charges: Iterable[Charge]) -> Iterator[Charge]:
+    """``charges`` summed by UTC day, team, basis and whether they are reserved; a sum tells no more."""
+    cents: defaultdict[tuple[date, str, ChargeBasis, bool], int] = defaultdict(int)
+    for charge in charges:
+        key = charge.window.start.date(), charge.team, charge.basis, charge.reservation_id is not None
+        cents[key] += int(charge.usd.scaleb(2))
+    for (day, team, basis, is_reserved), found in cents.items():
+        yield day_charge(midnight(day), team, found * CENT, basis, "-" if is_reserved else None)
+
+
+def _with(known: Sums, asked: SumQuestion, until: date | None, part: LivePart) -> Sums:
+    """``known`` and what ``part`` comes to."""
+    sums = _Sums(asked, until)
+    sums.add_owed(part.owed)
+    sums.add_expected(part.expected)
+    return sums.over(known)
+
+
 class _Sums:
     """Adds up what is not settled, in whole cents."""
 
@@ -267,11 +336,11 @@ class _Sums:
         self._cents: defaultdict[SumKey, int] = defaultdict(int)
         self._periods: dict[date, datetime] = {}
 
-    def add_owed(self, live: LiveSpend) -> None:
+    def add_owed(self, owed: Cells) -> None:
         """What is owed beyond what is rolled up."""
         asked = self._asked
         cash = asked.view is CostView.CASH
-        for (day, key), amounts in live.owed.items():
+        for (day, key), amounts in owed.items():
             cents = amounts.cash_cents if cash else amounts.cents
             if not cents or not _is_in(asked.days, day) or not _has_words(key, asked.narrowed):
                 continue

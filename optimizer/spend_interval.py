@@ -38,8 +38,23 @@ class MonteCarlo:
         seed: int,
     ) -> Simulated:
         """Quantiles of what ``lines`` come to; see the port."""
-        drawn = simulate_days(lines, futures, len(periods), rules, seed)
-        return _summed(drawn, np.asarray(periods, dtype=np.int64))
+        return self.summarise((self.draw(lines, futures, len(periods), rules, seed),), periods)
+
+    def draw(
+        self,
+        lines: Sequence[RiskLine],
+        futures: Mapping[str, Sequence[Sequence[float]]],
+        days: int,
+        rules: IntervalRules,
+        seed: int,
+    ) -> Array:
+        """USD of each future and day [P, D]; see the port."""
+        return simulate_days(lines, futures, days, rules, seed)
+
+    def summarise(self, drawn: Sequence[Array], periods: Sequence[int]) -> Simulated:
+        """Quantiles of the sum of what was drawn; days beyond ``periods`` are not asked for."""
+        total = sum(drawn[1:], drawn[0])
+        return _summed(total[:, : len(periods)], np.asarray(periods, dtype=np.int64))
 
 
 def simulate_days(

@@ -13,7 +13,7 @@ from api.pages.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.words import usd
 from broker.domain.budgets import BudgetStanding
 from broker.domain.money import ZERO
-from broker.domain.spend import ChargeBasis
+from broker.domain.spend import ChargeBasis, Interval
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 from broker.services.intervals import SpendInterval
@@ -21,6 +21,7 @@ from broker.settled_spend import SumKey
 
 INSTANT = timedelta(microseconds=1)
 DAY = timedelta(days=1)
+MEAN_MONTH_DAYS = Decimal("30.44")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,31 @@ def _row(standing: BudgetStanding) -> BudgetRow:
 def team_words(team: str) -> str:
     """A team's name; everybody's budget has none."""
     return "all teams" if team == ALL_TEAMS else team
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a budget allows in each period of a chart, evenly over ``window``."""
+
+    name: str
+    usd: Decimal
+    window: Window
+
+
+def pace_of(rows: Sequence[BudgetRow], team: str, interval: Interval) -> Pace | None:
+    """Of ``team``'s budget that is nearest to its end; None where it has none."""
+    row = next((row for row in rows if row.standing.budget.team == team), None)
+    if row is None:
+        return None
+    window, limit = row.standing.window, row.standing.budget.limit_usd
+    days = Decimal(window.duration / DAY)
+    share = {
+        Interval.DAY: 1 / days,
+        Interval.WEEK: 7 / days,
+        Interval.MONTH: 1 / max(Decimal(1), (days / MEAN_MONTH_DAYS).to_integral_value()),
+    }[interval]
+    allowed = limit * min(share, Decimal(1))
+    return Pace(f"budget of {row.who}: {usd(allowed)} a {interval}, evenly", allowed, window)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ WIDE, NARROW = 1080, 340
 WIDEST_BAR = 64.0
 ROUNDED_UP = 0.9995
 """What three digits make a whole of."""
+WORD_HEIGHT = 14
+REACH = 2.5
+"""Times the highest bar that a line may be above nought."""
 TEXT_WIDTH = 6.2
 """Mean width of a character of 11-pixel text."""
 
@@ -97,6 +100,34 @@ def scale_over(least: float, most: float) -> Scale:
     return Scale(floor, max(floor + step, math.ceil(most / step - 1e-9) * step), step)
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A line over the bars from number ``first`` to before ``last``, USD."""
+
+    name: str
+    usd: float
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What is drawn over bars. ``intervals``: of each bar, low and high end of what the sum may be; a band
+    over an area, whiskers on bars. ``today``: the bar that is under way."""
+
+    intervals: Sequence[tuple[float, float] | None] = ()
+    level: Level | None = None
+    today: int | None = None
+
+
+NOTHING_OVER = Overlay()
+
+
+def is_in_reach(level: float, highest: float) -> bool:
+    """Whether a line at ``level`` leaves bars up to ``highest`` tall enough to read."""
+    return 0 < level <= REACH * highest
+
+
 def stacked_bars(
     labels: Sequence[str],
     series: Sequence[Series],
@@ -106,28 +137,30 @@ def stacked_bars(
     ticks: Sequence[str] | None = None,
     *,
     touching: bool = False,
-    intervals: Sequence[tuple[float, float] | None] = (),
+    over: Overlay = NOTHING_OVER,
 ) -> Markup:
     """Stacked bars, one a label, lowest series first; values in USD, not negative.
 
     ``ticks`` are shorter words for the axis; as many are written as fit. ``touching``: bars without gaps,
-    which read as a stepped area. ``intervals``: of each label, the low and high end of what the sum may be;
-    a band over an area, whiskers on bars.
+    which read as a stepped area. A level far above all of them is left out.
     """
-    plot = Plot(52, 12, width - 52 - 18, height - 12 - 34)
+    plot = Plot(52, 16, width - 52 - 18, height - 16 - 34)
     totals = [sum(s.values[i] for s in series) for i in range(len(labels))]
-    highs = [end[1] for end in intervals if end is not None]
-    scale = scale_over(0.0, max((*totals, *highs), default=0.0))
+    highest = max((*totals, *(end[1] for end in over.intervals if end is not None)), default=0.0)
+    level = over.level if over.level is not None and is_in_reach(over.level.usd, highest) else None
+    scale = scale_over(0.0, max(highest, 0.0 if level is None else level.usd))
     parts = [opened(width, height, title, "area" if touching else ""), *money_axis(plot, scale)]
     slot = plot.width / max(1, len(labels))
     bar = slot if touching else min(slot * 0.8, WIDEST_BAR)
     for i, text in enumerate(labels):
         parts.extend(_stack(plot, slot, bar, i, text, series, scale))
     if touching:
-        parts.extend(_bands(plot, slot, intervals, scale))
+        parts.extend(_bands(plot, slot, over.intervals, scale))
     else:
-        known = ((i, ends) for i, ends in enumerate(intervals) if ends is not None)
+        known = ((i, ends) for i, ends in enumerate(over.intervals) if ends is not None)
         parts.extend(_whisker(plot, slot, i, labels[i], ends, scale) for i, ends in known)
+    parts.extend(_level(plot, slot, level, scale) if level is not None else ())
+    parts.extend(_today(plot, slot, over.today) if over.today is not None else ())
     parts.extend(_label_axis(plot, slot, ticks or labels))
     parts.append("</svg>")
     return Markup("".join(parts))  # noqa: S704  every text above went through escape
@@ -191,6 +224,27 @@ def _whisker(plot: Plot, slot: float, i: int, label: str, ends: tuple[float, flo
         f'<path class="whisker" d="M{x - foot:.1f} {high:.1f}h{2 * foot:.1f}M{x:.1f} {high:.1f}V{low:.1f}'
         f'M{x - foot:.1f} {low:.1f}h{2 * foot:.1f}"><title>{note}</title></path>'
     )
+
+
+def _level(plot: Plot, slot: float, level: Level, scale: Scale) -> list[str]:
+    y = scale.y(plot, level.usd)
+    left, right = (plot.left + slot * at for at in (level.first, level.last))
+    word_y = y - 5 if y - plot.top > WORD_HEIGHT else y + WORD_HEIGHT
+    at_end = len(level.name) * TEXT_WIDTH > plot.left + plot.width - left
+    x, anchor = (right - 6, " end") if at_end else (left + 6, "")
+    return [
+        f'<line class="limit" x1="{left:.1f}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}">'
+        f"<title>{escape(level.name)}</title></line>"
+        f'<text class="limit-word{anchor}" x="{x:.1f}" y="{word_y:.1f}">{escape(level.name)}</text>'
+    ]
+
+
+def _today(plot: Plot, slot: float, today: int) -> list[str]:
+    x = plot.left + slot * today
+    return [
+        f'<line class="now" x1="{x:.1f}" x2="{x:.1f}" y1="{plot.top:g}" y2="{plot.bottom:g}"/>'
+        f'<text class="tick mid" x="{max(x, plot.left + 14):.1f}" y="{plot.top - 3:g}">now</text>'
+    ]
 
 
 def _label_axis(plot: Plot, slot: float, ticks: Sequence[str]) -> list[str]:

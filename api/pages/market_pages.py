@@ -45,6 +45,9 @@ async def market_page(
     found.sort(key=market_view.SORTS[sorting.by], reverse=sorting.descending)
     shown, paging = paged(found, page, PAGE_SIZE, address)
     feeds = await product.offers.find_feeds()
+    window, span = _back_from(product.clock.now(), USUAL_DAYS)
+    most = market_view.most_offered(found)
+    by_day = () if most is None else await product.prices.find_sku_days(*most, window)
     return show(
         request,
         "market.html",
@@ -60,7 +63,10 @@ async def market_page(
         paging=paging,
         filters=market_view.market_filters(labels, wanted),
         narrowed=any(wanted.values()),
-        gpu=gpu,
+        most_offered=most,
+        span=span,
+        days=by_day,
+        charts=None if most is None else price_view.sku_charts(by_day, window, most[0]),
         as_of=await product.offers.find_as_of(),
     )
 

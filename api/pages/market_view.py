@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -69,6 +69,12 @@ def _choices(
     found = {str(getattr(offer, name)) for offer in matching_offers(offers, others)} | {wanted[name]} - {""}
     named = ((word, seller(word) if name == "provider" else word.replace("_", " ")) for word in found)
     return tuple(sorted(named, key=lambda pair: pair[1].lower()))
+
+
+def most_offered(offers: Iterable[OfferLabel]) -> tuple[str, str] | None:
+    """The GPU and tier with the most offers; None without any."""
+    counts = Counter((label.gpu, str(label.tier)) for label in offers)
+    return min(counts, key=lambda name: (-counts[name], name), default=None)
 
 
 def market_cards(offers: Sequence[OfferLabel]) -> tuple[Card, ...]:

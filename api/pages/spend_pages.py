@@ -17,6 +17,7 @@ from api.pages.forms import act_once, new_once, proof_of, read_form
 from api.pages.rendering import page_router, show
 from api.pages.session import SpendVisitor
 from api.pages.tables import Address, wished_sorting
+from broker.domain.access import team_filter
 from broker.domain.account import Caller
 from broker.domain.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
 from broker.domain.errors import FieldProblem, InputError
@@ -59,7 +60,10 @@ async def spend_page(
     usd = sums.by_key
     found = await _interval(request, caller, window, interval, wanted, view)
     may_be = spend_view.may_be(found, interval) if found is not None else {}
-    table = spend_view.spend_table(usd, interval, group, may_be)
+    budgets = await _budgets(request, caller)
+    whose = team_filter(caller, wanted["team"] or None) or ALL_TEAMS
+    pace = None if _parts(wanted) else budget_view.pace_of(budgets["budgets"], whose, interval)
+    table = spend_view.spend_table(usd, interval, group, may_be, pace, now)
     return show(
         request,
         "spend.html",
@@ -91,7 +95,8 @@ async def spend_page(
         as_of=await product.offers.find_as_of(),
         proof=proof_of(request),
         once=new_once(),
-        **await _budgets(request, caller),
+        pace=pace,
+        **budgets,
     )
 
 

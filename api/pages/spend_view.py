@@ -11,8 +11,9 @@ from types import MappingProxyType
 
 from markupsafe import Markup
 
+from api.pages.budget_view import Pace
 from api.pages.cards import Card
-from api.pages.charts import Charts, Series, both_widths, stacked_bars
+from api.pages.charts import Charts, Level, Overlay, Series, both_widths, stacked_bars
 from api.pages.spend_groups import group_words, part_of
 from api.pages.tables import Address
 from api.pages.words import DASH, usd
@@ -108,8 +109,10 @@ def spend_table(
     interval: Interval,
     group_by: str,
     may_be: Mapping[datetime, Quantiles] = NOTHING_KNOWN,
+    pace: Pace | None = None,
+    now: datetime | None = None,
 ) -> SpendTable:
-    """Sums as a table and its chart; ``may_be``: quantiles of periods."""
+    """Sums as a table and its chart; ``may_be``: quantiles of periods, ``pace``: what a budget allows."""
     totals: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
     cells: defaultdict[tuple[datetime, str], Decimal] = defaultdict(lambda: ZERO)
     for key, amount in usd.items():
@@ -133,8 +136,30 @@ def spend_table(
     if others:
         sums += (sum((totals[name] for name in others), ZERO),)
         headings += (f"{len(others)} others",)
-    charts = _charts(cells, names, legend, interval, may_be)
+    charts = _charts(cells, names, legend, interval, _Over(may_be, pace, now))
     return SpendTable(headings, tuple(rows), sums, sum(sums, ZERO), legend, charts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """What is drawn over the sums, and when it is."""
+
+    may_be: Mapping[datetime, Quantiles]
+    pace: Pace | None
+    now: datetime | None
+
+    def overlay(self, periods: Sequence[datetime], interval: Interval) -> Overlay:
+        """The same by number of period."""
+        ends = [_ends(self.may_be.get(period)) for period in periods]
+        level = None
+        if self.pace is not None:
+            held = [i for i, at in enumerate(periods) if self.pace.window.contains(at)]
+            if held:
+                level = Level(self.pace.name, float(self.pace.usd), held[0], held[-1] + 1)
+        today = None
+        if self.now is not None and periods[:1] != [period_of(self.now, interval)]:
+            today = next((i for i, at in enumerate(periods) if at == period_of(self.now, interval)), None)
+        return Overlay(ends if self.may_be else (), level, today)
 
 
 def _charts(
@@ -142,7 +167,7 @@ def _charts(
     names: tuple[str, ...],
     legend: tuple[str, ...],
     interval: Interval,
-    may_be: Mapping[datetime, Quantiles],
+    over: _Over,
 ) -> Charts:
     """Every period between the first and the last has its place, spend or not."""
     periods = list(_periods(sorted(period for period, _ in cells), interval))
@@ -157,13 +182,11 @@ def _charts(
     labels = [period_label(period, interval) for period in periods]
     ticks = [_tick(period, interval) for period in periods]
     title = f"Spend by {interval}, stacked by group; the table below has the same figures"
-    ends = [_ends(may_be.get(period)) for period in periods]
+    overlay = over.overlay(periods, interval)
     touching = interval is not Interval.MONTH
 
     def draw(width: int) -> Markup:
-        return stacked_bars(
-            labels, series, title, width, ticks=ticks, touching=touching, intervals=ends if may_be else ()
-        )
+        return stacked_bars(labels, series, title, width, ticks=ticks, touching=touching, over=overlay)
 
     return both_widths(draw)
 

@@ -139,8 +139,7 @@ def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> Budget
     """Where ``budget`` stands with ``charges`` of whatever team and time: only its own count."""
     window = budget.window_at(now)
     mine = [c for c in charges if budget.team in (ALL_TEAMS, c.team) and window.contains(c.window.start)]
-    owed = [c for c in mine if c.basis is ChargeBasis.ACTUAL]
-    expected = [c for c in mine if c.basis is ChargeBasis.PROJECTED]
+    owed, reserved, planned = _parted(mine)
     owed_days, days = _by_day(owed), _by_day(mine)
     thresholds = tuple(
         ThresholdStanding(
@@ -155,11 +154,24 @@ def standing(budget: Budget, charges: Iterable[Charge], now: datetime) -> Budget
         budget=budget,
         window=window,
         owed_usd=_sum(owed),
-        reserved_usd=_sum(c for c in expected if c.reservation_id is not None),
-        planned_usd=_sum(c for c in expected if c.reservation_id is None),
+        reserved_usd=_sum(reserved),
+        planned_usd=_sum(planned),
         runs_out_on=_day_of(days, budget.limit_usd + CENT),
         thresholds=thresholds,
     )
+
+
+def _parted(charges: Iterable[Charge]) -> tuple[list[Charge], list[Charge], list[Charge]]:
+    """What is owed, what is reserved beyond that, and what is planned beyond that."""
+    owed: list[Charge] = []
+    reserved: list[Charge] = []
+    planned: list[Charge] = []
+    for charge in charges:
+        if charge.basis is ChargeBasis.ACTUAL:
+            owed.append(charge)
+        else:
+            (planned if charge.reservation_id is None else reserved).append(charge)
+    return owed, reserved, planned
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,10 @@ A placement and its reservations are rounded once, together, so that a plan that
 costs exactly what it said. Windows are owed in full from their purchase and shown over their days;
 the rest is owed up to now and expected until its end.
 
+What is billed by the hour costs a day what its hours cost, at the offer's price, and that stays so: what
+is rounded up to an increment, and the rest of a minimum term, is of the last day held so far (today, while
+it runs).
+
 Leaving a window early changes its bill by its seller's terms: nothing (``never``), all of it until its
 start (``until``), the hours that are left (``any_time``), what a buyer paid for the rest (``resell``). What
 a seller gives back or charges for leaving is a charge of its own.
@@ -11,22 +15,33 @@ a seller gives back or charges for leaving is a charge of its own.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from enum import StrEnum
 
-from broker.domain.billing import billed_seconds, held_by_day, holding_cost_usd
-from broker.domain.money import ZERO, split_cents, split_whole, to_cents
-from broker.domain.offer import CancelRule, Tier
+from broker.domain.billing import days, held_by_day, spread_by_day
+from broker.domain.money import CENT, ZERO, split_cents, to_cents
+from broker.domain.offer import Tier
 from broker.domain.plan import Placement, Plan
 from broker.domain.reservation import Reservation, Unit, UnitState
 from broker.domain.spend import EGRESS, Charge, ChargeBasis
+from broker.domain.stretches import (
+    MICROSECOND,
+    SECOND,
+    SHORTEST,
+    Stretch,
+    cents_until,
+    parts_of,
+    rounded_stretches,
+    rounded_up_node_seconds,
+    used_part,
+)
 from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 
-SHORTEST = SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
 ONE = Decimal(1)
 
 
@@ -89,121 +104,40 @@ def _copied(placement: Placement, team: str, plan_id: str) -> Iterator[Charge]:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """One unit's time on the bill; ``owed`` when it is due whatever happens next. ``usd`` is exact."""
-
-    reservation: Reservation
-    unit: Unit
-    segment: Segment
-    usd: Decimal
-    owed: bool
-
-
-def _stretches(reservation: Reservation, now: datetime) -> Iterator[Stretch]:
-    for unit in reservation.units:
-        segment = _billed_segment(reservation, unit, now)
-        if segment is not None:
-            terms = reservation.offer.window
-            bought = terms is not None and not terms.waits and unit.reference is not None
-            owed = bought or unit.state is UnitState.GONE
-            cost_usd = _bill_usd(reservation, unit, segment)
-            yield Stretch(reservation, unit, segment, cost_usd, owed)
-
-
-def _bill_usd(reservation: Reservation, unit: Unit, segment: Segment) -> Decimal:
-    """What the seller billed for a whole window, where it says so; else what the offer's price makes.
-
-    A contract's price stands against the seller's list, so it counts for more than what the list billed.
-    """
-    offer, whole = reservation.offer, (reservation.start, reservation.end)
-    if unit.paid_usd is not None and offer.contract is None and (segment.start, segment.end) == whole:
-        return unit.paid_usd
-    return holding_cost_usd(offer, (segment,))
-
-
-def _billed_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
-    bought = unit.reference is not None
-    if unit.state is UnitState.GONE and (not bought or unit.paid_usd == ZERO):
-        return None
-    if not bought and not reservation.is_open:
-        return None
-    if reservation.offer.window is not None and reservation.offer.window.waits:
-        return _waiting_segment(reservation, unit, now)
-    start, end = reservation.start, _billed_end(reservation, unit, now)
-    if reservation.offer.window is None and unit.ordered_at is not None:
-        start = unit.began_at or max(start, unit.ordered_at) if bought else start
-    if end is None:
-        return None
-    return Segment(start, max(end, start + SHORTEST), unit.nodes)
-
-
-def _waiting_segment(reservation: Reservation, unit: Unit, now: datetime) -> Segment | None:
-    """What began when capacity appeared is billed from then on; what still waits is expected to."""
-    granted, gone_at = reservation.granted, unit.gone_at or reservation.released_at
-    if granted is None:
-        if unit.state is UnitState.GONE or reservation.end is None or not reservation.is_open:
-            return None
-        start = max(reservation.start, now)
-        return Segment(start, start + (reservation.end - reservation.start), unit.nodes)
-    end = granted.end if gone_at is None else min(gone_at, granted.end)
-    return Segment(granted.start, max(end, granted.start + SHORTEST), unit.nodes)
-
-
-def _billed_end(reservation: Reservation, unit: Unit, now: datetime) -> datetime | None:
-    """When the unit's bill ends; None when nothing is billed."""
-    gone_at = unit.gone_at or reservation.released_at
-    if reservation.offer.window is not None and reservation.end is not None:
-        cancel = reservation.offer.window.cancel
-        if gone_at is None or cancel in (CancelRule.NEVER, CancelRule.RESELL):
-            return reservation.end
-        if cancel is CancelRule.UNTIL:
-            return None if gone_at < reservation.start else reservation.end
-        return None if gone_at < reservation.start else min(gone_at, reservation.end)
-    if unit.state is UnitState.GONE:
-        return gone_at or now
-    if unit.reference is None:
-        return reservation.end
-    return now if reservation.end is None else max(now, reservation.end)
-
-
 def owed_usd(reservations: Iterable[Reservation], now: datetime) -> Decimal:
     """What ``reservations`` have cost up to ``now``, minimum terms and bought windows in full."""
     charges = reservation_charges(tuple(reservations), {}, now)
     return sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO)
 
 
+class Movement(StrEnum):
+    """Which charges: all; those that stay the same until midnight, or until something is written; the
+    others."""
+
+    ALL = "all"
+    STEADY = "steady"
+    MOVING = "moving"
+
+
 def reservation_charges(
-    reservations: Sequence[Reservation], kinds: Mapping[str, WorkloadKind], now: datetime
+    reservations: Sequence[Reservation],
+    kinds: Mapping[str, WorkloadKind],
+    now: datetime,
+    which: Movement = Movement.ALL,
 ) -> tuple[Charge, ...]:
     """Charges of everything that was bought or is to be bought, rounded once per placement.
 
-    ``kinds``: the kind of each workload by name, where it is known.
+    ``kinds``: the kind of each workload by name, where it is known. Steady charges of one instant and moving
+    ones of a later one of the same UTC day are all charges of the later one.
     """
-    charges = (
+    charges = [
         charge
         for stretch, usd in rounded_stretches(reservations, now)
-        for charge in _charges(stretch, usd, kinds, now)
-    )
-    return (*charges, *(credit for row in reservations for credit in _credits(row, kinds)))
-
-
-def rounded_stretches(
-    reservations: Sequence[Reservation], now: datetime
-) -> tuple[tuple[Stretch, Decimal], ...]:
-    """Every stretch with its share, in whole cents, of its placement's rounded cost.
-
-    ``reservations`` must hold all of a plan, or none of it: a placement is rounded once.
-    """
-    groups: defaultdict[tuple[str, ...], list[Stretch]] = defaultdict(list)
-    for reservation in reservations:
-        groups[_placement_key(reservation)].extend(_stretches(reservation, now))
-    return tuple(
-        pair
-        for stretches in groups.values()
-        if stretches
-        for pair in zip(stretches, _shares([stretch.usd for stretch in stretches]), strict=True)
-    )
+        for charge in _charges(stretch, usd, kinds, now, which)
+    ]
+    if which is not Movement.MOVING:
+        charges.extend(credit for row in reservations for credit in _credits(row, kinds))
+    return tuple(charges)
 
 
 def credits_of(reservation: Reservation) -> Iterator[tuple[Unit, datetime, Decimal]]:
@@ -219,16 +153,6 @@ def _credits(reservation: Reservation, kinds: Mapping[str, WorkloadKind]) -> Ite
         window = Window(left_at, left_at + SHORTEST)
         part = _Part(window, -usd, 0, 0, None)
         yield _charge(reservation, kinds, part, ChargeBasis.ACTUAL)
-
-
-def _shares(exact: Sequence[Decimal]) -> tuple[Decimal, ...]:
-    return split_cents(to_cents(sum(exact, ZERO)), exact)
-
-
-def _placement_key(reservation: Reservation) -> tuple[str, ...]:
-    if reservation.plan_id is None:
-        return (reservation.reservation_id,)
-    return (reservation.plan_id, reservation.offer.offer_id, reservation.workload or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,51 +175,71 @@ class _Part:
 
 
 def _charges(
-    stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime
+    stretch: Stretch, usd: Decimal, kinds: Mapping[str, WorkloadKind], now: datetime, which: Movement
 ) -> Iterator[Charge]:
     per_node = stretch.reservation.offer.sku.gpus_per_node
     used, paid_at = used_part(stretch), _paid_at(stretch)
     for segment, basis, part_usd in parts_of(stretch, usd, now):
-        rows = held_by_day((segment,))
-        weights = [held for _, held in rows]
-        billed = split_whole(_billed_node_seconds(stretch, segment), weights)
-        for (window, held), day_usd, seconds in zip(
-            rows, split_cents(part_usd, weights), billed, strict=True
-        ):
-            busy = min(held, _shared_node_seconds(window, used, segment.nodes), seconds)
-            part = _Part(window, day_usd, seconds * per_node, busy * per_node, paid_at)
+        for window, day_usd in _days_of(stretch, segment, part_usd, usd, _days_that(stretch, now, which)):
+            held = window.duration // SECOND * segment.nodes
+            billed = held + (rounded_up_node_seconds(stretch) if window.end == stretch.segment.end else 0)
+            busy = min(held, _shared_node_seconds(window, used, segment.nodes))
+            part = _Part(window, day_usd, billed * per_node, busy * per_node, paid_at)
             yield _charge(stretch.reservation, kinds, part, basis)
 
 
-def _billed_node_seconds(stretch: Stretch, segment: Segment) -> int:
-    """Node-seconds billed for ``segment``, a part of ``stretch``; the last part has what is rounded up."""
-    offer = stretch.reservation.offer
-    held = (segment.end - segment.start) // SECOND * segment.nodes
-    whole = offer.is_sold_whole
-    if whole or segment.end != stretch.segment.end:
-        return held
-    all_held = (stretch.segment.end - stretch.segment.start) // SECOND * segment.nodes
-    return held + max(0, billed_seconds(offer, stretch.segment.window) * segment.nodes - all_held)
+def _days_that(stretch: Stretch, now: datetime, which: Movement) -> Callable[[Window], Iterator[Window]]:
+    """Cuts a part of ``stretch`` into its UTC days, and leaves those that are not asked for out.
+
+    What is billed by the hour moves today and, where it is rounded, on its last day. What is owed whole does
+    not move; what waits for its start or is not owed yet moves as a whole.
+    """
+    ends = {now.date(), (stretch.segment.end - MICROSECOND).date()}
+    row, unit = stretch.reservation, stretch.unit
+    if row.offer.window is None:
+        all_move = unit.state is UnitState.GONE and not (unit.gone_at or row.released_at)
+    else:
+        all_move = not stretch.owed
+        ends = ends if not row.offer.is_sold_whole else set()
+    if which is Movement.ALL or (all_move and which is Movement.MOVING):
+        return days
+    if which is Movement.STEADY:
+        return lambda whole: (day for day in days(whole) if not all_move and day.start.date() not in ends)
+    return lambda whole: (day for at in sorted(ends) if (day := whole.intersection(_day(at))) is not None)
+
+
+def _day(at: date) -> Window:
+    midnight = datetime.combine(at, time(), UTC)
+    return Window(midnight, midnight + DAY)
+
+
+def _days_of(
+    stretch: Stretch,
+    segment: Segment,
+    part_usd: Decimal,
+    usd: Decimal,
+    cut: Callable[[Window], Iterator[Window]],
+) -> Iterable[tuple[Window, Decimal]]:
+    """Days of one of ``parts_of(stretch, usd, …)``, which costs ``part_usd``, with their money."""
+    if stretch.reservation.offer.is_sold_whole:
+        wanted = set(cut(segment.window))
+        return [day for day in spread_by_day(part_usd, (segment,)) if day[0] in wanted] if wanted else ()
+    return _by_the_hour(stretch, usd, cut(segment.window))
+
+
+def _by_the_hour(
+    stretch: Stretch, usd: Decimal, wanted: Iterable[Window]
+) -> Iterator[tuple[Window, Decimal]]:
+    known: tuple[datetime, int] | None = None
+    for day in wanted:
+        before = known[1] if known and known[0] == day.start else cents_until(stretch, usd, day.start)
+        known = day.end, cents_until(stretch, usd, day.end)
+        yield day, (known[1] - before) * CENT
 
 
 def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int:
     both = None if used is None else window.intersection(used)
     return 0 if both is None else both.duration // SECOND * nodes
-
-
-def used_part(stretch: Stretch) -> Window | None:
-    """The part of a stretch that was wanted, usable and not given back; outside windows all that is held."""
-    row = stretch.reservation
-    if row.offer.window is None:
-        return stretch.segment.window
-    part: Window | None = row.usable
-    wanted = row.wish.window
-    if part is not None and wanted is not None:
-        part = part.intersection(wanted)
-    gone_at = stretch.unit.gone_at or row.released_at
-    if part is None or gone_at is None:
-        return part
-    return part.intersection(Window(part.start, gone_at)) if gone_at > part.start else None
 
 
 def _paid_at(stretch: Stretch) -> datetime | None:
@@ -332,19 +276,3 @@ def _charge(
         idle_usd=part.idle_usd,
         paid_at=part.paid_at,
     )
-
-
-def parts_of(
-    stretch: Stretch, usd: Decimal, now: datetime
-) -> tuple[tuple[Segment, ChargeBasis, Decimal], ...]:
-    """A stretch cut at ``now``: what is owed already, and what is expected."""
-    segment = stretch.segment
-    if stretch.owed or segment.end <= now:
-        return ((segment, ChargeBasis.ACTUAL, usd),)
-    if segment.start >= now:
-        return ((segment, ChargeBasis.PROJECTED, usd),)
-    past = Segment(segment.start, now, segment.nodes)
-    coming = Segment(now, segment.end, segment.nodes)
-    weights = [(part.end - part.start) // timedelta(microseconds=1) for part in (past, coming)]
-    past_usd, coming_usd = split_cents(usd, weights)
-    return ((past, ChargeBasis.ACTUAL, past_usd), (coming, ChargeBasis.PROJECTED, coming_usd))

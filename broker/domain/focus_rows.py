@@ -16,20 +16,22 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.billing import billed_seconds, holding_cost_usd, spread_by_day
-from broker.domain.charging import (
-    SHORTEST,
-    Stretch,
-    credits_of,
-    parts_of,
-    rounded_stretches,
-    used_part,
-)
+from broker.domain.charging import credits_of
 from broker.domain.focus_columns import Cell
-from broker.domain.money import ZERO, to_cents
+from broker.domain.money import CENT, ZERO
 from broker.domain.offer import Offer, Tier
 from broker.domain.reservation import Reservation
 from broker.domain.sku import Form
 from broker.domain.spend import ChargeBasis
+from broker.domain.spreading import Spread, micros
+from broker.domain.stretches import (
+    SHORTEST,
+    Stretch,
+    cents_until,
+    parts_of,
+    rounded_stretches,
+    used_part,
+)
 from broker.domain.window import Segment, Window
 
 HOUR = timedelta(hours=1)
@@ -77,12 +79,12 @@ def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: s
 
 @dataclass(frozen=True, slots=True)
 class _Lot:
-    """GPUs of a stretch, USD per GPU-hour that is priced, and GPU-hours priced for one that is held."""
+    """GPUs of a stretch, USD per GPU-hour that is priced, and GPU-hours that are priced beyond those held."""
 
     gpus: int
     list_price: Decimal
     contracted_price: Decimal
-    priced_per_held: Decimal
+    rounded_up: Decimal
 
     @classmethod
     def of(cls, stretch: Stretch) -> _Lot:
@@ -91,16 +93,17 @@ class _Lot:
         gpus = segment.nodes * offer.sku.gpus_per_node
         held = _hours(segment.window)
         priced = held if offer.is_sold_whole else Decimal(billed_seconds(offer, segment.window)) / 3600
+        beyond = gpus * max(priced - held, ZERO)
         exact_list = holding_cost_usd(offer.at_list_price(), (segment,))
-        return cls(gpus, _kept(exact_list / priced / gpus), _kept(stretch.usd / priced / gpus), priced / held)
+        return cls(gpus, _kept(exact_list / priced / gpus), _kept(stretch.usd / priced / gpus), beyond)
 
     def held(self, window: Window) -> Decimal:
         """GPU-hours held over ``window``."""
         return _kept(self.gpus * _hours(window))
 
-    def priced(self, window: Window) -> Decimal:
-        """GPU-hours that ``window`` is priced at."""
-        return _kept(self.gpus * _hours(window) * self.priced_per_held)
+    def priced(self, window: Window, *, ended: bool) -> Decimal:
+        """GPU-hours that ``window`` is priced at; at the end (``ended``) with what is rounded up."""
+        return _kept(self.gpus * _hours(window) + (self.rounded_up if ended else ZERO))
 
 
 def _usage_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
@@ -108,19 +111,34 @@ def _usage_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: 
     for segment, basis, part_usd in parts_of(stretch, usd, now):
         if basis is not ChargeBasis.ACTUAL:
             continue
+        for hour, cost_usd in _hours_of(stretch, segment, part_usd, usd):
+            ended = hour.end == stretch.segment.end
+            yield {
+                **base,
+                **_period(hour),
+                **_cost(lot, lot.priced(hour, ended=ended), cost_usd, cost_usd),
+                "ChargeCategory": "Usage",
+                "ChargeFrequency": "Usage-Based",
+                "PricingCategory": category,
+                "ConsumedQuantity": lot.held(hour),
+                "ConsumedUnit": GPU_HOURS,
+            }
+
+
+def _hours_of(
+    stretch: Stretch, segment: Segment, part_usd: Decimal, usd: Decimal
+) -> Iterator[tuple[Window, Decimal]]:
+    """The hours of one of ``parts_of(stretch, usd, …)`` with their money, which sums to that of each day."""
+    if stretch.reservation.offer.is_sold_whole:
         for day, day_usd in spread_by_day(part_usd, (segment,)):
             for hour in _pieces(day, ()):
-                cost_usd = _share(day_usd, day, hour)
-                yield {
-                    **base,
-                    **_period(hour),
-                    **_cost(lot, lot.priced(hour), cost_usd, cost_usd),
-                    "ChargeCategory": "Usage",
-                    "ChargeFrequency": "Usage-Based",
-                    "PricingCategory": category,
-                    "ConsumedQuantity": lot.held(hour),
-                    "ConsumedUnit": GPU_HOURS,
-                }
+                yield hour, Spread(day_usd, day_usd, day).of(hour)
+        return
+    before = cents_until(stretch, usd, segment.start)
+    for hour in _pieces(segment.window, ()):
+        until = cents_until(stretch, usd, hour.end)
+        yield hour, (until - before) * CENT
+        before = until
 
 
 def _window_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base: Row) -> Iterator[Row]:
@@ -134,7 +152,7 @@ def _window_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, base:
         **_period(Window(begin, begin + HOUR)),
         "ChargeFrequency": "One-Time",
     }
-    yield from _covered(stretch, usd, term, used_part(stretch), now, lot, bought)
+    yield from _covered(stretch, Spread(usd, usd, term), used_part(stretch), now, lot, bought)
 
 
 def _leaving_rows(reservation: Reservation, install_id: str) -> Iterator[Row]:
@@ -182,31 +200,34 @@ def _committed_rows(stretch: Stretch, usd: Decimal, now: datetime, lot: _Lot, ba
     for segment, basis, part_usd in parts_of(stretch, usd, now):
         if basis is not ChargeBasis.ACTUAL:
             continue
-        length = (segment.end - segment.start) * float(lot.priced_per_held)
-        term = Window(segment.start, max(segment.start + length, segment.end))
-        plain = _Lot(lot.gpus, lot.list_price, lot.contracted_price, Decimal(1))
+        end = segment.end + HOUR * float(lot.rounded_up / lot.gpus)
+        term = Window(segment.start, end if segment.end == stretch.segment.end else segment.end)
+        plain = _Lot(lot.gpus, lot.list_price, lot.contracted_price, ZERO)
+        whole_s = billed_seconds(stretch.reservation.offer, stretch.segment.window)
+        exact_usd = stretch.usd * (micros(term.duration) / Decimal(1_000_000)) / whole_s
+        spread = Spread(part_usd, exact_usd, term)
         months = tuple(_months(segment.window))
         for month in months:
             piece = month if month is not months[-1] else Window(month.start, term.end)
             yield {
                 **bought,
-                **_purchase(plain, plain.held(piece), _share(part_usd, term, piece), piece),
+                **_purchase(plain, plain.held(piece), spread.of(piece), piece),
                 **_period(month),
                 "ChargeFrequency": "Recurring",
             }
-        yield from _covered(stretch, part_usd, term, segment.window, now, plain, bought)
+        yield from _covered(stretch, spread, segment.window, now, plain, bought)
 
 
 def _covered(
     stretch: Stretch,
-    usd: Decimal,
-    term: Window,
+    spread: Spread,
     used: Window | None,
     now: datetime,
     lot: _Lot,
     bought: Row,
 ) -> Iterator[Row]:
     """The hours of what was bought ahead, up to ``now``."""
+    term = spread.term
     past = term.intersection(Window(term.start, now)) if now > term.start else None
     if past is None:
         return
@@ -219,7 +240,7 @@ def _covered(
             **bought,
             **resource,
             **_period(hour),
-            **_cost(lot, quantity, ZERO, _share(usd, term, hour)),
+            **_cost(lot, quantity, ZERO, spread.of(hour)),
             "ChargeCategory": "Usage",
             "ChargeFrequency": "Usage-Based",
             "PricingCategory": "Committed",
@@ -367,21 +388,8 @@ def _next_month(month: datetime) -> datetime:
     return (month + timedelta(days=32)).replace(day=1)
 
 
-def _share(usd: Decimal, whole: Window, part: Window) -> Decimal:
-    """Cents of ``part``: the running total at its end less that at its start; parts sum to ``usd``."""
-
-    def until(instant: datetime) -> Decimal:
-        return to_cents(usd * _micros(instant - whole.start) / _micros(whole.duration))
-
-    return until(part.end) - until(part.start)
-
-
 def _hours(window: Window) -> Decimal:
-    return Decimal(_micros(window.duration)) / 3_600_000_000
-
-
-def _micros(length: timedelta) -> int:
-    return length // timedelta(microseconds=1)
+    return Decimal(micros(window.duration)) / 3_600_000_000
 
 
 def _kept(value: Decimal) -> Decimal:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -100,21 +100,56 @@ def day_number(instant: datetime, now: datetime) -> int:
 
 def risk_lines(charges: Iterable[Charge], plans: Mapping[str, Plan], now: datetime) -> tuple[RiskLine, ...]:
     """The projected part of ``charges`` as lines; ``plans`` tell how long their runs may take."""
-    every = tuple(charges)
-    daily: defaultdict[Strand, defaultdict[int, Decimal]] = defaultdict(lambda: defaultdict(lambda: ZERO))
-    done: defaultdict[Strand, Decimal] = defaultdict(lambda: ZERO)
-    seen: dict[Strand, Charge] = {}
-    for charge in every:
-        key = (charge.plan_id, charge.reservation_id, charge.workload, charge.offer_id)
+    return lines_of(strands_of(charges, now), plans)
+
+
+@dataclass(slots=True)
+class StrandMoney:
+    """What becomes a line: projected money by day, what was spent before, one of its projected charges (None:
+    nothing is projected)."""
+
+    usd_by_day: dict[int, Decimal] = field(default_factory=dict)
+    done_usd: Decimal = ZERO
+    sample: Charge | None = None
+
+    def plus(self, other: StrandMoney) -> StrandMoney:
+        """Both together."""
+        days = dict(self.usd_by_day)
+        for day, usd in other.usd_by_day.items():
+            days[day] = days.get(day, ZERO) + usd
+        return StrandMoney(days, self.done_usd + other.done_usd, self.sample or other.sample)
+
+
+Strands = Mapping[Strand, StrandMoney]
+
+
+def strands_of(charges: Iterable[Charge], now: datetime) -> Strands:
+    """Charges by what they become a line of."""
+    found: defaultdict[Strand, StrandMoney] = defaultdict(StrandMoney)
+    for charge in charges:
+        strand = found[charge.plan_id, charge.reservation_id, charge.workload, charge.offer_id]
         if charge.basis is ChargeBasis.ACTUAL:
-            done[key] += charge.usd
+            strand.done_usd += charge.usd
         else:
-            daily[key][day_number(charge.window.start, now)] += charge.usd
-            seen[key] = charge
+            day = day_number(charge.window.start, now)
+            strand.usd_by_day[day] = strand.usd_by_day.get(day, ZERO) + charge.usd
+            strand.sample = charge
+    return found
+
+
+def lines_of(strands: Strands, plans: Mapping[str, Plan]) -> tuple[RiskLine, ...]:
+    """Of every strand with projected money, in the order of their names."""
     return tuple(
-        _line(seen[key], daily[key], done[key], plans)
-        for key in sorted(seen, key=lambda k: tuple(map(str, k)))
+        _line(money.sample, money.usd_by_day, money.done_usd, plans)
+        for _, money in sorted(strands.items(), key=lambda pair: tuple(map(str, pair[0])))
+        if money.sample is not None
     )
+
+
+def parted(steady: Strands, moving: Strands) -> tuple[Strands, Strands]:
+    """Strands of projected money that have nothing of ``moving``, and the others whole."""
+    still = {key: money for key, money in steady.items() if money.sample is not None and key not in moving}
+    return still, {key: money.plus(steady.get(key, StrandMoney())) for key, money in moving.items()}
 
 
 def _line(

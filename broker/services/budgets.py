@@ -23,7 +23,7 @@ from broker.domain.spend import Charge, ChargeBasis
 from broker.domain.webhook import ALL_TEAMS
 from broker.finance_ports import FinanceUnits
 from broker.ports import Clock
-from broker.summaries import Summaries
+from broker.summaries import Summaries, is_whole_days
 
 ACTOR = "budgets"
 
@@ -110,7 +110,9 @@ class BudgetsService:
             return ()
         teams = {budget.team for budget in budgets}
         one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
-        charges = await self._summaries.find_charges(one)
+        whole_days = all(is_whole_days(budget.window_at(now)) for budget in budgets)
+        find = self._summaries.find_days if whole_days else self._summaries.find_charges
+        charges = await find(one)
         by_team: defaultdict[str, list[Charge]] = defaultdict(list)
         for charge in charges:
             by_team[charge.team].append(charge)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -11,6 +12,7 @@ from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import Caller, Scope
 from broker.domain.charging import plan_charges
 from broker.domain.errors import Conflict
+from broker.domain.market import PricePoint
 from broker.domain.money import ZERO, to_cents
 from broker.domain.plan import Plan
 from broker.domain.spend import CostView
@@ -88,32 +90,39 @@ async def _prices_then(
     uow: UnitOfWork, quantities: Iterable[Quantity], then: datetime, later: datetime
 ) -> dict[str, Fraction]:
     """USD per GPU-second of each offer at ``then``: what it costs, by how its price moved until ``later``."""
-    found: dict[str, Fraction] = {}
-    for one in quantities:
-        if one.gpu_seconds and one.offer_id not in found:
-            moved = await _moved(uow, one.offer_id, then, later)
-            if moved is not None:
-                found[one.offer_id] = Fraction(one.usd) / one.gpu_seconds / moved
-    return found
+    used = [one for one in quantities if one.gpu_seconds]
+    moved = await _moved(uow, {one.offer_id for one in used}, then, later)
+    return {
+        one.offer_id: Fraction(one.usd) / one.gpu_seconds / moved[one.offer_id]
+        for one in reversed(used)
+        if moved.get(one.offer_id)
+    }
 
 
 async def _at_prices_of(uow: UnitOfWork, plan: Plan, later: datetime) -> dict[str, Decimal]:
     """Cost of ``plan`` on each of its offers at the prices of ``later``, where they are known."""
+    moved = await _moved(uow, {placement.offer_id for placement in plan.placements}, plan.as_of, later)
     found: dict[str, Decimal] = {}
     for placement in plan.placements:
-        moved = await _moved(uow, placement.offer_id, plan.as_of, later)
-        if moved is not None:
-            usd = Fraction(placement.capacity_usd) * moved + Fraction(placement.transfer_usd)
+        if placement.offer_id in moved:
+            usd = Fraction(placement.capacity_usd) * moved[placement.offer_id]
+            usd += Fraction(placement.transfer_usd)
             cents = to_cents(Decimal(usd.numerator) / Decimal(usd.denominator))
             found[placement.offer_id] = found.get(placement.offer_id, ZERO) + cents
     return found
 
 
-async def _moved(uow: UnitOfWork, offer_id: str, then: datetime, later: datetime) -> Fraction | None:
-    """The offer's price of ``later`` over that of ``then``; None where one of them is not known."""
+async def _moved(
+    uow: UnitOfWork, offer_ids: Collection[str], then: datetime, later: datetime
+) -> dict[str, Fraction]:
+    """The price of ``later`` over that of ``then``, of the offers of which both are known."""
     if later <= then:
-        return Fraction(1)
-    points = await uow.offers.find_prices(offer_id, Window(then, later + INSTANT))
-    if not points or points[0].at > then or not points[0].price_usd_per_node_hour:
-        return None
-    return Fraction(points[-1].price_usd_per_node_hour) / Fraction(points[0].price_usd_per_node_hour)
+        return dict.fromkeys(offer_ids, Fraction(1))
+    points: defaultdict[str, list[PricePoint]] = defaultdict(list)
+    for point in await uow.offers.find_prices_of(offer_ids, Window(then, later + INSTANT)):
+        points[point.offer_id].append(point)
+    return {
+        offer_id: Fraction(mine[-1].price_usd_per_node_hour) / Fraction(mine[0].price_usd_per_node_hour)
+        for offer_id, mine in points.items()
+        if mine[0].at <= then and mine[0].price_usd_per_node_hour
+    }

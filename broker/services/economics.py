@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
+from broker.domain.charging import Movement
 from broker.domain.energy import EnergyFacts, EnergyUse, energy_of
 from broker.domain.errors import InputError
 from broker.domain.savings import Savings, savings_of
@@ -15,10 +18,15 @@ from broker.domain.unit_costs import Job, UnitCosts, Work, unit_costs, work_of
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 from broker.finance_ports import RollupUnits
-from broker.ledger import find_planned_work
+from broker.kept import Kept
+from broker.ledger import Entries, Gathered, charges_of, find_planned_entries
 from broker.plan_ports import PlanRecord, RequestReader
-from broker.ports import Clock, UnitOfWork
-from broker.summaries import Summaries
+from broker.ports import Clock
+from broker.summaries import Summaries, part_settled
+
+MOST_CHARGES = 100_000
+"""Charges of plans that are kept in all."""
+MOST_SAVINGS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,23 @@ class Economics:
 
     units: UnitCosts
     energy: EnergyUse
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """What belongs to plans in ``window`` (None: all): steady charges, what the others are made of, and what
+    is done for them."""
+
+    entries: Entries
+    window: Window | None
+    steady: tuple[Charge, ...]
+    work: Mapping[Job, Work]
+
+    def in_window(self, found: Gathered) -> Iterator[Charge]:
+        """Charges of ``found`` that begin in the window."""
+        for charge in chain(chain.from_iterable(found.by_bill.values()), found.planned):
+            if self.window is None or self.window.contains(charge.window.start):
+                yield charge
 
 
 class EconomicsService:
@@ -43,9 +68,10 @@ class EconomicsService:
     ) -> None:
         self._units = units
         self._summaries = summaries or Summaries(units, clock)
-        self._clock = clock
         self._read_request = read_request
         self._energy = energy
+        self._known = Kept[PlannedWork](MOST_CHARGES, lambda known: 1 + len(known.steady))
+        self._savings = Kept[Savings](MOST_SAVINGS)
 
     async def find(self, caller: Caller, window: Window | None = None, team: str | None = None) -> Economics:
         """Unit costs and energy of what counts in ``window``, which begins and ends at UTC midnights
@@ -53,32 +79,45 @@ class EconomicsService:
         require_scope(caller, Scope.SPEND_READ)
         wanted = team_filter(caller, team)
         charges = await self._summaries.find_charges_in(wanted, window)
-        async with self._units() as uow:
-            jobs = await find_planned_work(uow, self._clock.now(), wanted, window)
-            work = await self._work(uow, jobs)
-        return Economics(unit_costs(charges, work, jobs), energy_of(charges, self._energy))
+        live = await self._summaries.find_live(wanted)
+        key = (live.token, wanted, window)
+        known = self._known.find(key)
+        if known is None:
+            async with self._units() as uow:
+                entries = await find_planned_entries(uow, wanted, window)
+            known = self._known.keep(key, self._planned_work(entries, window, live.at))
+        moving = known.in_window(charges_of(known.entries, live.at, which=Movement.MOVING))
+        jobs = (*known.steady, *moving)
+        return Economics(unit_costs(charges, known.work, jobs), energy_of(charges, self._energy))
 
     async def find_savings(self, caller: Caller, team: str | None = None) -> Savings:
         """What current plans save against each habit that could have run instead."""
         require_scope(caller, Scope.SPEND_READ)
+        wanted = team_filter(caller, team)
+        token = (await self._summaries.find_live(wanted)).token
+        kept = self._savings.find(token)
+        if kept is not None:
+            return kept
         async with self._units() as uow:
-            records = await uow.plans.find_current(team_filter(caller, team))
-        pairs = []
-        for record in records:
-            request = self._request_of(record)
-            if record.plan is not None and request is not None:
-                pairs.append((record.plan, request))
-        return savings_of(pairs)
+            records = await uow.plans.find_current(wanted)
+        pairs = [
+            (record.plan, request)
+            for record in records
+            if (request := self._request_of(record)) is not None and record.plan is not None
+        ]
+        return self._savings.keep(token, savings_of(pairs))
 
-    async def _work(self, uow: UnitOfWork, charges: Sequence[Charge]) -> dict[Job, Work]:
-        """Of every plan that ``charges`` belong to and whose document can still be read."""
-        found: dict[Job, Work] = {}
-        for plan_id in sorted({charge.plan_id for charge in charges if charge.plan_id is not None}):
-            record = await uow.plans.find(plan_id)
+    def _planned_work(self, entries: Entries, window: Window | None, now: datetime) -> PlannedWork:
+        """Charges of plans, and the work of those whose document can still be read."""
+        work: dict[Job, Work] = {}
+        for record in entries.plan_records:
             request = self._request_of(record)
             if record.plan is not None and request is not None:
-                found |= {(plan_id, name): work for name, work in work_of(record.plan, request).items()}
-        return found
+                work |= {(record.plan_id, name): one for name, one in work_of(record.plan, request).items()}
+        over, running = part_settled(entries, now)
+        known = PlannedWork(running, window, (), work)
+        steady = charges_of(running, now, which=Movement.STEADY)
+        return replace(known, steady=(*known.in_window(over), *known.in_window(steady)))
 
     def _request_of(self, record: PlanRecord) -> PlanRequest | None:
         """The request of a plan; None where an older version wrote a document that says no more."""

@@ -10,14 +10,26 @@ from decimal import Decimal
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
-from broker.domain.intervals import CERTAIN, DAY, Quantiles, day_number, risk_lines
+from broker.domain.intervals import (
+    CERTAIN,
+    DAY,
+    Quantiles,
+    RiskLine,
+    Strands,
+    day_number,
+    lines_of,
+    parted,
+    strands_of,
+)
 from broker.domain.money import ZERO
 from broker.domain.spend import Charge, ChargeBasis, Interval, next_period, period_of
 from broker.domain.window import Window
 from broker.finance_ports import FinanceUnits
+from broker.kept import Kept
+from broker.live_spend import LiveSpend
 from broker.ports import Clock
-from broker.spend_futures import LONGEST_DAYS, SEED, SpendFutures
-from broker.summaries import Summaries
+from broker.spend_futures import LONGEST_DAYS, MOST_KEPT, SEED, SpendFutures
+from broker.summaries import Summaries, is_whole_days
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,8 @@ class IntervalsService:
         self._clock = clock
         self._futures = futures
         self._summaries = summaries or Summaries(units, clock)
+        self._strands = Kept[Strands](MOST_KEPT)
+        self._known = Kept[tuple[RiskLine, ...]](MOST_KEPT)
 
     async def find(
         self,
@@ -67,14 +81,16 @@ class IntervalsService:
         now, wanted = self._clock.now(), team_filter(caller, team)
         days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
         settled, live = await self._summaries.find_both(wanted)
-        lines = risk_lines(live.charges, live.plans, now)
+        known, others = self._lines(live, now)
         async with self._units() as uow:
-            futures = await self._futures.find(uow, lines, now, days, seed)
+            futures = await self._futures.find(uow, (*known, *others), now, days, seed)
         spans = _spans(window, interval)
-        simulated = self._futures.simulate(lines, futures, _periods(spans, now, days), seed)
-        owed = [*settled, *(c for c in live.charges if c.basis is ChargeBasis.ACTUAL)]
-        certain = _sums(owed, spans, now)
-        coming = _sums((c for c in live.charges if c.basis is ChargeBasis.PROJECTED), spans, now)
+        simulated = self._futures.simulate(known, others, futures, _periods(spans, now, days), seed)
+        charges: Iterable[Charge] = (*settled, *live.charges)
+        if is_whole_days(window):
+            charges = await self._summaries.find_days(wanted)
+        certain = _sums((c for c in charges if c.basis is ChargeBasis.ACTUAL), spans, now)
+        coming = _sums((c for c in charges if c.basis is ChargeBasis.PROJECTED), spans, now)
         expected = [owed_usd + coming_usd for owed_usd, coming_usd in zip(certain, coming, strict=True)]
         periods, so_far = [], ZERO
         for index, span in enumerate(spans):
@@ -83,6 +99,14 @@ class IntervalsService:
             running = _at(simulated.running, index).plus(so_far)
             periods.append(PeriodInterval(span.start, expected[index], quantiles, running))
         return SpendInterval(tuple(periods), sum(expected, ZERO), simulated.total.plus(so_far))
+
+    def _lines(self, live: LiveSpend, now: datetime) -> tuple[tuple[RiskLine, ...], tuple[RiskLine, ...]]:
+        """What may move: lines that stay the same until midnight, and the others."""
+        steady = self._strands.once(live.token, lambda: strands_of(live.steady.charges, live.at))
+        still, others = parted(steady, strands_of(live.moving.charges, live.at))
+        key = (live.token, frozenset(others))
+        known = self._known.once(key, lambda: lines_of(still, live.plans))
+        return known, lines_of(others, live.plans)
 
 
 def _spans(window: Window, interval: Interval) -> tuple[Window, ...]:
@@ -98,10 +122,11 @@ def _spans(window: Window, interval: Interval) -> tuple[Window, ...]:
 def _periods(spans: Sequence[Window], now: datetime, days: int) -> tuple[int, ...]:
     """For each of ``days`` days from today on the span that it begins in, -1 for none."""
     today = period_of(now, Interval.DAY)
-    found = []
+    starts, found = [span.start for span in spans], []
     for day in range(days):
         at = today + day * DAY
-        found.append(next((index for index, span in enumerate(spans) if span.contains(at)), -1))
+        index = bisect_right(starts, at) - 1
+        found.append(index if index >= 0 and spans[index].contains(at) else -1)
     return tuple(found)
 
 

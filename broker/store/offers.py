@@ -19,7 +19,7 @@ from broker.domain.round_news import OfferMark, RoundNews, dated
 from broker.domain.window import Window
 from broker.store.documents import from_document, to_document
 from broker.store.price_history import PriceState, offer_is_available, points_of_change
-from broker.store.prices import append_points, find_points, keep_documents
+from broker.store.prices import append_points, find_points, find_points_of, keep_documents
 from broker.store.tables import FeedRow, OfferChangeRow, OfferRow, RoundRow
 from broker.store.writes import (
     Values,
@@ -128,6 +128,10 @@ class SqlOfferRepository:
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
         """Points of change in ``window``, led by the one in force at its start."""
         return await find_points(self._session, offer_id, window)
+
+    async def find_prices_of(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
+        """The same of several offers, by offer and time."""
+        return await find_points_of(self._session, offer_ids, window)
 
     async def find_changes(self, since: datetime, limit: int) -> tuple[OfferChange, ...]:
         """Changes after ``since``, oldest first."""

@@ -65,6 +65,30 @@ async def find_points(session: AsyncSession, offer_id: str, window: Window) -> t
     return tuple(_point(*row) for row in rows)
 
 
+async def find_points_of(
+    session: AsyncSession, offer_ids: Collection[str], window: Window
+) -> tuple[PricePoint, ...]:
+    """Points of several offers in ``window``, by offer and time, led by those in force at its start."""
+    in_force = in_force_at(window.start, inclusive=True)
+    statement = (
+        select(SeriesRow.offer_id, *_POINT)
+        .join(
+            PriceRow,
+            and_(
+                PriceRow.series_id == SeriesRow.series_id,
+                PriceRow.at >= func.coalesce(in_force, literal(window.start, EpochMicros())),
+                PriceRow.at < window.end,
+            ),
+        )
+        .order_by(SeriesRow.offer_id, PriceRow.at)
+    )
+    found: list[PricePoint] = []
+    for part in batches(sorted(offer_ids)):
+        rows = await session.execute(statement.where(SeriesRow.offer_id.in_(part)))
+        found.extend(_point(*row) for row in rows)
+    return tuple(found)
+
+
 class SqlPriceRepository:
     """Fulfils ``broker.price_ports.PriceRepository``."""
 
@@ -90,24 +114,7 @@ class SqlPriceRepository:
 
     async def find_points(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
         """Points of several offers in ``window``, led by those in force at its start."""
-        in_force = in_force_at(window.start, inclusive=True)
-        statement = (
-            select(SeriesRow.offer_id, *_POINT)
-            .join(
-                PriceRow,
-                and_(
-                    PriceRow.series_id == SeriesRow.series_id,
-                    PriceRow.at >= func.coalesce(in_force, literal(window.start, EpochMicros())),
-                    PriceRow.at < window.end,
-                ),
-            )
-            .order_by(SeriesRow.offer_id, PriceRow.at)
-        )
-        found: list[PricePoint] = []
-        for part in batches(sorted(offer_ids)):
-            rows = await self._session.execute(statement.where(SeriesRow.offer_id.in_(part)))
-            found.extend(_point(*row) for row in rows)
-        return tuple(found)
+        return await find_points_of(self._session, offer_ids, window)
 
     async def find_offers_known_in(
         self, window: Window, *, gpu: str | None = None, provider: str | None = None
@@ -168,12 +175,15 @@ class SqlPriceRepository:
         tier: str | None = None,
         limit: int = 200,
     ) -> tuple[Closes, ...]:
-        """Prices at the ends of ``days`` of the named offers, or of some that fit, evenly drawn."""
+        """Prices at the ends of ``days`` of the named offers, or of some that fit and have a past, evenly
+        drawn."""
         wanted = select(
             SeriesRow.series_id, SeriesRow.offer_id, SeriesRow.provider, SeriesRow.gpu, SeriesRow.tier
         )
         if offer_ids is None:
-            drawn = wanted.where(*_filters(gpu, tier, None)).order_by(SeriesRow.series_id * MIXER % 2**32)
+            has_day = select(PriceDayRow.day).where(PriceDayRow.series_id == SeriesRow.series_id).exists()
+            chosen = wanted.where(*_filters(gpu, tier, None), has_day)
+            drawn = chosen.order_by(SeriesRow.series_id * MIXER % 2**32)
             series = list(await self._session.execute(drawn.limit(limit)))
         else:
             series = [

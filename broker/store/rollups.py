@@ -11,7 +11,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.focus_columns import Cell, FocusRow, Kind, kind_of
@@ -105,12 +105,17 @@ class SqlRollupRepository:
 
     async def find_cells(self, team: str | None, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
         """Rolled-up spend of all ``days`` together, by cell."""
+        sums = select(
+            _DAY.cell, func.min(_DAY.day).label("day"), *(func.sum(_DAY[n]).label(n) for n in _SUMS)
+        )
+        sums = sums.where(*_span(days), *(() if team is None else (_DAY.team == team,)))
+        by_cell = sums.group_by(_DAY.cell).subquery()
         words = [_DAY[name] for name in CellKey._fields]
-        statement = select(*words, *(func.sum(_DAY[name]) for name in _SUMS)).where(*_span(days))
-        if team is not None:
-            statement = statement.where(_DAY.team == team)
+        first = and_(_DAY.day == by_cell.c.day, _DAY.cell == by_cell.c.cell)
+        rows = await self._session.execute(
+            select(*words, *(by_cell.c[name] for name in _SUMS)).join(by_cell, first)
+        )
         width = len(words)
-        rows = await self._session.execute(statement.group_by(*words))
         return {CellKey(*row[:width]): Amounts(*map(int, row[width:])) for row in rows}
 
     async def put(self, bill_id: str, team: str, old: Cells, new: Cells) -> None:

@@ -1,11 +1,12 @@
 """Sums of spend over many charges: ``python -m tests.bench.spend [--charges 1000000] [--postgres]``.
 
 Ended reservations of 40 days each, of 20 teams with ten workloads each on three of 60 offers, over two
-quarters, 50 that still run, a plan of each team with five fleets to come, and 21 budgets are stored, rolled
-up once and asked for; the FOCUS export is streamed. The clock goes on between two questions, so that each
-reckons anew what still runs. Printed: seconds to roll up, milliseconds of each question (median and 95th
-percentile, warm; aim: 300 ms at the 95th) through the API, and the memory that the export takes. Exit 1 when
-the aim is missed.
+quarters, 50 that still run, a plan of each team with five fleets to come, 90 days of prices of each offer,
+and 21 budgets are stored, rolled up once and asked for; the FOCUS export is streamed. The clock goes on
+between two questions, so that each reckons anew what still runs. Printed: seconds to roll up, milliseconds of
+each question (median and 95th percentile, warm; aim: 300 ms at the 95th) through the API, of the page also
+where something was written before each question, and the memory that the export takes. Exit 1 when the aim is
+missed.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -47,8 +49,10 @@ from tests.api.house import ADMIN_KEY, House
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, a_placement, a_plan, a_segment, an_offer, slot_terms
 from tests.postgres import PostgresServer
+from tests.store.test_offers import poll, record
 
 DAYS_EACH, SPAN_DAYS, RUNNING, TEAMS = 40, 140, 50, 20
+PRICED_DAYS = 90
 TICK_S = 10
 AIM_MS = 300.0
 EXPORTED_ROWS = 200_000
@@ -114,6 +118,29 @@ def reservation(n: int, sold: list[Offer], lots: random.Random, *, running: bool
     )
 
 
+async def sell(store: Store, lots: random.Random, now: datetime) -> None:
+    """Prices of every offer over the last 90 days, another one every third day, summarised: what intervals
+    are drawn from."""
+    sold = offers(lots)
+    for days_ago in range(PRICED_DAYS, -1, -3):
+        at = now - timedelta(days=days_ago)
+        for seller in sorted({offer.provider for offer in sold}):
+            mine = [
+                replace(
+                    offer,
+                    observed_at=at,
+                    price_usd_per_node_hour=offer.price_usd_per_node_hour * lots.randint(90, 110) / 100,
+                )
+                for offer in sold
+                if offer.provider == seller
+            ]
+            await record(store, poll(len(mine), at, provider=seller), mine)
+    async with store.unit_of_work() as uow:
+        while (day := await uow.prices.find_next_day()) is not None and day < now.date():
+            await uow.prices.summarise(day)
+        await uow.commit()
+
+
 async def plan_ahead(store: Store, lots: random.Random, now: datetime) -> None:
     """Stores a plan of each team, and a budget of each and of all together."""
     sold = offers(lots)
@@ -175,11 +202,22 @@ class Spent:
         return statistics.quantiles(of, n=20)[18]
 
 
-async def asked(client: httpx.AsyncClient, clock: FakeClock, path: str, params: Params, times: int) -> Spent:
-    """The first time, which compiles statements and reads what is settled, is not counted."""
+async def asked(
+    client: httpx.AsyncClient,
+    clock: FakeClock,
+    path: str,
+    params: Params,
+    times: int,
+    *,
+    write: Callable[[], Awaitable[None]] | None = None,
+) -> Spent:
+    """The first time, which compiles statements and reads what is settled, is not counted; ``write`` happens
+    before each."""
     spent = Spent()
     for n in range(times + 1):
         clock.advance(seconds=TICK_S)
+        if write is not None:
+            await write()
         began, worked = time.perf_counter(), time.process_time()
         answer = await client.get(path, params=params, cookies={SESSION_COOKIE: ADMIN_KEY})
         assert answer.status_code == 200, answer.text
@@ -189,6 +227,21 @@ async def asked(client: httpx.AsyncClient, clock: FakeClock, path: str, params: 
         if path.startswith("/v1/spend/projection"):
             spent.total = answer.json()["total_usd"]
     return spent
+
+
+async def touch_lease(store: Store) -> None:
+    """Stores a running reservation again."""
+    async with store.unit_of_work() as uow:
+        (running, *_) = await uow.reservations.find_open()
+        await uow.reservations.update(running)
+        await uow.commit()
+
+
+async def touch_roll_up(store: Store) -> None:
+    """Counts the roll-up as written."""
+    async with store.unit_of_work() as uow:
+        await uow.rollups.next_generation()
+        await uow.commit()
 
 
 async def streamed(product: Product, at_most: int) -> tuple[int, float]:
@@ -217,6 +270,7 @@ async def bench(wish: argparse.Namespace, url: str, console: Console) -> bool:
         began = time.process_time()
         await fill(product.store, count, lots)
         await plan_ahead(product.store, lots, clock.now())
+        await sell(product.store, lots, clock.now())
         console.print(f"stored {count + RUNNING} reservations in {time.process_time() - began:.0f} CPU s")
         began = time.process_time()
         rolled = await product.spend.roll_up()
@@ -235,6 +289,10 @@ async def bench(wish: argparse.Namespace, url: str, console: Console) -> bool:
             name: await asked(client, clock, path, params, wish.times)
             for name, (path, params) in QUESTIONS.items()
         }
+        for name, write in (("a lease", touch_lease), ("the roll-up", touch_roll_up)):
+            answers[f"the Spend page after a write to {name}"] = await asked(
+                client, clock, "/spend", {}, wish.times, write=partial(write, product.store)
+            )
         for name, spent in answers.items():
             worst = max(worst, spent.p95(spent.wall))
             figures = [

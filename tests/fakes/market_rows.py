@@ -119,6 +119,9 @@ class Offers(Repository):
         leading = [p for p in mine if p.at <= window.start][-1:]
         return (*leading, *(p for p in mine if p.at > window.start))
 
+    async def find_prices_of(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
+        return tuple([p for name in sorted(offer_ids) for p in await self.find_prices(name, window)])
+
     async def find_changes(self, since: datetime, limit: int) -> tuple[OfferChange, ...]:
         return tuple(change for change in self._tables.changes if change.at > since)[:limit]
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.pages.budget_view import budget_rows, running_charts, running_days
-from api.pages.charts import Series, scale_over, short_usd, stacked_bars
+from api.pages.charts import Overlay, Series, scale_over, short_usd, stacked_bars
 from api.pages.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.reservation_view import held_rows
 from api.pages.spend_groups import group_rows
@@ -124,7 +124,7 @@ def test_scales_hold_both_ends(a: float, b: float) -> None:
 
 
 def test_intervals_are_drawn_where_there_are_any() -> None:
-    svg = str(stacked_bars(["a", "b"], [Series("s", (1.0, 2.0))], "t", intervals=[None, (1.5, 9.0)]))
+    svg = str(stacked_bars(["a", "b"], [Series("s", (1.0, 2.0))], "t", over=Overlay([None, (1.5, 9.0)])))
     assert svg.count('class="whisker"') == 1
     assert "b · P10 to P90: $1.50 to $9.00" in svg
     assert "$10</text>" in svg, "the axis holds the high end"

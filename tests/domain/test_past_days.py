@@ -1,0 +1,147 @@
+"""What a day that is over has cost does not change any more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from broker.domain.charging import Movement, owed_usd, reservation_charges
+from broker.domain.focus_rows import focus_rows
+from broker.domain.offer import Tier
+from broker.domain.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.spend import ChargeBasis
+from tests.fakes.clock import NOON
+from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms
+
+HOURS = st.floats(0.001, 300).map(lambda hours: round(hours, 4))
+
+
+def _held(offer: str, begun: float, nodes: int, until: float | None, left: float | None) -> Reservation:
+    """One of a plan's placement, from ``begun`` hours after noon on; left after ``left`` hours."""
+    start = NOON + timedelta(hours=begun)
+    gone_at = None if left is None else NOON + timedelta(hours=max(left, begun))
+    state = UnitState.HELD if gone_at is None else UnitState.GONE
+    name = f"r-{begun}-{nodes}"
+    return Reservation(
+        reservation_id=name,
+        team="research",
+        state=ReservationState.ACTIVE if gone_at is None else ReservationState.RELEASED,
+        offer=an_offer(price=offer),
+        nodes=nodes,
+        start=start,
+        end=None if until is None else start + timedelta(hours=until),
+        units=(Unit(0, f"tag-{name}", nodes, state, f"i-{name}", start, gone_at),),
+        created_at=start,
+        plan_id="plan-1",
+        workload="train",
+        released_at=gone_at,
+    )
+
+
+def _charges_before(rows: list[Reservation], now: datetime, day: datetime) -> Counter[object]:
+    return Counter(
+        (c.window, c.reservation_id, c.usd, c.gpu_seconds, c.idle_gpu_seconds, c.idle_usd)
+        for c in reservation_charges(rows, {}, now)
+        if c.basis is ChargeBasis.ACTUAL and c.window.end <= day
+    )
+
+
+def _rows_before(rows: list[Reservation], now: datetime, day: datetime) -> Counter[object]:
+    return Counter(
+        tuple(sorted((name, str(cell)) for name, cell in row.items()))
+        for row in focus_rows(rows, now, "install")
+        if row["ChargeCategory"] == "Usage" and row["ChargePeriodEnd"] <= day  # type: ignore[operator]
+    )
+
+
+@given(
+    price=st.decimals("0.05", "90", places=6),
+    tier=st.sampled_from([Tier.ON_DEMAND, Tier.SPOT, Tier.COMMITTED]),
+    increment_s=st.sampled_from([1, 60, 3600, 86_400]),
+    min_hours=st.sampled_from([0.0, 1.0, 50.0, 720.0]),
+    until=st.none() | HOURS,
+    looked=HOURS,
+    later=HOURS,
+    is_left=st.booleans(),
+)
+def test_a_day_that_is_over_stays_as_it_was(
+    price: Decimal,
+    tier: Tier,
+    increment_s: int,
+    min_hours: float,
+    until: float | None,
+    looked: float,
+    later: float,
+    is_left: bool,
+) -> None:
+    offer = replace(an_offer(price=str(price), increment_s=increment_s, min_hours=min_hours), tier=tier)
+    now = NOON + timedelta(hours=looked)
+    then = now + timedelta(hours=later)
+    left = looked + later / 2 if is_left else None
+    before = [replace(_held("1", begun, n, until, None), offer=offer) for begun, n in ((0, 3), (0.7, 1))]
+    after = [replace(_held("1", begun, n, until, left), offer=offer) for begun, n in ((0, 3), (0.7, 1))]
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    assume(now > midnight)
+    assert _charges_before(before, now, midnight) == _charges_before(after, then, midnight)
+    assert _rows_before(before, now, midnight) == _rows_before(after, then, midnight)
+    charges = reservation_charges(after, {}, then)
+    assert all(charge.usd >= 0 for charge in charges), "rounding never takes money back"
+    assert owed_usd(after, then) == sum(c.usd for c in charges if c.basis is ChargeBasis.ACTUAL)
+
+
+@given(
+    price=st.decimals("0.05", "90", places=6),
+    tier=st.sampled_from([Tier.ON_DEMAND, Tier.COMMITTED, Tier.WINDOW]),
+    terms=st.sampled_from(["slot", "listed", "waits"]),
+    increment_s=st.sampled_from([1, 3600, 86_400]),
+    min_hours=st.sampled_from([0.0, 50.0]),
+    until=st.none() | HOURS,
+    states=st.tuples(*[st.sampled_from(["wanted", "held", "gone", "lost"])] * 2),
+    looked=HOURS,
+    share=st.floats(0, 1),
+)
+def test_what_is_steady_holds_until_midnight(
+    price: Decimal,
+    tier: Tier,
+    terms: str,
+    increment_s: int,
+    min_hours: float,
+    until: float | None,
+    states: tuple[str, str],
+    looked: float,
+    share: float,
+) -> None:
+    offer = an_offer(price=str(price), increment_s=increment_s, min_hours=min_hours)
+    if tier is Tier.WINDOW:
+        kinds = {
+            "slot": slot_terms(NOON, 1000),
+            "listed": listed_terms(NOON, 200, nodes=3),
+            "waits": waiting_terms(),
+        }
+        offer, until = replace(offer, window=kinds[terms]), until or 48.0
+    now = NOON + timedelta(hours=looked)
+    then = now + share * (now.replace(hour=23, minute=59, second=59, microsecond=999_999) - now)
+    rows = [
+        _in_state(replace(_held("1", begun, nodes, until, None), offer=replace(offer, tier=tier)), state, now)
+        for begun, nodes, state in ((0, 3, states[0]), (0.7, 1, states[1]))
+    ]
+    steady = reservation_charges(rows, {}, now, Movement.STEADY)
+    moving = reservation_charges(rows, {}, then, Movement.MOVING)
+    assert Counter((*steady, *moving)) == Counter(reservation_charges(rows, {}, then))
+
+
+def _in_state(row: Reservation, state: str, now: datetime) -> Reservation:
+    """Not ordered yet, held, gone a while ago, or gone nobody knows when."""
+    (unit,) = row.units
+    if state == "wanted":
+        return replace(row, units=(replace(unit, state=UnitState.PLANNED, reference=None, ordered_at=None),))
+    if state == "held":
+        return row
+    gone_at = row.start + (now - row.start) / 2 if state == "gone" and now > row.start else None
+    gone = replace(unit, state=UnitState.GONE, gone_at=gone_at)
+    return replace(row, state=ReservationState.RELEASED, units=(gone,))
