@@ -150,7 +150,7 @@ def load_at(
     even = step.total + batch * prompts.work / lengths.output_tokens
     rate = batch / (lengths.output_tokens * even)
     rho = xp.minimum(rate * prompts.work, SATURATED)
-    busy = 1.0 - xp.exp(-batch)
+    busy = 1.0 - xp.near_exp(-batch)
     fixed = Spread(harness_s, number(served.calibration.queueing.ttft_jitter**2))
     first = first_token(prompts, rate, step.total, busy, fixed)
     begun = xp.maximum(first.mean - harness_s, 0.0)

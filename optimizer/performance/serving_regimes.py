@@ -28,6 +28,7 @@ from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean
 
 MANY_CLIENTS = 16.0
 BELIEVED = 2.0
+WIDEST = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     return Answer(
         np.where(once > 0.5, load.requests_per_s, paced) * lengths.output_tokens,
         Spread(shown * np.sqrt(1.0 + later.cv2), later.cv2),
-        _closed_spread(served, tpot, known, prompts, rate).at_least(step, jitter),
+        _closed_spread(served, tpot, known, prompts, rate).at_least(np.maximum(step, WIDEST * tpot), jitter),
         np.ones_like(shown, dtype=np.bool_),
     )
 

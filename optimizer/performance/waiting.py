@@ -69,7 +69,7 @@ class Spread:
 
     def quantile(self, normal: float) -> Array:
         """Where the standard normal has ``normal``: median·exp(normal·√ln(1 + CV²))."""
-        return self.p50 * xp.exp(normal * xp.sqrt(xp.log1p(self.cv2)))
+        return self.p50 * xp.near_exp(normal * xp.sqrt(xp.log1p(self.cv2)))
 
 
 def budget_load(prompts: Prompts, rate: Array, step_s: Array) -> Array:
