@@ -163,7 +163,8 @@ class ServingRates:
 
     All-reduces by kind of link: starts ``reduce_start_s``·log2(tp)^``reduce_growth``, ``reduce_share`` of a
     link, ``one_shot_share`` of any for messages to all ranks at once. By architecture: ``hbm_reach`` of the
-    bandwidth and ``product_reach`` of the matrix rate that kernels reach, ``portable_share`` of the matrix rate without the GPU's own instructions.
+    bandwidth and ``product_reach`` of the matrix rate that kernels reach, ``portable_share`` of it without
+    the GPU's own instructions.
     ``halved_gpus``: factor by which integers of a card exceed what its 16-bit products in FP32 suggest.
     """
 
@@ -215,8 +216,8 @@ class Engine:
     decode's roofline, ``prefill`` on prompts and ``attention`` on their attention; prompts are worked off in
     pieces of ``chunk_tokens``; messages of up to ``one_shot_tokens`` are all-reduced in one shot;
     ``portable`` 1: kernels use no instruction of a GPU's own. ``stream_s``: host time of handing a token to a
-    client in the engine's own process, 0 where engines run in a process apart. ``reduce_host_s``: host time of
-    starting an all-reduce in a step with prompts, which runs outside recorded graphs. ``harness_s``: from the
+    client in the engine's own process, 0 where engines run in a process apart. ``reduce_host_s``: host time
+    of starting an all-reduce in a step with prompts, outside recorded graphs. ``harness_s``: from the
     client's request to the first step; ``polled*_steps``: decode steps between two looks at the queue where a
     harness sets it so, for few and for many clients.
     ``batch_most``: sequences in flight at most when latency does not matter; ``burst_s``: compilation and

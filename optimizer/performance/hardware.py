@@ -35,8 +35,9 @@ class Hardware:
     ``link_ramp_s``, ``fabric_ramp_s``: what short messages lose (``network.ramped``). ``switch_share``: of
     the raw link when the switch adds up, 0 where it cannot. ``link_domain``: ranks that the fast link joins.
     ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth and
-    ``product_reach`` of the matrix rate that kernels get, ``portable_share`` of the best matrix rate that instructions of every GPU reach, all-reduces' starts
-    (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's memory.
+    ``product_reach`` of the matrix rate that kernels get, ``portable_share`` of the best matrix rate that
+    instructions of every GPU reach, all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate;
+    ``peers`` 1: ranks read each other's memory.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
     """
 

@@ -48,7 +48,9 @@ def _of_group(group: str, table: Any, fitted: set[str]) -> Iterator[HandSet]:
 def _shown(path: str, value: Any, fitted: set[str]) -> str:
     """The value, or a table's entries that no fit moves; blank where all are fitted."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {number:g}" for key, number in value.items() if f"{path}.{key}" not in fitted)
+        return ", ".join(
+            f"{key} {number:g}" for key, number in value.items() if f"{path}.{key}" not in fitted
+        )
     if isinstance(value, str):
         return value
     return "" if path in fitted else f"{value:g}"

@@ -131,7 +131,7 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
 
 def _compiled_s(served: ServedModel, asked: Asked) -> Array:
-    """What the first prompts of a run wait for: kernels compiled and tuned on its shapes, experts' above all."""
+    """What a run's first prompts wait for: kernels compiled and tuned on its shapes, experts' above all."""
     return served.engine.burst_s * np.where(served.shapes.experts > 0, 1.0, asked.burst_dense)
 
 

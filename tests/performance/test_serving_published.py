@@ -1,7 +1,7 @@
 """Published figures of serving that no constant is fitted to: a core that follows its own tables only shows.
 
-``fixtures/performance/published_serving.csv``, gathered on 22 November 2026: NVIDIA's TensorRT-LLM performance
-overview of 2026 (releases after those of the fits; ten of its models and GPUs) and its tuning guide's case study.
+``fixtures/performance/published_serving.csv``, gathered on 22 November 2026: NVIDIA's performance overview of
+TensorRT-LLM of 2026 (a release after those of the fits) and the case study of its tuning guide.
 """
 
 from __future__ import annotations

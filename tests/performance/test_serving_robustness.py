@@ -19,19 +19,22 @@ from optimizer.performance.rows import predict_rows, read_rows
 from optimizer.performance.serving_rows import ServingRow
 
 ROWS = 1500
-ENGINES = (
-    "vLLM,vllm 0.6.3,VLLM-V1,SGLang,sgl,TensorRT-LLM,trtllm,TRT-LLM PyTorch,llama.cpp,llama-cpp-python,Ollama,"
-    "LMDeploy,TGI,NIM,DeepSpeed-MII,MLC-LLM,ExLlamaV2,,Triton + TensorRT,ROCm vLLM,KTransformers,max"
-).split(",")
-FORMATS = (
-    "fp16,bf16,FP8,fp8_e4m3,fp8_e5m2,int8,w8a8,W4A16,awq,GPTQ-Int4,q4_k_m,Q5_K_M,q6_k,q3_k_s,Q8_0,8bit,nvfp4,"
-    "mxfp4,fp4,,w4afp8,int4-awq,bitsandbytes-4bit,bf16/fp8"
-).split(",")
+ENGINES = """vLLM|vllm 0.6.3|VLLM-V1|SGLang|sgl|TensorRT-LLM|trtllm|TRT-LLM PyTorch|llama.cpp|llama-cpp-python
+Ollama|LMDeploy|TGI|NIM|DeepSpeed-MII|MLC-LLM|ExLlamaV2|Triton + TensorRT|ROCm vLLM|KTransformers|max|"""
+FORMATS = """fp16|bf16|FP8|fp8_e4m3|fp8_e5m2|int8|w8a8|W4A16|awq|GPTQ-Int4|q4_k_m|Q5_K_M|q6_k|q3_k_s|Q8_0|8bit
+nvfp4|mxfp4|fp4|w4afp8|int4-awq|bitsandbytes-4bit|bf16/fp8|"""
 CACHES = ("", "fp8", "fp16", "int8", "auto", "bf16", "fp8_e5m2")
 REGIMES = (
-    "closed_loop,open_loop,static_batch,single_stream,offline_max,single_stream_ttft,offline_burst,"
-    "open_loop_slo,"
-).split(",")
+    "closed_loop",
+    "open_loop",
+    "static_batch",
+    "single_stream",
+    "offline_max",
+    "single_stream_ttft",
+    "offline_burst",
+    "open_loop_slo",
+    "",
+)
 LOADED = ("closed_loop", "static_batch", "offline_burst", "")
 CLIENTS = (1, 2, 3, 4, 8, 15, 16, 17, 32, 64, 128, 256, 512, 1024, 2048)
 LEAST_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "w8a16": 1.0, "int8": 1.0, "int6": 0.8, "int5": 0.68}
@@ -39,6 +42,10 @@ FOUR_BITS = 0.43
 ROUNDING = 0.9
 LEAST_KEPT = 0.95  # who runs out of cache gives the engine more of the card
 COLUMNS = ("output_tokens_per_s_total", "ttft_ms_p50", "ttft_ms_p95", "tpot_ms_p50", "tpot_ms_p95")
+
+
+def words(text: str) -> list[str]:
+    return text.replace("\n", "|").split("|")
 
 
 def drawn(seed: int, count: int) -> Iterator[dict[str, str]]:
@@ -50,10 +57,10 @@ def drawn(seed: int, count: int) -> Iterator[dict[str, str]]:
             "id": str(index),
             "kind": "serving",
             "regime": regime,
-            "engine": rng.choice(ENGINES),
+            "engine": rng.choice(words(ENGINES)),
             "engine_version": rng.choice(("", "0.6.3", "1.0.0", "nightly", "v0.8.5.post1", "2024-05")),
             "model": rng.choice(models),
-            "weight_precision": rng.choice(FORMATS),
+            "weight_precision": rng.choice(words(FORMATS)),
             "kv_precision": rng.choice(CACHES),
             "gpu": rng.choice(gpus),
             "gpus": str(tp * rng.choice((1, 1, 2))),
