@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from textwrap import wrap
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from api.cli.accuracy_tables import LEGEND, MISSED, OK, Section, sections
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
+from optimizer.performance.priors import HandSet
 from optimizer.performance.report import Report
 
 WIDEST = 120
@@ -48,6 +50,16 @@ def _markdown(section: Section) -> Iterator[str]:
         yield from (*markdown_lines(table), "")
     for note in section.notes:
         yield from (note, "")
+
+
+def markdown_constants(constants: Sequence[HandSet]) -> str:
+    """Constants that no fit moves, a line each, under their groups."""
+    lines = []
+    for group, members in groupby(constants, key=lambda constant: constant.group):
+        lines += [f"## {group}", ""]
+        lines += [f"- `{constant.name}` {constant.value}: {constant.reason}" for constant in members]
+        lines += [""]
+    return "\n".join(lines)
 
 
 def _print_table(console: Console, table: PlainTable, width: int, spaced: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.accuracy_view import markdown_report, print_report
+from api.cli.accuracy_view import markdown_constants, markdown_report, print_report
 from api.cli.calibration_view import print_hybrid, print_own_report
 from api.cli.configuration import load_settings
 from api.cli.figures import plural
@@ -30,6 +30,7 @@ from optimizer.performance.nearby_fit import fit_kernels
 from optimizer.performance.nearby_kernels import load_kernels, save_kernels
 from optimizer.performance.own_rows import check_rows, joined, load_own_rows, report_of, save_own_rows
 from optimizer.performance.own_shift import predict_rows_with_own
+from optimizer.performance.priors import hand_set
 from optimizer.performance.rows import COLUMNS
 
 app = typer.Typer(help="The performance core alone.", no_args_is_help=True, add_completion=False)
@@ -154,6 +155,22 @@ def fit(as_json: Json = False) -> None:
         print_json({"values": dict(fitted.values), "intervals": intervals})
     else:
         stderr().print(f"{plural(len(fitted.values), 'constant')} fitted to {plural(len(rows), 'row')}")
+
+
+@app.command()
+def constants(as_json: Json = False) -> None:
+    """Print the constants that no fit moves, with the reason of each, as docs/performance-priors.md has them.
+
+    Fitted constants stand in config/performance_fitted.toml with their data's hash; `broker perf evaluate`
+    shows what errors they leave.
+
+    Example: broker perf constants
+    """
+    found = hand_set()
+    if as_json:
+        print_json([asdict(entry) for entry in found])
+    else:
+        stdout().file.write(markdown_constants(found))
 
 
 def _without_nan(part: Any) -> Any:

@@ -163,7 +163,8 @@ class ServingRates:
 
     All-reduces by kind of link: starts ``reduce_start_s``·log2(tp)^``reduce_growth``, ``reduce_share`` of a
     link, ``one_shot_share`` of any for messages to all ranks at once. By architecture: ``hbm_reach`` of the
-    bandwidth that kernels reach, ``portable_share`` of the matrix rate without the GPU's own instructions.
+    bandwidth and ``product_reach`` of the matrix rate that kernels reach, ``portable_share`` of it without
+    the GPU's own instructions.
     ``halved_gpus``: factor by which integers of a card exceed what its 16-bit products in FP32 suggest.
     """
 
@@ -184,6 +185,7 @@ class ServingRates:
     reduce_start_s: Table
     reduce_growth: Table
     hbm_reach: Table
+    product_reach: Table
     indexer_layer_s: float
     reduce_share: Table
     one_shot_share: float
@@ -214,7 +216,8 @@ class Engine:
     decode's roofline, ``prefill`` on prompts and ``attention`` on their attention; prompts are worked off in
     pieces of ``chunk_tokens``; messages of up to ``one_shot_tokens`` are all-reduced in one shot;
     ``portable`` 1: kernels use no instruction of a GPU's own. ``stream_s``: host time of handing a token to a
-    client in the engine's own process, 0 where engines run in a process apart. ``harness_s``: from the
+    client in the engine's own process, 0 where engines run in a process apart. ``reduce_host_s``: host time
+    of starting an all-reduce in a step with prompts, outside recorded graphs. ``harness_s``: from the
     client's request to the first step; ``polled*_steps``: decode steps between two looks at the queue where a
     harness sets it so, for few and for many clients.
     ``batch_most``: sequences in flight at most when latency does not matter; ``burst_s``: compilation and
@@ -233,6 +236,7 @@ class Engine:
     one_shot_tokens: float
     portable: float
     stream_s: float
+    reduce_host_s: float
     harness_s: float
     polled_steps: float
     polled_by_many_steps: float
@@ -290,8 +294,9 @@ class Queueing:
 class Harness:
     """How the makers of a table asked for it: spread of lengths, share of prompts' tokens in the prefix
     cache, prompt tokens above which tables pad to one length, requests of each client of a closed loop, 1
-    where times are means over the whole run, 1 where it sets engines to look at the queue every few steps
-    only, and 1 where its clients run inside the engine's process."""
+    where times are means over the whole run, by architecture 1 where it sets engines to look at the queue
+    every few steps only, 1 where its clients run inside the engine's process, and the share of what engines
+    compile in a run (``Engine.burst_s``) that models without experts wait for."""
 
     input_cv: float
     output_cv: float
@@ -299,8 +304,9 @@ class Harness:
     varied_up_to: float
     rounds: float
     of_means: float
-    polled: float
+    polled: Table
     inside: float
+    burst_dense: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def where(condition: Any, a: Any, b: Any) -> Array:
 
 def maximum(a: Any, b: Any) -> Array:
     """The larger of both."""
-    if isinstance(a, float) and isinstance(b, float):
+    if type(a) is float and type(b) is float:
         larger: Any = a if a > b else b
     else:
         larger = np.maximum(a, b)
@@ -37,7 +37,7 @@ def maximum(a: Any, b: Any) -> Array:
 
 def minimum(a: Any, b: Any) -> Array:
     """The smaller of both."""
-    if isinstance(a, float) and isinstance(b, float):
+    if type(a) is float and type(b) is float:
         smaller: Any = a if a < b else b
     else:
         smaller = np.minimum(a, b)
@@ -97,6 +97,12 @@ def log2(value: Any) -> Array:
     logarithm: Any = math.log2(value) if isinstance(value, float) else np.log2(value)
     typed: Array = logarithm
     return typed
+
+
+def near_exp(value: Any) -> Array:
+    """Exponential; of plain numbers possibly one unit in the last place off NumPy's, and faster."""
+    raised: Array = math.exp(value) if isinstance(value, float) else np.exp(value)
+    return raised
 
 
 def exp(value: Any) -> Array:

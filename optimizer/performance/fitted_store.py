@@ -16,7 +16,7 @@ from optimizer.performance.calibration import FITTED, Calibration, load_calibrat
 from optimizer.performance.evaluate import regime_group
 from optimizer.performance.fitting import held_by_sources, other_sources
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.performance.intervals import BURST, FIRST_ALONE, MOE, OBJECTIVE, OLD, memory_regime
+from optimizer.performance.intervals import BURST, FIRST_ALONE, MOE, OBJECTIVE, OLD, P95, memory_regime
 from optimizer.performance.measured import data_sha256
 from optimizer.performance.observations import RATIO_REGIME, Observation, observations
 from optimizer.performance.rows import ReadRows, read_rows
@@ -31,7 +31,7 @@ DENSE_STEPS, ADAPTER_STEPS = "intervals.training_dense", "intervals.training_ada
 OTHERS = " others"
 BETWEEN, FIRST, RATE = "time per output token", "time to first token", "output tokens/s"
 RATE_COLUMN = "pred_output_tokens_per_s_total"
-LEAST = 0.01
+LEAST = 0.005
 DIGITS = 5
 METRIC_TABLES = {
     RATE: "tokens_per_s",
@@ -167,7 +167,8 @@ def _path(observation: Observation) -> str | None:
         return f"intervals.percentile_ratio.{RATIO_KEYS[observation.column]}"
     table = METRIC_TABLES.get(observation.metric.removesuffix(" p95"))
     if observation.regime == "open_loop_slo":
-        return f"intervals.{table}.{OBJECTIVE}" if table else None
+        end = P95 if observation.metric.endswith(" p95") else ""
+        return f"intervals.{table}.{OBJECTIVE}{end}" if table else None
     if observation.regime == "offline_burst":
         return f"intervals.{table}.{BURST}" if table else None
     if observation.regime == IN_PROCESS:

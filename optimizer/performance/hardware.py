@@ -34,9 +34,10 @@ class Hardware:
     protocol losses (``link_raw``: before). Without a fabric ``nodes_most`` is 1 and the rate next to none.
     ``link_ramp_s``, ``fabric_ramp_s``: what short messages lose (``network.ramped``). ``switch_share``: of
     the raw link when the switch adds up, 0 where it cannot. ``link_domain``: ranks that the fast link joins.
-    ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth that kernels
-    get, ``portable_share`` of the best matrix rate that instructions of every GPU reach, all-reduces' starts
-    (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's memory.
+    ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth and
+    ``product_reach`` of the matrix rate that kernels get, ``portable_share`` of the best matrix rate that
+    instructions of every GPU reach, all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate;
+    ``peers`` 1: ranks read each other's memory.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
     """
 
@@ -44,6 +45,7 @@ class Hardware:
     memory_bytes: Array
     hbm_bytes_per_s: Array
     hbm_reach: Array
+    product_reach: Array
     portable_share: Array
     peak: Mapping[str, Array]
     gemm: Mapping[str, Array]
@@ -150,6 +152,7 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "memory_bytes": usable_memory_bytes(sku.gpu_memory_gb, spec, calibration),
         "hbm_bytes_per_s": spec.hbm_gbyte_s * 1e9,
         "hbm_reach": calibration.serving.hbm_reach.get(spec.arch, 1.0),
+        "product_reach": calibration.serving.product_reach.get(spec.arch, 1.0),
         "portable_share": calibration.serving.portable_share.get(spec.arch, 1.0),
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
         "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),

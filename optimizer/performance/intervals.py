@@ -11,7 +11,7 @@ from optimizer.performance.constants import Intervals, Table
 
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9
-MOE, OLD, BURST, OBJECTIVE = "_moe", "_old", "burst", "objective"
+MOE, OLD, BURST, OBJECTIVE, P95 = "_moe", "_old", "burst", "objective", "_p95"
 FIRST_ALONE = "first"
 WIDER = {BURST: "closed", FIRST_ALONE: "single"}
 GRID_STACK = "eager"
@@ -109,8 +109,10 @@ def serving_row_relative(
     ``old``: releases of engines from before their present scheduler, which hosts slow down in many ways.
     """
     more = 0.0 if known_gpu else constants.serving_unseen_gpu
-    ttft, itl = _of(constants.ttft, regime, moe, old) + more, _of(constants.itl, regime, moe, old) + more
-    return _of(constants.tokens_per_s, regime, moe, old) + more, ttft, ttft, itl, itl
+    late = f"{regime}{P95}" if f"{regime}{P95}" in constants.itl else regime
+    ttft, itl = (_of(table, regime, moe, old) + more for table in (constants.ttft, constants.itl))
+    ttft_late, itl_late = (_of(table, late, moe, old) + more for table in (constants.ttft, constants.itl))
+    return _of(constants.tokens_per_s, regime, moe, old) + more, ttft, ttft_late, itl, itl_late
 
 
 def ratio_relative(name: str, constants: Intervals, old: bool = False) -> float:

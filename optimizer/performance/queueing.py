@@ -15,6 +15,7 @@ from optimizer.performance.serving import DecodeStep, decode_step, launch_s, pre
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, first_token
 
 LEAST_BATCH, MOST_BATCH = 1e-2, 1e5
+MOST_RATE = 1e12
 HELD = 1e-9
 P90, P95, P99 = 1.2816, 1.6449, 2.3263
 
@@ -119,7 +120,8 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     share = xp.where(served.shapes.experts > 0, constants.lone_share_moe, constants.lone_share)
     shapes = served.shapes
     launched = shapes.layers * constants.prompt_layer_s + shapes.moe_layers * constants.prompt_moe_layer_s
-    launched = launched * served.engine.overhead
+    reduces = xp.where(served.replica.tp > 1.0, 2.0 * served.engine.reduce_host_s, 0.0)
+    launched = (launched + shapes.layers * reduces) * served.engine.overhead
     stretch = xp.where(side > 0, input_cv / xp.maximum(side, TINY), 1.0) / 2.0
     prompts = Prompts(
         latency=smooth_max(mean.latency, launched, served.rates.roofline_norm),
@@ -148,7 +150,7 @@ def load_at(
     even = step.total + batch * prompts.work / lengths.output_tokens
     rate = batch / (lengths.output_tokens * even)
     rho = xp.minimum(rate * prompts.work, SATURATED)
-    busy = 1.0 - xp.exp(-batch)
+    busy = 1.0 - xp.near_exp(-batch)
     fixed = Spread(harness_s, number(served.calibration.queueing.ttft_jitter**2))
     first = first_token(prompts, rate, step.total, busy, fixed)
     begun = xp.maximum(first.mean - harness_s, 0.0)
@@ -194,10 +196,11 @@ def load_at_rate(
     """
     known = arrivals(served, lengths)
     high = xp.maximum(batch_most, LEAST_BATCH)
+    rate = xp.clip(rate, TINY, MOST_RATE)
     stable = _rate_at(served, lengths, high, known) >= rate
 
     def surplus(batch: Array) -> Array:
-        return xp.log(_rate_at(served, lengths, batch, known) / xp.maximum(rate, TINY))
+        return xp.log(_rate_at(served, lengths, batch, known) / rate)
 
     found = crossing(surplus, xp.full_like(high, LEAST_BATCH), high)
     return load_at(served, lengths, found, harness_s, known), stable

@@ -124,7 +124,8 @@ def _decode_attention_s(served: ServedModel) -> Array:
 @once
 def product_rate(served: ServedModel) -> Array:
     """FLOP/s of products of many tokens: a share of the best measured rate of the format."""
-    return served.product_best * served.rates.product_share * _quantised(served)
+    share = served.rates.product_share * served.hw.product_reach
+    return served.product_best * share * _quantised(served)
 
 
 def _layer_products_s(served: ServedModel, tokens: Array, together: Array, filled: Array) -> Array:
@@ -211,7 +212,7 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
 @once
 def _prefill_attention_s(served: ServedModel) -> Array:
     """Time of one prompt token that meets one of those before it, in all layers; half of them, causal."""
-    rate = wide_best(served.hw) * served.rates.product_share
+    rate = wide_best(served.hw) * served.rates.product_share * served.hw.product_reach
     return 2.0 * served.shapes.attention_width * served.shapes.layers * served.engine.attention / rate
 
 

@@ -27,6 +27,8 @@ from optimizer.performance.serving import decode_step, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
 
 MANY_CLIENTS = 16.0
+BELIEVED = 2.0
+WIDEST = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Asked:
     table gives means over a run from its cold start, 0 where medians; ``objective_s``: time between tokens
     whose 99th percentile the rate was chosen to keep, inf where it was not. ``before_s``: time before the
     engine sees a request, its own where None; ``polled``: 1 where the engine looks at the queue
-    every few steps only.
+    every few steps only; ``burst_dense``: share of ``Engine.burst_s`` that models without experts wait for.
     """
 
     batch: Array
@@ -48,6 +50,7 @@ class Asked:
     objective_s: Array
     before_s: Array | None = None
     polled: Array | float = 0.0
+    burst_dense: Array | float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """
     batch = np.minimum(np.maximum(asked.batch, 1.0), _limit_for(served, lengths, asked.batch))
     known = arrivals(served, lengths)
-    before = _before(served, asked)
+    before, jitter = _before(served, asked), served.calibration.queueing.itl_jitter
     load = load_at(served, lengths, batch, before, known)
     prompts, step = known.joining(batch), load.step.total
     others = np.maximum(batch - 1.0, 0.0)
@@ -112,7 +115,7 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     spread_s = _apart(known, asked) * lengths.output_tokens * step
     later, waited = _in_waves(served, prompts, batch, spread_s, later, rate)
     tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
-    burst = before + burst_mean(known.prompts, batch, step) + served.engine.burst_s
+    burst = before + burst_mean(known.prompts, batch, step) + _compiled_s(served, asked)
     queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
     once = 1.0 / np.maximum(asked.rounds, 1.0)
     in_burst = np.where(asked.of_means > 0, once, np.where(once > 0.5, 1.0, 0.0))
@@ -122,9 +125,14 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     return Answer(
         np.where(once > 0.5, load.requests_per_s, paced) * lengths.output_tokens,
         Spread(shown * np.sqrt(1.0 + later.cv2), later.cv2),
-        _closed_spread(served, tpot, known, prompts, rate),
+        _closed_spread(served, tpot, known, prompts, rate).at_least(np.maximum(step, WIDEST * tpot), jitter),
         np.ones_like(shown, dtype=np.bool_),
     )
+
+
+def _compiled_s(served: ServedModel, asked: Asked) -> Array:
+    """What a run's first prompts wait for: kernels compiled and tuned on its shapes, experts' above all."""
+    return served.engine.burst_s * np.where(served.shapes.experts > 0, 1.0, asked.burst_dense)
 
 
 def _in_waves(
@@ -212,12 +220,17 @@ def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
 
 def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
-    """Arrivals at a rate, whatever the answers take; a run of few requests never has more in flight."""
+    """Arrivals at a rate, whatever the answers take; a run of few requests never has more in flight.
+
+    A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains.
+    """
     most = np.minimum(limit_of(served, lengths), np.maximum(asked.requests, 1.0))
     load, stable = load_at_rate(served, lengths, asked.rate, most, _before(served, asked))
-    chosen = np.isfinite(asked.objective_s)
+    believed = asked.rate <= BELIEVED * load.requests_per_s
+    chosen = np.isfinite(asked.objective_s) & (stable | believed)
     if chosen.any():
-        load = _at_objective(served, lengths, asked, load)
+        objective_s = np.where(chosen, asked.objective_s, np.inf)
+        load = _at_objective(served, lengths, replace(asked, objective_s=objective_s), load)
     tokens = asked.rate * lengths.output_tokens
     kept = np.where(chosen, tokens, np.minimum(load.requests_per_s * lengths.output_tokens, tokens))
     return Answer(kept, load.ttft, load.itl, stable | chosen)

@@ -268,7 +268,8 @@ def _predict_group(
         as_array([row.harness.of_means for row in rows]),
         as_array([row.objective_s for row in rows]),
         as_array([0.0 if row.in_process else served.engine.harness_s for row in rows]),
-        as_array([row.harness.polled for row in rows]),
+        as_array([row.harness.polled.get(gpus[row.sku.gpu].arch, 0.0) for row in rows]),
+        as_array([row.harness.burst_dense for row in rows]),
     )
     answer = ANSWERS[rows[0].regime](served, lengths, asked)
     ends = np.asarray([row.ends for row in rows])

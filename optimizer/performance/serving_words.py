@@ -42,8 +42,17 @@ FORMAT_WORDS = (
     ("fp8", "fp8"),
     ("float8", "fp8"),
     ("e4m3", "fp8"),
+    ("e5m2", "fp8"),
     ("w8a8", "int8"),
     ("q8", "w8a16"),
+    ("8bit", "w8a16"),
+    ("8-bit", "w8a16"),
+    ("q6", "int6"),
+    ("6bit", "int6"),
+    ("q5", "int5"),
+    ("5bit", "int5"),
+    ("q3", "int3"),
+    ("3bit", "int3"),
     ("int4", "int4"),
     ("w4a", "int4"),
     ("awq", "int4"),
@@ -60,11 +69,11 @@ FORMAT_WORDS = (
     ("f16", "fp16"),
     ("half", "fp16"),
 )
-FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int4")
+FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int6", "int5", "int4", "int3")
 AT_ONCE = "offline_burst"
 MXFP4 = "mxfp4"
 ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0", "submission"})
-LOCAL, INTEGERS = "local", frozenset({"int4", "int8", "w8a16"})
+LOCAL, INTEGERS = "local", frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"})
 DIALOGUE, CHATS = "dialogue", ("sharegpt", "openorca", "open-orca", "wildchat", "lmsys-chat")
 NATIVE_FORMATS = (
     ("gpt-oss", MXFP4),

@@ -62,9 +62,14 @@ class Spread:
         """The same shape, every value ``factor`` times as large."""
         return Spread(self.mean * factor, self.cv2)
 
+    def at_least(self, least: Array, jitter: float) -> Spread:
+        """The same mean, no wider than a median of ``least`` allows (and a CV of ``jitter``)."""
+        room = xp.maximum((self.mean / least) ** 2 - 1.0, xp.full_like(self.mean, jitter**2))
+        return Spread(self.mean, xp.minimum(self.cv2, room))
+
     def quantile(self, normal: float) -> Array:
         """Where the standard normal has ``normal``: median·exp(normal·√ln(1 + CV²))."""
-        return self.p50 * xp.exp(normal * xp.sqrt(xp.log1p(self.cv2)))
+        return self.p50 * xp.near_exp(normal * xp.sqrt(xp.log1p(self.cv2)))
 
 
 def budget_load(prompts: Prompts, rate: Array, step_s: Array) -> Array:

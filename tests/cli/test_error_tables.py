@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from api.cli.accuracy_view import markdown_report, print_report
+from api.cli.accuracy_view import markdown_constants, markdown_report, print_report
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.calibration import load_calibration, load_priors
 from optimizer.performance.evaluate import evaluate_bundled
+from optimizer.performance.fitting import read_parameters
+from optimizer.performance.priors import hand_set
 from optimizer.performance.report import HeldOutLine, Report
 
 pytestmark = pytest.mark.xdist_group("report")
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance-model.md"
+PRIORS = DOCUMENT.with_name("performance-priors.md")
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +83,13 @@ def tables_of(text: str) -> list[tuple[str, list[tuple[str, ...]]]]:
 def test_the_document_holds_the_tables_that_the_command_prints(report: Report) -> None:
     part = DOCUMENT.read_text().split("\n## Errors", 1)[1].split("\n## ", 1)[0]
     assert tables_of(part + "\n") == tables_of(markdown_report(report)), "make errors prints them"
+
+
+def test_constants_set_by_hand_are_listed_with_their_reasons() -> None:
+    found = hand_set()
+    named = {f"{entry.group}.{entry.name}" for entry in found}
+    assert not named & {p.path for group in ("training", "serving") for p in read_parameters(group)}
+    assert {"serving.workspace_gib", "engines.vllm.kept_output", "harnesses.lab.rounds"} <= named
+    assert all(entry.value and entry.reason for entry in found)
+    listed = PRIORS.read_text().split("\n## ", 1)[1]
+    assert f"## {listed}" == markdown_constants(found), "broker perf constants prints them"

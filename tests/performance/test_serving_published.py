@@ -1,0 +1,78 @@
+"""Published figures of serving that no constant is fitted to: a core that follows its own tables only shows.
+
+``fixtures/performance/published_serving.csv``, gathered on 22 November 2026: NVIDIA's performance overview of
+TensorRT-LLM of 2026 (a release after those of the fits) and the case study of its tuning guide.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+from broker.catalogue import load_gpus, load_models
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.measured import FOLDER, bundled_rows
+from optimizer.performance.observations import observations
+from optimizer.performance.rows import predict_rows
+
+TABLE = FOLDER / "published_serving.csv"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published number and the cells of its prediction."""
+
+    row: Mapping[str, str]
+    metric: str
+    ratio: float
+    inside: bool
+
+
+def _found() -> Iterator[Figure]:
+    with TABLE.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    predicted = predict_rows(rows, load_calibration(), load_gpus(), load_models())
+    for o in observations(rows):
+        cells = predicted[o.place]
+        low, high = float(cells[f"{o.column}_low"]), float(cells[f"{o.column}_high"])
+        ratio = float(cells[o.column]) / o.measured
+        yield Figure(rows[o.place], o.metric, ratio, low <= o.measured <= high)
+
+
+@cache
+def figures() -> tuple[Figure, ...]:
+    return tuple(_found())
+
+
+def off(found: list[Figure]) -> float:
+    return float(np.median(np.abs([f.ratio - 1.0 for f in found])))
+
+
+def test_no_row_of_the_fits_is_here() -> None:
+    fitted = {row["source_detail"] for row in bundled_rows() if row.get("source_detail")}
+    assert not fitted & {f.row["source_detail"] for f in figures()}
+    assert len(figures()) >= 110
+
+
+def test_levels_of_dense_models_and_of_experts() -> None:
+    dense = [f for f in figures() if f.row["model"] == "Llama-3.3-70B" and f.metric == "output tokens/s"]
+    experts = [f for f in figures() if f.row["model"] != "Llama-3.3-70B"]
+    assert off(dense) < 0.12
+    assert off(experts) < 0.25
+    assert 0.85 < np.median([f.ratio for f in figures()]) < 1.2
+
+
+def test_most_published_figures_lie_in_the_interval() -> None:
+    assert np.mean([f.inside for f in figures()]) > 0.6
+
+
+@pytest.mark.parametrize("metric", ["time to first token", "time per output token"])
+def test_one_request_at_a_time_in_nvidias_tuning_guide(metric: str) -> None:
+    found = [f for f in figures() if f.metric == metric]
+    assert len(found) == 3
+    assert off(found) < 0.35
