@@ -18,7 +18,7 @@ import numpy as np
 
 from optimizer.placement.cover import GRID, least_cover
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_dual import build_dual
+from optimizer.placement.fleet_dual import WarmDual, build_dual
 from optimizer.placement.fleet_menu import build_menu, half_usd
 from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
@@ -63,7 +63,9 @@ class FleetBound:
     ``in_hours``: everything is billed in whole hours of the grid; ``in_cents``: and each of those costs
     whole cents, so that amounts between two cents cannot occur. ``spare_rates``: the largest replica's rates
     at which some demand is cheapest to cover. ``due_usd``: least cost when traffic is due from ``due_s``, for
-    a service whose start is known; ``covers`` [M, U]: units that are cheap for some demand.
+    a service whose start is known; ``covers`` [M, U]: units that are cheap for some demand;
+    ``warm``: where its dual can be taken up at other prices of scarcity. ``met``: without its layers the
+    bound knows no start later than ``due_s``; this says whether it is feasible.
     """
 
     layers: tuple[Layer, ...]
@@ -77,6 +79,8 @@ class FleetBound:
     due_s: float = 0.0
     due_usd: float = 0.0
     covers: Ints = field(default_factory=no_covers)
+    warm: WarmDual | None = None
+    met: bool | None = None
 
     def from_due(self, due_s: float) -> float:
         """Least cost when traffic is due from ``due_s`` for a fleet with the slowest start of all.
@@ -86,6 +90,8 @@ class FleetBound:
         hour = int(due_s // HOUR_S)
         if hour >= self.hours:
             return 0.0
+        if self.met is not None:
+            return self.due_usd if due_s <= self.due_s else 0.0
         hours = self.first_hours(due_s)
         least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
         if self.relaxed is not None:
@@ -103,7 +109,14 @@ class FleetBound:
     @property
     def feasible(self) -> bool:
         """Whether the stock of all offers together could meet every hour."""
+        if self.met is not None:
+            return self.met
         return any(int(x.most.max(initial=-1)) >= int(x.needs.max(initial=-1)) for x in self.layers)
+
+    def only_from(self, due_s: float) -> FleetBound:
+        """The same for one start, without the layers: small enough to keep many, and to send."""
+        usd, met = self.from_due(due_s), self.feasible
+        return replace(self, layers=(), relaxed=None, due_s=due_s, due_usd=usd, met=met)
 
     @classmethod
     def nothing(cls) -> FleetBound:
@@ -151,7 +164,27 @@ def with_dual(
     lengths = _hour_lengths(problem, known.hours)[first:]
     lengths[0] = known.first_hours(due, float(lengths[0]))
     dual = build_dual(problem, case, first, lengths, known.from_due(due), out_of_time)
-    return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers)
+    usd = max(dual.least_usd, known.due_usd) if known.met is not None else dual.least_usd
+    return replace(known, due_s=due, due_usd=usd, covers=dual.covers, warm=dual.warm)
+
+
+def dual_again(
+    problem: Problem, case: FleetCase, before: WarmDual, out_of_time: Callable[[], bool] = never
+) -> FleetBound:
+    """The dual alone at other prices of scarcity, from the sharing ``before`` on: weaker, and far quicker."""
+    units, hours = case.units, len(case.demand)
+    if not len(units):
+        return FleetBound((), None, hours)
+    cold = (float(units.cold_s.min()), float(units.cold_s.max()))
+    known = FleetBound((), None, hours, *cold)
+    due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
+    first = int(due // HOUR_S)
+    if first >= hours:
+        return known
+    lengths = _hour_lengths(problem, hours)[first:]
+    lengths[0] = known.first_hours(due, float(lengths[0]))
+    dual = build_dual(problem, case, first, lengths, out_of_time=out_of_time, before=before)
+    return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers, warm=dual.warm or before)
 
 
 def _by_the_hour(problem: Problem, case: FleetCase, in_full: Bools) -> FleetCase:

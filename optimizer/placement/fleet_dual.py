@@ -41,6 +41,20 @@ HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
 GOOD_ENOUGH = 0.002
 PROVEN = 0.0005
 FIRST_PARTS = (0.4,)
+RESUMED_PASSES = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarmDual:
+    """A sharing to go on from at other prices of scarcity: ``prices`` [N, K] of the units ``named`` [N], what
+    an hour of each need cost (``value`` [K]), and the covers [M, N] of the pool with their ``reach`` [M]."""
+
+    needs: Ints
+    named: Ints
+    prices: Floats
+    value: Floats
+    pool: Ints
+    reach: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +63,7 @@ class FleetDual:
 
     least_usd: float
     covers: Ints
+    warm: WarmDual | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -173,18 +188,58 @@ def build_dual(
     lengths: Floats,
     known_usd: float = 0.0,
     out_of_time: Callable[[], bool] = never,
+    before: WarmDual | None = None,
 ) -> FleetDual:
     """The dual of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held.
 
     Where a fleet on the first covers costs hardly more than another bound, ``known_usd``, that one is kept.
-    When ``out_of_time``, the sharing stays as it is by then.
+    When ``out_of_time``, the sharing stays as it is by then. ``before``: a sharing to go on from.
     """
-    ascent = _begun(problem, case, first_hour, lengths)
+    ascent = _begun(problem, case, first_hour, lengths, before)
+    if before is not None:
+        _ascend(ascent, RESUMED_PASSES, out_of_time)
+        return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent), _warm(case, ascent))
     first = _covers(problem, case, ascent)
     if known_usd > 0 and _cheapest_usd(problem, case, first) <= known_usd * (1 + PROVEN):
-        return FleetDual(known_usd, first)
+        return FleetDual(known_usd, first, _warm(case, ascent))
     _ascend(ascent, MAX_PASSES, out_of_time)
-    return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
+    return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent), _warm(case, ascent))
+
+
+def _warm(case: FleetCase, ascent: _Ascent) -> WarmDual | None:
+    """What another ascent can go on from."""
+    if not len(ascent.sure_prices):
+        return None
+    named = _named(case, ascent.menu)
+    return WarmDual(ascent.needs, named, ascent.sure_prices, ascent.sure_value, ascent.pool, ascent.reach)
+
+
+def _named(case: FleetCase, menu: Menu) -> Ints:
+    """One number for each unit of a menu [N], the same at all prices of scarcity."""
+    units, most = case.units, int(case.units.config.max(initial=0)) + 1
+    found: Ints = ((units.offer[menu.unit] * most + units.config[menu.unit]) * 2 + (menu.term_h > 0)).astype(
+        np.int64
+    )
+    return found
+
+
+def _resume(case: FleetCase, ascent: _Ascent, before: WarmDual) -> None:
+    """Goes on from another sharing: its prices for the units that it knew, its covers of those."""
+    named = _named(case, ascent.menu)
+    order = np.argsort(before.named, kind="stable")
+    place = order[np.minimum(np.searchsorted(before.named, named, sorter=order), len(order) - 1)]
+    known = before.named[place] == named
+    ascent.value = before.value
+    part = np.minimum(ascent.menu.steps[:, None] / np.maximum(ascent.needs[None, :], 1), 1.0)
+    fresh = ascent.share.near(part * before.value[None, :])
+    prices = np.where(known[:, None], before.prices[place], fresh)
+    kept = np.zeros(before.pool.shape[1], dtype=np.bool_)
+    kept[place[known]] = True
+    whole = ~before.pool[:, ~kept].any(axis=1)
+    pool = np.zeros((int(whole.sum()), len(named)), dtype=np.int64)
+    pool[:, known] = before.pool[whole][:, place[known]]
+    ascent.pool, ascent.reach = pool, before.reach[whole]
+    ascent.look_at_all(ascent.share.near(prices))
 
 
 def _cheapest_usd(problem: Problem, case: FleetCase, covers: Ints) -> float:
@@ -210,7 +265,9 @@ def _covers(problem: Problem, case: FleetCase, ascent: _Ascent) -> Ints:
     return covers[in_stock(case, covers, problem.table.stock_nodes)]
 
 
-def _begun(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> _Ascent:
+def _begun(
+    problem: Problem, case: FleetCase, first_hour: int, lengths: Floats, before: WarmDual | None = None
+) -> _Ascent:
     menu = build_menu(problem, case, float(lengths.sum()))
     demand = case.demand[first_hour:]
     needs = np.minimum(np.floor(demand / step_rate(case) * (1 - EPSILON)), STEPS).astype(np.int64)
@@ -229,6 +286,10 @@ def _begun(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) 
         prices=share.flat(),
         value=np.ones(len(classes.hours)),
     )
+    if before is not None and np.array_equal(before.needs, ascent.needs):
+        _resume(case, ascent, before)
+        ascent.restart()
+        return ascent
     first = _first_prices(share, ascent.needs)
     for prices in first:
         ascent.look_at_all(prices)

@@ -37,6 +37,7 @@ class Case:
     time_limit_s: float
     gap: float
     folder: Path | None = None
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def measure(case: Case) -> Result:
     read_s = time.perf_counter() - began
     planner = JointPlanner(Estimator(load_gpus(), load_calibration()))
     seen: list[Progress] = []
-    options = PlanOptions(time_limit_s=case.time_limit_s, gap=case.gap, seed=1, baselines=False)
+    options = PlanOptions(case.time_limit_s, case.gap, seed=1, baselines=False, workers=case.workers)
     began = time.perf_counter()
     plan = planner.plan(request, offers, as_of, options, seen.append)
     whole_s = time.perf_counter() - began
