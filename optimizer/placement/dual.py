@@ -16,7 +16,6 @@ import numpy as np
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, unplaced_cents
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_dual import WarmDual
 from optimizer.placement.oracle_asks import PricedAnswer, PricedAsk
 from optimizer.placement.oracle_crew import Task
 from optimizer.placement.prices import StockPrices, counted_midway, middle_s
@@ -24,7 +23,7 @@ from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.runs import RunCandidates, deadline_s, last_second
 from optimizer.placement.stopwatch import never
-from optimizer.placement.units import FleetCase, no_covers, surcharged
+from optimizer.placement.units import Counts, FleetCase, no_covers, surcharged
 
 ROUNDING_USD = 0.005
 DEPTHS = 2
@@ -85,8 +84,7 @@ class Dual:
         self.asked = 0
         self._keys: dict[str, tuple[StockPrices, Paid]] = {}
         self._depths: dict[tuple[str, Paid], int] = {}
-        self._covers: dict[tuple[str, Paid], tuple[Ints, Ints]] = {}
-        self._warm: dict[str, WarmDual] = {}
+        self._covers: dict[tuple[str, Paid], tuple[Ints, Counts]] = {}
         nothing: Paid = frozenset()
         self._known = {
             service.name: {nothing: _placed_usd(candidates, service)}
@@ -151,8 +149,6 @@ class Dual:
     def _task(self, tally: _Tally, name: str, depth: int) -> Task | None:
         """Asks for the least cost of a service at the prices; None where that is known as deep."""
         key = self.key(name, tally.prices)
-        warm = self._warm_of(name) if key else None
-        depth = depth if warm is None else DEPTHS
         if self._depth_at(name, key) >= depth:
             return None
         case = replace(self.candidates.fleets[name], covers=no_covers())
@@ -164,15 +160,13 @@ class Dual:
             tally.take(name, min(self._known[name][key], self._left_usd(name)), last=depth == DEPTHS)
 
         def take(answer: PricedAnswer) -> None:
-            if answer.warm is not None:
-                self._warm[name] = answer.warm
             if len(answer.used):
                 self._covers[name, key] = answer.used, answer.counts
             rounding = ROUNDING_USD * min(MOST_PLACEMENTS, answer.offers)
             note(answer.usd - rounding if np.isfinite(answer.usd) else answer.usd)
 
         if key:
-            ask = PricedAsk(case, tuple(sorted(key)), warm, deep=depth == DEPTHS)
+            ask = PricedAsk(case, tuple(sorted(key)), deep=depth == DEPTHS)
             return Task(("priced", name, key, depth), ask, take)
         candidates = self.candidates
         own = candidates.dual_task if depth == DEPTHS else candidates.layers_task
@@ -193,7 +187,7 @@ class Dual:
         used, counts = self._covers.get((name, key), (None, None))
         if used is None or counts is None:
             return case
-        covers = np.zeros((len(counts), len(case.units)), dtype=np.int64)
+        covers = np.zeros((len(counts), len(case.units)), dtype=np.int16)
         covers[:, used] = counts
         return replace(case, covers=covers)
 
@@ -221,10 +215,6 @@ class Dual:
             usd = {offer: price for offer, price in usd.items() if not counted_midway(problem, offer)}
         wanted = np.unique(surcharged(case, usd).units.offer) if usd else ()
         return frozenset((int(offer), usd[int(offer)]) for offer in wanted if int(offer) in usd)
-
-    def _warm_of(self, name: str) -> WarmDual | None:
-        """Where the dual of a service can be taken up: at the prices that were asked last."""
-        return self._warm.get(name, self.candidates.bounds[name].warm)
 
     def _left_usd(self, name: str) -> float:
         cents = unplaced_cents(self.candidates.problem, name)

@@ -18,14 +18,14 @@ import numpy as np
 
 from optimizer.placement.cover import GRID, least_cover
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_dual import WarmDual, build_dual
+from optimizer.placement.fleet_dual import build_dual
 from optimizer.placement.fleet_menu import build_menu, half_usd
 from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
-from optimizer.placement.units import HOUR_S, FleetCase, Units, no_covers, only_units
+from optimizer.placement.units import HOUR_S, Counts, FleetCase, Units, no_covers, only_units
 
 MAX_STEPS = 64
 MAX_BASES = 12
@@ -64,8 +64,7 @@ class FleetBound:
     whole cents, so that amounts between two cents cannot occur. ``spare_rates``: the largest replica's rates
     at which some demand is cheapest to cover. ``due_usd``: least cost when traffic is due from ``due_s``, for
     a service whose start is known; ``covers`` [M, U]: units that are cheap for some demand;
-    ``warm``: where its dual can be taken up at other prices of scarcity. ``met``: without its layers the
-    bound knows no start later than ``due_s``; this says whether it is feasible.
+    ``met``: whether it is feasible, of a bound without its layers, which knows no start later than ``due_s``.
     """
 
     layers: tuple[Layer, ...]
@@ -78,8 +77,7 @@ class FleetBound:
     spare_rates: tuple[float, ...] = ()
     due_s: float = 0.0
     due_usd: float = 0.0
-    covers: Ints = field(default_factory=no_covers)
-    warm: WarmDual | None = None
+    covers: Counts = field(default_factory=no_covers)
     met: bool | None = None
 
     def from_due(self, due_s: float) -> float:
@@ -165,26 +163,7 @@ def with_dual(
     lengths[0] = known.first_hours(due, float(lengths[0]))
     dual = build_dual(problem, case, first, lengths, known.from_due(due), out_of_time)
     usd = max(dual.least_usd, known.due_usd) if known.met is not None else dual.least_usd
-    return replace(known, due_s=due, due_usd=usd, covers=dual.covers, warm=dual.warm)
-
-
-def dual_again(
-    problem: Problem, case: FleetCase, before: WarmDual, out_of_time: Callable[[], bool] = never
-) -> FleetBound:
-    """The dual alone at other prices of scarcity, from the sharing ``before`` on: weaker, and far quicker."""
-    units, hours = case.units, len(case.demand)
-    if not len(units):
-        return FleetBound((), None, hours)
-    cold = (float(units.cold_s.min()), float(units.cold_s.max()))
-    known = FleetBound((), None, hours, *cold)
-    due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
-    first = int(due // HOUR_S)
-    if first >= hours:
-        return known
-    lengths = _hour_lengths(problem, hours)[first:]
-    lengths[0] = known.first_hours(due, float(lengths[0]))
-    dual = build_dual(problem, case, first, lengths, out_of_time=out_of_time, before=before)
-    return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers, warm=dual.warm or before)
+    return replace(known, due_s=due, due_usd=usd, covers=dual.covers)
 
 
 def _by_the_hour(problem: Problem, case: FleetCase, in_full: Bools) -> FleetCase:

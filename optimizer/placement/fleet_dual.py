@@ -26,7 +26,7 @@ from optimizer.placement.hour_prices import (
 )
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
-from optimizer.placement.units import FleetCase, in_stock
+from optimizer.placement.units import Counts, FleetCase, in_stock
 
 MAX_PASSES = 24
 FEW_PASSES = 6
@@ -41,20 +41,6 @@ HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
 GOOD_ENOUGH = 0.002
 PROVEN = 0.0005
 FIRST_PARTS = (0.4,)
-RESUMED_PASSES = 4
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WarmDual:
-    """A sharing to go on from at other prices of scarcity: ``prices`` [N, K] of the units ``named`` [N], what
-    an hour of each need cost (``value`` [K]), and the covers [M, N] of the pool with their ``reach`` [M]."""
-
-    needs: Ints
-    named: Ints
-    prices: Floats
-    value: Floats
-    pool: Ints
-    reach: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,8 +48,7 @@ class FleetDual:
     """``least_usd``: no fleet costs less. ``covers`` [M, U]: counts of the case's units that are cheap."""
 
     least_usd: float
-    covers: Ints
-    warm: WarmDual | None = None
+    covers: Counts
 
 
 @dataclass(slots=True, eq=False)
@@ -188,61 +173,21 @@ def build_dual(
     lengths: Floats,
     known_usd: float = 0.0,
     out_of_time: Callable[[], bool] = never,
-    before: WarmDual | None = None,
 ) -> FleetDual:
     """The dual of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held.
 
     Where a fleet on the first covers costs hardly more than another bound, ``known_usd``, that one is kept.
-    When ``out_of_time``, the sharing stays as it is by then. ``before``: a sharing to go on from.
+    When ``out_of_time``, the sharing stays as it is by then.
     """
-    ascent = _begun(problem, case, first_hour, lengths, before)
-    if before is not None:
-        _ascend(ascent, RESUMED_PASSES, out_of_time)
-        return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent), _warm(case, ascent))
+    ascent = _begun(problem, case, first_hour, lengths)
     first = _covers(problem, case, ascent)
     if known_usd > 0 and _cheapest_usd(problem, case, first) <= known_usd * (1 + PROVEN):
-        return FleetDual(known_usd, first, _warm(case, ascent))
+        return FleetDual(known_usd, first)
     _ascend(ascent, MAX_PASSES, out_of_time)
-    return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent), _warm(case, ascent))
+    return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
 
 
-def _warm(case: FleetCase, ascent: _Ascent) -> WarmDual | None:
-    """What another ascent can go on from."""
-    if not len(ascent.sure_prices):
-        return None
-    named = _named(case, ascent.menu)
-    return WarmDual(ascent.needs, named, ascent.sure_prices, ascent.sure_value, ascent.pool, ascent.reach)
-
-
-def _named(case: FleetCase, menu: Menu) -> Ints:
-    """One number for each unit of a menu [N], the same at all prices of scarcity."""
-    units, most = case.units, int(case.units.config.max(initial=0)) + 1
-    found: Ints = ((units.offer[menu.unit] * most + units.config[menu.unit]) * 2 + (menu.term_h > 0)).astype(
-        np.int64
-    )
-    return found
-
-
-def _resume(case: FleetCase, ascent: _Ascent, before: WarmDual) -> None:
-    """Goes on from another sharing: its prices for the units that it knew, its covers of those."""
-    named = _named(case, ascent.menu)
-    order = np.argsort(before.named, kind="stable")
-    place = order[np.minimum(np.searchsorted(before.named, named, sorter=order), len(order) - 1)]
-    known = before.named[place] == named
-    ascent.value = before.value
-    part = np.minimum(ascent.menu.steps[:, None] / np.maximum(ascent.needs[None, :], 1), 1.0)
-    fresh = ascent.share.near(part * before.value[None, :])
-    prices = np.where(known[:, None], before.prices[place], fresh)
-    kept = np.zeros(before.pool.shape[1], dtype=np.bool_)
-    kept[place[known]] = True
-    whole = ~before.pool[:, ~kept].any(axis=1)
-    pool = np.zeros((int(whole.sum()), len(named)), dtype=np.int64)
-    pool[:, known] = before.pool[whole][:, place[known]]
-    ascent.pool, ascent.reach = pool, before.reach[whole]
-    ascent.look_at_all(ascent.share.near(prices))
-
-
-def _cheapest_usd(problem: Problem, case: FleetCase, covers: Ints) -> float:
+def _cheapest_usd(problem: Problem, case: FleetCase, covers: Counts) -> float:
     """What the best fleet on some covers costs; nothing is known of it at prices of scarcity."""
     if case.units.surcharge_usd_per_hour.any():
         return float("inf")
@@ -250,24 +195,22 @@ def _cheapest_usd(problem: Problem, case: FleetCase, covers: Ints) -> float:
     return min((column.total_cents / 100 for column in columns), default=float("inf"))
 
 
-def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Ints:
+def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Counts:
     """Covers [M, U] that are cheap from ``first_hour`` on, found in a few passes and without a bound."""
     ascent = _begun(problem, case, first_hour, np.ones(len(case.demand) - first_hour))
     _ascend(ascent, FEW_PASSES)
     return _covers(problem, case, ascent)
 
 
-def _covers(problem: Problem, case: FleetCase, ascent: _Ascent) -> Ints:
-    covers = np.zeros((len(ascent.pool), len(case.units)), dtype=np.int64)
+def _covers(problem: Problem, case: FleetCase, ascent: _Ascent) -> Counts:
+    covers = np.zeros((len(ascent.pool), len(case.units)), dtype=np.int16)
     for place, unit in enumerate(ascent.menu.unit):
-        covers[:, unit] += ascent.pool[:, place]
+        covers[:, unit] += ascent.pool[:, place].astype(np.int16)
     # Two configurations of one offer may together ask for more nodes than it has.
     return covers[in_stock(case, covers, problem.table.stock_nodes)]
 
 
-def _begun(
-    problem: Problem, case: FleetCase, first_hour: int, lengths: Floats, before: WarmDual | None = None
-) -> _Ascent:
+def _begun(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> _Ascent:
     menu = build_menu(problem, case, float(lengths.sum()))
     demand = case.demand[first_hour:]
     needs = np.minimum(np.floor(demand / step_rate(case) * (1 - EPSILON)), STEPS).astype(np.int64)
@@ -286,10 +229,6 @@ def _begun(
         prices=share.flat(),
         value=np.ones(len(classes.hours)),
     )
-    if before is not None and np.array_equal(before.needs, ascent.needs):
-        _resume(case, ascent, before)
-        ascent.restart()
-        return ascent
     first = _first_prices(share, ascent.needs)
     for prices in first:
         ascent.look_at_all(prices)

@@ -12,12 +12,11 @@ import numpy as np
 
 from optimizer.placement.best_fleets import fleets
 from optimizer.placement.columns import Column
-from optimizer.placement.fleet_bound import FleetBound, dual_again, layer_bound, with_dual
+from optimizer.placement.fleet_bound import FleetBound, layer_bound, with_dual
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_dual import WarmDual
 from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Ints, Problem
-from optimizer.placement.units import FleetCase, surcharged
+from optimizer.placement.units import Counts, FleetCase, surcharged
 
 Answer = TypeVar("Answer", covariant=True)
 
@@ -58,38 +57,32 @@ class DualAsk:
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedAnswer:
     """``usd``: least cost at the prices, placed; ``offers``: how many it may be spread over. ``used`` [V] and
-    ``counts`` [M, V]: units of the covers of its dual; ``warm``: where to take that up."""
+    ``counts`` [M, V]: units of the covers of its dual."""
 
     usd: float
     offers: int
     used: Ints
-    counts: Ints
-    warm: WarmDual | None
+    counts: Counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedAsk:
-    """The same at prices of scarcity (USD per node-hour by offer): from ``warm`` on where there is one, else
-    the layers, and with ``deep`` the dual."""
+    """The same at prices of scarcity (USD per node-hour by offer): the layers, and where it goes ``deep`` the
+    dual."""
 
     case: FleetCase
     usd_per_node_hour: tuple[tuple[int, float], ...]
-    warm: WarmDual | None
     deep: bool
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> PricedAnswer:
         """The least cost, with what its dual met."""
         case = surcharged(self.case, dict(self.usd_per_node_hour))
-        if self.warm is not None:
-            bound = dual_again(problem, case, self.warm, out_of_time)
-            usd = bound.due_usd
-        else:
-            bound = layer_bound(problem, case)
-            bound = with_dual(problem, case, bound, out_of_time) if self.deep else bound
-            usd = bound.from_due(own_due_s(problem, case, bound))
+        bound = layer_bound(problem, case)
+        bound = with_dual(problem, case, bound, out_of_time) if self.deep else bound
+        usd = bound.from_due(own_due_s(problem, case, bound))
         used = np.flatnonzero(bound.covers.any(axis=0))
         offers = len(np.unique(case.units.offer))
-        return PricedAnswer(usd, offers, used, bound.covers[:, used], bound.warm)
+        return PricedAnswer(usd, offers, used, bound.covers[:, used])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

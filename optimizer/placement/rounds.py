@@ -40,6 +40,7 @@ RUNS_AT_PRICES = 3
 WORTH_SHARE = 0.1
 RELAX_SHARE = 0.2
 DEEPEN_SHARE = 0.3
+DEEPEN_LATER_SHARE = 0.6
 CONVERGE_SHARE = 0.4
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 5e-4
@@ -129,8 +130,12 @@ class Rounds:
             self.relaxed, self.prices = found, found.prices
 
     def converge(self) -> None:
-        """Prices, what they prove and columns at them in turn, until neither bound nor relaxation moves."""
-        self.deepen()
+        """Prices, what they prove and columns at them in turn, until neither bound nor relaxation moves.
+
+        Prices prove little while much is not asked at the best so far, which comes first.
+        """
+        if not self.deepen():
+            return
         out_of_time = self.search.watch.until(CONVERGE_SHARE)
         for _ in range(CONVERGE_STEPS):
             before = self.centre.total_usd, 0.0 if self.relaxed is None else self.relaxed.usd
@@ -154,9 +159,14 @@ class Rounds:
             if self.dual.ahead(prices, most, self._worth_usd()):
                 return
 
-    def deepen(self) -> None:
-        """Asks at the best prices so far what was not asked there in time: this only adds to the bound."""
-        self._take(self._point(self.centre.prices, self.search.watch.until(DEEPEN_SHARE)))
+    def deepen(self) -> bool:
+        """Asks at the best prices so far what was not asked there in time: this only adds to the bound.
+
+        Whether all was asked.
+        """
+        out_of_time = self.search.watch.until(DEEPEN_LATER_SHARE)
+        self._take(self._point(self.centre.prices, out_of_time))
+        return not out_of_time()
 
     def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> None:
         """The bound at prices, which become the centre if they prove more."""
@@ -304,7 +314,7 @@ class Rounds:
         free = free_beside(self.candidates, case.service, standing.ledger, None)
         if now is not None:
             standing.place(now)
-        key = (name, free.tobytes())
+        key = (name, free[case.units.offer].tobytes())
 
         def take(found: list[Column]) -> None:
             self.pool.add(found)
