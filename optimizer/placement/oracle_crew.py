@@ -13,10 +13,9 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -27,7 +26,7 @@ from optimizer.placement.oracle_wire import Outbox, receive
 from optimizer.placement.problem import Problem
 from optimizer.placement.stopwatch import never
 
-MOST_PROCESSES = 31
+MOST_PROCESSES = 7
 AHEAD = 2
 WAIT_S = 0.1
 ENDING_S = 5.0
@@ -85,7 +84,7 @@ class _Process:
     def end(self) -> None:
         """Ends it at once, whatever it is at."""
         self.popen.kill()
-        self.popen.wait(ENDING_S)
+        self.popen.wait()
         self.thread.join(ENDING_S)
         for stream in (self.popen.stdin, self.popen.stdout):
             if stream is not None:
@@ -217,12 +216,6 @@ class Crew:
             process.end()
         self._processes.clear()
         self._answers = SimpleQueue()
-
-    def memory_bytes(self) -> Sequence[int]:
-        """Bytes resident in each process, where the system says so."""
-        files = [Path(f"/proc/{process.popen.pid}/statm") for process in self._processes]
-        page = os.sysconf("SC_PAGE_SIZE")
-        return [int(file.read_text().split()[1]) * page for file in files if file.exists()]
 
 
 @contextmanager

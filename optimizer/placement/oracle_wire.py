@@ -1,7 +1,8 @@
-"""How asks travel to another process: what services share is sent once, everything else with each ask.
+"""How asks travel to another process: what many services share is sent once, the rest with each ask.
 
-A frame is a length (8 bytes) and a pickle. The problem itself goes lean: offers as columns, and nothing
-that was derived from them. Both ends are processes of ours, joined by pipes that nobody else can open.
+Shared are the problem, without what was derived from it and with its offers as columns, and what the first
+gates let through. A frame is a length (8 bytes) and a pickle; both ends are processes of ours, joined by
+pipes that nobody else can open.
 """
 
 from __future__ import annotations
@@ -13,23 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from optimizer.placement.billed_offers import BilledOffers
-from optimizer.placement.fleet_cases import Replicas
 from optimizer.placement.gates import Opened
 from optimizer.placement.problem import Problem
 
 LENGTH_BYTES = 8
 PROBLEM = "problem"
-Shared = Opened | Replicas
 
 
 def lean(problem: Problem) -> Problem:
     """What services ask of a problem."""
     table = replace(problem.table, offers=BilledOffers.of(problem.table.offers), menus=())
     return replace(problem, table=table, index_of={}, kept={}, kept_of_market={})
-
-
-def _lean_part(part: Shared) -> Shared:
-    return replace(part, shelves=part.shelves.by_price()) if isinstance(part, Opened) else part
 
 
 @dataclass(slots=True)
@@ -39,7 +34,7 @@ class Outbox:
     stream: IO[bytes]
     problem: Problem
     _numbers: dict[int, int] = field(default_factory=dict)
-    _kept: list[Shared] = field(default_factory=list)
+    _kept: list[Opened] = field(default_factory=list)
 
     def send_problem(self) -> None:
         """The first frame."""
@@ -47,17 +42,17 @@ class Outbox:
 
     def send(self, thing: Any) -> None:
         """An ask."""
-        fresh: list[tuple[int, Shared]] = []
+        fresh: list[tuple[int, Opened]] = []
         frame = self._pickled(("ask", thing), fresh)
         for number, part in fresh:
-            send(self.stream, ("part", (number, _lean_part(part))))
+            send(self.stream, ("part", (number, replace(part, shelves=part.shelves.by_price()))))
         _write(self.stream, frame)
 
-    def _pickled(self, thing: object, fresh: list[tuple[int, Shared]]) -> bytes:
+    def _pickled(self, thing: object, fresh: list[tuple[int, Opened]]) -> bytes:
         def number(part: object) -> object | None:
             if part is self.problem:
                 return PROBLEM
-            if not isinstance(part, Shared):
+            if not isinstance(part, Opened):
                 return None
             if id(part) not in self._numbers:
                 self._numbers[id(part)] = len(self._kept)
@@ -75,7 +70,7 @@ class Inbox:
 
     stream: IO[bytes]
     _problem: Problem | None = None
-    _parts: dict[int, Shared] = field(default_factory=dict)
+    _parts: dict[int, Opened] = field(default_factory=dict)
 
     def receive_problem(self) -> Problem:
         """The first frame; EOFError where the sender is gone."""

@@ -27,8 +27,9 @@ from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import price_cents
 from optimizer.placement.dual import Dual
 from optimizer.placement.estimates import build_estimates
+from optimizer.placement.fleet_bound import layer_bound
 from optimizer.placement.ladders import free_nodes
-from optimizer.placement.oracle_asks import DualAsk, FleetsAsk, LayersAsk
+from optimizer.placement.oracle_asks import DualAsk, FleetsAsk, LayersAsk, own_due_s
 from optimizer.placement.oracle_crew import Crew, Task, hired
 from optimizer.placement.pipeline import processes_for
 from optimizer.placement.prices import Row, StockPrices
@@ -212,6 +213,19 @@ def test_who_gets_help(changes: dict[str, Any], processes: int, monkeypatch: pyt
     problem = build_problem(asked(20), market(), T0)
     assert processes_for(problem, replace(PlanOptions(), **changes)) == processes
     assert processes_for(build_problem(asked(2), market(), T0), PlanOptions(workers=8)) == 0
+
+
+def test_a_bound_for_one_start_says_no_more_than_its_layers() -> None:
+    candidates = candidates_of(asked(2))
+    for case in candidates.fleets.values():
+        whole = layer_bound(candidates.problem, case)
+        due = own_due_s(candidates.problem, case, whole)
+        for start in (due, due + 7200.0):
+            kept = whole.only_from(start)
+            assert kept.feasible == whole.feasible
+            assert kept.from_due(start) == whole.from_due(start) > 0
+            assert kept.from_due(start + 3600.0) <= whole.from_due(start + 3600.0)
+            assert kept.from_due(due) <= whole.from_due(due)
 
 
 def test_offers_as_columns_cost_the_same() -> None:
