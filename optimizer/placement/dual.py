@@ -32,6 +32,9 @@ Paid = frozenset[tuple[int, float]]
 """(offer, USD per node-hour) of every priced offer that a service could want."""
 
 
+NO_PRICES: Paid = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class PricedRun:
     """The cheapest candidate of a run at some prices: its index, its start, and what it costs with them."""
@@ -85,9 +88,8 @@ class Dual:
         self._keys: dict[str, tuple[StockPrices, Paid]] = {}
         self._depths: dict[tuple[str, Paid], int] = {}
         self._covers: dict[tuple[str, Paid], tuple[Ints, Counts]] = {}
-        nothing: Paid = frozenset()
         self._known = {
-            service.name: {nothing: _placed_usd(candidates, service)}
+            service.name: {NO_PRICES: _placed_usd(candidates, service)}
             for service in candidates.problem.services()
             if service.starts_after is None
         }
@@ -120,6 +122,10 @@ class Dual:
 
     def _tally(self, prices: StockPrices, most_usd: Mapping[str, float]) -> _Tally:
         """What is known at the prices, and what asking could add."""
+        for name, known in self._known.items():
+            if known[NO_PRICES] <= 0:
+                # Its layers were under way when the search began.
+                known[NO_PRICES] = _placed_usd(self.candidates, self.candidates.fleets[name].service)
         least = {name: self._run_usd(name, prices) for name in self.pools}
         least.update((name, min(self.known_usd(name, prices), self._left_usd(name))) for name in self._known)
         gains = {

@@ -82,6 +82,13 @@ class Rounds:
 
         ``hasty``: the plan so far is a first one, of which much can be had cheaper before anything is proven.
         """
+        self._rounds(hasty=hasty)
+        if self.candidates.crew.size:
+            # What came since the last proof.
+            self.candidates.crew.fold()
+            self._take(self.dual.evaluate(self.centre.prices, {}, float("inf"), lambda: True))
+
+    def _rounds(self, *, hasty: bool) -> None:
         stale = 0
         self._look_ahead()
         if hasty and not self.search.done:

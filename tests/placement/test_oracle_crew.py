@@ -39,7 +39,7 @@ from optimizer.placement.stopwatch import never
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, request, serving
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 DAYS_HOURS = [2.0, 3.0, 7.0, 4.0]
 
 
