@@ -14,12 +14,22 @@ from api.schemas.workloads import read_workloads
 from broker.domain.account import Caller
 from broker.domain.money import format_usd
 from broker.plan_ports import PlanOptions, PlanRecord, PlanState
+from broker.settings import Settings
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
 
 UNFINISHED = frozenset({PlanState.QUEUED, PlanState.RUNNING})
 HEARTBEAT_S = 10.0
+
+
+def options_of(settings: Settings) -> PlanOptions:
+    """How the installation plans where a request says nothing else."""
+    return PlanOptions(
+        settings.plan_time_limit_s,
+        max_churn_premium=settings.plan_max_churn_premium,
+        workers=settings.plan_workers,
+    )
 
 
 async def ask_for_plan(

@@ -31,7 +31,9 @@ class PlanOptions:
 
     ``max_churn_premium``: the share of a service's cost that fewer starts and stops of nodes may cost.
     ``label`` names the run in its progress; it has no influence on the plan. ``limit_clock``: what the limit
-    counts; by work, a search is the same wherever it runs.
+    counts; by work, a search is the same wherever it runs. ``workers``: how many cores a large plan may use
+    (None: all that this process may). With one, and wherever the limit does not count seconds that pass, the
+    same seed gives the same plan.
     """
 
     time_limit_s: float = 30.0
@@ -41,6 +43,7 @@ class PlanOptions:
     label: str = ""
     max_churn_premium: float = 0.002
     limit_clock: LimitClock = LimitClock.WALL
+    workers: int | None = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,11 @@ def plan(
     found = find_market(market)
     warn_of_unknown_gpus(found)
     request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
-    request = replace(request, quotas=installed_quotas(Settings()))
+    settings = Settings()
+    request = replace(request, quotas=installed_quotas(settings))
     with ProgressLine() as progress:
         progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
-        options = PlanOptions(time_limit, gap, seed)
+        options = PlanOptions(time_limit, gap, seed, workers=settings.plan_workers)
         answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
     document = plan_to_document(answer)
     if output is not None:

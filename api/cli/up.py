@@ -23,6 +23,7 @@ from api.cli.polling import poll_now, print_rounds
 from api.cli.progress import ProgressLine
 from api.cli.sandbox import DEFAULT_SEED
 from api.cli.serve import Database, Host, Port
+from api.plan_requests import options_of
 from api.relay import progress_of
 from api.schemas.plan_writer import plan_to_document
 from api.schemas.workload_writer import to_document
@@ -32,7 +33,6 @@ from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions
 from broker.settings import Settings
 from providers.registry import configured
 from providers.sandbox.server import start_in_background
@@ -127,7 +127,7 @@ async def _make_plan(product: Product, workloads: Path) -> tuple[Plan, PlanReque
     with ProgressLine() as progress:
         progress.say(f"planning {len(request.workloads)} workloads of {workloads.name}")
         settings = product.settings
-        options = PlanOptions(settings.plan_time_limit_s, max_churn_premium=settings.plan_max_churn_premium)
+        options = options_of(settings)
         wish = json.dumps(to_document(request))
         record = await product.planning.request_plan(LOCAL, wish, request, options)
         following = asyncio.create_task(_follow(product, record.plan_id, progress))

@@ -17,11 +17,11 @@ from api.pages.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.rendering import page_router, show, templates
 from api.pages.session import PlanVisitor, PlanWritingVisitor
 from api.pages.words import usd
-from api.plan_requests import ask_for_plan, plan_events
+from api.plan_requests import ask_for_plan, options_of, plan_events
 from broker.catalogue import CONFIG
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import Conflict, InputError
-from broker.plan_ports import PlanOptions, PlanRecord
+from broker.plan_ports import PlanRecord
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
@@ -98,8 +98,7 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
     """Asks for a plan with what was written or uploaded; problems are shown at their lines."""
     form = await read_form(request)
     text = form.fields.get("file") or form.fields.get("workloads", "")
-    settings = product_of(request).settings
-    options = PlanOptions(settings.plan_time_limit_s, max_churn_premium=settings.plan_max_churn_premium)
+    options = options_of(product_of(request).settings)
 
     async def act(named: Caller) -> str:
         record = await ask_for_plan(product_of(request), named, text, options, "workloads")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request
@@ -22,7 +23,7 @@ from api.dependencies import (
     product_of,
 )
 from api.openapi import WORKLOADS
-from api.plan_requests import ask_for_plan, plan_events
+from api.plan_requests import ask_for_plan, options_of, plan_events
 from api.schemas.finance import Word
 from api.schemas.parts import PageForm
 from api.schemas.plan_record import (
@@ -35,7 +36,7 @@ from api.schemas.plan_record import (
 from api.schemas.reservation import ReservationsForm, reservation_to_document
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.reservation import Reservation
-from broker.plan_ports import PlanOptions, PlanRecord
+from broker.plan_ports import PlanRecord
 from broker.services.accounts import Answer
 from broker.services.approvals import Looked
 
@@ -75,9 +76,8 @@ async def request_plan(
     text = await _text(request)
 
     async def act() -> Answer:
-        settings = product.settings
-        limit_s, premium = time_limit_s or settings.plan_time_limit_s, settings.plan_max_churn_premium
-        options = PlanOptions(limit_s, gap, seed, max_churn_premium=premium)
+        usual = options_of(product.settings)
+        options = replace(usual, time_limit_s=time_limit_s or usual.time_limit_s, gap=gap, seed=seed)
         record = await ask_for_plan(product, caller, text, options, "request")
         return _accepted(record)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,11 +11,13 @@ from broker.domain.plan import CandidateCounts, Obstacle
 from broker.domain.workload import Serving
 from optimizer.placement.columns import in_cents
 from optimizer.placement.estimates import Estimates
-from optimizer.placement.fleet_bound import FleetBound, layer_bound, with_dual
+from optimizer.placement.fleet_bound import FleetBound
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
+from optimizer.placement.oracle_asks import DualAsk, LayersAsk
+from optimizer.placement.oracle_crew import Crew, Task, nothing
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.run_builder import build_run_candidates, most_each
 from optimizer.placement.runs import RunCandidates, last_second
@@ -28,7 +30,8 @@ MOST_PLACEMENTS = 32
 class Candidates:
     """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked.
 
-    ``bounded`` services have their layers, ``sharpened`` ones their dual and covers as well.
+    ``bounded`` services have their layers, ``sharpened`` ones their dual and covers as well. ``crew`` answers
+    what is asked of them.
     """
 
     problem: Problem
@@ -36,6 +39,7 @@ class Candidates:
     runs: Mapping[str, RunCandidates]
     fleets: dict[str, FleetCase]
     bounds: dict[str, FleetBound]
+    crew: Crew
     bounded: set[str] = field(default_factory=set)
     sharpened: set[str] = field(default_factory=set)
 
@@ -51,23 +55,38 @@ class Candidates:
         ``waiting``: only of what waits for a run. A service without a bound counts for nothing.
         """
         known = known_usd or {}
-        for service in sorted(self.problem.services(), key=lambda s: -known.get(s.name, 0.0)):
-            if service.name in self.bounded or (waiting and service.starts_after is None):
-                continue
-            if out_of_time():
-                return
-            self.bound_service(service.name)
 
-    def bound_service(self, name: str) -> None:
-        """The layers of one service."""
-        self._take(name, layer_bound(self.problem, self.fleets[name]))
+        def tasks() -> Iterator[Task]:
+            for service in sorted(self.problem.services(), key=lambda s: -known.get(s.name, 0.0)):
+                if service.name in self.bounded or (waiting and service.starts_after is None):
+                    continue
+                if out_of_time():
+                    return
+                yield self.layers_task(service.name)
 
-    def sharpen_service(self, name: str, out_of_time: Callable[[], bool]) -> None:
-        """The dual and the covers of one service, as far as time allows."""
-        if name not in self.bounded:
-            self.bound_service(name)
-        self.sharpened.add(name)
-        self._take(name, with_dual(self.problem, self.fleets[name], self.bounds[name], out_of_time))
+        self.crew.work(tasks(), out_of_time)
+
+    def layers_task(self, name: str, then: Callable[[], None] = nothing) -> Task:
+        """Asks for the layers of one service."""
+
+        def take(bound: FleetBound) -> None:
+            if name not in self.bounded:
+                self._take(name, bound)
+            then()
+
+        return Task(("layers", name), LayersAsk(self.fleets[name]), take)
+
+    def dual_task(self, name: str, then: Callable[[], None] = nothing) -> Task:
+        """Asks for the dual and the covers of one service."""
+
+        def take(bound: FleetBound) -> None:
+            if name not in self.sharpened:
+                self.sharpened.add(name)
+                self._take(name, bound)
+            then()
+
+        known = self.bounds[name] if name in self.bounded else None
+        return Task(("dual", name), DualAsk(self.fleets[name], known), take)
 
     def sharpen_services(self, known_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
         """Sharpens until ``out_of_time``, where most is unproven of what a known way costs first."""
@@ -76,10 +95,14 @@ class Candidates:
             for service in self.problem.services()
             if service.starts_after is None and service.name not in self.sharpened
         }
-        for name in sorted(open_usd, key=lambda n: (-open_usd[n], n)):
-            if open_usd[name] <= 0 or out_of_time():
-                return
-            self.sharpen_service(name, out_of_time)
+
+        def tasks() -> Iterator[Task]:
+            for name in sorted(open_usd, key=lambda n: (-open_usd[n], n)):
+                if open_usd[name] <= 0 or out_of_time():
+                    return
+                yield self.dual_task(name)
+
+        self.crew.work(tasks(), out_of_time)
 
     def carry(self, name: str, bound: FleetBound, depth: int) -> None:
         """Takes a bound of an earlier search; ``depth``: 1 for today's own layers, 2 for its dual as well."""
@@ -142,7 +165,10 @@ class Candidates:
 
 
 def build_candidates(
-    problem: Problem, estimates: Estimates, out_of_time: Callable[[], bool] | None = None
+    problem: Problem,
+    estimates: Estimates,
+    out_of_time: Callable[[], bool] | None = None,
+    crew: Crew | None = None,
 ) -> Candidates:
     """Gates and candidates of every workload; ``out_of_time``: service bounds, too, until it says so."""
     runs = {}
@@ -152,7 +178,8 @@ def build_candidates(
         if out_of_time is not None:
             out_of_time()
     fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}
-    found = Candidates(problem, estimates, runs, fleets, dict.fromkeys(fleets, FleetBound.nothing()))
+    bounds = dict.fromkeys(fleets, FleetBound.nothing())
+    found = Candidates(problem, estimates, runs, fleets, bounds, crew or Crew(problem))
     if out_of_time is not None:
         found.bound_services(out_of_time)
     return found

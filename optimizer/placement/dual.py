@@ -8,28 +8,31 @@ with what is known of it at prices no higher.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, unplaced_cents
-from optimizer.placement.fleet_bound import layer_bound, with_dual
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.holding import due_s
+from optimizer.placement.oracle_asks import PricedAnswer, PricedAsk
+from optimizer.placement.oracle_crew import Task
 from optimizer.placement.prices import StockPrices, counted_midway, middle_s
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.runs import RunCandidates, deadline_s, last_second
 from optimizer.placement.stopwatch import never
-from optimizer.placement.units import FleetCase, surcharged
+from optimizer.placement.units import Counts, FleetCase, no_covers, surcharged
 
 ROUNDING_USD = 0.005
 DEPTHS = 2
 
 Paid = frozenset[tuple[int, float]]
 """(offer, USD per node-hour) of every priced offer that a service could want."""
+
+
+NO_PRICES: Paid = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,26 @@ class DualPoint:
         return int(np.ceil(max(0.0, self.total_usd) * 100 * (1 - 1e-10) - 1e-6))
 
 
+@dataclass(slots=True, eq=False)
+class _Tally:
+    """A point in the making. ``gains_usd``: what asking could add; ``hoped_usd``: the total with all that."""
+
+    prices: StockPrices
+    least_usd: dict[str, float]
+    gains_usd: dict[str, float]
+    total_usd: float
+    hoped_usd: float
+
+    def take(self, name: str, usd: float, *, last: bool) -> None:
+        """An answer; ``last``: nothing more will be asked of this service."""
+        more = max(0.0, usd - self.least_usd[name])
+        self.least_usd[name] += more
+        self.total_usd += more
+        if name in self.gains_usd:
+            self.gains_usd[name] -= more
+            self.hoped_usd -= max(0.0, self.gains_usd[name]) if last else 0.0
+
+
 class Dual:
     """Evaluates prices; remembers what it was told of each service."""
 
@@ -64,10 +87,9 @@ class Dual:
         self.asked = 0
         self._keys: dict[str, tuple[StockPrices, Paid]] = {}
         self._depths: dict[tuple[str, Paid], int] = {}
-        self._covers: dict[tuple[str, Paid], tuple[Ints, Ints]] = {}
-        nothing: Paid = frozenset()
+        self._covers: dict[tuple[str, Paid], tuple[Ints, Counts]] = {}
         self._known = {
-            service.name: {nothing: _placed_usd(candidates, service)}
+            service.name: {NO_PRICES: _placed_usd(candidates, service)}
             for service in candidates.problem.services()
             if service.starts_after is None
         }
@@ -83,38 +105,78 @@ class Dual:
         """What the prices prove. ``most_usd``: what a known way of a service costs at them, so no bound
         is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, for
         their layers and then for their dual, while all gains could still prove more than ``beat_usd``."""
+        tally = self._tally(prices, most_usd)
+
+        def enough() -> bool:
+            return tally.hoped_usd <= beat_usd or out_of_time()
+
+        self.candidates.crew.work(self._tasks(tally, worth_usd, enough), out_of_time)
+        return DualPoint(prices, tally.least_usd, tally.total_usd)
+
+    def ahead(self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float) -> bool:
+        """Has idle processes ask from now on what an evaluation would ask; whether there is anything."""
+        tally = self._tally(prices, most_usd)
+        tasks = list(self._tasks(tally, worth_usd, never, depths=(DEPTHS,)))
+        self.candidates.crew.later(tasks)
+        return bool(tasks)
+
+    def _tally(self, prices: StockPrices, most_usd: Mapping[str, float]) -> _Tally:
+        """What is known at the prices, and what asking could add."""
+        for name, known in self._known.items():
+            if known[NO_PRICES] <= 0:
+                # Its layers were under way when the search began.
+                known[NO_PRICES] = _placed_usd(self.candidates, self.candidates.fleets[name].service)
         least = {name: self._run_usd(name, prices) for name in self.pools}
         least.update((name, min(self.known_usd(name, prices), self._left_usd(name))) for name in self._known)
-        total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
         gains = {
             name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name]
             for name in self._known
             if np.isfinite(least[name]) and self._depth_at(name, self.key(name, prices)) < DEPTHS
         }
-        hoped = total + sum(gain for gain in gains.values() if gain > 0)
-        for depth in range(1, DEPTHS + 1):
-            for name in sorted(gains, key=lambda n: (-gains[n], n)):
-                if gains[name] < worth_usd or hoped <= beat_usd or out_of_time():
-                    break
-                usd = self.service_usd(name, prices, depth, out_of_time)
-                usd = min(max(least[name], usd), self._left_usd(name))
-                total += usd - least[name]
-                gains[name] -= usd - least[name]
-                hoped -= gains[name] if depth == DEPTHS else 0.0
-                least[name] = usd
-        return DualPoint(prices, least, total)
+        total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
+        return _Tally(prices, least, gains, total, total + sum(gain for gain in gains.values() if gain > 0))
 
-    def service_usd(
-        self, name: str, prices: StockPrices, depth: int, out_of_time: Callable[[], bool] = never
-    ) -> float:
-        """Least cost of a service at the prices, placed; asked once for equal prices and each depth."""
-        key = self.key(name, prices)
-        if self._depth_at(name, key) < depth:
+    def _tasks(
+        self,
+        tally: _Tally,
+        worth_usd: float,
+        enough: Callable[[], bool],
+        depths: Sequence[int] = range(1, DEPTHS + 1),
+    ) -> Iterator[Task]:
+        """Asks for the largest gains first, for layers and then for duals, until ``enough``."""
+        for depth in depths:
+            for name in sorted(tally.gains_usd, key=lambda n: (-tally.gains_usd[n], n)):
+                if tally.gains_usd[name] < worth_usd or enough():
+                    break
+                task = self._task(tally, name, depth)
+                if task is not None:
+                    yield task
+
+    def _task(self, tally: _Tally, name: str, depth: int) -> Task | None:
+        """Asks for the least cost of a service at the prices; None where that is known as deep."""
+        key = self.key(name, tally.prices)
+        if self._depth_at(name, key) >= depth:
+            return None
+        case = replace(self.candidates.fleets[name], covers=no_covers())
+
+        def note(usd: float) -> None:
             self.asked += 1
-            usd = self._asked_usd(name, key, depth, out_of_time)
             self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
             self._depths[name, key] = depth
-        return self._known[name][key]
+            tally.take(name, min(self._known[name][key], self._left_usd(name)), last=depth == DEPTHS)
+
+        def take(answer: PricedAnswer) -> None:
+            if len(answer.used):
+                self._covers[name, key] = answer.used, answer.counts
+            rounding = ROUNDING_USD * min(MOST_PLACEMENTS, answer.offers)
+            note(answer.usd - rounding if np.isfinite(answer.usd) else answer.usd)
+
+        if key:
+            ask = PricedAsk(case, tuple(sorted(key)), deep=depth == DEPTHS)
+            return Task(("priced", name, key, depth), ask, take)
+        candidates = self.candidates
+        own = candidates.dual_task if depth == DEPTHS else candidates.layers_task
+        return own(name, lambda: note(_placed_usd(candidates, candidates.fleets[name].service)))
 
     def _depth_at(self, name: str, key: Paid) -> int:
         """How deep a service was asked: not at all, its layers, its dual as well."""
@@ -142,7 +204,7 @@ class Dual:
         used, counts = self._covers.get((name, key), (None, None))
         if used is None or counts is None:
             return case
-        covers = np.zeros((len(counts), len(case.units)), dtype=np.int64)
+        covers = np.zeros((len(counts), len(case.units)), dtype=np.int16)
         covers[:, used] = counts
         return replace(case, covers=covers)
 
@@ -170,25 +232,6 @@ class Dual:
             usd = {offer: price for offer, price in usd.items() if not counted_midway(problem, offer)}
         wanted = np.unique(surcharged(case, usd).units.offer) if usd else ()
         return frozenset((int(offer), usd[int(offer)]) for offer in wanted if int(offer) in usd)
-
-    def _asked_usd(self, name: str, key: Paid, depth: int, out_of_time: Callable[[], bool]) -> float:
-        problem, candidates = self.candidates.problem, self.candidates
-        if not key:
-            if depth == DEPTHS:
-                candidates.sharpen_service(name, out_of_time)
-            else:
-                candidates.bound_service(name)
-            return _placed_usd(candidates, candidates.fleets[name].service)
-        case = surcharged(candidates.fleets[name], dict(key))
-        bound = layer_bound(problem, case)
-        if depth == DEPTHS:
-            bound = with_dual(problem, case, bound, out_of_time)
-            used = np.flatnonzero(bound.covers.any(axis=0))
-            if len(used):
-                self._covers[name, key] = used, bound.covers[:, used]
-        usd = bound.from_due(due_s(problem, time_of(problem, case, None), False, bound.longest_cold_s))
-        placements = min(MOST_PLACEMENTS, len(np.unique(case.units.offer)))
-        return usd - ROUNDING_USD * placements if np.isfinite(usd) else usd
 
     def _left_usd(self, name: str) -> float:
         cents = unplaced_cents(self.candidates.problem, name)

@@ -25,7 +25,7 @@ from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
-from optimizer.placement.units import HOUR_S, FleetCase, Units, no_covers, only_units
+from optimizer.placement.units import HOUR_S, Counts, FleetCase, Units, no_covers, only_units
 
 MAX_STEPS = 64
 MAX_BASES = 12
@@ -63,7 +63,8 @@ class FleetBound:
     ``in_hours``: everything is billed in whole hours of the grid; ``in_cents``: and each of those costs
     whole cents, so that amounts between two cents cannot occur. ``spare_rates``: the largest replica's rates
     at which some demand is cheapest to cover. ``due_usd``: least cost when traffic is due from ``due_s``, for
-    a service whose start is known; ``covers`` [M, U]: units that are cheap for some demand.
+    a service whose start is known; ``covers`` [M, U]: units that are cheap for some demand;
+    ``met``: whether it is feasible, of a bound without its layers, which knows no start later than ``due_s``.
     """
 
     layers: tuple[Layer, ...]
@@ -76,7 +77,8 @@ class FleetBound:
     spare_rates: tuple[float, ...] = ()
     due_s: float = 0.0
     due_usd: float = 0.0
-    covers: Ints = field(default_factory=no_covers)
+    covers: Counts = field(default_factory=no_covers)
+    met: bool | None = None
 
     def from_due(self, due_s: float) -> float:
         """Least cost when traffic is due from ``due_s`` for a fleet with the slowest start of all.
@@ -86,6 +88,8 @@ class FleetBound:
         hour = int(due_s // HOUR_S)
         if hour >= self.hours:
             return 0.0
+        if self.met is not None:
+            return self.due_usd if due_s <= self.due_s else 0.0
         hours = self.first_hours(due_s)
         least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
         if self.relaxed is not None:
@@ -110,30 +114,19 @@ class FleetBound:
     @property
     def feasible(self) -> bool:
         """Whether the stock of all offers together could meet every hour."""
+        if self.met is not None:
+            return self.met
         return any(int(x.most.max(initial=-1)) >= int(x.needs.max(initial=-1)) for x in self.layers)
+
+    def only_from(self, due_s: float) -> FleetBound:
+        """The same for one start, without the layers: small enough to keep many, and to send."""
+        usd, met = self.from_due(due_s), self.feasible
+        return replace(self, layers=(), relaxed=None, due_s=due_s, due_usd=usd, met=met)
 
     @classmethod
     def nothing(cls) -> FleetBound:
         """The bound that says nothing."""
         return cls((), None, 0)
-
-
-def known_bound(before: FleetBound, due_s: float, usd: float, covers: Ints) -> FleetBound:
-    """A bound that says one thing: from ``due_s`` on no fleet costs less than ``usd``."""
-    onward = np.zeros((before.hours, 1))
-    onward[: int(due_s // HOUR_S) + 1] = usd
-    most, needs = np.ones(1, dtype=np.int64), np.zeros(before.hours, dtype=np.int64)
-    return FleetBound(
-        (Layer(0.0, np.zeros(1), most, needs, onward),),
-        None,
-        before.hours,
-        before.shortest_cold_s,
-        before.longest_cold_s,
-        spare_rates=before.spare_rates,
-        due_s=due_s,
-        due_usd=usd,
-        covers=covers,
-    )
 
 
 def bound_fleet(problem: Problem, case: FleetCase) -> FleetBound:
@@ -176,7 +169,8 @@ def with_dual(
     lengths = _hour_lengths(problem, known.hours)[first:]
     lengths[0] = known.first_hours(due, float(lengths[0]))
     dual = build_dual(problem, case, first, lengths, known.from_due(due), out_of_time)
-    return replace(known, due_s=due, due_usd=dual.least_usd, covers=dual.covers)
+    usd = max(dual.least_usd, known.due_usd) if known.met is not None else dual.least_usd
+    return replace(known, due_s=due, due_usd=usd, covers=dual.covers)
 
 
 def _by_the_hour(problem: Problem, case: FleetCase, in_full: Bools) -> FleetCase:

@@ -31,12 +31,12 @@ def cover_columns(
     problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]
 ) -> Iterator[Column]:
     """The fleets of the most promising commitments, for each start of the service."""
-    covers = case.covers[in_stock(case, case.covers, free)]
-    if not len(covers):
+    kept = case.covers[in_stock(case, case.covers, free)]
+    if not len(kept):
         return
-    used: Bools = np.any(covers, axis=0)
-    case = only_units(replace(case, covers=covers), used)
-    covers = case.covers
+    used: Bools = np.any(kept, axis=0)
+    case = only_units(replace(case, covers=kept), used)
+    covers = case.covers.astype(np.int64)
     if _is_uneven(case, covers):
         return
     for commitment in _commitments(problem, case, covers):

@@ -26,7 +26,7 @@ from optimizer.placement.hour_prices import (
 )
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
-from optimizer.placement.units import FleetCase, in_stock
+from optimizer.placement.units import Counts, FleetCase, in_stock
 
 MAX_PASSES = 24
 FEW_PASSES = 6
@@ -48,7 +48,7 @@ class FleetDual:
     """``least_usd``: no fleet costs less. ``covers`` [M, U]: counts of the case's units that are cheap."""
 
     least_usd: float
-    covers: Ints
+    covers: Counts
 
 
 @dataclass(slots=True, eq=False)
@@ -187,7 +187,7 @@ def build_dual(
     return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
 
 
-def _cheapest_usd(problem: Problem, case: FleetCase, covers: Ints) -> float:
+def _cheapest_usd(problem: Problem, case: FleetCase, covers: Counts) -> float:
     """What the best fleet on some covers costs; nothing is known of it at prices of scarcity."""
     if case.units.surcharge_usd_per_hour.any():
         return float("inf")
@@ -195,17 +195,17 @@ def _cheapest_usd(problem: Problem, case: FleetCase, covers: Ints) -> float:
     return min((column.total_cents / 100 for column in columns), default=float("inf"))
 
 
-def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Ints:
+def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Counts:
     """Covers [M, U] that are cheap from ``first_hour`` on, found in a few passes and without a bound."""
     ascent = _begun(problem, case, first_hour, np.ones(len(case.demand) - first_hour))
     _ascend(ascent, FEW_PASSES)
     return _covers(problem, case, ascent)
 
 
-def _covers(problem: Problem, case: FleetCase, ascent: _Ascent) -> Ints:
-    covers = np.zeros((len(ascent.pool), len(case.units)), dtype=np.int64)
+def _covers(problem: Problem, case: FleetCase, ascent: _Ascent) -> Counts:
+    covers = np.zeros((len(ascent.pool), len(case.units)), dtype=np.int16)
     for place, unit in enumerate(ascent.menu.unit):
-        covers[:, unit] += ascent.pool[:, place]
+        covers[:, unit] += ascent.pool[:, place].astype(np.int16)
     # Two configurations of one offer may together ask for more nodes than it has.
     return covers[in_stock(case, covers, problem.table.stock_nodes)]
 

@@ -2,96 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.domain.workload import Serving
+from optimizer.placement.best_fleets import Ends, fleets, ladder_fleets
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
-from optimizer.placement.fleet_bases import better_based
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_covers import cover_columns
-from optimizer.placement.fleet_dual import cheap_covers
-from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns, recomposed
-from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, free_nodes
-from optimizer.placement.problem import Ints, Problem
+from optimizer.placement.fleet_path import recomposed
+from optimizer.placement.ladders import free_nodes
+from optimizer.placement.problem import Ints
 from optimizer.placement.quotas import within_quotas
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import FleetCase, beside, in_stock
+from optimizer.placement.units import beside
 
 LADDERS = 6
 LADDERS_AFTER = 2
-MAX_BASES = 3
 MAX_RECOMPOSED = 2
-
-Ends = Sequence[float | None]
-
-
-def fleets(
-    candidates: Candidates, case: FleetCase, free: Ints, ends: Ends, nominal: float | None, ladders: int
-) -> list[Column]:
-    """Columns from ``free`` nodes for every end of the run before.
-
-    The best ladders, and fleets on the covers of the bound; on fresh ones, too, where others hold some of
-    their nodes; as paths where there is none; and on other commitments that look cheaper. ``nominal``: the
-    end for which ladders, fresh covers and other commitments are chosen.
-    """
-    problem = candidates.problem
-    columns = list(cover_columns(problem, case, free, ends))
-    known = bool(columns) and bool(in_stock(case, case.covers, free).all())
-    case = beside(case, free)
-    built = [b for b in best_ladders(problem, case, free, nominal, ladders) if b.rungs]
-    columns += _ladder_columns(candidates, case, built, ends)
-    if not known:
-        columns += cover_columns(problem, _with_fresh_covers(problem, case, nominal), free, ends)
-    if not columns:
-        columns = list(_paths(candidates, case, free, built, ends))
-    columns += better_based(problem, case, free, columns, ends, nominal)
-    return list(dict.fromkeys(columns))
-
-
-def _with_fresh_covers(problem: Problem, case: FleetCase, nominal: float | None) -> FleetCase:
-    """The case with covers of its own units."""
-    first = time_of(problem, case, nominal).first_hour
-    if not len(case.units) or first >= len(case.demand):
-        return case
-    return replace(case, covers=cheap_covers(problem, case, first))
-
-
-def _ladders(
-    candidates: Candidates,
-    case: FleetCase,
-    free: Ints,
-    ends: Ends,
-    nominal: float | None,
-    count: int,
-    *,
-    mixed: bool,
-) -> list[Column]:
-    """Columns of the best ladders from ``free`` nodes."""
-    built = best_ladders(candidates.problem, case, free, nominal, count, mixed=mixed)
-    return list(_ladder_columns(candidates, case, [b for b in built if b.rungs], ends))
-
-
-def _ladder_columns(
-    candidates: Candidates, case: FleetCase, built: Sequence[BuiltLadder], ends: Ends
-) -> Iterator[Column]:
-    for end in ends:
-        for ladder in built:
-            column = build_service_column(candidates.problem, case, ladder, end)
-            if column is not None:
-                yield column
-
-
-def _paths(
-    candidates: Candidates, case: FleetCase, free: Ints, built: Sequence[BuiltLadder], ends: Ends
-) -> Iterator[Column]:
-    """Paths over flexible units alone, and over the commitments that the ladders stand on."""
-    for fixed in [(), *committed_bases(candidates.problem, case, built)[:MAX_BASES]]:
-        path = fleet_path(candidates.problem, case, free, fixed)
-        if path is not None:
-            yield from path_columns(candidates.problem, path, ends)
 
 
 def first_fleets(
@@ -115,10 +44,10 @@ def first_fleets(
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
         free, simple = free_beside(candidates, service, ledger, nominal), hurry()
         made = list(cover_columns(problem, case, free, ends))
-        made += _ladders(candidates, beside(case, free), free, ends, nominal, 1, mixed=not simple)
+        made += ladder_fleets(problem, beside(case, free), free, ends, nominal, 1, mixed=not simple)
         if not (simple or case.covers.size):
             every = free_nodes(problem)
-            made += _ladders(candidates, case, every, ends, nominal, count, mixed=True)
+            made += ladder_fleets(problem, case, every, ends, nominal, count, mixed=True)
         columns = list(dict.fromkeys(made))
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
@@ -164,11 +93,11 @@ def composed_fleets(
         if service.starts_after is not None and nominal is None:
             continue
         case, every = candidates.fleets[service.name], free_nodes(candidates.problem)
-        columns = fleets(candidates, case, every, ends, nominal, 1)
+        columns = fleets(candidates.problem, case, every, ends, nominal, 1)
         columns += _recomposed(candidates, service, every, ends, nominal, columns)
         if not _any_fits(columns, ledger, nominal):
             free = free_beside(candidates, service, ledger, nominal)
-            columns += fleets(candidates, case, free, ends, nominal, 1)
+            columns += fleets(candidates.problem, case, free, ends, nominal, 1)
         found.extend(columns)
         now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
         fitting = next((c for c in now if ledger.fits(c)), None)
@@ -218,7 +147,7 @@ def better_fleets(
         if service.starts_after is None or nominal is not None:
             ledger = ledger_of(candidates, chosen, service.name)
             free = free_beside(candidates, service, ledger, nominal)
-            made = fleets(candidates, candidates.fleets[service.name], free, ends, nominal, 2)
+            made = fleets(candidates.problem, candidates.fleets[service.name], free, ends, nominal, 2)
             made += _recomposed(candidates, service, free, ends, nominal, made)
             found.extend(made)
     return found

@@ -8,7 +8,7 @@ than the old bound over r. Where nothing of the menu moved, the old bound is tod
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from broker.domain.workload import PlanRequest, Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.carried import same_but_price
 from optimizer.placement.dual import Dual, DualPoint
-from optimizer.placement.fleet_bound import FleetBound, known_bound
+from optimizer.placement.fleet_bound import FleetBound
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_menu import build_menu
 from optimizer.placement.holding import due_s
@@ -66,7 +66,7 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
         due = _due_s(candidates, service, bound)
         services[name] = _Known(
             service,
-            known_bound(bound, due, bound.from_due(due), no_covers()),
+            replace(bound.only_from(due), covers=no_covers()),
             1 + (name in candidates.sharpened),
             None if centre is None else centre.least_usd.get(name),
             0 if centre is None or dual is None else dual.depth_at(name, centre.prices),
@@ -105,8 +105,8 @@ def carry(candidates: Candidates) -> KnownBounds | None:
         part, same = _part_of(problem, case, share)
         if part <= 0:
             continue
-        before, covers = found.bound, _covers(problem, case, found.covers)
-        bound = known_bound(before, before.due_s, part * before.due_usd, covers)
+        covers = _covers(problem, case, found.covers).astype(np.int16)
+        bound = replace(found.bound, due_usd=part * found.bound.due_usd, covers=covers)
         candidates.carry(service.name, bound, depth=found.depth if same else 0)
     return known
 

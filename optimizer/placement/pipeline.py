@@ -13,7 +13,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.plan_spend import spend_lines
 from broker.domain.workload import PlanRequest
-from broker.plan_ports import PlanOptions, Progress, ProgressSink
+from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines import build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
@@ -22,6 +22,7 @@ from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
 from optimizer.placement.extract import build_placements
 from optimizer.placement.heartbeat import with_heartbeat
+from optimizer.placement.oracle_crew import Crew, hired, usable_cores
 from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.solve import Search, Solution, solve
@@ -38,6 +39,8 @@ TELLING_SECONDS_EACH = 0.025
 MOST_TELLING_SHARE = 0.25
 EXPLAIN_SHARE = 0.5
 STEADY_SHARE = 0.1
+LEAST_SERVICES = 20
+LEAST_SECONDS = 10.0
 NOTHING_CALMED: Mapping[str, Steadied] = MappingProxyType({})
 
 
@@ -56,7 +59,8 @@ def make_plan(
 
     def work(told: ProgressSink | None) -> Plan:
         problem = build_problem(request, offers, as_of, terms, recall)
-        return _make(problem, options, estimator, whole, told)
+        with hired(problem, processes_for(problem, options)) as crew:
+            return _make(problem, options, estimator, whole, told, crew)
 
     return with_heartbeat(work, whole, progress)
 
@@ -67,19 +71,29 @@ def _make(
     estimator: Estimator,
     whole: Stopwatch,
     progress: ProgressSink | None,
+    crew: Crew,
 ) -> Plan:
     kept = min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
     telling = telling_seconds(problem.request, options)
     watch = whole.ending(whole.limit_s - kept - telling)
-    candidates = build_candidates(problem, build_estimates(problem, estimator))
+    candidates = build_candidates(problem, build_estimates(problem, estimator), crew=crew)
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
     solution = solve(Search(candidates, watch, options.gap, options.seed, progress))
+    crew.close()
     solution, calmed = steadied(
         candidates, solution, options.gap, options.max_churn_premium, whole.until(STEADY_SHARE)
     )
     for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)), whole.clock)
     return build_plan(candidates, solution, options, for_baselines, whole, calmed)
+
+
+def processes_for(problem: Problem, options: PlanOptions) -> int:
+    """How many processes help a search: none where it is small, or its limit counts our own work."""
+    many = len(problem.services()) >= LEAST_SERVICES and options.time_limit_s >= LEAST_SECONDS
+    if not many or options.limit_clock is not LimitClock.WALL:
+        return 0
+    return (usable_cores() if options.workers is None else options.workers) - 1
 
 
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:

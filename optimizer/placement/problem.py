@@ -47,7 +47,7 @@ class OfferTable:
     not, interrupted or not. Within one shelf only price, stock and place differ.
     """
 
-    offers: tuple[Offer, ...]
+    offers: Sequence[Offer]
     skus: tuple[Sku, ...]
     sku_of: Ints
     price_usd: Floats

@@ -8,17 +8,19 @@ columns are furthest above its bound or that stands furthest above its best.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
 from optimizer.placement.dual import Dual, DualPoint, Paid, priced_runs
-from optimizer.placement.fleet_pool import fleets, free_beside
+from optimizer.placement.fleet_pool import free_beside
 from optimizer.placement.improve import Improver
 from optimizer.placement.ladders import free_nodes
 from optimizer.placement.master import Limits
 from optimizer.placement.moves import parties
 from optimizer.placement.neighbours import chosen_anew, neighbourhoods
+from optimizer.placement.oracle_asks import FleetsAsk
+from optimizer.placement.oracle_crew import Task
 from optimizer.placement.prices import StockPrices, mixed
 from optimizer.placement.relaxation import Relaxed, relax
 from optimizer.placement.ruin import Ruin
@@ -32,13 +34,13 @@ STALE_ROUNDS = 3
 RUIN_STEPS = 8
 GROUPS = 12
 GROUP_WORK = 2.0
-GROUP_SECONDS = 10.0
 FIRST_STEP = 1.0
 LEAST_STEP = 0.05
 RUNS_AT_PRICES = 3
 WORTH_SHARE = 0.1
 RELAX_SHARE = 0.2
 DEEPEN_SHARE = 0.3
+DEEPEN_LATER_SHARE = 0.6
 CONVERGE_SHARE = 0.4
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 5e-4
@@ -80,7 +82,15 @@ class Rounds:
 
         ``hasty``: the plan so far is a first one, of which much can be had cheaper before anything is proven.
         """
+        self._rounds(hasty=hasty)
+        if self.candidates.crew.size:
+            # What came since the last proof.
+            self.candidates.crew.fold()
+            self._take(self.dual.evaluate(self.centre.prices, {}, float("inf"), lambda: True))
+
+    def _rounds(self, *, hasty: bool) -> None:
         stale = 0
+        self._look_ahead()
         if hasty and not self.search.done:
             self.beside()
         if not self.search.done:
@@ -127,8 +137,12 @@ class Rounds:
             self.relaxed, self.prices = found, found.prices
 
     def converge(self) -> None:
-        """Prices, what they prove and columns at them in turn, until neither bound nor relaxation moves."""
-        self.deepen()
+        """Prices, what they prove and columns at them in turn, until neither bound nor relaxation moves.
+
+        Prices prove little while much is not asked at the best so far, which comes first.
+        """
+        if not self.deepen():
+            return
         out_of_time = self.search.watch.until(CONVERGE_SHARE)
         for _ in range(CONVERGE_STEPS):
             before = self.centre.total_usd, 0.0 if self.relaxed is None else self.relaxed.usd
@@ -142,9 +156,24 @@ class Rounds:
             if after[0] - before[0] < least and before[1] - after[1] < least and self.step <= LEAST_STEP:
                 break
 
-    def deepen(self) -> None:
-        """Asks at the best prices so far what was not asked there in time: this only adds to the bound."""
-        self._take(self._point(self.centre.prices, self.search.watch.until(DEEPEN_SHARE)))
+    def _look_ahead(self) -> None:
+        """What idle processes ask while the search is at something else: duals alone, then at the prices."""
+        if not self.candidates.crew.size:
+            return
+        self.candidates.crew.fold()
+        for prices in (StockPrices(), self.prices):
+            most = self.pool.least_usd(prices, self.candidates.fleets)
+            if self.dual.ahead(prices, most, self._worth_usd()):
+                return
+
+    def deepen(self) -> bool:
+        """Asks at the best prices so far what was not asked there in time: this only adds to the bound.
+
+        Whether all was asked.
+        """
+        out_of_time = self.search.watch.until(DEEPEN_LATER_SHARE)
+        self._take(self._point(self.centre.prices, out_of_time))
+        return not out_of_time()
 
     def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> None:
         """The bound at prices, which become the centre if they prove more."""
@@ -170,6 +199,11 @@ class Rounds:
             if out_of_time():
                 break
             self.pool.add(self._runs_at_prices(name))
+        self.candidates.crew.work(self._fleets_tasks(out_of_time), out_of_time)
+        self.search.tell()
+
+    def _fleets_tasks(self, out_of_time: Callable[[], bool]) -> Iterator[Task]:
+        """Asks of services whose known columns are furthest above their bound at the prices."""
         least = self.pool.least_usd(self.prices, self.candidates.fleets)
         above = {
             name: least.get(name, float("inf")) - self.dual.known_usd(name, self.prices)
@@ -179,17 +213,22 @@ class Rounds:
         for name in sorted(above, key=lambda n: (-above[n], n)):
             if above[name] < self._worth_usd() or out_of_time():
                 break
-            self._make_fleets(name)
-        self.search.tell()
+            task = self._fleets_task(name)
+            if task is not None:
+                yield task
 
-    def _make_fleets(self, name: str) -> None:
+    def _fleets_task(self, name: str) -> Task | None:
+        """Asks for fleets at the prices, once."""
         paid = self.dual.key(name, self.prices)
         case = self.dual.case_at(name, paid)
         key = (name, paid, bool(case.covers.size))
         if key in self._asked:
-            return
+            return None
         self._asked.add(key)
-        self.pool.add(fleets(self.candidates, case, free_nodes(self.problem), [None], None, 1))
+        return Task(("fleets", *key), FleetsAsk(case, free_nodes(self.problem)), self._add)
+
+    def _add(self, columns: list[Column]) -> None:
+        self.pool.add(columns)
 
     def _runs_at_prices(self, name: str) -> list[Column]:
         """The cheapest few offers' columns of a run at the prices, begun when they are cheapest."""
@@ -235,8 +274,7 @@ class Rounds:
         for number, group in enumerate(neighbourhoods(self.pool, standing, self.names, self.prices)):
             if number >= GROUPS or out_of_time():
                 break
-            seconds = min(GROUP_SECONDS, self.search.watch.left)
-            limits = Limits(seconds, self.search.asked_gap / 10, self.search.seed, GROUP_WORK)
+            limits = Limits(self.search.watch.left, self.search.asked_gap / 10, self.search.seed, GROUP_WORK)
             found = chosen_anew(self.problem, standing, group, limits)
             if found is not None and self._gains(standing, group.names, found):
                 for name in group.names:
@@ -264,19 +302,40 @@ class Rounds:
             if name in self.names
         }
         out_of_time = self.search.watch.until(MAKE_SHARE)
-        for name in sorted(above, key=lambda n: (-above[n], n)):
-            if above[name] < self._worth_usd() or out_of_time():
-                break
-            self._place_beside(standing, name)
+        self._look_ahead()
+
+        def tasks() -> Iterator[Task]:
+            for name in sorted(above, key=lambda n: (-above[n], n)):
+                if above[name] < self._worth_usd() or out_of_time():
+                    return
+                task = self._beside_task(standing, name)
+                if task is not None:
+                    yield task
+
+        self.candidates.crew.work(tasks(), out_of_time)
         self.search.offer_columns(standing.chosen, "beside")
 
-    def _place_beside(self, standing: Standing, name: str) -> None:
+    def _beside_task(self, standing: Standing, name: str) -> Task | None:
+        """Asks for fleets from what all others leave, and places the best that fits by then."""
         case, now = self.candidates.fleets[name], standing.lift(name)
         free = free_beside(self.candidates, case.service, standing.ledger, None)
+        if now is not None:
+            standing.place(now)
         key = (name, free[case.units.offer].tobytes())
-        if key not in self._asked_beside:
-            self._asked_beside.add(key)
-            self.pool.add(fleets(self.candidates, case, free, [None], None, 1))
+
+        def take(found: list[Column]) -> None:
+            self.pool.add(found)
+            self._place_best(standing, name)
+
+        if key in self._asked_beside:
+            self._place_best(standing, name)
+            return None
+        self._asked_beside.add(key)
+        return Task(("beside", *key), FleetsAsk(case, free), take)
+
+    def _place_best(self, standing: Standing, name: str) -> None:
+        """The cheapest known fleet that fits, if it is cheaper than the one that stands."""
+        now = standing.lift(name)
         most = left_cents(self.problem, name) if now is None else now.total_cents
         better = (c for c in self.pool.of(name) if c.total_cents < most and standing.allows(c))
         column = next(better, now)

@@ -6,7 +6,7 @@ A shelf is a kind of node under one set of billing terms (``OfferTable.shelf_of`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -105,6 +105,10 @@ class Shelves:
         counts = self.with_nodes(limit, shelf, nodes)
         which, within = runs_of(counts)
         return self._by_limit[limit].offer[(self.first[shelf + 1] - counts)[which] + within], which
+
+    def by_price(self) -> Shelves:
+        """The same without the orders by limit: for questions about prices alone."""
+        return replace(self, _by_limit={})
 
     def only(self, passing: Bools) -> Shelves:
         """The same shelves with the offers of ``passing`` [O] alone."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from broker.domain.workload import Serving
 from optimizer.placement.gates import GateLog
@@ -42,9 +43,13 @@ class Units:
         return len(self.offer)
 
 
-def no_covers() -> Ints:
+Counts = NDArray[np.int16]
+"""Counts of units in covers: there are many of these, and no count is large."""
+
+
+def no_covers() -> Counts:
     """Covers [0, 0] of a case of which none are known."""
-    return np.zeros((0, 0), dtype=np.int64)
+    return np.zeros((0, 0), dtype=np.int16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +69,7 @@ class FleetCase:
     again: Callable[[Ints | None, Mapping[int, float]], Units]
     spare_rates: tuple[float, ...] = ()
     surcharge_usd: Mapping[int, float] = field(default_factory=dict)
-    covers: Ints = field(default_factory=no_covers)
+    covers: Counts = field(default_factory=no_covers)
 
     @property
     def zones(self) -> int:
@@ -86,7 +91,7 @@ def only_units(case: FleetCase, mask: Bools) -> FleetCase:
     return replace(case, units=replace(case.units, **kept), covers=covers)
 
 
-def in_stock(case: FleetCase, covers: Ints, free: Ints) -> Bools:
+def in_stock(case: FleetCase, covers: Counts, free: Ints) -> Bools:
     """Which covers [M, U] ``free`` nodes [O] allow."""
     fits: Bools = np.ones(len(covers), dtype=np.bool_)
     if not len(covers):
@@ -94,7 +99,7 @@ def in_stock(case: FleetCase, covers: Ints, free: Ints) -> Bools:
     units, used = case.units, np.flatnonzero(covers.any(axis=0))
     for offer in np.unique(units.offer[used]):
         inside = used[units.offer[used] == offer]
-        fits &= covers[:, inside] @ units.nodes[inside] <= int(free[offer])
+        fits &= covers[:, inside].astype(np.int64) @ units.nodes[inside] <= int(free[offer])
     return fits
 
 

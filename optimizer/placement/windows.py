@@ -50,7 +50,7 @@ def window_rows(problem: Problem) -> WindowRows:
 def _window_rows(problem: Problem) -> WindowRows:
     rows: list[Row] = []
     for index in np.flatnonzero(problem.table.is_window & problem.allowed):
-        offer = problem.table.offers[index]
+        offer = problem.table.offers[int(index)]
         terms = _terms(problem, int(index))
         if terms.waits:
             continue

@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument("--instance", nargs="*", type=Path, default=[], help="folders to read instead")
     parser.add_argument("--time-limit", type=float, help="seconds (default: 30, 60, 180, 600 by size)")
     parser.add_argument("--gap", type=float, default=0.01, help="relative gap at which to stop")
+    parser.add_argument("--workers", type=int, help="cores that one plan may use (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="instances at a time")
     wish = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
@@ -61,10 +62,10 @@ def cases(wish: argparse.Namespace) -> Iterator[Case]:
     """What was asked for."""
     for folder in wish.instance:
         limit = wish.time_limit or LIMITS_S.get(folder.name.rstrip("0123456789"), LIMITS_S["S"])
-        yield Case(folder.name, 0, limit, wish.gap, folder)
+        yield Case(folder.name, 0, limit, wish.gap, folder, wish.workers)
     for size in wish.size or ([] if wish.instance else ["XS"]):
         for seed in range(1, wish.seeds + 1):
-            yield Case(size, seed, wish.time_limit or LIMITS_S[size], wish.gap)
+            yield Case(size, seed, wish.time_limit or LIMITS_S[size], wish.gap, None, wish.workers)
 
 
 def run(asked: Sequence[Case], jobs: int) -> Iterator[Result]:

@@ -22,12 +22,13 @@ from broker.catalogue import load_gpus
 from broker.domain.workload import Serving
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
+from optimizer.placement.best_fleets import fleets
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.estimates import Estimates, build_estimates
 from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.fleet_pool import fleets
 from optimizer.placement.ladders import free_nodes
+from optimizer.placement.oracle_crew import Crew
 from optimizer.placement.problem import Problem, build_problem
 
 LADDERS = 2
@@ -85,8 +86,10 @@ def _figures(problem: Problem, estimates: Estimates, service: Serving) -> Servic
     bound = bound_fleet(problem, case)
     bounded = time.process_time()
     case = replace(case, spare_rates=bound.spare_rates, covers=bound.covers)
-    candidates = Candidates(problem, estimates, {}, {service.name: case}, {service.name: bound})
-    columns = fleets(candidates, case, free_nodes(problem), [None], None, LADDERS)
+    candidates = Candidates(
+        problem, estimates, {}, {service.name: case}, {service.name: bound}, Crew(problem)
+    )
+    columns = fleets(candidates.problem, case, free_nodes(problem), [None], None, LADDERS)
     built = time.process_time()
     if not columns:
         return None

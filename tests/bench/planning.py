@@ -22,6 +22,7 @@ from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
+from optimizer.placement.oracle_crew import MOST_PROCESSES, usable_cores
 from optimizer.planner import JointPlanner
 from tests.bench.instances import SIZES, START, make_offers, make_request
 
@@ -37,6 +38,7 @@ class Case:
     time_limit_s: float
     gap: float
     folder: Path | None = None
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Result:
     """What came of it. Seconds are of the wall and count from the request; ``read_s`` is before it.
 
     ``controllable_gap``: of the total without what leaving out costs. ``grid_error``: share by which the
-    plan's cost differs from the same holdings priced second by second.
+    plan's cost differs from the same holdings priced second by second. ``cpu_s``, ``peak_gb``: workers too.
     """
 
     case: Case
@@ -67,12 +69,12 @@ class Result:
 
 def measure(case: Case) -> Result:
     """Plans one case; the planner checks the plan before it returns it."""
-    began, cpu = time.perf_counter(), time.process_time()
+    began, cpu = time.perf_counter(), cpu_seconds()
     offers, request, as_of = load(case)
     read_s = time.perf_counter() - began
     planner = JointPlanner(Estimator(load_gpus(), load_calibration()))
     seen: list[Progress] = []
-    options = PlanOptions(time_limit_s=case.time_limit_s, gap=case.gap, seed=1, baselines=False)
+    options = PlanOptions(case.time_limit_s, case.gap, seed=1, baselines=False, workers=case.workers)
     began = time.perf_counter()
     plan = planner.plan(request, offers, as_of, options, seen.append)
     whole_s = time.perf_counter() - began
@@ -91,10 +93,23 @@ def measure(case: Case) -> Result:
         first_s=_first(seen, lambda p: p.incumbent_usd is not None),
         within_s=tuple(_within(seen, gap) for gap in GAPS),
         whole_s=whole_s,
-        cpu_s=time.process_time() - cpu,
-        peak_gb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+        cpu_s=cpu_seconds() - cpu,
+        peak_gb=most_gb(case),
         grid_error=grid_error(plan, offers),
     )
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it started and that ended."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
+def most_gb(case: Case) -> float:
+    """Peak of this process, and the highest of its workers' peaks for each of them."""
+    own, worker = (resource.getrusage(w).ru_maxrss for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    workers = min(MOST_PROCESSES, (case.workers or usable_cores()) - 1)
+    return (own + workers * worker) / 1e6
 
 
 def load(case: Case) -> tuple[Sequence[Offer], PlanRequest, datetime]:

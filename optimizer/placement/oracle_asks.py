@@ -1,0 +1,109 @@
+"""What is asked of one service: its bounds, its bounds at prices of scarcity, fleets. Each ask is a value
+that can be answered in any process that knows the problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from optimizer.placement.best_fleets import fleets
+from optimizer.placement.columns import Column
+from optimizer.placement.fleet_bound import FleetBound, layer_bound, with_dual
+from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.holding import due_s
+from optimizer.placement.problem import Ints, Problem
+from optimizer.placement.units import Counts, FleetCase, surcharged
+
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Ask(Protocol, Generic[Answer]):
+    """A question about one service; ``out_of_time``: the answer may be weaker then."""
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> Answer:
+        """What is asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayersAsk:
+    """The layers of a service."""
+
+    case: FleetCase
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
+        """The bound, for the service's own start alone where that is known."""
+        return settled(problem, self.case, layer_bound(problem, self.case))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DualAsk:
+    """The dual and the covers of a service, of which the layers may be known."""
+
+    case: FleetCase
+    known: FleetBound | None
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
+        """The bound with both."""
+        known = self.known
+        if known is None:
+            known = settled(problem, self.case, layer_bound(problem, self.case))
+        return with_dual(problem, self.case, known, out_of_time)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricedAnswer:
+    """``usd``: least cost at the prices, placed; ``offers``: how many it may be spread over. ``used`` [V] and
+    ``counts`` [M, V]: units of the covers of its dual."""
+
+    usd: float
+    offers: int
+    used: Ints
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricedAsk:
+    """The same at prices of scarcity (USD per node-hour by offer): the layers, and where it goes ``deep`` the
+    dual."""
+
+    case: FleetCase
+    usd_per_node_hour: tuple[tuple[int, float], ...]
+    deep: bool
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> PricedAnswer:
+        """The least cost, with what its dual met."""
+        case = surcharged(self.case, dict(self.usd_per_node_hour))
+        bound = layer_bound(problem, case)
+        bound = with_dual(problem, case, bound, out_of_time) if self.deep else bound
+        usd = bound.from_due(own_due_s(problem, case, bound))
+        used = np.flatnonzero(bound.covers.any(axis=0))
+        offers = len(np.unique(case.units.offer))
+        return PricedAnswer(usd, offers, used, bound.covers[:, used])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetsAsk:
+    """The best fleets of a service from ``free`` nodes [O], started at its own time."""
+
+    case: FleetCase
+    free: Ints
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> list[Column]:
+        """Their columns."""
+        return fleets(problem, self.case, self.free, [None], None, 1)
+
+
+def own_due_s(problem: Problem, case: FleetCase, bound: FleetBound) -> float:
+    """When traffic of a service that waits for nothing is due, for a fleet with the slowest start."""
+    return due_s(problem, time_of(problem, case, None), False, bound.longest_cold_s)
+
+
+def settled(problem: Problem, case: FleetCase, bound: FleetBound) -> FleetBound:
+    """The bound without its layers, for a service whose start is known: small enough to keep many."""
+    if case.service.starts_after is not None:
+        return bound
+    return bound.only_from(own_due_s(problem, case, bound))

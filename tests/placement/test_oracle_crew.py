@@ -1,0 +1,239 @@
+"""Processes that answer for services: the same answers as here, and no plan that depends on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker.domain.offer import Offer, Tier
+from broker.domain.workload import PlanRequest
+from broker.plan_ports import LimitClock, PlanOptions
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.billed_offers import BilledOffers
+from optimizer.placement.candidates import Candidates, build_candidates
+from optimizer.placement.columns import price_cents
+from optimizer.placement.dual import Dual
+from optimizer.placement.estimates import build_estimates
+from optimizer.placement.fleet_bound import layer_bound
+from optimizer.placement.ladders import free_nodes
+from optimizer.placement.oracle_asks import DualAsk, FleetsAsk, LayersAsk, own_due_s
+from optimizer.placement.oracle_crew import Crew, Task, hired
+from optimizer.placement.pipeline import processes_for
+from optimizer.placement.prices import Row, StockPrices
+from optimizer.placement.problem import build_problem
+from optimizer.placement.run_pool import build_run_pools
+from optimizer.placement.stopwatch import never
+from tests.placement.fake_estimator import FakeEstimator
+from tests.placement.market import T0, offer, plan, request, serving
+
+PATIENCE_S = 120.0
+DAYS_HOURS = [2.0, 3.0, 7.0, 4.0]
+
+
+def market() -> list[Offer]:
+    return [
+        offer("cheap", "1.00", nodes=3, min_hours=48.0, tier=Tier.COMMITTED),
+        offer("weekly", "1.20", nodes=5, min_hours=24.0, tier=Tier.COMMITTED, provider="aws"),
+        offer("by-the-hour", "2.13", nodes=40, billing_increment_s=60, provider="gcp"),
+        offer("other", "2.19", nodes=40, gpus=2, upfront_usd=Decimal("0.37")),
+    ]
+
+
+def asked(count: int = 4) -> PlanRequest:
+    hourly = [[rate + number for rate in DAYS_HOURS] for number in range(count)]
+    return request(*(serving(f"s{n}", rates, unplaced_usd=Decimal(900)) for n, rates in enumerate(hourly)))
+
+
+def candidates_of(asked: PlanRequest, crew: Crew | None = None) -> Candidates:
+    problem = crew.problem if crew is not None else build_problem(asked, market(), T0)
+    estimates = build_estimates(problem, cast("Estimator", FakeEstimator()))
+    return build_candidates(problem, estimates, crew=crew)
+
+
+@contextmanager
+def crew_of(processes: int, count: int = 4) -> Iterator[tuple[Candidates, Crew]]:
+    with hired(build_problem(asked(count), market(), T0), processes) as crew:
+        yield candidates_of(asked(count), crew), crew
+
+
+def pids(crew: Crew) -> list[int]:
+    return [process.popen.pid for process in crew._processes]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_until_gone(pid: int) -> bool:
+    until = time.monotonic() + PATIENCE_S
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not is_alive(pid)
+
+
+def asks_of(candidates: Candidates) -> list[tuple[str, Any]]:
+    every = free_nodes(candidates.problem)
+    makers = (LayersAsk, lambda case: DualAsk(case, None), lambda case: FleetsAsk(case, every))
+    return [(name, make(case)) for name, case in candidates.fleets.items() for make in makers]
+
+
+def as_told(answer: Any) -> Any:
+    if isinstance(answer, list):
+        return answer
+    return answer.due_s, answer.due_usd, answer.feasible, answer.covers.tolist()
+
+
+def answered_by(crew: Crew, candidates: Candidates) -> list[Any]:
+    found: dict[int, Any] = {}
+    asks = asks_of(candidates)
+    crew.work(Task(at, ask, partial(found.__setitem__, at)) for at, (_, ask) in enumerate(asks))
+    return [as_told(found[at]) for at in range(len(asks))]
+
+
+def test_processes_answer_as_we_do() -> None:
+    with crew_of(1) as (candidates, crew):
+        away: list[Any] = []
+        asks = asks_of(candidates)
+        crew.later(Task(at, ask, away.append) for at, (_, ask) in enumerate(asks))
+        until = time.monotonic() + PATIENCE_S
+        while len(away) < len(asks) and time.monotonic() < until:
+            crew.fold(0.1)
+        own = [as_told(ask.answer(candidates.problem, never)) for _, ask in asks]
+        assert [as_told(answer) for answer in away] == own
+        assert any(isinstance(answer, list) and answer for answer in own)
+
+
+def test_a_crew_proves_what_one_process_proves() -> None:
+    prices = StockPrices({Row(at): 0.11 * (at + 1) for at in range(len(market()))})
+    proven = []
+    for processes in (0, 2):
+        with crew_of(processes) as (candidates, _):
+            dual = Dual(candidates, build_run_pools(candidates))
+            points = (StockPrices(), prices)
+            proven += [dual.evaluate(point, {}, 0.0, never).total_usd for point in points]
+            assert dual.asked >= 2 * len(candidates.fleets)
+    assert proven[:2] == pytest.approx(proven[2:])
+
+
+def test_a_killed_process_is_done_without() -> None:
+    with crew_of(0) as (candidates, crew):
+        expected = answered_by(crew, candidates)
+    with crew_of(2) as (candidates, crew), capture_logs() as logs:
+        first, second = pids(crew)
+        os.kill(first, signal.SIGKILL)
+        os.kill(second, signal.SIGKILL)
+        assert answered_by(crew, candidates) == expected
+        until = time.monotonic() + PATIENCE_S
+        while crew.size and time.monotonic() < until:
+            time.sleep(0.05)
+        assert crew.size == 0
+    assert "ended early" in logs[0]["event"]
+
+
+def test_what_cannot_be_started_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with capture_logs() as logs, crew_of(1, count=1) as (candidates, crew):
+        assert crew.size == 0
+        candidates.bound_services(never)
+        assert candidates.bounded == {"s0"}
+    assert logs[0]["log_level"] == "warning"
+
+
+def test_a_closed_crew_leaves_nobody() -> None:
+    with crew_of(2, count=1) as (candidates, crew):
+        started = pids(crew)
+        crew.later([Task("s0", LayersAsk(candidates.fleets["s0"]), lambda _: None)])
+    assert not any(is_alive(pid) for pid in started)
+    answers: list[Any] = []
+    crew.work([Task("s0", LayersAsk(candidates.fleets["s0"]), answers.append)])
+    assert len(answers) == 1
+
+
+PARENT = """
+import time
+from tests.placement.test_oracle_crew import crew_of, pids
+with crew_of(2, count=1) as (_, crew):
+    print(*pids(crew), flush=True)
+    time.sleep(600)
+"""
+
+
+def test_processes_end_with_a_killed_parent() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(workers) == 2
+    assert all(is_alive(pid) for pid in workers)
+    parent.kill()
+    parent.wait(PATIENCE_S)
+    assert all(wait_until_gone(pid) for pid in workers)
+
+
+def test_a_plan_of_many_workers_is_valid_and_bounded() -> None:
+    many = asked(20)
+    found = plan(many, market(), time_limit_s=10.0, gap=0.2, workers=2)
+    assert found.bound_usd is not None
+    assert found.bound_usd <= found.cost_usd + found.penalty_usd
+    assert {p.workload for p in found.placements} | {u.workload for u in found.unplaced} == {
+        w.name for w in many.workloads
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes"),
+    [
+        ({"workers": 1}, 0),
+        ({"workers": 3}, 2),
+        ({"workers": 3, "limit_clock": LimitClock.WORK}, 0),
+        ({"workers": 3, "limit_clock": LimitClock.CPU}, 0),
+        ({"workers": 3, "time_limit_s": 2.0}, 0),
+        ({"workers": None}, 0),
+    ],
+)
+def test_who_gets_help(changes: dict[str, Any], processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optimizer.placement.pipeline.usable_cores", lambda: 1)
+    problem = build_problem(asked(20), market(), T0)
+    assert processes_for(problem, replace(PlanOptions(), **changes)) == processes
+    assert processes_for(build_problem(asked(2), market(), T0), PlanOptions(workers=8)) == 0
+
+
+def test_a_bound_for_one_start_says_no_more_than_its_layers() -> None:
+    candidates = candidates_of(asked(2))
+    for case in candidates.fleets.values():
+        whole = layer_bound(candidates.problem, case)
+        due = own_due_s(candidates.problem, case, whole)
+        for start in (due, due + 7200.0):
+            kept = whole.only_from(start)
+            assert kept.feasible == whole.feasible
+            assert kept.from_due(start) == whole.from_due(start) > 0
+            assert kept.from_due(start + 3600.0) <= whole.from_due(start + 3600.0)
+            assert kept.from_due(due) <= whole.from_due(due)
+
+
+def test_offers_as_columns_cost_the_same() -> None:
+    problem = build_problem(asked(1), market(), T0)
+    lean = replace(problem, table=replace(problem.table, offers=BilledOffers.of(problem.table.offers)))
+    for at, sold in enumerate(problem.table.offers):
+        for spans in (((0, 3700, 2),), ((60, 90, 1), (7200, 172_800, 3))):
+            assert price_cents(lean, at, spans) == price_cents(problem, at, spans)
+        seen = lean.table.offers[at]
+        assert (seen.provider, seen.region) == (sold.provider, sold.region)
+    assert len(lean.table.offers[1:3]) == 2
