@@ -29,7 +29,7 @@ from optimizer.placement.pipeline import build_plan, telling_seconds
 from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.rounds import Rounds
-from optimizer.placement.run_pool import build_run_pools
+from optimizer.placement.run_pool import add_first_columns, bare_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search
 from optimizer.placement.solve import MOST_AT_ONCE, SERVICES_SHARE, Solution, settling_seconds, solution_of
@@ -115,16 +115,16 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
     search.watch.limit_s -= settling
     search.offer_columns(start, "re-costed")
     candidates.bound_services(search.watch.over, waiting=True)
-    pools = build_run_pools(candidates, lean=True)
+    pools = bare_pools(candidates)
     frozen = frozen_of(candidates.problem, warm, start)
-    columns = [column for pool in pools.values() for column in pool.columns if column.workload not in frozen]
-    columns += start.values()
     free = {name: pool for name, pool in pools.items() if name not in frozen}
-    assert search.best is not None
+    known = list(start.values())
     hurry = search.watch.until(REPAIR_SHARE)
-    search.offer_columns(settled(candidates, free, columns, start, hurry, frozen), "repaired")
+    search.offer_columns(settled(candidates, free, known, start, hurry, frozen), "repaired")
 
-    known = carry(candidates)
+    add_first_columns(candidates, pools, lean=True)
+    columns = [column for pool in free.values() for column in pool.columns] + known
+    before = carry(candidates)
     few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
     if few:
         standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
@@ -134,8 +134,8 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
     search.prove(separate_bound_cents(candidates, pools), "re-costed")
     prices = _prices_of(candidates.problem, warm)
     rounds = Rounds(search, pools, columns, prices, frozen)
-    if known is not None:
-        carry_priced(candidates, rounds.dual, known, prices)
+    if before is not None:
+        carry_priced(candidates, rounds.dual, before, prices)
     if not search.done:
         # The plan is good already; what is new is mostly to be proven.
         rounds.prove(prices, search.watch.until(PROVE_SHARE))
@@ -143,6 +143,7 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
         rounds.run()
         search.prices = rounds.centre.prices
     remember(candidates, rounds.dual, rounds.centre)
+    assert search.best is not None
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
