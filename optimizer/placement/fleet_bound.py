@@ -123,16 +123,11 @@ def known_bound(before: FleetBound, due_s: float, usd: float, covers: Ints) -> F
     onward = np.zeros((before.hours, 1))
     onward[: int(due_s // HOUR_S) + 1] = usd
     most, needs = np.ones(1, dtype=np.int64), np.zeros(before.hours, dtype=np.int64)
+    layer = Layer(0.0, np.zeros(1), most, needs, onward)
+    cold = before.shortest_cold_s, before.longest_cold_s
+    rates = before.spare_rates
     return FleetBound(
-        (Layer(0.0, np.zeros(1), most, needs, onward),),
-        None,
-        before.hours,
-        before.shortest_cold_s,
-        before.longest_cold_s,
-        spare_rates=before.spare_rates,
-        due_s=due_s,
-        due_usd=usd,
-        covers=covers,
+        (layer,), None, before.hours, *cold, spare_rates=rates, due_s=due_s, due_usd=usd, covers=covers
     )
 
 
