@@ -25,7 +25,7 @@ from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
-from optimizer.placement.units import HOUR_S, Counts, FleetCase, Units, no_covers, only_units
+from optimizer.placement.units import HOUR_S, Counts, FleetCase, Units, no_covers, only_units, with_units
 
 MAX_STEPS = 64
 MAX_BASES = 12
@@ -225,7 +225,7 @@ def _relaxed_sketch(case: FleetCase) -> tuple[_Sketch, tuple[float, ...]]:
 def _sketches(problem: Problem, case: FleetCase, in_full: Bools) -> Iterator[_Sketch]:
     """No commitment in full, then each amount of them, by the zones that they stand in."""
     halves = _halves(problem, only_units(case, in_full))
-    flexible = _joined(only_units(case, ~in_full), halves)
+    flexible = with_units(only_units(case, ~in_full), halves.units)
     if len(flexible.units):
         yield _relaxed_sketch(flexible)[0]
     step = max(float(case.demand.max()) + case.spare * float(case.units.largest.max()), 1e-12) / GRID
@@ -238,15 +238,6 @@ def _sketches(problem: Problem, case: FleetCase, in_full: Bools) -> Iterator[_Sk
             cover = gross_cover(rest, step, zones=case.zones - zones)
             for owed, rate in _bases(problem, committed, step, zones):
                 yield _Sketch(owed, rest, cover, np.clip(needs - rate, 0, GRID), step)
-
-
-def _joined(first: FleetCase, second: FleetCase) -> FleetCase:
-    """The case over the units of both."""
-    if not len(second.units):
-        return first
-    names = first.units.__slots__
-    both = {n: np.concatenate((getattr(first.units, n), getattr(second.units, n))) for n in names}
-    return replace(first, units=Units(**both))
 
 
 def _layers(problem: Problem, sketches: list[_Sketch]) -> tuple[Layer, ...]:

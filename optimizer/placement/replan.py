@@ -24,12 +24,12 @@ from optimizer.placement.carried import carried_bound_usd, recosted_usd
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
-from optimizer.placement.known_bounds import carry, carry_priced, remember
+from optimizer.placement.known_bounds import KnownBounds, carry, carry_priced, remember
 from optimizer.placement.pipeline import build_plan, telling_seconds
 from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.rounds import Rounds
-from optimizer.placement.run_pool import build_run_pools
+from optimizer.placement.run_pool import RunPool, add_first_columns, bare_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search
 from optimizer.placement.solve import MOST_AT_ONCE, SERVICES_SHARE, Solution, settling_seconds, solution_of
@@ -113,29 +113,15 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
     candidates = search.candidates
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
-    search.offer_columns(start, "re-costed")
-    candidates.bound_services(search.watch.over, waiting=True)
-    pools = build_run_pools(candidates, lean=True)
     frozen = frozen_of(candidates.problem, warm, start)
-    columns = [column for pool in pools.values() for column in pool.columns if column.workload not in frozen]
-    columns += start.values()
+    pools = _first_repair(search, start, frozen)
     free = {name: pool for name, pool in pools.items() if name not in frozen}
-    assert search.best is not None
-    hurry = search.watch.until(REPAIR_SHARE)
-    search.offer_columns(settled(candidates, free, columns, start, hurry, frozen), "repaired")
-
-    known = carry(candidates)
-    few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
-    if few:
-        standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
-        out_of_time = search.watch.until(SERVICES_SHARE)
-        candidates.bound_services(out_of_time)
-        candidates.sharpen_services(standing_usd, out_of_time)
-    search.prove(separate_bound_cents(candidates, pools), "re-costed")
+    before = _first_bounds(search, start, pools)
+    columns = [column for pool in free.values() for column in pool.columns]
     prices = _prices_of(candidates.problem, warm)
-    rounds = Rounds(search, pools, columns, prices, frozen)
-    if known is not None:
-        carry_priced(candidates, rounds.dual, known, prices)
+    rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
+    if before is not None:
+        carry_priced(candidates, rounds.dual, before, prices)
     if not search.done:
         # The plan is good already; what is new is mostly to be proven.
         rounds.prove(prices, search.watch.until(PROVE_SHARE))
@@ -143,11 +129,41 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
         rounds.run()
         search.prices = rounds.centre.prices
     remember(candidates, rounds.dual, rounds.centre)
+    assert search.best is not None
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
     search.offer_columns(last, "settled")
     return solution_of(search, search.best, rounds.pool.all(), pools)
+
+
+def _first_repair(search: Search, start: Mapping[str, Column], frozen: frozenset[str]) -> dict[str, RunPool]:
+    """Tells of what stands, and of what single changes make of it; the pools of runs, with columns."""
+    candidates = search.candidates
+    search.offer_columns(start, "re-costed")
+    candidates.bound_services(search.watch.over, waiting=True)
+    pools = bare_pools(candidates)
+    free = {name: pool for name, pool in pools.items() if name not in frozen}
+    hurry = search.watch.until(REPAIR_SHARE)
+    mended = settled(candidates, free, list(start.values()), start, hurry, frozen)
+    search.offer_columns(mended, "repaired")
+    add_first_columns(candidates, pools, lean=True)
+    return pools
+
+
+def _first_bounds(
+    search: Search, start: Mapping[str, Column], pools: Mapping[str, RunPool]
+) -> KnownBounds | None:
+    """Proves with what is known from before; with few workloads, also with what is asked anew."""
+    candidates = search.candidates
+    known = carry(candidates)
+    if len(candidates.problem.request.workloads) <= MOST_AT_ONCE:
+        standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
+        out_of_time = search.watch.until(SERVICES_SHARE)
+        candidates.bound_services(out_of_time)
+        candidates.sharpen_services(standing_usd, out_of_time)
+    search.prove(separate_bound_cents(candidates, pools), "re-costed")
+    return known
 
 
 def _prices_of(problem: Problem, warm: WarmStart) -> StockPrices:

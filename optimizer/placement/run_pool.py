@@ -62,21 +62,31 @@ def build_run_pools(candidates: Candidates, *, lean: bool = False) -> dict[str, 
 
     ``lean``: only a few of the first; more are made where prices of scarcity ask for them.
     """
-    pools = {name: _first_columns(candidates, found, lean) for name, found in candidates.runs.items()}
+    pools = bare_pools(candidates)
+    add_first_columns(candidates, pools, lean=lean)
     if not lean:
         _add_window_rows(candidates, pools)
         _add_later_starts(candidates, pools)
     return pools
 
 
-def _first_columns(candidates: Candidates, found: RunCandidates, lean: bool) -> RunPool:
+def bare_pools(candidates: Candidates) -> dict[str, RunPool]:
+    """The pool of every run, without columns yet."""
+    return {name: _bare(candidates, found) for name, found in candidates.runs.items()}
+
+
+def _bare(candidates: Candidates, found: RunCandidates) -> RunPool:
     total = found.total_usd + candidates.least_followers_usd(found.run.name, found.end_s)
-    pool = RunPool(found, total, candidates.beyond_usd(found))
-    leads = bool(candidates.problem.followers(found.run.name))
+    return RunPool(found, total, candidates.beyond_usd(found))
+
+
+def add_first_columns(candidates: Candidates, pools: Mapping[str, RunPool], *, lean: bool) -> None:
+    """Columns of every run at its first starts; ``lean``: only a few."""
     sizes = (LEAN_CHEAPEST, LEAN_OFFERS, LEAN_FASTEST) if lean else (KEEP_CHEAPEST, KEEP_OFFERS, KEEP_FASTEST)
-    for index in _chosen(found, total, leads, sizes):
-        keep(candidates, pool, index)
-    return pool
+    for name, pool in pools.items():
+        leads = bool(candidates.problem.followers(name))
+        for index in _chosen(pool.found, pool.total_usd, leads, sizes):
+            keep(candidates, pool, index)
 
 
 def keep(candidates: Candidates, pool: RunPool, index: int) -> None:

@@ -91,6 +91,14 @@ def only_units(case: FleetCase, mask: Bools) -> FleetCase:
     return replace(case, units=replace(case.units, **kept), covers=covers)
 
 
+def with_units(case: FleetCase, more: Units) -> FleetCase:
+    """The case over ``more`` units as well; covers are not kept."""
+    if not len(more):
+        return case
+    both = {n: np.concatenate((getattr(case.units, n), getattr(more, n))) for n in more.__slots__}
+    return replace(case, units=Units(**both), covers=no_covers())
+
+
 def in_stock(case: FleetCase, covers: Counts, free: Ints) -> Bools:
     """Which covers [M, U] ``free`` nodes [O] allow."""
     fits: Bools = np.ones(len(covers), dtype=np.bool_)

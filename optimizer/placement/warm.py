@@ -36,7 +36,7 @@ from optimizer.placement.run_sizes import BATCH_NODES
 from optimizer.placement.runs import RunCandidates
 from optimizer.placement.standing import Standing
 from optimizer.placement.transfers import with_transfers
-from optimizer.placement.units import HOUR_S, FleetCase, beside
+from optimizer.placement.units import HOUR_S, FleetCase, beside, with_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +205,16 @@ def _fleet_of(
 
 
 def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) -> FleetCase:
-    """The case over the offers of some placements, wanted or not."""
-    offers = [o for p in placements if (o := problem.index_of.get(p.offer_id)) is not None]
-    if bool(np.isin(offers, case.units.offer).all()):
-        return case
-    free = np.zeros(len(problem.table), dtype=np.int64)
-    free[offers] = problem.table.stock_nodes[offers]
-    return beside(case, free)
+    """The case with the offers of some placements, wanted or not.
+
+    Each is asked for alone: beside a cheaper one that could carry everything it would not be wanted.
+    """
+    offers = {o for p in placements if (o := problem.index_of.get(p.offer_id)) is not None}
+    for offer in sorted(offers.difference(case.units.offer.tolist())):
+        free = np.zeros(len(problem.table), dtype=np.int64)
+        free[offer] = problem.table.stock_nodes[offer]
+        case = with_units(case, beside(case, free).units)
+    return case
 
 
 def _unit_of(case: FleetCase, offer: int, choice: int) -> int | None:

@@ -169,8 +169,9 @@ def _cells(scene: Scene, offers: Sequence[Offer], old: Plan, leaving: float) -> 
 def _first(seen: Sequence[Progress]) -> tuple[str, str, str, str]:
     found = [p for p in seen if p.incumbent_usd is not None and p.gap is not None]
     once, mended = (next((p for p in found if p.stage == stage), None) for stage in ("carried", "repaired"))
-    # The bound anew is in the step after the repair; what a search ends before is not told.
-    anew = next((p for p in reversed(found) if p.stage == "re-costed" and p.bound_usd), None)
+    # The bound anew is told after the repair.
+    after = found[found.index(mended) :] if mended is not None else ()
+    anew = next((p for p in after if p.stage == "re-costed"), None)
     return (
         "–" if once is None else f"{once.seconds:.1f} s: {_percent(once.gap)}",
         "–" if once is None else f"${once.incumbent_usd:,.0f}",

@@ -17,6 +17,7 @@ from broker.domain.quotas import held_beside
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest, Policy, Quota
+from broker.plan_ports import LimitClock
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
 from tests.placement.monolith import Monolith
 
@@ -126,7 +127,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 def compare(asked: PlanRequest, offers: Sequence[Offer]) -> None:
     below, best = Monolith(asked, offers).totals()
-    found = plan(asked, offers, time_limit_s=SECONDS)
+    found = plan(asked, offers, time_limit_s=SECONDS, limit_clock=LimitClock.CPU)
     assert found.bound_usd is not None
     assert found.bound_usd <= best
     assert total(found) >= below - Decimal("0.01")

@@ -170,3 +170,28 @@ def test_a_bound_is_not_carried_over_to_another_market_or_request() -> None:
     assert carried_bound_usd(old, past, request(serving(hourly=[1.0])), offers, T0) == 0
     assert carried_bound_usd(old, past, asked, offers, at(1)) == 0
     assert recosted_usd(old, [offers[1]]) is None
+
+
+def test_a_dearer_offer_beside_a_cheaper_one_with_room_still_stands() -> None:
+    offers = [offer("a", "1.00"), offer("b", "1.10")]
+    asked = request(serving("x", [3.0]), serving("y", [3.0]))
+    first, second = plan(asked, offers[:1]), plan(asked, offers[1:])
+    both = replace(
+        first,
+        placements=(*first.placements_of("x"), *second.placements_of("y")),
+        cost_usd=(first.cost_usd + second.cost_usd) / 2,
+    )
+    found = again(asked, offers, both, leaving_usd={"y": Decimal(50)})
+    assert found.kept == {"x", "y"}
+    assert [p.offer_id for p in found.plan.placements_of("y")] == ["b"]
+    mixed = replace(
+        first,
+        placements=tuple(
+            replace(p, offer_id=name, workload="x")
+            for name, p in zip(
+                ("a", "b"), (*first.placements_of("x"), *first.placements_of("y")), strict=True
+            )
+        ),
+    )
+    stays = again(request(serving("x", [3.0])), offers, mixed, leaving_usd={"x": Decimal(500)})
+    assert {p.offer_id for p in stays.plan.placements} == {"a", "b"}

@@ -14,6 +14,7 @@ from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer, Tier, WindowKind
 from broker.domain.plan import Plan
 from broker.domain.workload import Dataset, PlanRequest, Policy, Quota, Training, Workload
+from broker.plan_ports import LimitClock
 from tests.placement.market import at, offer, plan, request, serving, total, training, window
 from tests.placement.test_properties import least, never_dearer
 
@@ -33,7 +34,9 @@ class Problem:
     terms: MovingTerms
 
     def planned(self) -> Plan:
-        return plan(self.asked, self.offers, terms=self.terms, time_limit_s=SECONDS)
+        return plan(
+            self.asked, self.offers, terms=self.terms, time_limit_s=SECONDS, limit_clock=LimitClock.CPU
+        )
 
 
 def egress(usd: str) -> MovingTerms:
