@@ -101,8 +101,9 @@ def log2(value: Any) -> Array:
 
 def near_exp(value: Any) -> Array:
     """Exponential; of plain numbers possibly one unit in the last place off NumPy's, and faster."""
-    raised: Array = math.exp(value) if isinstance(value, float) else np.exp(value)
-    return raised
+    raised: Any = math.exp(value) if isinstance(value, float) else np.exp(value)
+    typed: Array = raised
+    return typed
 
 
 def exp(value: Any) -> Array:
