@@ -73,7 +73,7 @@ class MixedTable(ServingTable):
         """Requests/s of the mix [S, C] from those of each size alone; 0 where one of them is not served."""
         shares = np.array([share for share, _ in self._parts[w]])[:, None, None]
         with np.errstate(divide="ignore"):
-            found: Array = 1.0 / (shares / rates).sum(axis=0)
+            found: Array = 1.0 / (shares / rates).sum(axis=0) if len(shares) > 1 else rates[0]
         return found
 
     @property

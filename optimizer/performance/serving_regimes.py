@@ -28,7 +28,7 @@ from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean
 
 MANY_CLIENTS = 16.0
 BELIEVED = 2.0
-WIDEST = 0.7
+WIDEST = 0.7  # of its mean a median of times between tokens, each a mean over an answer, is at least
 
 
 @dataclass(frozen=True, slots=True)
