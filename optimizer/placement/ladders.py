@@ -20,6 +20,7 @@ from optimizer.placement.problem import Floats, Ints, OfferTable, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, only_units
 
 MAX_RUNGS = 512
+ROUNDING = 1e-12
 ANY_KIND = -1
 CHOICES_A_ZONE = 3
 MAX_CHOICES = 96
@@ -221,25 +222,44 @@ def _use_cost(problem: Problem, case: FleetCase, units: Ints, needed: NDArray[np
 def build_service_column(
     problem: Problem, case: FleetCase, built: BuiltLadder, after_s: float | None
 ) -> Column | None:
-    """The ladder as an exact column; None when no time is left to serve."""
+    """The ladder as an exact column; None when no time is left to serve, or it ends below some hour's demand.
+
+    A ladder built for a later start may end below the hours before it.
+    """
     first = time_of(problem, case, after_s).first_hour
-    needed = rungs_needed(case, built.rungs, case.demand[first:])
+    demand = case.demand[first:]
+    if float(demand.max(initial=0.0)) * (1 - ROUNDING) > _reach(case, built.rungs):
+        return None
+    needed = rungs_needed(case, built.rungs, demand)
     slots = [Slot(unit, needed > rung) for rung, unit in enumerate(built.rungs)]
     return build_slots_column(problem, case, slots, after_s)
 
 
 def rungs_needed(case: FleetCase, rungs: Sequence[int], demand: Floats) -> Ints:
-    """How many first rungs each demand [H] needs."""
-    units = case.units
-    chosen = np.asarray(rungs, dtype=np.int64)
+    """How many first rungs each demand [H] needs; all where they do not reach it."""
+    meets = _net_rates(case, rungs)[None, :] >= demand[:, None] * (1 - ROUNDING)
+    found: Ints = np.where(meets.any(axis=1), meets.argmax(axis=1) + 1, len(rungs)).astype(np.int64)
+    return np.full_like(found, len(rungs)) if _is_held_whole(case, rungs) else found
+
+
+def _net_rates(case: FleetCase, rungs: Sequence[int]) -> Floats:
+    """Rate without its spares of each number of first rungs; minus infinity in too few zones."""
+    units, chosen = case.units, np.asarray(rungs, dtype=np.int64)
     net = np.cumsum(units.requests_per_s[chosen]) - case.spare * np.maximum.accumulate(units.largest[chosen])
     zones = [len({int(z) for z in units.zone[chosen[: i + 1]]}) for i in range(len(chosen))]
-    usable = np.where(np.array(zones) >= case.zones, net, -np.inf)
-    meets = usable[None, :] >= demand[:, None] * (1 - 1e-12)
-    found: Ints = np.where(meets.any(axis=1), meets.argmax(axis=1) + 1, len(chosen)).astype(np.int64)
-    # With two spares or more one larger replica held on can lower the net rate: all are held then.
-    uneven = case.spare > 1 and len(np.unique(units.largest[chosen])) > 1
-    return np.full_like(found, len(chosen)) if uneven else found
+    rates: Floats = np.where(np.array(zones) >= case.zones, net, -np.inf)
+    return rates
+
+
+def _is_held_whole(case: FleetCase, rungs: Sequence[int]) -> bool:
+    """With two spares or more one larger replica held on can lower the net rate: all are held then."""
+    return case.spare > 1 and len(np.unique(case.units.largest[np.asarray(rungs, dtype=np.int64)])) > 1
+
+
+def _reach(case: FleetCase, rungs: Sequence[int]) -> float:
+    """The highest demand that the rungs meet as they are held."""
+    net = _net_rates(case, rungs)
+    return float(net[-1] if _is_held_whole(case, rungs) else net.max())
 
 
 def without_offers(case: FleetCase, offers: frozenset[int]) -> FleetCase:

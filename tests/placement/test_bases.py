@@ -13,7 +13,7 @@ from optimizer.placement.estimates import build_estimates
 from optimizer.placement.fleet_bases import better_based
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_path import fleet_path, path_columns
-from optimizer.placement.ladders import free_nodes
+from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.stock import Ledger
 from optimizer.placement.units import FleetCase
@@ -73,3 +73,23 @@ def test_where_nothing_is_cheaper_no_fleet_is_made() -> None:
     made = better_based(problem, case, free, known, [None], None)
     assert min((c.total_cents for c in made), default=10**9) >= known[0].total_cents
     assert better_based(problem, case, free, [], [None], None) == []
+
+
+@pytest.mark.parametrize("spare", [0, 2])
+def test_a_ladder_that_ends_below_a_demand_is_no_fleet(spare: int) -> None:
+    """One that was built for a start after the peak may be asked for a start before it."""
+    problem, case = _case([4.0] * 24 + [0.5] * 72, spare=spare)
+    late, early = problem.seconds(T0) + 24 * 3600.0, problem.seconds(T0) + 3600.0
+    short = [
+        built
+        for built in best_ladders(problem, case, free_nodes(problem), late, 6)
+        if build_service_column(problem, case, built, late) is not None
+    ]
+    assert short
+    for built in short:
+        column = build_service_column(problem, case, built, early)
+        units = case.units
+        rungs = list(built.rungs)
+        net = units.requests_per_s[rungs].sum() - spare * units.largest[rungs].max()
+        assert (column is not None) <= (net >= 4.0)
+    assert any(build_service_column(problem, case, built, early) is None for built in short)
