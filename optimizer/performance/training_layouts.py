@@ -107,13 +107,14 @@ def _contexts(row: Mapping[str, str], asked: Asked) -> list[float]:
 def _micro_batches(row: Mapping[str, str], asked: Asked) -> list[float]:
     """The micro-batch that a row gives, or usual ones: more sequences where they are short.
 
-    torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has chunks.
+    torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has ranks,
+    however many chunks each of them has.
     """
     stages, given = number(row, "pp") or 1.0, number(row, "micro_batch")
     pipelines = asked.gpus / (stages * (number(row, "tp") or 1.0) * (number(row, "cp") or 1.0))
     of_rank = asked.sequences / pipelines
     if asked.software == "fsdp" and stages > 1.0 and (given is None or given >= of_rank):
-        return [max(1.0, of_rank // (stages * (number(row, "interleave") or 1.0)))]
+        return [max(1.0, of_rank // stages)]
     most = max(MICRO_BATCHES[-1], int(MICRO_BATCH_TOKENS // asked.sequence_length))
     return [given] if given else [float(b) for b in _powers(most)]
 

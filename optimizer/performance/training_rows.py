@@ -32,9 +32,13 @@ RAN_TOLERANCE = 0.15
 NOT_SURE = 0.02
 LAST = 1e9
 USUAL_LENGTH, USUAL_TOKENS = 4096.0, 16384.0
+BEFORE_SEQUENCE_PARALLEL = re.compile(r"20(1\d|2[01])\b")
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
-OLD_MEGATRON = "megatron_2022"
+FIRST_MEGATRON, OLD_MEGATRON = "megatron_2021", "megatron_2022"
+USED_MEGATRON, PLAIN_MEGATRON = "megatron_lm", "megatron_2023"
+BEFORE_OVERLAP = frozenset({"Volta", "Turing", "Ampere"})
 FULL_WIDTH = ("FP32", "TF32")
+NO_WORDS = frozenset({"no", "0", "false", "off"})
 ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
 HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
 
@@ -70,7 +74,7 @@ def read_row(
     number_format, format_notes = _format(row.get("precision", ""), spec)
     total = int(needed(row, "gpus_total"))
     sku, sku_notes = row_sku(row, spec, total, calibration)
-    software = _software(row, calibration)
+    software = _software(row, spec, calibration)
     length, sequences, load_notes = _load(row, total)
     domain = calibration.network.link_domain.get(spec.gpu, 0.0) if total > sku.gpus_per_node else 0.0
     domain = max(int(domain), sku.gpus_per_node)
@@ -297,13 +301,19 @@ def _grid_framework(row: Mapping[str, str]) -> str:
     return "nanotron" if "nanotron" in row.get("model", "") + row.get("source", "") else ""
 
 
-def _software(row: Mapping[str, str], calibration: Calibration) -> str:
-    """The class of the row's stack: Megatron before 2023 had neither FlashAttention nor overlap."""
+def _software(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
+    """The class of the row's stack: Megatron before 2023 had no FlashAttention, before 2022 no sequence
+    parallelism, and on GPUs before Hopper it overlaps nothing."""
     framework = (row.get("framework", "") or _grid_framework(row)).lower()
-    old = BEFORE_FLASH_ATTENTION.match(row.get("date", ""))
-    if old and "megatron" in framework and "deepspeed" not in framework:
-        return OLD_MEGATRON
-    return calibration.software_of(framework)
+    date = row.get("date", "")
+    if "megatron" in framework and "deepspeed" not in framework:
+        if BEFORE_SEQUENCE_PARALLEL.match(date):
+            return FIRST_MEGATRON
+        if BEFORE_FLASH_ATTENTION.match(date):
+            return OLD_MEGATRON
+    found = calibration.software_of(framework)
+    overlaps = spec.arch not in BEFORE_OVERLAP and (row.get("tp_overlap") or "").strip().lower() not in NO_WORDS
+    return PLAIN_MEGATRON if found == USED_MEGATRON and not overlaps else found
 
 
 def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
