@@ -110,8 +110,8 @@ def _head_share(shapes: Shapes, compute: Compute) -> Array:
 
 
 def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
-    """Small kernels: bytes a token over HBM bandwidth. Without sequence parallelism every tensor rank works on
-    whole tensors of the hidden width. Casts of 8-bit recipes come once a token, and once a copy that is routed.
+    """Small kernels: bytes a token over HBM bandwidth. Without sequence parallelism every tensor rank works
+    on whole tensors of the hidden width. Casts of 8-bit recipes come once a token and once a routed copy.
     """
     shapes, compute = scenario.shapes, scenario.compute
     routed = shapes.active_experts * shapes.moe_layers / shapes.layers

@@ -20,29 +20,23 @@ ONE = (bool, np.bool_, float)
 
 def where(condition: Any, a: Any, b: Any) -> Array:
     """``a`` where ``condition`` holds, else ``b``."""
-    one = isinstance(condition, TRUTH)
-    chosen: Array = (a if condition else b) if one else np.where(condition, a, b)
+    plain = condition is True or condition is False or isinstance(condition, np.bool_)
+    chosen: Array = (a if condition else b) if plain else np.where(condition, a, b)
     return chosen
 
 
 def maximum(a: Any, b: Any) -> Array:
     """The larger of both."""
-    if isinstance(a, float) and isinstance(b, float):
-        larger: Any = a if a > b else b
-    else:
-        larger = np.maximum(a, b)
-    typed: Array = larger
-    return typed
+    plain = a.__class__ is float and b.__class__ is float
+    larger: Array = (a if a > b else b) if plain else np.maximum(a, b)
+    return larger
 
 
 def minimum(a: Any, b: Any) -> Array:
     """The smaller of both."""
-    if isinstance(a, float) and isinstance(b, float):
-        smaller: Any = a if a < b else b
-    else:
-        smaller = np.minimum(a, b)
-    typed: Array = smaller
-    return typed
+    plain = a.__class__ is float and b.__class__ is float
+    smaller: Array = (a if a < b else b) if plain else np.minimum(a, b)
+    return smaller
 
 
 def clip(value: Any, least: Any, most: Any) -> Array:

@@ -312,8 +312,9 @@ def _software(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -
         if BEFORE_FLASH_ATTENTION.match(date):
             return OLD_MEGATRON
     found = calibration.software_of(framework)
-    overlaps = spec.arch not in BEFORE_OVERLAP and (row.get("tp_overlap") or "").strip().lower() not in NO_WORDS
-    return PLAIN_MEGATRON if found == USED_MEGATRON and not overlaps else found
+    told = (row.get("tp_overlap") or "").strip().lower()
+    plain = spec.arch in BEFORE_OVERLAP or told in NO_WORDS
+    return PLAIN_MEGATRON if found == USED_MEGATRON and plain else found
 
 
 def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
