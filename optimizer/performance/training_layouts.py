@@ -31,6 +31,7 @@ NODE_GROUPS = range(4, 17)
 HYBRID_WORDS = ("HSDP", "HYBRID", "MICS")
 PART_WORDS = ("GRADOP", "SHARDGRAD")
 WHOLE_WORDS = ("FSDP", "FULLSHARD")
+SHARE_OPTIMIZER = ("internevo", "internlm")
 NO_SHARDING = frozenset({"0", "ZERO0", "STAGE0", "DDP", "NO", "NONE", "NOSHARD"})
 
 
@@ -132,14 +133,17 @@ def _recompute(row: Mapping[str, str], software: str) -> list[float]:
 
 
 def _sharding(row: Mapping[str, str], software: str) -> list[float]:
-    """What the data-parallel ranks share; pipelines go with shared optimizer states."""
+    """What the data-parallel ranks share; pipelines go with shared optimizer states, and so do frameworks
+    whose default that is."""
     text = (row.get("zero_fsdp") or row.get("zero") or "").strip()
     word = re.sub(r"[^A-Z0-9]", "", text.upper()) if text.lower() not in NOTHING else ""
     alone = (number(row, "pp") or 1.0) == 1.0
     if not word and not _fixed(row) and software in REBUILD_SOME:
         return list(SHARDINGS)
     if not word:
-        return [FULLY_SHARDED] if software == "fsdp" and alone else [1.0]
+        framework = (row.get("framework") or "").lower()
+        whole = software == "fsdp" and alone and not any(name in framework for name in SHARE_OPTIMIZER)
+        return [FULLY_SHARDED] if whole else [1.0]
     level = _level(word)
     return [level] if alone or level < FULLY_SHARDED else [1.0]
 

@@ -146,8 +146,7 @@ def _predict_group(
         if not np.isfinite(rank[best]):
             results.append(Prediction(fits=False, note="no layout divides GPUs and batch"))
             continue
-        untuned = 0.0 if row.layout_given else calibration.compute.search_shortfall
-        step_s = float(found.total[best]) * (1.0 + untuned)
+        step_s = float(found.total[best]) * (1.0 + _shortfall(row, calibration))
         peak = float(hw.peak[row.number_format][best]) * row.gpus
         values = {
             "pred_step_time_s": step_s,
@@ -159,6 +158,13 @@ def _predict_group(
         card = (float(found.held_bytes[best]), float(hw.memory_bytes[best]))
         results.append(_prediction(row, values, fits, card, calibration))
     return results
+
+
+def _shortfall(row: TrainingRow, calibration: Calibration) -> float:
+    """What a published step takes over the fastest of its row's layouts; 0 where the layout is given."""
+    compute = calibration.compute
+    untuned = compute.search_shortfall_moe if row.model.is_moe else compute.search_shortfall
+    return 0.0 if row.layout_given else untuned
 
 
 def _rank(
