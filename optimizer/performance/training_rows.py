@@ -11,7 +11,7 @@ import numpy as np
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Sku
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
@@ -118,7 +118,7 @@ def _predict_group(
     rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[Prediction]:
     counts = [len(row.layouts) for row in rows]
-    owner = np.repeat(np.arange(len(rows)), counts)
+    owner, ends = np.repeat(np.arange(len(rows)), counts), np.cumsum(counts)
     owners = owner.tolist()
     kinds = list(dict.fromkeys(row.sku for row in rows))
     place = {kind: index for index, kind in enumerate(kinds)}
@@ -137,11 +137,11 @@ def _predict_group(
     software = calibration.software[rows[0].software]
     found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
     flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
-    rank = _rank(rows, owners, layouts, found, hw)
+    rank = _rank(rows, owner, layouts, found, hw)
     able = found.fits & found.divides
     results = []
     for index, row in enumerate(rows):
-        mine = np.flatnonzero(owner == index)
+        mine = np.arange(ends[index] - counts[index], ends[index])
         best = int(mine[np.argmin(rank[mine])])
         if not np.isfinite(rank[best]):
             results.append(Prediction(fits=False, note="no layout divides GPUs and batch"))
@@ -167,16 +167,15 @@ def _shortfall(row: TrainingRow, calibration: Calibration) -> float:
     return 0.0 if row.layout_given else untuned
 
 
-def _rank(
-    rows: Sequence[TrainingRow], owners: Sequence[int], layouts: Layouts, found: Step, hw: Hardware
-) -> Array:
-    """What the layouts [L] of each row are chosen by, the least first; inf where they do not divide.
+def _rank(rows: Sequence[TrainingRow], owners: Places, layouts: Layouts, found: Step, hw: Hardware) -> Array:
+    """What the layouts [L] of each row (its place in ``owners``) are chosen by, the least first; inf where
+    they do not divide.
 
     A layout that the row gives did run: the fastest within ``RAN_TOLERANCE`` of the card, whatever the
     model's memory says. Of the others the fastest that fits, or the smallest where none does.
     """
-    ran = as_array([rows[i].layout_given for i in owners]) > 0
-    least = as_array([min(layout[4] for layout in rows[i].layouts) for i in owners])
+    ran = as_array([row.layout_given for row in rows])[owners] > 0
+    least = as_array([min(layout[4] for layout in row.layouts) for row in rows])[owners]
     told = ran & (layouts.micro_batch == least)
     holds = np.where(told, found.peak_bytes <= (1.0 + RAN_TOLERANCE) * hw.memory_bytes, found.fits)
     beyond = LAST + np.where(told, found.total, found.held_bytes)

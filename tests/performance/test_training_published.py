@@ -241,7 +241,7 @@ def test_torchtitan_405b_with_and_without_interleaving(chunks: int, rate: float)
 
 @pytest.mark.parametrize(("gpus", "rate"), [(8, 4062), (1024, 2271)])
 def test_internevo_7b_on_50_gbit_s(gpus: int, rate: float) -> None:
-    """InternEvo's own table, tokens/s a GPU at 4 M tokens a step: unless told more it shares the optimizer."""
+    """InternEvo's own table, tokens/s a GPU at 4 M tokens a step: by default it shares the optimizer."""
     step_s = predicted_step_s(
         **(A100 | {"inter_node_gbps_per_gpu": "50"}),
         layers=32,
