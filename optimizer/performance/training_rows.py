@@ -118,7 +118,8 @@ def _predict_group(
     rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[Prediction]:
     counts = [len(row.layouts) for row in rows]
-    owner, ends = np.repeat(np.arange(len(rows)), counts), np.cumsum(counts)
+    owner: Places = np.repeat(np.arange(len(rows), dtype=np.intp), counts)
+    ends = np.cumsum(counts)
     owners = owner.tolist()
     kinds = list(dict.fromkeys(row.sku for row in rows))
     place = {kind: index for index, kind in enumerate(kinds)}
