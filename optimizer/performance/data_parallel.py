@@ -36,7 +36,7 @@ def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: A
         return at_end
     hybrid = bool(xp.any(sharding == HYBRID))
     owners = shard_ranks(scenario, dp)
-    gathered = _layer_by_layer_s(scenario, owners)
+    gathered = _sharded_s(scenario, owners)
     each = xp.maximum(gathered - busy_s, 0.0) + network.zero3_serial * xp.minimum(gathered, busy_s)
     sharded = micro * each
     if hybrid:
@@ -59,13 +59,11 @@ def _traffic_s(scenario: Scenario, ranks: Array) -> Array:
     return _exchange_s(scenario, ranks, gradients + back)
 
 
-def _layer_by_layer_s(scenario: Scenario, ranks: Array) -> Array:
+def _sharded_s(scenario: Scenario, ranks: Array) -> Array:
     """Time of sharded parameters in a micro-batch: weights gathered forward and again backward, gradients
-    scattered, each layer by layer, so that every layer pays the start and the hops of three exchanges."""
-    layers = scenario.shapes.layers / scenario.layouts.pp
+    scattered. Starts and hops count once: layers are fetched ahead, and weak scaling shows no more of them."""
     weights, gradients = _weight_bytes(scenario), scenario.network.gradient_bytes_per_param
-    each = 2.0 * _exchange_s(scenario, ranks, weights / layers)
-    return layers * (each + _exchange_s(scenario, ranks, gradients / layers))
+    return _exchange_s(scenario, ranks, gradients + 2.0 * weights)
 
 
 def _exchange_s(scenario: Scenario, ranks: Array, bytes_per_param: Array | float) -> Array:
