@@ -61,7 +61,7 @@ def _traffic_s(scenario: Scenario, ranks: Array) -> Array:
 
 def _sharded_s(scenario: Scenario, ranks: Array) -> Array:
     """Time of sharded parameters in a micro-batch: weights gathered forward and again backward, gradients
-    scattered. Starts and hops count once: layers are fetched ahead, and weak scaling shows no more of them."""
+    scattered. Starts and hops count once: layers are fetched ahead, and weak scaling shows no more."""
     weights, gradients = _weight_bytes(scenario), scenario.network.gradient_bytes_per_param
     return _exchange_s(scenario, ranks, gradients + 2.0 * weights)
 
