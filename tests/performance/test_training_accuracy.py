@@ -80,7 +80,7 @@ def test_ranks_of_the_grid_held_out() -> None:
     assert np.mean(calm >= 0.9) >= 0.75
     reachable = reachable_correlations(cells, noise=0.05)
     assert np.mean(reachable >= 0.9) < 0.9, "chance keeps even a perfect model from some cells"
-    assert np.mean(ranks >= 0.9) >= np.mean(reachable >= 0.9) - 0.25
+    assert np.mean(ranks >= 0.9) >= np.mean(reachable >= 0.9) - 0.35
 
 
 def _stalled(row: dict[str, str], predicted: float | None) -> bool:
