@@ -110,12 +110,18 @@ def _head_share(shapes: Shapes, compute: Compute) -> Array:
 
 
 def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
+    """Small kernels: bytes a token over HBM bandwidth. Without sequence parallelism every tensor rank works
+    on whole tensors of the hidden width. Casts of 8-bit recipes come once a token and once a routed copy.
+    """
     shapes, compute = scenario.shapes, scenario.compute
-    size = compute.elementwise_bytes_hidden * shapes.hidden + compute.elementwise_bytes_ffn * shapes.ffn
+    routed = shapes.active_experts * shapes.moe_layers / shapes.layers
+    whole = compute.elementwise_bytes_hidden * shapes.hidden
+    if not scenario.software.sequence_parallel:
+        whole = whole * scenario.layouts.tp
+    size = whole + compute.elementwise_bytes_ffn * shapes.ffn
     if scenario.run.number_format in {"fp8", "fp4"}:
-        size = size + compute.fp8_cast_bytes_hidden * shapes.hidden
+        size = size + compute.fp8_cast_bytes_hidden * shapes.hidden * (1.0 + routed)
     if scenario.run.adapters:
         size = size + compute.adapter_bytes_hidden * shapes.hidden
-    routed = shapes.active_experts * shapes.moe_layers / shapes.layers
     size = size + compute.moe_permute_bytes_hidden * shapes.hidden * routed
     return per_slice * size / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

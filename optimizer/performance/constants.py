@@ -46,6 +46,7 @@ class Compute:
     vm_slowdown: Table
     interleave_most: float
     search_shortfall: float
+    search_shortfall_moe: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,19 +30,19 @@ def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: A
     if scenario.run.adapters:
         return xp.zeros_like(dp)
     network, sharding = scenario.network, scenario.layouts.sharding
-    whole = _traffic_s(scenario, dp)
-    at_end = _at_end_s(scenario, whole, busy_s + idle_s)
+    everywhere = xp.all(sharding >= FULLY_SHARDED)
+    at_end = dp if everywhere else _at_end_s(scenario, _traffic_s(scenario, dp), busy_s + idle_s)
     if not xp.any(sharding >= FULLY_SHARDED):
         return at_end
     hybrid = bool(xp.any(sharding == HYBRID))
     owners = shard_ranks(scenario, dp)
-    gathered = _traffic_s(scenario, owners) if hybrid else whole
+    gathered = _sharded_s(scenario, owners)
     each = xp.maximum(gathered - busy_s, 0.0) + network.zero3_serial * xp.minimum(gathered, busy_s)
     sharded = micro * each
     if hybrid:
         between = _at_end_s(scenario, _between_s(scenario, dp, owners), busy_s)
         sharded = sharded + xp.where(sharding == HYBRID, between, 0.0)
-    return xp.where(sharding >= FULLY_SHARDED, sharded, at_end)
+    return sharded if everywhere else xp.where(sharding >= FULLY_SHARDED, sharded, at_end)
 
 
 def _at_end_s(scenario: Scenario, traffic_s: Array, cover_s: Array) -> Array:
@@ -53,17 +53,30 @@ def _at_end_s(scenario: Scenario, traffic_s: Array, cover_s: Array) -> Array:
 
 
 def _traffic_s(scenario: Scenario, ranks: Array) -> Array:
-    """Time of one exchange: gradients out and weights back, twice the weights when they are sharded."""
-    network, layouts = scenario.network, scenario.layouts
+    """Time of the exchange at the end of a step: gradients out and weights back."""
+    gradients = scenario.network.gradient_bytes_per_param
+    back = xp.where(scenario.layouts.sharding < 1.0, gradients, _weight_bytes(scenario))
+    return _exchange_s(scenario, ranks, gradients + back)
+
+
+def _sharded_s(scenario: Scenario, ranks: Array) -> Array:
+    """Time of sharded parameters in a micro-batch: weights gathered forward and again backward, gradients
+    scattered. Starts and hops count once: layers are fetched ahead, and weak scaling shows no more."""
+    weights, gradients = _weight_bytes(scenario), scenario.network.gradient_bytes_per_param
+    return _exchange_s(scenario, ranks, gradients + 2.0 * weights)
+
+
+def _exchange_s(scenario: Scenario, ranks: Array, bytes_per_param: Array | float) -> Array:
+    """Reduce-scatter or all-gather of so many bytes a parameter of the rank; experts among their copies."""
+    layouts = scenario.layouts
     dense, experts = rank_params(scenario.shapes, layouts)
-    gradients, weights = network.gradient_bytes_per_param, _weight_bytes(scenario)
-    per_param = xp.where(layouts.sharding >= FULLY_SHARDED, gradients + 2.0 * weights, gradients + weights)
-    per_param = xp.where(layouts.sharding < 1.0, 2.0 * gradients, per_param)
-    traffic = reduce_scatter_s(per_param * dense, ranks * layouts.cp, layouts.tp, scenario.hw, network)
+    size = bytes_per_param * dense
+    traffic = reduce_scatter_s(size, ranks * layouts.cp, layouts.tp, scenario.hw, scenario.network)
     if not xp.any(scenario.shapes.experts > 0):
         return traffic
     inner, replicas = xp.maximum(layouts.ep, layouts.tp), expert_replicas(layouts, ranks)
-    return traffic + reduce_scatter_s(per_param * experts, replicas, inner, scenario.hw, network)
+    size = bytes_per_param * experts
+    return traffic + reduce_scatter_s(size, replicas, inner, scenario.hw, scenario.network)
 
 
 def _weight_bytes(scenario: Scenario) -> float:

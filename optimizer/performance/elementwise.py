@@ -20,8 +20,8 @@ ONE = (bool, np.bool_, float)
 
 def where(condition: Any, a: Any, b: Any) -> Array:
     """``a`` where ``condition`` holds, else ``b``."""
-    one = isinstance(condition, TRUTH)
-    chosen: Array = (a if condition else b) if one else np.where(condition, a, b)
+    plain = condition is True or condition is False or isinstance(condition, np.bool_)
+    chosen: Array = (a if condition else b) if plain else np.where(condition, a, b)
     return chosen
 
 

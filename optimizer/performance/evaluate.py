@@ -23,7 +23,7 @@ from optimizer.performance.fitting import log_errors, other_sources
 from optimizer.performance.folds import GPU, MODEL, SOURCE, held_out_errors, load_folds
 from optimizer.performance.measured import bundled_rows
 from optimizer.performance.observations import Observation, identifier_front, observations
-from optimizer.performance.ranking import cell_correlations
+from optimizer.performance.ranking import cell_correlations, cells_of, reachable_correlations
 from optimizer.performance.report import (
     APART,
     GRID,
@@ -178,8 +178,11 @@ def _grid(
     held_out = calibration.with_values(folds.get(names.pop(), {}) if len(names) == 1 else {})
     found = predictions(read.at(told), held_out, gpus)
     decided = [(rows[p]["status"] == "ok", found[p].fits) for p in told if found[p].fits is not None]
-    ranks = cell_correlations(rows, found)
+    cells = cells_of(rows, found)
+    ranks = cell_correlations(cells)
     known = as_array(ranks) if ranks else as_array([np.nan])
+    floor = noise_floor_percent("step time", "grid") / 100.0
+    reachable = (reachable_correlations(cells, floor) >= 0.9).sum(axis=1) if cells else as_array([0.0])
     return GridReport(
         fit_right=sum(ran is fits for ran, fits in decided),
         fit_told=len(decided),
@@ -187,4 +190,5 @@ def _grid(
         spearman_median=float(np.median(known)),
         spearman_least=float(np.min(known)),
         spearman_above_09=int(np.sum(known >= 0.9)),
+        reachable_above_09=int(np.median(reachable)),
     )

@@ -30,7 +30,9 @@ def reduce_scatter_s(size: Array, ranks: Array, inner: Array, hw: Hardware, netw
     """
     local = local_ranks(ranks, inner, hw)
     inside = (local - 1.0) / local * size * (mesh_factor(local, hw) / hw.link_bytes_per_s)
-    return _joined_s(inside, size, ranks / local, local, ranks / local - 2.0, hw, network)
+    domains = ranks / local
+    latency = _ring_latency_s(domains, hw)
+    return _joined_s(inside, size, domains, local, latency, hw, network)
 
 
 def all_reduce_s(
@@ -38,7 +40,7 @@ def all_reduce_s(
 ) -> Array:
     """All-reduce of ``size`` bytes: a reduce-scatter and an all-gather, started once.
 
-    Between nodes a ring or a tree (2·log₂ k levels), whichever has fewer hops after the first.
+    Between nodes a ring or a tree (log₂ k levels, each a start of the fabric), whichever is there first.
 
     ``in_switch``: a true all-reduce, that NVSwitch may add up itself (NVLS). It then sends (1 + 1/g)·P per
     GPU at its own share of the link instead of the ring's 2(g−1)/g·P, whichever ends first: it pays from
@@ -50,8 +52,15 @@ def all_reduce_s(
         rate = xp.maximum(hw.link_raw_bytes_per_s * hw.switch_share, 1.0)
         inside = xp.minimum(inside, xp.where(local > 1.0, (1.0 + 1.0 / local) * size / rate, 0.0))
     domains = ranks / local
-    hops = xp.minimum(domains - 2.0, 2.0 * xp.log2(domains) - 2.0)
-    return _joined_s(inside, 2.0 * size, domains, local, hops, hw, network)
+    tree = hw.fabric_start_s * xp.log2(domains)
+    latency = xp.minimum(_ring_latency_s(domains, hw), tree)
+    return _joined_s(inside, 2.0 * size, domains, local, latency, hw, network)
+
+
+def _ring_latency_s(domains: Array, hw: Hardware) -> Array:
+    """Start of a ring over ``domains`` nodes: a hop for each after the second."""
+    latency: Array = hw.fabric_start_s + hw.fabric_hop_s * xp.maximum(domains - 2.0, 0.0)
+    return latency
 
 
 def ramped(seconds: Array, ramp_s: Array) -> Array:
@@ -65,19 +74,19 @@ def ramped(seconds: Array, ramp_s: Array) -> Array:
 
 
 def _joined_s(
-    inside: Array, size: Array, domains: Array, local: Array, hops: Array, hw: Hardware, network: Network
+    inside: Array, size: Array, domains: Array, local: Array, latency: Array, hw: Hardware, network: Network
 ) -> Array:
     """One time of both tiers: the larger and a share of the smaller (``overlap_of_tiers``), and the starts.
 
-    ``inside``: seconds of the bytes on the link; ``size``: bytes that a domain moves over the fabric.
+    ``inside``: seconds of the bytes on the link; ``size``: bytes that a domain moves over the fabric;
+    ``latency``: seconds before the first of them arrive, where domains are crossed.
     """
     crosses = domains > 1.0
     outside = crossing_s((domains - 1.0) / domains * size / local, crosses, hw)
     inside, between = ramped(inside, hw.link_ramp_s), ramped(outside, hw.fabric_ramp_s)
     larger, smaller = xp.maximum(inside, between), xp.minimum(inside, between)
     start = xp.where(local > 1.0, hw.link_start_s, 0.0)
-    latency = xp.where(crosses, hw.fabric_start_s + hw.fabric_hop_s * xp.maximum(hops, 0.0), 0.0)
-    return larger + network.overlap_of_tiers * xp.where(crosses, smaller, 0.0) + start + latency
+    return larger + xp.where(crosses, network.overlap_of_tiers * smaller + latency, 0.0) + start
 
 
 def crossing_s(size: Array, crosses: Mask, hw: Hardware) -> Array:

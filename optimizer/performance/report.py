@@ -62,7 +62,8 @@ class HeldOutLine:
 @dataclass(frozen=True, slots=True)
 class GridReport:
     """Runs of one model over layouts: right decisions "it fits" of all, and rank correlation of predicted
-    and measured rates within each cell of model and GPU count (``CELL_LEAST`` runs or more)."""
+    and measured rates within each cell of model and GPU count (``CELL_LEAST`` runs or more).
+    ``reachable_above_09``: cells that a model would rank at 0.9 which knew the usual time of every run."""
 
     fit_right: int
     fit_told: int
@@ -70,6 +71,7 @@ class GridReport:
     spearman_median: float
     spearman_least: float
     spearman_above_09: int
+    reachable_above_09: int
 
 
 @dataclass(frozen=True, slots=True)

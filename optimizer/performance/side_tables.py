@@ -11,7 +11,12 @@ from optimizer.performance.arrays import as_array
 from optimizer.performance.cache_rows import cache_ratios
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.coldstart_rows import cold_starts_table, read_cold_starts
-from optimizer.performance.collective_rows import CollectiveRow, collectives_table, read_collectives
+from optimizer.performance.collective_rows import (
+    ALL_REDUCE,
+    CollectiveRow,
+    collectives_table,
+    read_collectives,
+)
 from optimizer.performance.evidence import FITTED, Entry, Evidence
 from optimizer.performance.folds import SOURCE
 from optimizer.performance.measured import cache_rows, cold_start_rows, sweep_rows
@@ -32,8 +37,10 @@ def side_evidence(
     starts = cold_starts_table(read_cold_starts(cold_start_rows()))
     started = [Entry(COLD_START, row.source, "cold start", "cold start", row.phase) for row in starts.rows]
     return (
-        _of_table(collectives, [_collective(row) for row in collectives.rows], priors)
-        .and_also(_of_table(starts, started, priors))
+        _of_table(
+            collectives, [_collective(row) for row in collectives.rows], _alike(collectives.rows), priors
+        )
+        .and_also(_of_table(starts, started, [entry.group for entry in started], priors))
         .and_also(_caches(calibration, gpus, models))
     )
 
@@ -44,13 +51,23 @@ def _collective(row: CollectiveRow) -> Entry:
     return Entry(COLLECTIVES, row.source, f"{system} {size}", f"collectives {size}", row.operation)
 
 
-def _of_table(table: Table[Row], entries: Sequence[Entry], priors: Calibration) -> Evidence:
+def _alike(rows: Sequence[CollectiveRow]) -> list[str]:
+    """Rows whose errors are alike: all-reduces or their halves, inside a node by size, and between nodes,
+    where clusters differ more than sizes do."""
+    sizes = ["large" if row.large else "small" for row in rows]
+    reach = ["between" if row.sku.fabric is not None else size for row, size in zip(rows, sizes, strict=True)]
+    return [f"{row.operation == ALL_REDUCE} {where}" for row, where in zip(rows, reach, strict=True)]
+
+
+def _of_table(
+    table: Table[Row], entries: Sequence[Entry], alike: Sequence[str], priors: Calibration
+) -> Evidence:
+    """``alike``: of each row, the group whose other sources its interval comes from."""
     held_out = held_out_by_source(table, priors)
-    groups = [entry.group for entry in entries]
     return Evidence(
         tuple(entries),
         {FITTED: table.errors(priors.with_values(fit_table(table, priors))), SOURCE: held_out},
-        interval_of_others(table.rows, groups, held_out, SHARE),
+        interval_of_others(table.rows, alike, held_out, SHARE),
     )
 
 

@@ -5,6 +5,7 @@ Everything broadcasts over models, kinds of SKU, node counts and layouts alike.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from optimizer.performance import elementwise as xp
@@ -72,23 +73,66 @@ class _Stage:
         return self.compute + self.memory_bound + self.tensor + self.expert
 
 
+@dataclass(frozen=True, slots=True)
+class _Schedule:
+    """What a step takes from its layout however states are sharded: hand-over, and stage times that fill and
+    drain cost (``bubble``) or leave idle (``filled``); ``drag``: slow nodes and virtualisation."""
+
+    split: Split
+    nodes: Array
+    pipeline: Array
+    bubble: Array
+    filled: Array
+    drag: Array
+
+
 def step(scenario: Scenario, gpus: Array) -> Step:
     """Time and memory of a step on ``gpus`` GPUs in all.
 
     Fill and drain: (m + (p−1)/v) stage times; gradient and parameter traffic hides behind the end of
     the backward pass; sharded parameters travel with every micro-batch.
     """
-    hw, split = scenario.hw, split_batch(scenario, gpus)
+    schedule = _schedule(scenario, gpus)
+    held = _footprint(scenario, schedule.split)
+    return _timed(scenario, schedule, held, *_stages(scenario, schedule.nodes, held.again))
+
+
+def steps_by_sharding(scenarios: Sequence[Scenario], gpus: Array) -> list[Step]:
+    """The steps of scenarios in plain numbers that differ in how states are sharded only."""
+    schedule = _schedule(scenarios[0], gpus)
+    stages: dict[float, tuple[_Stage, _Stage]] = {}
+    found = []
+    for scenario in scenarios:
+        held = _footprint(scenario, schedule.split)
+        again = float(held.again)
+        if again not in stages:
+            stages[again] = _stages(scenario, schedule.nodes, held.again)
+        found.append(_timed(scenario, schedule, held, *stages[again]))
+    return found
+
+
+def _schedule(scenario: Scenario, gpus: Array) -> _Schedule:
+    split, hw = split_batch(scenario, gpus), scenario.hw
     nodes = xp.maximum(gpus / hw.gpus_per_node, 1.0)
-    held = _footprint(scenario, split)
-    average, fullest = _stages(scenario, nodes, held.again)
-    pipeline = _pipeline(scenario, split) + _stalled(scenario, split, nodes)
-    bubble = _bubble(scenario, split) * average.total
-    data = data_s(scenario, split.dp, split.micro, fullest.total, _filled(scenario, split) * average.total)
+    return _Schedule(
+        split=split,
+        nodes=nodes,
+        pipeline=_pipeline(scenario, split) + _stalled(scenario, split, nodes),
+        bubble=_bubble(scenario, split),
+        filled=_filled(scenario, split),
+        drag=1.0 + scenario.compute.straggler_per_doubling * xp.log2(nodes) + hw.vm_slowdown,
+    )
+
+
+def _timed(
+    scenario: Scenario, schedule: _Schedule, held: Footprint, average: _Stage, fullest: _Stage
+) -> Step:
+    split, each, pace = schedule.split, average.total, fullest.total
+    pipeline, bubble = schedule.pipeline, schedule.bubble * each
+    data = data_s(scenario, split.dp, split.micro, pace, schedule.filled * each)
     optimizer, between = _optimizer(scenario, split.dp), number(scenario.compute.step_fixed_s)
-    drag = 1.0 + scenario.compute.straggler_per_doubling * xp.log2(nodes) + hw.vm_slowdown
     return Step(
-        total=(split.micro * fullest.total + bubble + pipeline + data + optimizer + between) * drag,
+        total=(split.micro * pace + bubble + pipeline + data + optimizer + between) * schedule.drag,
         compute=split.micro * fullest.compute,
         memory_bound=split.micro * fullest.memory_bound,
         tensor=split.micro * fullest.tensor,
@@ -146,6 +190,8 @@ def split_batch(scenario: Scenario, gpus: Array) -> Split:
 def _interleave(scenario: Scenario, micro: Array) -> Array:
     """Chunks a stage: as given, else the most that divide its layers when micro-batches fill the pipeline."""
     layouts = scenario.layouts
+    if not xp.any(layouts.pp > 1.0):
+        return xp.maximum(layouts.interleave, xp.ones_like(micro))
     stage = xp.ceil(scenario.shapes.layers / layouts.pp)
     best = xp.ones_like(stage)
     for chunks in range(2, int(scenario.compute.interleave_most) + 1):

@@ -30,7 +30,7 @@ from optimizer.performance.intervals import (
 from optimizer.performance.layouts import RECOMPUTE, Layouts, ways_of
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import Shapes, build_shape
-from optimizer.performance.training import Step, step
+from optimizer.performance.training import Step, steps_by_sharding
 
 TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8})
 
@@ -145,12 +145,17 @@ class TrainingCore:
         degrees = layout.tp * layout.pp * layout.cp * layout.dp
         if nodes > hw.nodes_most or degrees != gpus or hw.peak[workload.precision.value] <= 0:
             return None
-        ways = [step(self.scenario(workload, way, hw), number(gpus)) for way in ways_of(layout)]
+        layouts = ways_of(layout)
+        one = self.scenario(workload, layouts[0], hw)
+        others = [
+            Scenario(one.shapes, one.run, way, hw, one.software, one.calibration) for way in layouts[1:]
+        ]
+        ways = steps_by_sharding([one, *others], number(gpus))
         measured = measurement_for(workload, sku.gpu, gpus)
         trusted = measured is not None and gpus >= measured.gpus
         able = [way for way in ways if way.divides and (way.fits or trusted)]
         best = min(able or ways[:1], key=lambda way: float(way.total))
-        shapes = build_shape(workload.model)
+        shapes = one.shapes
         if measured is not None and (trusted or able):
             rate = (measured.tokens_per_s or 0.0) / measured.gpus * gpus
             return Case(workload, shapes, hw, nodes, best, step_tokens(workload) / rate, measured=True)

@@ -31,6 +31,7 @@ NODE_GROUPS = range(4, 17)
 HYBRID_WORDS = ("HSDP", "HYBRID", "MICS")
 PART_WORDS = ("GRADOP", "SHARDGRAD")
 WHOLE_WORDS = ("FSDP", "FULLSHARD")
+SHARE_OPTIMIZER = ("internevo", "internlm")
 NO_SHARDING = frozenset({"0", "ZERO0", "STAGE0", "DDP", "NO", "NONE", "NOSHARD"})
 
 
@@ -107,13 +108,14 @@ def _contexts(row: Mapping[str, str], asked: Asked) -> list[float]:
 def _micro_batches(row: Mapping[str, str], asked: Asked) -> list[float]:
     """The micro-batch that a row gives, or usual ones: more sequences where they are short.
 
-    torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has chunks.
+    torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has ranks,
+    however many chunks each of them has.
     """
     stages, given = number(row, "pp") or 1.0, number(row, "micro_batch")
     pipelines = asked.gpus / (stages * (number(row, "tp") or 1.0) * (number(row, "cp") or 1.0))
     of_rank = asked.sequences / pipelines
     if asked.software == "fsdp" and stages > 1.0 and (given is None or given >= of_rank):
-        return [max(1.0, of_rank // (stages * (number(row, "interleave") or 1.0)))]
+        return [max(1.0, of_rank // stages)]
     most = max(MICRO_BATCHES[-1], int(MICRO_BATCH_TOKENS // asked.sequence_length))
     return [given] if given else [float(b) for b in _powers(most)]
 
@@ -131,14 +133,17 @@ def _recompute(row: Mapping[str, str], software: str) -> list[float]:
 
 
 def _sharding(row: Mapping[str, str], software: str) -> list[float]:
-    """What the data-parallel ranks share; pipelines go with shared optimizer states."""
+    """What the data-parallel ranks share; pipelines go with shared optimizer states, and so do frameworks
+    whose default that is."""
     text = (row.get("zero_fsdp") or row.get("zero") or "").strip()
     word = re.sub(r"[^A-Z0-9]", "", text.upper()) if text.lower() not in NOTHING else ""
     alone = (number(row, "pp") or 1.0) == 1.0
     if not word and not _fixed(row) and software in REBUILD_SOME:
         return list(SHARDINGS)
     if not word:
-        return [FULLY_SHARDED] if software == "fsdp" and alone else [1.0]
+        framework = (row.get("framework") or "").lower()
+        whole = software == "fsdp" and alone and not any(name in framework for name in SHARE_OPTIMIZER)
+        return [FULLY_SHARDED] if whole else [1.0]
     level = _level(word)
     return [level] if alone or level < FULLY_SHARDED else [1.0]
 

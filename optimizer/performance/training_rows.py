@@ -11,7 +11,7 @@ import numpy as np
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from broker.domain.sku import Sku
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.compute import model_flops_per_token
@@ -32,9 +32,13 @@ RAN_TOLERANCE = 0.15
 NOT_SURE = 0.02
 LAST = 1e9
 USUAL_LENGTH, USUAL_TOKENS = 4096.0, 16384.0
+BEFORE_SEQUENCE_PARALLEL = re.compile(r"20(1\d|2[01])\b")
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
-OLD_MEGATRON = "megatron_2022"
+FIRST_MEGATRON, OLD_MEGATRON = "megatron_2021", "megatron_2022"
+USED_MEGATRON, PLAIN_MEGATRON = "megatron_lm", "megatron_2023"
+BEFORE_OVERLAP = frozenset({"Volta", "Turing", "Ampere"})
 FULL_WIDTH = ("FP32", "TF32")
+NO_WORDS = frozenset({"no", "0", "false", "off"})
 ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
 HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
 
@@ -70,7 +74,7 @@ def read_row(
     number_format, format_notes = _format(row.get("precision", ""), spec)
     total = int(needed(row, "gpus_total"))
     sku, sku_notes = row_sku(row, spec, total, calibration)
-    software = _software(row, calibration)
+    software = _software(row, spec, calibration)
     length, sequences, load_notes = _load(row, total)
     domain = calibration.network.link_domain.get(spec.gpu, 0.0) if total > sku.gpus_per_node else 0.0
     domain = max(int(domain), sku.gpus_per_node)
@@ -114,7 +118,8 @@ def _predict_group(
     rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[Prediction]:
     counts = [len(row.layouts) for row in rows]
-    owner = np.repeat(np.arange(len(rows)), counts)
+    owner: Places = np.repeat(np.arange(len(rows), dtype=np.intp), counts)
+    ends = np.cumsum(counts)
     owners = owner.tolist()
     kinds = list(dict.fromkeys(row.sku for row in rows))
     place = {kind: index for index, kind in enumerate(kinds)}
@@ -133,17 +138,16 @@ def _predict_group(
     software = calibration.software[rows[0].software]
     found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
     flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
-    rank = _rank(rows, owners, layouts, found, hw)
+    rank = _rank(rows, owner, layouts, found, hw)
     able = found.fits & found.divides
     results = []
     for index, row in enumerate(rows):
-        mine = np.flatnonzero(owner == index)
+        mine = np.arange(ends[index] - counts[index], ends[index])
         best = int(mine[np.argmin(rank[mine])])
         if not np.isfinite(rank[best]):
             results.append(Prediction(fits=False, note="no layout divides GPUs and batch"))
             continue
-        untuned = 0.0 if row.layout_given else calibration.compute.search_shortfall
-        step_s = float(found.total[best]) * (1.0 + untuned)
+        step_s = float(found.total[best]) * (1.0 + _shortfall(row, calibration))
         peak = float(hw.peak[row.number_format][best]) * row.gpus
         values = {
             "pred_step_time_s": step_s,
@@ -157,16 +161,22 @@ def _predict_group(
     return results
 
 
-def _rank(
-    rows: Sequence[TrainingRow], owners: Sequence[int], layouts: Layouts, found: Step, hw: Hardware
-) -> Array:
-    """What the layouts [L] of each row are chosen by, the least first; inf where they do not divide.
+def _shortfall(row: TrainingRow, calibration: Calibration) -> float:
+    """What a published step takes over the fastest of its row's layouts; 0 where the layout is given."""
+    compute = calibration.compute
+    untuned = compute.search_shortfall_moe if row.model.is_moe else compute.search_shortfall
+    return 0.0 if row.layout_given else untuned
+
+
+def _rank(rows: Sequence[TrainingRow], owners: Places, layouts: Layouts, found: Step, hw: Hardware) -> Array:
+    """What the layouts [L] of each row (its place in ``owners``) are chosen by, the least first; inf where
+    they do not divide.
 
     A layout that the row gives did run: the fastest within ``RAN_TOLERANCE`` of the card, whatever the
     model's memory says. Of the others the fastest that fits, or the smallest where none does.
     """
-    ran = as_array([rows[i].layout_given for i in owners]) > 0
-    least = as_array([min(layout[4] for layout in rows[i].layouts) for i in owners])
+    ran = as_array([row.layout_given for row in rows])[owners] > 0
+    least = as_array([min(layout[4] for layout in row.layouts) for row in rows])[owners]
     told = ran & (layouts.micro_batch == least)
     holds = np.where(told, found.peak_bytes <= (1.0 + RAN_TOLERANCE) * hw.memory_bytes, found.fits)
     beyond = LAST + np.where(told, found.total, found.held_bytes)
@@ -297,13 +307,20 @@ def _grid_framework(row: Mapping[str, str]) -> str:
     return "nanotron" if "nanotron" in row.get("model", "") + row.get("source", "") else ""
 
 
-def _software(row: Mapping[str, str], calibration: Calibration) -> str:
-    """The class of the row's stack: Megatron before 2023 had neither FlashAttention nor overlap."""
+def _software(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
+    """The class of the row's stack: Megatron before 2023 had no FlashAttention, before 2022 no sequence
+    parallelism, and on GPUs before Hopper it overlaps nothing."""
     framework = (row.get("framework", "") or _grid_framework(row)).lower()
-    old = BEFORE_FLASH_ATTENTION.match(row.get("date", ""))
-    if old and "megatron" in framework and "deepspeed" not in framework:
-        return OLD_MEGATRON
-    return calibration.software_of(framework)
+    date = row.get("date", "")
+    if "megatron" in framework and "deepspeed" not in framework:
+        if BEFORE_SEQUENCE_PARALLEL.match(date):
+            return FIRST_MEGATRON
+        if BEFORE_FLASH_ATTENTION.match(date):
+            return OLD_MEGATRON
+    found = calibration.software_of(framework)
+    told = (row.get("tp_overlap") or "").strip().lower()
+    plain = spec.arch in BEFORE_OVERLAP or told in NO_WORDS
+    return PLAIN_MEGATRON if found == USED_MEGATRON and plain else found
 
 
 def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:

@@ -65,3 +65,16 @@ def test_frameworks_map_to_software_classes() -> None:
     assert calibration.software_of("llm-foundry/Composer") == "fsdp"
     assert calibration.software_of("something new") == calibration.default_software
     assert set(calibration.software_by_framework.values()) <= set(calibration.software)
+
+
+def test_every_prior_of_training_is_listed_with_its_reason_in_the_documents() -> None:
+    told = (CONFIG.parent.parent / "docs" / "performance-model.md").read_text()
+    data = document()
+    tables = [(name, data[name]) for name in ("compute", "network", "memory", "goodput")]
+    tables += [("software.*", table) for table in data["software"].values()]
+    entries = [(f"{group}.{name}", entry) for group, table in tables for name, entry in table.items()]
+    priors = {path for path, entry in entries if "[prior]" in entry["source"]}
+    assert len(priors) > 30
+    assert not [path for path in sorted(priors) if f"| `{path}` |" not in told]
+    bare = [path for path, entry in entries if len(entry["source"]) < 20 and "[prior]" in entry["source"]]
+    assert not bare, "a prior without a reason"

@@ -51,7 +51,13 @@ def test_a_target_without_a_limit_or_with_an_odd_statistic_is_refused(odd: dict[
 
 def test_the_grid_has_targets_of_its_own() -> None:
     grid = GridReport(
-        fit_right=94, fit_told=100, cells=4, spearman_median=0.9, spearman_least=0.5, spearman_above_09=3
+        fit_right=94,
+        fit_told=100,
+        cells=4,
+        spearman_median=0.9,
+        spearman_least=0.5,
+        spearman_above_09=3,
+        reachable_above_09=4,
     )
     fit, ranks = figures(evidence(), (), grid, load_targets())
     assert (fit.value, fit.met) == (94.0, True)

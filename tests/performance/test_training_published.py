@@ -60,6 +60,22 @@ GPT_175B = {
     "seq_len": "4096",
 }
 
+MEGASCALE = {
+    "layers": "96",
+    "hidden": "12288",
+    "heads": "128",
+    "kv_heads": "128",
+    "ffn_hidden": "49152",
+    "gated_mlp": "0",
+    "vocab": "64000",
+    "seq_len": "2048",
+    "tp": "8",
+    "pp": "8",
+    "interleave": "6",
+    "precision": "BF16",
+    "date": "2024-02",
+}
+
 
 def predicted_step_s(**row: object) -> float:
     told = {"kind": "training", "arch": "dense", "gpus_per_node": "8"} | {k: str(v) for k, v in row.items()}
@@ -94,8 +110,8 @@ def test_megatron_of_2021_on_a100() -> None:
         )
         ratios.append(step_s / (flops / (gpus * tflops * 1e12)))
     off = np.abs(np.asarray(ratios) - 1)
-    assert off.mean() < 0.12
-    assert off.max() < 0.20
+    assert off.mean() < 0.08
+    assert off.max() < 0.12
 
 
 @pytest.mark.parametrize(("gpus", "rate"), [(8, 6674), (128, 6482)])
@@ -172,24 +188,80 @@ def test_megascale_175b_on_a100(gpus: int, batch: int, measured_s: float) -> Non
     """MegaScale paper, table 2: tensor 8, pipeline 8 in 6 chunks; 65 to 55 % of peak."""
     step_s = predicted_step_s(
         **A100,
-        layers=96,
-        hidden=12288,
-        heads=128,
-        kv_heads=128,
-        ffn_hidden=49152,
-        gated_mlp=0,
-        vocab=64000,
-        seq_len=2048,
+        **MEGASCALE,
         global_batch=batch,
         gpus_total=gpus,
-        tp=8,
-        pp=8,
-        interleave=6,
-        precision="BF16",
         framework="MegaScale",
-        date="2024-02",
     )
     assert step_s == pytest.approx(measured_s, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "measured_s"),
+    [(256, 768, 40.0), (1024, 768, 11.9), (3072, 6144, 29.02), (12288, 6144, 8.57)],
+)
+def test_megatron_lm_on_a100_overlaps_nothing(gpus: int, batch: int, measured_s: float) -> None:
+    """MegaScale paper, table 2, the baseline: the same model and layout, 53 to 41 % of peak."""
+    step_s = predicted_step_s(
+        **A100,
+        **MEGASCALE,
+        global_batch=batch,
+        gpus_total=gpus,
+        framework="Megatron-LM",
+    )
+    assert step_s == pytest.approx(measured_s, rel=0.12)
+
+
+@pytest.mark.parametrize(("chunks", "rate"), [(1, 100), (2, 130)])
+def test_torchtitan_405b_with_and_without_interleaving(chunks: int, rate: float) -> None:
+    """TorchTitan paper: 512 H100, FSDP 8, tensor 8, pipeline 8, 32 sequences a rank, FP8, tokens/s a GPU.
+    Chunks gain 30 %: as many micro-batches as ranks in both."""
+    step_s = predicted_step_s(
+        **H100,
+        layers=126,
+        hidden=16384,
+        heads=128,
+        kv_heads=8,
+        ffn_hidden=53248,
+        gated_mlp=1,
+        vocab=128256,
+        seq_len=8192,
+        global_batch=256,
+        gpus_total=512,
+        tp=8,
+        pp=8,
+        interleave=chunks,
+        precision="FP8",
+        recompute="full",
+        zero_fsdp="FSDP2",
+        framework="torchtitan",
+    )
+    assert 256 * 8192 / 512 / step_s == pytest.approx(rate, rel=0.15)
+
+
+@pytest.mark.parametrize(("gpus", "rate"), [(8, 4062), (1024, 2271)])
+def test_internevo_7b_on_50_gbit_s(gpus: int, rate: float) -> None:
+    """InternEvo's own table, tokens/s a GPU at 4 M tokens a step: by default it shares the optimizer."""
+    step_s = predicted_step_s(
+        **(A100 | {"inter_node_gbps_per_gpu": "50"}),
+        layers=32,
+        hidden=4096,
+        heads=32,
+        kv_heads=32,
+        ffn_hidden=11008,
+        gated_mlp=1,
+        vocab=103168,
+        seq_len=2048,
+        global_batch=2048,
+        micro_batch=1,
+        gpus_total=gpus,
+        tp=1,
+        pp=1,
+        precision="BF16",
+        framework="InternEvo",
+        date="2023-12",
+    )
+    assert 2048 * 2048 / step_s / gpus == pytest.approx(rate, rel=0.12)
 
 
 @pytest.mark.parametrize(
@@ -219,13 +291,15 @@ def test_llama_3_405b(gpus: int, context: int, length: int, batch: int, tflops: 
         framework="Meta in-house",
     )
     flops = batch * length * (6 * 405e9 + 6 * 126 * length * 16384)
-    assert flops / step_s / gpus / 1e12 == pytest.approx(tflops, rel=0.20)
+    assert flops / step_s / gpus / 1e12 == pytest.approx(tflops, rel=0.13)
 
 
 @pytest.mark.parametrize(
     ("framework", "date", "software"),
     [
-        ("Megatron-LM", "2021-04", "megatron_2022"),
+        ("Megatron-LM", "2021-04", "megatron_2021"),
+        ("Megatron-LM", "2022-05", "megatron_2022"),
+        ("Meta in-house", "2024-07", "megatron_lm"),
         ("Megatron-LM", "2024-07", "megatron_lm"),
         ("Megatron-Core MoE", "", "tuned"),
         ("MegaScale", "2024-02", "tuned"),
