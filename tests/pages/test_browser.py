@@ -121,6 +121,8 @@ def test_the_market_is_narrowed(opened: Open) -> None:
     prices = [float(text) for text in offers.locator("td:nth-child(2)").all_text_contents()]
     assert prices == sorted(prices)
     assert len(prices) == 4
+    history = page.locator("#offers .panel").filter(has=page.get_by_text("By day, as a table"))
+    expect(history.locator(".wide svg.chart polyline")).to_have_count(1)
     page.get_by_label("GPU").select_option("H100-SXM-80GB")
     page.get_by_label("Tier").select_option("spot")
     page.get_by_role("button", name="Filter").click()
