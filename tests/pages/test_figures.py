@@ -84,10 +84,10 @@ def test_budgets_add_up_to_what_is_expected(made: list[Charge], cents: int) -> N
     assert days[-1].expected_usd == found.expected_usd
     assert [d.expected_usd for d in days] == sorted(d.expected_usd for d in days)
     ElementTree.fromstring(str(running_charts(days, found, NOON).wide))
-    paces = [pace_of([row], "*", interval) for interval in (Interval.DAY, Interval.WEEK, Interval.MONTH)]
-    assert [pace.usd * part for pace, part in zip(paces, (30, Decimal(30) / 7, 1), strict=True) if pace] == [
-        pytest.approx(budget.limit_usd)
-    ] * 3
+    for interval, periods in ((Interval.DAY, 30.0), (Interval.WEEK, 30 / 7), (Interval.MONTH, 1.0)):
+        pace = pace_of([row], "*", interval)
+        assert pace is not None
+        assert float(pace.usd) * periods == pytest.approx(float(budget.limit_usd))
     assert pace_of([row], "research", Interval.DAY) is None
 
 
