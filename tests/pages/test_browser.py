@@ -121,8 +121,6 @@ def test_the_market_is_narrowed(opened: Open) -> None:
     prices = [float(text) for text in offers.locator("td:nth-child(2)").all_text_contents()]
     assert prices == sorted(prices)
     assert len(prices) == 4
-    history = page.locator("#offers .panel").filter(has=page.get_by_text("By day, as a table"))
-    expect(history.locator(".wide svg.chart polyline")).to_have_count(1)
     page.get_by_label("GPU").select_option("H100-SXM-80GB")
     page.get_by_label("Tier").select_option("spot")
     page.get_by_role("button", name="Filter").click()
@@ -132,6 +130,9 @@ def test_the_market_is_narrowed(opened: Open) -> None:
     page.get_by_role("link", name="Clear").click()
     expect(offers).to_have_count(4)
     expect(page.get_by_role("region", name="Feeds")).to_contain_text("stale")
+    page.goto("/market?gpu=H200-SXM-141GB")
+    expect(page.get_by_role("heading", name="H200-SXM-141GB, on demand: price of a GPU-hour")).to_be_visible()
+    expect(page.locator("#offers .wide svg.chart polyline")).to_have_count(1)
 
 
 def test_empty_pages_say_what_to_do(opened: Open) -> None:

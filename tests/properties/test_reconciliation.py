@@ -138,8 +138,9 @@ class Books:
         ]
         assert both[0].by_key == both[1].by_key
         days = await self.beside.find_days(None)
-        assert sum((c.usd for c in days), ZERO) == both[0].total_usd
         assert sum((c.usd for c in days if c.basis is ChargeBasis.ACTUAL), ZERO) == both[0].actual_usd
+        if not self.closed:
+            assert sum((c.usd for c in days), ZERO) == both[0].total_usd
 
     async def agree(self) -> None:
         """Every view and export sums to the charges, and closed months say what they said."""
