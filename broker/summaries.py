@@ -162,7 +162,10 @@ class Summaries:
 
     async def find_days(self, team: str | None) -> tuple[Charge, ...]:
         """The same summed by UTC day, team, basis and whether it is reserved: few of them."""
-        settled, live = await self.find_both(team)
+        return self.days_of(team, *await self.find_both(team))
+
+    def days_of(self, team: str | None, settled: tuple[Charge, ...], live: LiveSpend) -> tuple[Charge, ...]:
+        """The same of what ``find_both`` found."""
         steady = self._days.once((team, live.token), lambda: (*settled, *sum_by_day(live.steady.charges)))
         return (*steady, *sum_by_day(live.moving.charges))
 

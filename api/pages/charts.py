@@ -18,7 +18,6 @@ WIDE, NARROW = 1080, 340
 WIDEST_BAR = 64.0
 ROUNDED_UP = 0.9995
 """What three digits make a whole of."""
-WORD_HEIGHT = 14
 REACH = 2.5
 """Times the highest bar that a line may be above nought."""
 TEXT_WIDTH = 6.2
@@ -227,15 +226,12 @@ def _whisker(plot: Plot, slot: float, i: int, label: str, ends: tuple[float, flo
 
 
 def _level(plot: Plot, slot: float, level: Level, scale: Scale) -> list[str]:
+    """A dashed line, which the legend names: words over bars would be hard to read."""
     y = scale.y(plot, level.usd)
     left, right = (plot.left + slot * at for at in (level.first, level.last))
-    word_y = y - 5 if y - plot.top > WORD_HEIGHT else y + WORD_HEIGHT
-    at_end = len(level.name) * TEXT_WIDTH > plot.left + plot.width - left
-    x, anchor = (right - 6, " end") if at_end else (left + 6, "")
     return [
         f'<line class="limit" x1="{left:.1f}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}">'
         f"<title>{escape(level.name)}</title></line>"
-        f'<text class="limit-word{anchor}" x="{x:.1f}" y="{word_y:.1f}">{escape(level.name)}</text>'
     ]
 
 

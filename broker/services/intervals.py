@@ -62,7 +62,6 @@ class IntervalsService:
         summaries: Summaries | None = None,
     ) -> None:
         self._units = units
-        self._clock = clock
         self._futures = futures
         self._summaries = summaries or Summaries(units, clock)
         self._strands = Kept[Strands](MOST_KEPT)
@@ -78,17 +77,19 @@ class IntervalsService:
     ) -> SpendInterval:
         """P10, P50 and P90 of every period of ``window``; what is owed is certain."""
         require_scope(caller, Scope.SPEND_READ)
-        now, wanted = self._clock.now(), team_filter(caller, team)
-        days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
+        wanted = team_filter(caller, team)
         settled, live = await self._summaries.find_both(wanted)
-        known, others = self._lines(live, now)
+        now = live.at
+        days = min(LONGEST_DAYS, day_number(window.end, now) + 1)
+        known, others = self._lines(live)
         async with self._units() as uow:
             futures = await self._futures.find(uow, (*known, *others), now, days, seed)
         spans = _spans(window, interval)
         simulated = self._futures.simulate(known, others, futures, _periods(spans, now, days), seed)
-        charges: Iterable[Charge] = (*settled, *live.charges)
         if is_whole_days(window):
-            charges = await self._summaries.find_days(wanted)
+            charges = self._summaries.days_of(wanted, settled, live)
+        else:
+            charges = (*settled, *live.charges)
         certain = _sums((c for c in charges if c.basis is ChargeBasis.ACTUAL), spans, now)
         coming = _sums((c for c in charges if c.basis is ChargeBasis.PROJECTED), spans, now)
         expected = [owed_usd + coming_usd for owed_usd, coming_usd in zip(certain, coming, strict=True)]
@@ -100,7 +101,7 @@ class IntervalsService:
             periods.append(PeriodInterval(span.start, expected[index], quantiles, running))
         return SpendInterval(tuple(periods), sum(expected, ZERO), simulated.total.plus(so_far))
 
-    def _lines(self, live: LiveSpend, now: datetime) -> tuple[tuple[RiskLine, ...], tuple[RiskLine, ...]]:
+    def _lines(self, live: LiveSpend) -> tuple[tuple[RiskLine, ...], tuple[RiskLine, ...]]:
         """What may move: lines that stay the same until midnight, and the others."""
         steady = self._strands.once(live.token, lambda: strands_of(live.steady.charges, live.at))
         still, others = parted(steady, strands_of(live.moving.charges, live.at))

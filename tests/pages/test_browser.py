@@ -130,6 +130,9 @@ def test_the_market_is_narrowed(opened: Open) -> None:
     page.get_by_role("link", name="Clear").click()
     expect(offers).to_have_count(4)
     expect(page.get_by_role("region", name="Feeds")).to_contain_text("stale")
+    page.goto("/market?gpu=H200-SXM-141GB")
+    expect(page.get_by_role("heading", name="H200-SXM-141GB, on demand: price of a GPU-hour")).to_be_visible()
+    expect(page.locator("#offers .wide svg.chart polyline")).to_have_count(1)
 
 
 def test_empty_pages_say_what_to_do(opened: Open) -> None:

@@ -13,8 +13,8 @@ from defusedxml import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.pages.budget_view import budget_rows, running_charts, running_days
-from api.pages.charts import Overlay, Series, scale_over, short_usd, stacked_bars
+from api.pages.budget_view import budget_rows, pace_of, running_charts, running_days
+from api.pages.charts import Level, Overlay, Series, scale_over, short_usd, stacked_bars
 from api.pages.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.reservation_view import held_rows
 from api.pages.spend_groups import group_rows
@@ -84,6 +84,11 @@ def test_budgets_add_up_to_what_is_expected(made: list[Charge], cents: int) -> N
     assert days[-1].expected_usd == found.expected_usd
     assert [d.expected_usd for d in days] == sorted(d.expected_usd for d in days)
     ElementTree.fromstring(str(running_charts(days, found, NOON).wide))
+    for interval, periods in ((Interval.DAY, 30.0), (Interval.WEEK, 30 / 7), (Interval.MONTH, 1.0)):
+        pace = pace_of([row], "*", interval)
+        assert pace is not None
+        assert float(pace.usd) * periods == pytest.approx(float(budget.limit_usd))
+    assert pace_of([row], "research", Interval.DAY) is None
 
 
 @given(st.lists(usd, min_size=1, max_size=20), usd, st.booleans())
@@ -121,6 +126,16 @@ def test_scales_hold_both_ends(a: float, b: float) -> None:
     assert scale.floor <= min(a, b) + slack
     assert scale.ceiling >= max(a, b) - slack
     assert 1 <= round((scale.ceiling - scale.floor) / scale.step) <= 8
+
+
+@pytest.mark.parametrize(("usd_", "is_drawn"), [(1.0, True), (4.9, True), (5.1, False)])
+def test_a_level_far_above_the_bars_is_left_out(usd_: float, is_drawn: bool) -> None:
+    over = Overlay(level=Level(f"budget {EVIL}", usd_, 0, 2), today=1)
+    svg = str(stacked_bars(["a", "b"], [Series("s", (1.0, 2.0))], "t", over=over))
+    ElementTree.fromstring(svg)
+    assert ('class="limit"' in svg) is is_drawn
+    assert EVIL not in svg
+    assert 'class="now"' in svg
 
 
 def test_intervals_are_drawn_where_there_are_any() -> None:

@@ -25,6 +25,7 @@ from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 from broker.ledger import find_charges
 from broker.services.spend import SpendService
+from broker.summaries import Summaries
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ADMIN, ALICE, a_placement, a_plan, a_segment, an_offer, listed_terms
 from tests.services.conftest import House
@@ -48,7 +49,9 @@ class Books:
     credits: Decimal = ZERO
 
     def __post_init__(self) -> None:
-        self.spend = SpendService(self.house.tables.unit_of_work, self.house.clock)
+        units, clock = self.house.tables.unit_of_work, self.house.clock
+        self.spend = SpendService(units, clock)
+        self.beside = Summaries(units, clock)
 
     async def step(self, name: str, value: Any) -> None:
         match name:
@@ -126,8 +129,22 @@ class Books:
         rows = [row async for row in self.spend.focus(ADMIN, window).rows]
         return view.rows, rows
 
+    async def another_process_agrees(self) -> None:
+        """What another reader has kept from before is what one finds that has kept nothing."""
+        units, clock = self.house.tables.unit_of_work, self.house.clock
+        both = [
+            await SpendService(units, clock, kept).projection(ADMIN, None, Interval.DAY, "workload")
+            for kept in (self.beside, Summaries(units, clock))
+        ]
+        assert both[0].by_key == both[1].by_key
+        days = await self.beside.find_days(None)
+        assert sum((c.usd for c in days if c.basis is ChargeBasis.ACTUAL), ZERO) == both[0].actual_usd
+        if not self.closed:
+            assert sum((c.usd for c in days), ZERO) == both[0].total_usd
+
     async def agree(self) -> None:
         """Every view and export sums to the charges, and closed months say what they said."""
+        await self.another_process_agrees()
         charges = await self.charges()
         total = sum((c.usd for c in charges), ZERO)
         owed = sum((c.usd for c in charges if c.basis is ChargeBasis.ACTUAL), ZERO)
