@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+# Modules are compiled once, not by each of the hundred processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
@@ -9,13 +11,13 @@ ifeq ($(shell command -v $(PYTHON) 2>/dev/null),)
 PYTHON := python3
 endif
 
-.PHONY: help run test nightly check lint types arrows bench errors format clean
+.PHONY: help run test nightly browser peers check lint types arrows bench errors format clean
 
 help:
 	@echo "make run    install, plan the bundled examples on the sandbox market, serve API and pages"
 	@echo "make test   install, then every gate: format, lint, types, import arrows, tests"
 	@echo "make check  the gates without the tests"
-	@echo "make nightly  the slow tests, and the proofs of reserving at full depth (hours)"
+	@echo "make nightly  the slow tests, the proofs of reserving and the drawn examples at full depth (hours)"
 	@echo "make bench  the benchmarks (not part of the tests)"
 	@echo "make errors the error tables of docs/performance-model.md"
 
@@ -26,21 +28,32 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
+# One SDK that only tests use has 18,000 modules: of it, what is imported is compiled, when it is.
 $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m compileall -q -j 0 -x '/site-packages/oci/' $(VENV)/lib >/dev/null || true
 	@touch $@ $(STAMP)
 
 run: $(STAMP)
 	$(BIN)/broker up
 
-test: check
+# The browser and the peers' tools are fetched while our packages are installed and the gates run.
+test:
+	$(MAKE) --jobs 3 --output-sync=target check browser peers
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
+
+browser: | $(BIN)/python
 	$(BIN)/python tests/setup_machine.py
+
+peers: | $(BIN)/python
 	$(BIN)/python -m tests.peers_env clients dstack gpuhunt melange skypilot
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 nightly: $(DEV_STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 	TEST_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist loadgroup -s tests/faults
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist loadgroup --timeout 3000 -m "not slow" \
+		--ignore tests/faults --ignore tests/e2e --ignore tests/pages
 
 check: lint types arrows
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -12,17 +11,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from broker.store import Store, create_store
+from providers.sandbox import SandboxHandle, start_in_background
+from tests.depth import examples
 from tests.postgres import PostgresServer
 
 settings.register_profile(
     "repeatable",
     derandomize=True,
     deadline=None,
-    max_examples=50,
+    max_examples=examples(25),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("thorough", parent=settings.get_profile("repeatable"), max_examples=500)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+settings.load_profile("repeatable")
 
 DATABASES = ("sqlite", "postgresql")
 
@@ -95,3 +95,11 @@ async def store(database_url: str) -> AsyncIterator[Store]:
     opened = create_store(database_url)
     yield opened
     await opened.close()
+
+
+@pytest.fixture(scope="module")
+def sandbox_market(request: pytest.FixtureRequest) -> Iterator[SandboxHandle]:
+    """A sandbox market of a module's own, drawn by its ``SANDBOX_SEED`` where it has one."""
+    handle = start_in_background(0, getattr(request.module, "SANDBOX_SEED", 11))
+    yield handle
+    handle.stop()

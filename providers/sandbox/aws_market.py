@@ -13,7 +13,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from providers.sandbox.ledger import Entry
-from providers.sandbox.market import ILLUSTRATIVE, WINDOW, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    WINDOW,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 from providers.sandbox.wire import World
 
 BLOCK_TYPES = ("p4d.24xlarge", "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge")
@@ -60,6 +69,7 @@ def is_local_zone(zone: str) -> bool:
     return zone.count("-") > 2
 
 
+@drawn_once
 def aws_cells(seed: int) -> Iterator[Cell]:
     """On demand by (type, zone), spot by (type, zone) as recorded, blocks by (type, zone)."""
     rows = recorded_prices("aws")

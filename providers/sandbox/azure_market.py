@@ -14,7 +14,16 @@ from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.ledger import Entry, zulu
-from providers.sandbox.market import ILLUSTRATIVE, WINDOW, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    WINDOW,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 from providers.sandbox.wire import World
 
 NAME = "azure"
@@ -58,6 +67,7 @@ _ODD = (
 """Size, region, price, ends of product and meter name: rows that are no Linux GPU VM, or not at a price."""
 
 
+@drawn_once
 def azure_cells(seed: int) -> Iterator[Cell]:
     """Cells by (size, region, tier), and a Block cell beside each on-demand cell of a size sold in blocks."""
     for row in recorded_prices(NAME):

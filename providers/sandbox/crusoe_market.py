@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 NAME = "crusoe"
 LOCATIONS = ("us-east1-a", "us-northcentral1-a", "us-southcentral1-a", "us-west1-a", "eu-iceland1-a")
@@ -59,6 +67,7 @@ PRODUCTS = (
 BY_NAME = {product.name: product for product in PRODUCTS}
 
 
+@drawn_once
 def crusoe_cells(seed: int) -> Iterator[Cell]:
     """A cell by type and location; not every type is everywhere."""
     rows = {row.sku: row for row in recorded_prices(NAME) if row.tier == "on_demand"}

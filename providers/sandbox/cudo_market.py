@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw_count, recorded_prices
+from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw_count, drawn_once, recorded_prices
 
 STORAGE_GIB_USD, IPV4_USD = Decimal("0.00013"), Decimal("0.0056")
 _SIZE = re.compile(r"(?P<type>.+)_(?P<gpus>\d+)x(?P<vcpus>\d+)v(?P<gib>\d+)gb")
@@ -33,6 +33,7 @@ _ODD = (
 """Machine type, data centre, model, USD of a GPU, stock: no GPU, an unknown one, no price, none left."""
 
 
+@drawn_once
 def cudo_cells(seed: int) -> Iterator[Cell]:
     """A cell for each machine type and data centre; its units are GPUs (cores where there are none)."""
     sizes: dict[tuple[str, str], list[tuple[Mapping[str, str], Recorded]]] = {}

@@ -15,6 +15,7 @@ from providers.sandbox.market import (
     Recorded,
     draw,
     draw_count,
+    drawn_once,
     recorded_cell,
     recorded_prices,
 )
@@ -54,6 +55,7 @@ _ODD = (
 """Slug, GPU, model, GPUs, GB each, vCPUs, GiB, price, regions: no GPU, an unknown GPU, a zero price."""
 
 
+@drawn_once
 def digitalocean_cells(seed: int) -> Iterator[Cell]:
     """A cell per size and region; the first region of a size has stock, but for those kept sold out."""
     newest: dict[str, Recorded] = {}

@@ -19,6 +19,7 @@ from providers.sandbox.market import (
     Recorded,
     draw,
     draw_count,
+    drawn_once,
     recorded_prices,
 )
 
@@ -143,6 +144,7 @@ def family_of(machine_type: str) -> Family | None:
     return next(found, None)
 
 
+@drawn_once
 def gcp_cells(seed: int) -> Iterator[Cell]:
     """A cell per machine type, zone and tier."""
     for rate in _rates():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, recorded_prices
+from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, drawn_once, recorded_prices
 from providers.sandbox.oci_market import DOMAINS
 
 WORDS = {
@@ -39,6 +39,7 @@ _MISFILED = "a4-highgpu-8g"
 """Its calendar rate stands in SkyPilot's column of on-demand prices (fixtures/market/SOURCE.md)."""
 
 
+@drawn_once
 def hosted_cells(provider: str, clouds: tuple[str, ...]) -> Iterator[Cell]:
     """Cells of a list by (cloud, type, place, tier); nothing is in stock, for nothing can be bought."""
     for cloud in clouds:

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
-from providers.sandbox.market import ILLUSTRATIVE, Cell, draw_count, recorded_prices
+from providers.sandbox.market import ILLUSTRATIVE, Cell, draw_count, drawn_once, recorded_prices
 from providers.sandbox.wire import Call, ProviderWire, Refusal, Reply, Route, World, json_reply
 
 METAL, VIRTUAL = "bare_metal", "virtual_machines"
@@ -67,6 +67,7 @@ _ODD = (
 """Name, path, specs, minimum minutes, USD, stock: an hourly server, no GPU, unknown, no price, none left."""
 
 
+@drawn_once
 def hotaisle_cells(seed: int) -> Iterator[Cell]:
     """A cell for each kind of machine; the one site is not named in the API."""
     for row in recorded_prices("hotaisle"):

@@ -13,7 +13,15 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 REGIONS = ("CANADA-1", "NORWAY-1", "US-1")
 _WORDS = {
@@ -61,6 +69,7 @@ _ODD_WORDS = (
 """GPU word, flavor, price, machines: an unknown card, no price, a zero price, sold out, no GPU."""
 
 
+@drawn_once
 def hyperstack_cells(seed: int) -> Iterator[Cell]:
     """Cells by (GPU word, region, tier). The price book has one price for all regions."""
     rows = [row for row in recorded_prices("hyperstack") if row.tier in {"on_demand", "spot"}]

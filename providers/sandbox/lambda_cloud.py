@@ -19,6 +19,7 @@ from providers.sandbox.market import (
     Recorded,
     draw,
     draw_count,
+    drawn_once,
     recorded_cell,
     recorded_prices,
 )
@@ -57,6 +58,7 @@ _ODD_TYPES = (
 """Type, description, GPU description, cents, vCPUs, GiB, GPUs: a row without GPUs and an unknown GPU."""
 
 
+@drawn_once
 def lambda_cells(seed: int) -> list[Cell]:
     """A cell per (type, region). A type recorded as sold out stays so; other stock is drawn."""
     types: dict[str, list[Recorded]] = {}

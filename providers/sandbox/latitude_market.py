@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 SITES: Mapping[str, tuple[str, ...]] = {
     "United States": ("ASH", "CHI", "DAL", "LAX", "MIA2", "NYC"),
@@ -85,6 +93,7 @@ _ODD = (
 """Plan, region, USD by the hour and by the month: no GPU, an unknown GPU, a region without a price."""
 
 
+@drawn_once
 def latitude_cells(seed: int) -> Iterator[Cell]:
     """Cells by (plan, site, term). What was recorded as sold out stays so; other stock is drawn."""
     for row in recorded_prices("latitude"):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property, lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, cast
 
 from broker.domain.money import format_usd
 from providers.sandbox.ledger import Ledger
@@ -82,7 +82,7 @@ def _recorded(row: Mapping[str, str]) -> Recorded:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cell:
     """One kind of unit in one place: what has a price and a stock of its own.
 
@@ -114,7 +114,7 @@ class Cell:
     places: frozenset[str] = frozenset()
     labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Names the cell in the ledger and in overrides."""
         return "|".join((self.provider, self.sku, self.region, self.zone, self.tier))
@@ -166,6 +166,20 @@ def draw(seed: int, *parts: object) -> float:
 def draw_count(low: int, high: int, seed: int, *parts: object) -> int:
     """A whole number in [low, high]."""
     return low + int(draw(seed, *parts) * (high - low + 1))
+
+
+Drawing = ParamSpec("Drawing")
+
+
+def drawn_once(cells: Callable[Drawing, Iterable[Cell]]) -> Callable[Drawing, tuple[Cell, ...]]:
+    """Cells that depend on ``cells``'s arguments alone: markets of one process that are equal share them."""
+
+    @lru_cache(maxsize=8)
+    @wraps(cells)
+    def drawn(*args: Drawing.args, **kwargs: Drawing.kwargs) -> tuple[Cell, ...]:
+        return tuple(cells(*args, **kwargs))
+
+    return cast("Callable[Drawing, tuple[Cell, ...]]", drawn)
 
 
 class Market:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 from providers.sandbox.ledger import Entry
-from providers.sandbox.market import ILLUSTRATIVE, WINDOW, Cell, draw, draw_count, recorded_prices
+from providers.sandbox.market import ILLUSTRATIVE, WINDOW, Cell, draw, draw_count, drawn_once, recorded_prices
 from providers.sandbox.wire import World
 
 NAME = "mithril"
@@ -63,6 +63,7 @@ def type_fid(name: str, region: str) -> str:
     return f"it_{hashlib.sha256(f'{name}|{region}'.encode()).hexdigest()[:16]}"
 
 
+@drawn_once
 def mithril_cells(seed: int) -> Iterator[Cell]:
     """A spot and a window cell by type and region."""
     recorded = {(row.sku, row.region): row for row in recorded_prices(NAME)}

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 DOMAINS = {
     "us-ashburn-1": ("US-ASHBURN-AD-1", "US-ASHBURN-AD-2", "US-ASHBURN-AD-3"),
@@ -81,6 +89,7 @@ OTHER_PARTS = (
 unknown GPU, CPUs."""
 
 
+@drawn_once
 def oci_cells(seed: int) -> Iterator[Cell]:
     """Cells by (shape, availability domain); bare metal has fabrics in some domains only."""
     part_of = {shape: part.number for part in PARTS for shape in part.shapes}

@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 NAME = "ovh"
 USD_PER_EUR = Decimal("1.1643")
@@ -61,6 +69,7 @@ FLAVORS = (
 BY_NAME = {flavor.name: flavor for flavor in FLAVORS}
 
 
+@drawn_once
 def ovh_cells(seed: int) -> Iterator[Cell]:
     """A cell by flavor and region."""
     rows: dict[str, Recorded] = {}

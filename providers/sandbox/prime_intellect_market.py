@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 USD_PER_EUR = Decimal("1.1643")
 """Rate of 2026-08-28 as in ``config/exchange_rates.csv``: rows in euros are held in dollars here."""
@@ -72,6 +80,7 @@ _ODD_ROWS = (
 )
 
 
+@drawn_once
 def prime_intellect_cells(seed: int) -> Iterator[Cell]:
     """Cells by (seller and type, country, data centre, tier).
 

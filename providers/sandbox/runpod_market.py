@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 SECURE, COMMUNITY = "SECURE", "COMMUNITY"
 A100_PCIE = "NVIDIA A100 80GB PCIe"
@@ -48,6 +56,7 @@ GPU_TYPES = {
 }
 
 
+@drawn_once
 def runpod_cells(seed: int) -> Iterator[Cell]:
     """A cell per (GPU type, place, cloud, tier), counted in GPUs."""
     rows = recorded_prices("runpod")

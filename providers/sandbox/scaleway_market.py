@@ -10,7 +10,15 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 HOME = "fr-par-2"
 ZONES = ("fr-par-1", HOME, "fr-par-3", "nl-ams-1", "nl-ams-2", "pl-waw-1", "pl-waw-2", "it-mil-1")
@@ -39,6 +47,7 @@ def dollars_per_euro(row: Recorded) -> Decimal:
     return Decimal(found.group(2)) if found else _RATE
 
 
+@drawn_once
 def scaleway_cells(seed: int) -> Iterator[Cell]:
     """A cell per type and zone; what was recorded is sold in its own zone and, drawn, in others."""
     for row in recorded_prices("scaleway"):

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from broker.domain.money import ZERO
 from providers.sandbox.ledger import Entry
-from providers.sandbox.market import ILLUSTRATIVE, Cell, draw, draw_count
+from providers.sandbox.market import ILLUSTRATIVE, Cell, draw, draw_count, drawn_once
 from providers.sandbox.wire import World
 
 HOUR = timedelta(hours=1)
@@ -36,6 +36,7 @@ _ZONES = (
 _SKUS = {"H100": "h100i", "H200": "h200ki"}
 
 
+@drawn_once
 def sfc_cells(seed: int) -> Iterator[Cell]:
     """A cell per zone, counted in nodes."""
     for name, display, area, hardware, interconnect, delivery, usd, (low, high) in _ZONES:

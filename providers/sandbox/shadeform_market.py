@@ -11,6 +11,7 @@ from providers.sandbox.market import (
     Recorded,
     draw,
     draw_count,
+    drawn_once,
     recorded_cell,
     recorded_prices,
 )
@@ -45,6 +46,7 @@ _ODD_TYPES = (
 _ODD_REGION = "dallas-usa-3"
 
 
+@drawn_once
 def shadeform_cells(seed: int) -> Iterator[Cell]:
     """Cells by (type, region).
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, draw, draw_count
+from providers.sandbox.market import ILLUSTRATIVE, Cell, draw, draw_count, drawn_once
 
 HOSTS_PER_TYPE = 3
 _PLACES = (
@@ -43,6 +43,7 @@ _ODD = (
 """Type, name, USD, GPUs: an unknown GPU, no price, none left."""
 
 
+@drawn_once
 def tensordock_cells(seed: int) -> Iterator[Cell]:
     """A cell for each host: one type of GPU, at a price that its owner chose within 15 % of the type's."""
     for index, place in enumerate(_PLACES):

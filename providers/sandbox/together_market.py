@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, WINDOW, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    WINDOW,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 NAME = "together"
 REGIONS = ("us-central-4", "us-central-8", "us-east-2", "us-west-2", "eu-north-1", "ap-southeast-1")
@@ -24,6 +33,7 @@ UNPRICED = {
 TERMS = ("7-30 days", "31-90 days", "91-180 days")
 
 
+@drawn_once
 def together_cells(seed: int) -> Iterator[Cell]:
     """An on-demand and a window cell by region and type; a window's price is that of the shortest term."""
     rows = {row.sku: row for row in recorded_prices(NAME)}

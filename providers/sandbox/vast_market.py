@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, recorded_prices
+from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, drawn_once, recorded_prices
 
 _NAMES = {"A100-PCIe": "A100 PCIE", "A100-SXM": "A100 SXM4", "H100-SXM": "H100 SXM", "B200-SXM": "B200"}
 
@@ -34,6 +34,7 @@ _ODD_OFFERS = (
 """A CPU-only machine, an unknown GPU, a price of zero, a rented machine, one without a core count."""
 
 
+@drawn_once
 def vast_cells(seed: int) -> list[Cell]:
     """A cell per recorded offer; offers of one GPU and place lie on one machine."""
     rows = recorded_prices("vast")

@@ -13,6 +13,7 @@ from providers.sandbox.market import (
     Recorded,
     draw,
     draw_count,
+    drawn_once,
     recorded_cell,
     recorded_prices,
 )
@@ -37,6 +38,7 @@ _ODD_TYPES = (
 """Type, name, model, GPUs, GB per GPU, cores, GB, prices: no GPU, p2p text, an unknown GPU, a zero price."""
 
 
+@drawn_once
 def verda_cells(seed: int) -> Iterator[Cell]:
     """Cells by (type, location, tier).
 

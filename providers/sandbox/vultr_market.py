@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, Cell, Recorded, draw, draw_count, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    Cell,
+    Recorded,
+    draw,
+    draw_count,
+    drawn_once,
+    recorded_prices,
+)
 
 PLANS, METAL = "plans", "plans_metal"
 REGIONS = {
@@ -160,6 +168,7 @@ def _recorded_plan(seed: int, sku: str, tiers: dict[str, Recorded]) -> Plan:
     )
 
 
+@drawn_once
 def vultr_cells(seed: int, plans: tuple[Plan, ...]) -> Iterator[Cell]:
     """A cell per plan and region, in the tier that an order of it buys now; the home region has stock."""
     for plan in plans:

@@ -12,12 +12,10 @@ from rich.console import Console
 
 from api.cli.accuracy_view import markdown_constants, markdown_report, print_report
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
-from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration, load_priors
-from optimizer.performance.evaluate import evaluate_bundled
 from optimizer.performance.fitting import read_parameters
 from optimizer.performance.priors import hand_set
 from optimizer.performance.report import HeldOutLine, Report
+from tests.performance.builders import bundled_report
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -27,7 +25,7 @@ PRIORS = DOCUMENT.with_name("performance-priors.md")
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return evaluate_bundled(load_calibration(), load_priors(), load_gpus(), load_models())
+    return bundled_report()
 
 
 def printed(report: Report, width: int) -> list[str]:

@@ -61,7 +61,7 @@ def test_offers_are_cheapest_first_and_make_a_market_file(home: Path, tmp_path: 
     (tmp_path / "market.json").write_text(listed.stdout)
     market = ("--market", str(tmp_path / "market.json"))
     made = run(
-        home, "plan", str(QUICKSTART), *market, "--time-limit", "5", "--output", str(tmp_path / "plan.json")
+        home, "plan", str(QUICKSTART), *market, "--time-limit", "2", "--output", str(tmp_path / "plan.json")
     )
     assert made.returncode == 0, made.stderr
     checked = run(home, "check", str(tmp_path / "plan.json"), *market, "--workloads", str(QUICKSTART))
@@ -69,7 +69,7 @@ def test_offers_are_cheapest_first_and_make_a_market_file(home: Path, tmp_path: 
 
 
 def test_a_plan_can_be_made_from_the_database(home: Path) -> None:
-    made = run(home, "plan", str(QUICKSTART), "--time-limit", "5", "--json")
+    made = run(home, "plan", str(QUICKSTART), "--time-limit", "2", "--json")
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["placements"]
 

@@ -29,6 +29,7 @@ from tests.contract.exchanges import (
     payloads,
     play,
 )
+from tests.depth import examples
 
 NAMES = tuple(SPECS)
 EXCHANGES = [
@@ -210,7 +211,7 @@ def _expect_sent(router: respx.MockRouter, exchange: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(
-    max_examples=60,
+    max_examples=examples(20),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -23,6 +23,7 @@ from broker.domain.forecast import (
 from broker.domain.market import PricePoint
 from broker.domain.offer import Tier
 from broker.domain.window import Window
+from tests.depth import examples
 
 KIN = Family("H100-SXM-80GB", Tier.SPOT, "cloud")
 OTHERS = Family("L40S", Tier.ON_DEMAND, "marketplace")
@@ -43,7 +44,7 @@ def walk(seed: int, days: int, daily: float, offer_id: str = "a", family: Family
     return DailyPrices(offer_id, family, tuple(map(round, prices)))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(15))
 @given(pasts, st.integers(1, 10**9), st.lists(st.floats(0, 24 * 40), min_size=1, max_size=3))
 def test_quantiles_are_in_order(past: list[DailyPrices], price: int, hours: list[float]) -> None:
     outlooks = Forecaster(past, FEW).outlooks("offer-0", KIN, price, hours)
@@ -54,7 +55,7 @@ def test_quantiles_are_in_order(past: list[DailyPrices], price: int, hours: list
         assert prices == sorted(prices)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(15))
 @given(pasts, st.integers(1, 10**6), st.integers(2, 1000), st.integers(0, 5))
 def test_they_scale_with_the_price(past: list[DailyPrices], price: int, times: int, seed: int) -> None:
     forecaster = Forecaster(past, FEW)

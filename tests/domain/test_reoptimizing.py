@@ -23,6 +23,7 @@ from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, Reoptimiz
 from broker.domain.reoptimizing import Decision, decide_moves
 from broker.domain.weighing import PastMove, Situation, leaving_usd
 from broker.domain.workload import PlanRequest, Training, WorkloadKind
+from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
 
@@ -220,7 +221,7 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(cases(), rules)
 def test_no_move_costs_more_than_it_saves_or_saves_less_than_it_must(
     case: tuple[Situation, Plan], rule: MoveRules
@@ -238,7 +239,7 @@ def test_no_move_costs_more_than_it_saves_or_saves_less_than_it_must(
         assert decision.after_usd <= decision.before_usd
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(cases())
 def test_nothing_is_interrupted_that_must_not_be(case: tuple[Situation, Plan]) -> None:
     seen, new = case
@@ -251,7 +252,7 @@ def test_nothing_is_interrupted_that_must_not_be(case: tuple[Situation, Plan]) -
         assert "train" in left.fixed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(cases(moved=False), rules)
 def test_the_same_plan_over_the_same_prices_changes_nothing(
     case: tuple[Situation, Plan], rule: MoveRules

@@ -20,6 +20,7 @@ from broker.domain.intervals import (
 )
 from broker.domain.workload import WorkloadKind
 from optimizer.spend_interval import MonteCarlo, simulate_days
+from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, slot_terms
 
@@ -57,7 +58,7 @@ lines = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(lines, st.integers(0, 2**31))
 def test_quantiles_are_in_order_and_repeatable(line: RiskLine, seed: int) -> None:
     found = run(line, seed=seed)

@@ -13,9 +13,11 @@ from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
 from broker.domain.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
 from optimizer.performance.arrays import stacked
-from optimizer.performance.calibration import load_calibration
+from optimizer.performance.calibration import load_calibration, load_priors
 from optimizer.performance.estimator import Estimator
+from optimizer.performance.evaluate import evaluate_bundled
 from optimizer.performance.layouts import Layouts, ways_of
+from optimizer.performance.report import Report
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "performance"
 EARLIEST, DEADLINE = datetime(2026, 11, 24, tzinfo=UTC), datetime(2026, 12, 20, tzinfo=UTC)
@@ -26,6 +28,12 @@ ETHERNET = Fabric(FabricKind.ETHERNET, 100, 512)
 @cache
 def estimator() -> Estimator:
     return Estimator(load_gpus(), load_calibration())
+
+
+@cache
+def bundled_report() -> Report:
+    """Errors of every bundled table: seconds of work, so tests of it share the group ``report``."""
+    return evaluate_bundled(load_calibration(), load_priors(), load_gpus(), load_models())
 
 
 def layouts_of(parallelism: Parallelism) -> Layouts:

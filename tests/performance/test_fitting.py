@@ -10,7 +10,6 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import FITTED, load_calibration, load_priors
-from optimizer.performance.evaluate import evaluate_rows
 from optimizer.performance.families import family
 from optimizer.performance.fitting import (
     Parameter,
@@ -38,17 +37,17 @@ from optimizer.performance.observations import Observation, observations
 from optimizer.performance.ranking import spearman
 from optimizer.performance.report import Report
 from optimizer.performance.rows import read_rows
-from tests.performance.builders import rows_of
+from tests.performance.builders import bundled_report, rows_of
 
 MANY_ROWS = 40
 
 
-pytestmark = pytest.mark.xdist_group("fitting")
+pytestmark = pytest.mark.xdist_group("report")
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return evaluate_rows(bundled_rows(), load_calibration(), load_gpus(), load_models())
+    return bundled_report()
 
 
 def problem(*parameters: Parameter) -> Problem:

@@ -18,10 +18,11 @@ from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.net_cover import net_cover
 from optimizer.placement.problem import build_problem
 from optimizer.placement.units import FleetCase
+from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, request, serving
 
-PROFILE = settings(max_examples=60, derandomize=True, deadline=None)
+PROFILE = settings(max_examples=examples(30), derandomize=True, deadline=None)
 
 unit_rows = st.lists(
     st.tuples(

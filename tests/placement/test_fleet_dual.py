@@ -29,11 +29,12 @@ from optimizer.placement.prices import counted_midway, horizon_hours, middle_s
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.stock import Ledger
 from optimizer.placement.units import FleetCase, surcharged
+from tests.depth import examples
 from tests.placement.brute_force import fleet_ways
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, request, serving
 
-PROFILE = settings(max_examples=60, derandomize=True, deadline=None)
+PROFILE = settings(max_examples=examples(30), derandomize=True, deadline=None)
 
 usd = st.sampled_from([0.5, 1.0, 1.3, 2.2])
 

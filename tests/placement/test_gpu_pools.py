@@ -12,6 +12,7 @@ from broker.domain.offer import GpuPool, Offer, Stock
 from broker.domain.plan import PlanStatus
 from broker.domain.workload import PlanRequest
 from optimizer.placement.check import check_plan
+from tests.depth import examples
 from tests.placement.brute_force import best_total
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import at, offer, plan, request, serving, total, training
@@ -90,7 +91,7 @@ def problems(draw: st.DrawFn) -> tuple[PlanRequest, list[Offer]]:
     return request(*runs, hours=12), [*sizes, offer("dear", "3.10", nodes=1)]
 
 
-@settings(max_examples=30, derandomize=True, deadline=None)
+@settings(max_examples=examples(15), derandomize=True, deadline=None)
 @given(problems())
 def test_the_bound_holds_and_every_plan_passes_the_checker(problem: tuple[PlanRequest, list[Offer]]) -> None:
     asked, offers = problem

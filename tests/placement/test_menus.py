@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker.domain.offer import Tier, WindowKind
 from broker.domain.plan import Obstacle
+from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, training, window
 
 HOURS, STOCK = 24.0, 12
@@ -36,7 +37,7 @@ def least_bought(menu: tuple[int, ...] | None, lot: int, least: int, most: int, 
     return min((n for n in sold for count in working if count <= n), default=None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(menus, st.sampled_from([1, 2, 3]), st.integers(1, 12), st.integers(0, 6), st.integers(1, 200))
 def test_the_least_count_on_sale_is_bought(
     menu: tuple[int, ...] | None, lot: int, least: int, more: int, gpu_hours: int

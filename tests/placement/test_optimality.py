@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from broker.domain.offer import Offer, Tier
 from broker.domain.workload import PlanRequest
+from tests.depth import examples
 from tests.placement.brute_force import best_total
 from tests.placement.market import at, offer, plan, request, serving, total, training
 
-PROFILE = settings(max_examples=40, derandomize=True, deadline=None)
+PROFILE = settings(max_examples=examples(20), derandomize=True, deadline=None)
 
 prices = st.sampled_from(["0.50", "0.90", "1.00", "1.37", "2.00", "2.49", "3.10"])
 
@@ -125,7 +126,7 @@ def test_fleets_of_mixed_units_are_found_and_the_bound_is_below_them(
     assert best - Decimal("0.02") <= total(found) <= best * Decimal("1.06")
 
 
-@settings(PROFILE, max_examples=15)
+@settings(PROFILE, max_examples=examples(8))
 @given(service_problems(), st.sampled_from([1, 2, 3]), st.sampled_from(["0.40", "5.00"]))
 def test_the_bound_holds_when_runs_and_services_share(
     problem: tuple[PlanRequest, list[Offer]], hours: int, unplaced: str
@@ -148,7 +149,7 @@ def test_the_bound_holds_when_runs_and_services_share(
     assert found.bound_usd <= best
 
 
-@settings(PROFILE, max_examples=12)
+@settings(PROFILE, max_examples=examples(8))
 @given(run_problems(), st.integers(0, 3))
 def test_more_stock_and_later_deadlines_are_never_dearer(
     problem: tuple[PlanRequest, list[Offer]], which: int
@@ -163,7 +164,7 @@ def test_more_stock_and_later_deadlines_are_never_dearer(
         assert total(after) <= total(before)
 
 
-@settings(PROFILE, max_examples=12)
+@settings(PROFILE, max_examples=examples(8))
 @given(run_problems(), st.randoms(use_true_random=False))
 def test_the_order_of_the_input_changes_nothing(
     problem: tuple[PlanRequest, list[Offer]], random: object

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, Policy, Training, Workload
+from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, total, training
 from tests.placement.monolith import Monolith
 
-PROFILE = settings(max_examples=6, derandomize=True, deadline=None)
+PROFILE = settings(max_examples=examples(5), derandomize=True, deadline=None)
 SECONDS = 1.5
 
 prices = st.sampled_from(["0.40", "0.90", "1.00", "1.37", "2.00", "2.49"])
@@ -149,7 +150,7 @@ def test_all_prices_times_ten_is_a_plan_times_ten(problem: Problem, factor: int)
     assert least(before) * factor <= total(after)
 
 
-@settings(PROFILE, max_examples=4)
+@settings(PROFILE, max_examples=examples(3))
 @given(problems(most_runs=5, rules=False))
 def test_a_model_of_everything_at_once_comes_to_the_same(problem: Problem) -> None:
     asked, offers = problem

@@ -18,9 +18,10 @@ from broker.plan_ports import PlanOptions, Progress
 from optimizer.placement.carried import Past, carried_bound_usd, recosted_usd
 from optimizer.placement.replan import Replanned
 from optimizer.placement.warm import WarmStart
+from tests.depth import examples
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
 
-PROFILE = settings(max_examples=15, derandomize=True, deadline=None)
+PROFILE = settings(max_examples=examples(6), derandomize=True, deadline=None)
 
 
 def again(

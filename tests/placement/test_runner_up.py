@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement, Plan
 from broker.domain.workload import PlanRequest
+from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, training
 from tests.placement.test_optimality import PROFILE, run_problems
 
@@ -87,7 +88,7 @@ def _others_hold_it(found: Plan, placed: Placement) -> bool:
     )
 
 
-@settings(PROFILE, max_examples=25)
+@settings(PROFILE, max_examples=examples(15))
 @given(run_problems())
 def test_no_runner_up_is_cheaper_and_free(problem: tuple[PlanRequest, list[Offer]]) -> None:
     found = plan(*problem, gap=0.5)

@@ -20,11 +20,12 @@ from optimizer.placement.estimates import build_estimates
 from optimizer.placement.prices import THROUGHOUT, Row, StockPrices
 from optimizer.placement.problem import build_problem
 from optimizer.placement.run_pool import build_run_pools
+from tests.depth import examples
 from tests.placement.brute_force import Spans, best_total, ways_of
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, at, offer, request, serving, training
 
-PROFILE = settings(max_examples=60, derandomize=True, deadline=None)
+PROFILE = settings(max_examples=examples(25), derandomize=True, deadline=None)
 
 
 def candidates_of(asked: PlanRequest, offers: Sequence[Offer]) -> Candidates:

@@ -21,6 +21,7 @@ from optimizer.placement.estimates import build_estimates
 from optimizer.placement.problem import build_problem
 from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.run_columns import build_run_column
+from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training, window
 
@@ -134,7 +135,7 @@ def compare(hours: int, deadline: int, windows: Sequence[Listing], usd: Decimal 
     assert found.gap == 0
 
 
-@settings(PROFILE, max_examples=25)
+@settings(PROFILE, max_examples=examples(12))
 @given(cases())
 def test_two_parts_are_as_cheap_as_any_by_hand(case: tuple[int, int, list[Listing], Decimal | None]) -> None:
     compare(*case)
@@ -149,7 +150,7 @@ def test_hundreds_of_splits_are_as_cheap_as_any_by_hand(
     compare(*case)
 
 
-@settings(PROFILE, max_examples=12)
+@settings(PROFILE, max_examples=examples(8))
 @given(cases(), st.integers(0, 2))
 def test_runs_that_share_windows_stay_within_the_bound(
     case: tuple[int, int, list[Listing], Decimal | None], spare: int

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from optimizer.placement.columns import Column, Piece, Span
 from optimizer.placement.problem import build_problem
 from optimizer.placement.stock import Ledger
+from tests.depth import examples
 from tests.placement.market import T0, offer, request, training
 
 STOCK = 4
@@ -34,7 +35,7 @@ def held_at(second: int, found: list[Column]) -> int:
     return sum(n for c in found for p in c.pieces for a, b, n in p.spans if a <= second < b)
 
 
-@settings(max_examples=80, derandomize=True, deadline=None)
+@settings(max_examples=examples(30), derandomize=True, deadline=None)
 @given(st.lists(columns(), max_size=8), st.integers(0, END))
 def test_what_fits_is_what_leaves_every_instant_within_stock(wished: list[Column], start_s: int) -> None:
     ledger, kept = Ledger(PROBLEM), list[Column]()

@@ -13,8 +13,9 @@ from optimizer.performance.arrays import Array
 from optimizer.performance.calibration import Calibration, load_calibration
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.rows import predictions, read_rows
+from tests.depth import examples
 
-FEW = settings(max_examples=12, derandomize=True, deadline=None)
+FEW = settings(max_examples=examples(10), derandomize=True, deadline=None)
 SLACK = 1 + 1e-9
 STEP, MEMORY = "pred_step_time_s", "pred_mem_gib"
 TOKENS, FIRST, FIRST_P95, BETWEEN, BETWEEN_P95 = (

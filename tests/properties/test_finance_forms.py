@@ -33,6 +33,7 @@ from broker.domain.workload import PlanRequest
 from broker.services.changes import ChangesService
 from broker.services.economics import EconomicsService
 from broker.services.spend import Projection
+from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ADMIN
 from tests.properties.test_reconciliation import STEP, Books
@@ -195,7 +196,7 @@ A_LIFE: list[tuple[str, Any]] = [
 """A month closed, a credit that came too late, and what still runs."""
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @example(A_LIFE, [START + timedelta(days=24, hours=5), START + timedelta(days=40, minutes=7)])
 @given(st.lists(STEP, min_size=2, max_size=8), st.lists(moments, max_size=3))
 def test_one_bill_in_every_form(steps: list[tuple[str, Any]], cuts: list[datetime]) -> None:

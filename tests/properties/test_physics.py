@@ -24,9 +24,10 @@ from optimizer.performance.served_model import Format, Replica, ServedModel, cac
 from optimizer.performance.serving import decode_step
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training import step
+from tests.depth import examples
 from tests.performance.builders import INFINIBAND, estimator, layouts_of, serving, sku, training
 
-FEW = settings(max_examples=15, derandomize=True, deadline=None)
+FEW = settings(max_examples=examples(10), derandomize=True, deadline=None)
 GPUS = st.sampled_from(["H100-SXM-80GB", "A100-SXM-80GB", "L40S", "MI300X-192GB", "B200-SXM-180GB"])
 MODELS = st.sampled_from(["Llama-3.1-8B", "Llama-3.1-70B", "Mixtral-8x7B", "Qwen3-32B"])
 SLACK = 1 + 1e-9

@@ -26,6 +26,7 @@ from broker.domain.workload import WorkloadKind
 from broker.ledger import find_charges
 from broker.services.spend import SpendService
 from broker.summaries import Summaries
+from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ADMIN, ALICE, a_placement, a_plan, a_segment, an_offer, listed_terms
 from tests.services.conftest import House
@@ -206,7 +207,7 @@ async def live(steps: Sequence[tuple[str, Any]]) -> None:
     await books.agree()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.lists(STEP, min_size=3, max_size=12))
 def test_one_bill_in_every_view_and_export(steps: list[tuple[str, Any]]) -> None:
     asyncio.run(live(steps))

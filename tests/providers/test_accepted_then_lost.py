@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import httpx
 import pytest
 
 from broker.domain.offer import Tier
 from broker.domain.reservation import LeaseState, Order
 from providers.registry import build_adapters, configured, sellers
-from providers.sandbox import SandboxHandle, start_in_background
+from tests.fakes.market_control import control
 
 WORDS = {"vultr": "failed", "digitalocean": "create errored", "scaleway": "stopped"}
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, seed=11)
-    yield handle
-    handle.stop()
-
-
-def control(sandbox: SandboxHandle, name: str, **body: object) -> None:
-    httpx.post(f"{sandbox.url}/_sandbox/{name}", json=body, trust_env=False).raise_for_status()
-
-
 @pytest.mark.parametrize("name", WORDS)
-async def test_capacity_that_is_lost_after_the_order_shows_as_failed(
-    sandbox: SandboxHandle, name: str
-) -> None:
-    settings = {name: configured({}, sandbox.url)[name]}
+async def test_capacity_that_is_lost_after_the_order_shows_as_failed(sandbox: str, name: str) -> None:
+    settings = {name: configured({}, sandbox)[name]}
     adapter = sellers(build_adapters(settings))[name]
     try:
         batch = await adapter.list_offers(datetime.now(UTC))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
 
-import httpx
 import pytest
 
 from broker.domain.errors import (
@@ -21,7 +19,7 @@ from broker.domain.offer import Offer, StockLevel, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
 from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.spec import Capability, ProviderAdapter
-from tests.fakes.market_control import ledger
+from tests.fakes.market_control import control, fault, hasty, ledger
 
 OF_THEIR_OWN = {"aws", "sfcompute", "mithril"}
 NAMES = tuple(
@@ -44,7 +42,7 @@ HANGS_S = 0.1
 @pytest.fixture
 async def adapters(sandbox: str) -> AsyncIterator[dict[str, ProviderAdapter]]:
     wanted = {name: found for name, found in configured({}, sandbox).items() if name in NAMES}
-    built = sellers(build_adapters(wanted))
+    built = sellers(build_adapters(wanted, hasty))
     yield dict(built)
     for adapter in built.values():
         await adapter.aclose()
@@ -57,12 +55,8 @@ async def orderable(adapter: ProviderAdapter, tier: Tier = Tier.ON_DEMAND) -> Of
     )
 
 
-def fault(sandbox: str, **wish: Any) -> None:
-    httpx.post(f"{sandbox}/_sandbox/faults", json=wish, trust_env=False).raise_for_status()
-
-
 def advance(sandbox: str, seconds: float) -> None:
-    httpx.post(f"{sandbox}/_sandbox/clock", json={"advance_s": seconds}, trust_env=False).raise_for_status()
+    control(sandbox, "clock", advance_s=seconds)
 
 
 async def by_tag(adapter: ProviderAdapter, tag: str) -> list[Lease]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,8 +24,8 @@ from broker.domain.window import Window
 from providers.aws import SPEC
 from providers.aws.adapter import AwsAdapter
 from providers.aws.reservations import client_token
-from providers.http import HttpPolicy, ProviderHttp
 from providers.spec import ProviderSettings, Secret
+from tests.contract.exchanges import one_attempt
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FIXTURES = Path(__file__).parents[2] / "fixtures/providers/aws"
@@ -40,10 +39,6 @@ EMPTY = {
     "DescribeSpotPriceHistory": "spotPriceHistorySet",
     "DescribeCapacityBlockOfferings": "capacityBlockOfferingSet",
 }
-
-
-def one_attempt(provider: str, base_url: str, classify: Any, policy: HttpPolicy, **more: Any) -> ProviderHttp:
-    return ProviderHttp(provider, base_url, classify, replace(policy, attempts=1), **more)
 
 
 def build(base_url: str = BASE, **options: str) -> AwsAdapter:

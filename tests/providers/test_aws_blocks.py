@@ -21,6 +21,7 @@ from providers.aws.query import form_body
 from providers.aws.spot import parse_spot, spot_query
 from providers.aws.xml import Node, next_token, parse_xml
 from providers.payload import RowRejected
+from tests.depth import examples
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 FIXTURES = Path(__file__).parents[2] / "fixtures/providers/aws"
@@ -132,7 +133,7 @@ def test_no_window_is_an_answer() -> None:
     assert parsed() == OfferBatch((), ())
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 @given(
     count=st.integers(1, 64),
     hours=st.integers(1, 4000),
@@ -233,7 +234,7 @@ def test_unsafe_or_broken_xml_is_unreadable(text: str) -> None:
 _TEXTS = st.text(max_size=10).map(lambda text: "".join(c for c in text if c.isalnum() or c in " .:-+"))
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=examples(30), derandomize=True, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(

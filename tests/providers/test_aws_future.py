@@ -28,6 +28,7 @@ from providers.aws.reservations import parse_reservations
 from providers.aws.xml import parse_xml
 from providers.http import ProviderHttp
 from providers.spec import ProviderSettings, Secret
+from tests.depth import examples
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -57,7 +58,7 @@ def test_g_types_of_enough_cores_are_sold_ahead_at_their_on_demand_price() -> No
         assert not ends_by_itself(offer)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=examples(40), derandomize=True, deadline=None)
 @given(
     seen=st.integers(0, 400 * 24 * 60).map(lambda minutes: AT + timedelta(minutes=minutes)),
     start_days=st.integers(0, 140),

@@ -21,8 +21,9 @@ from providers.aws import SPEC
 from providers.aws.adapter import AwsAdapter
 from providers.aws.nodes import known_types, sku_of
 from providers.aws.spot import ACTION, parse_spot, spot_query
-from providers.http import Operation, ProviderHttp
+from providers.http import Operation
 from providers.spec import ProviderSettings, Secret
+from tests.fakes.market_control import hasty
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 IMAGE = "ami-12c6146b"
@@ -47,7 +48,7 @@ def adapter_at(url: str) -> AwsAdapter:
         {"access_key_id": Secret("AKIAMOTO"), "secret_access_key": Secret("secret-of-moto")},
         {**SPEC.options, "regions": REGION, "image_id": IMAGE},
     )
-    adapter = SPEC.build(settings, ProviderHttp)
+    adapter = SPEC.build(settings, hasty)
     assert isinstance(adapter, AwsAdapter)
     return adapter
 

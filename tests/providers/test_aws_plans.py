@@ -36,6 +36,7 @@ from providers.aws.signing import AwsKeys, Scope, signed_headers
 from providers.http import ProviderHttp
 from providers.payload import RowRejected
 from providers.spec import ProviderSettings, Secret
+from tests.depth import examples
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FIXTURES = Path(__file__).parents[2] / "fixtures/providers/aws"
@@ -304,7 +305,7 @@ def test_botocore_signs_a_call_to_sagemaker_alike() -> None:
     assert ours["authorization"] == request.headers["Authorization"]
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=examples(40), derandomize=True, deadline=None)
 @given(
     change=st.dictionaries(
         st.sampled_from(["InstanceType", "InstanceCount", "AvailabilityZone", "StartTime", "EndTime"]),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from broker.domain.errors import PayloadUnreadable
 from broker.domain.offer import Tier
 from providers.aws.prices import COLUMNS, PriceListReader, parse_price_list
+from tests.depth import examples
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 FIXTURE = Path(__file__).parents[2] / "fixtures/providers/aws/index-us-east-1.csv"
@@ -133,7 +134,7 @@ def test_real_prices_of_the_fixture() -> None:
     assert "p5e.48xlarge" not in prices
 
 
-@settings(max_examples=80, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(HEADER), st.text(max_size=12) | st.sampled_from(["1e400", "0", "-0", "1e-9"])
@@ -145,7 +146,7 @@ def test_whatever_stands_in_a_row_it_is_an_offer_or_named(change: dict[str, str]
     assert all(offer.price_usd_per_node_hour > 0 for offer in batch.offers)
 
 
-@settings(max_examples=80, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 @given(st.lists(st.text(max_size=30), max_size=30))
 def test_any_lines_are_read_or_refused(anything: list[str]) -> None:
     reader = PriceListReader("us-east-1")

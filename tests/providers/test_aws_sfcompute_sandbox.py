@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from decimal import Decimal
 
@@ -31,8 +30,8 @@ def adapter(name: str, url: str) -> ProviderAdapter:
     return built
 
 
-async def settled(one: ProviderAdapter, lease: Lease) -> Lease:
-    await asyncio.sleep(SETTLED_S)
+async def settled(one: ProviderAdapter, lease: Lease, sandbox: str) -> Lease:
+    control(sandbox, "clock", advance_s=SETTLED_S)
     return await one.find_lease(lease.reference, lease.region)
 
 
@@ -57,7 +56,7 @@ async def test_aws_sells_blocks_reservations_and_spot(sandbox: str) -> None:
         held = await aws.reserve(
             Order("broker-t-od", pick(offers, Tier.ON_DEMAND, name="g6.xlarge"), 2, hours)
         )
-        assert (await settled(aws, bought)).state is LeaseState.SCHEDULED
+        assert (await settled(aws, bought, sandbox)).state is LeaseState.SCHEDULED
         tags = {lease.reference: lease.tag for lease in await aws.list_leases()}
         for lease in (bought, spot, held):
             (entry,) = ledger(sandbox, str(lease.tag))
@@ -68,7 +67,7 @@ async def test_aws_sells_blocks_reservations_and_spot(sandbox: str) -> None:
         assert refused.value.forever
         for lease in (spot, held):
             await aws.release(lease)
-            assert (await settled(aws, lease)).state is LeaseState.ENDED
+            assert (await settled(aws, lease, sandbox)).state is LeaseState.ENDED
             assert ledger(sandbox, str(lease.tag))[0]["released_at"]
             await aws.release(lease)
     finally:
@@ -101,7 +100,7 @@ async def test_sf_compute_sells_a_window_and_buys_it_back(sandbox: str) -> None:
         assert again.reference == lease.reference
         (entry,) = ledger(sandbox, "broker-t-sfc")
         assert (entry["instance_id"], entry["nodes"]) == (lease.reference, 2)
-        assert (await settled(sfc, lease)).state is LeaseState.SCHEDULED
+        assert (await settled(sfc, lease, sandbox)).state is LeaseState.SCHEDULED
         await sfc.release(lease)
         assert ledger(sandbox, "broker-t-sfc")[0]["released_at"]
         ended = await sfc.find_lease(lease.reference, "")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from providers.aws.signing import AwsKeys, Scope, canonical_request, signed_headers
+from tests.depth import examples
 
 KEYS = AwsKeys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 AT = datetime(2015, 8, 30, 12, 36, tzinfo=UTC)
@@ -39,7 +40,7 @@ def by_botocore(method: str, url: str, body: bytes, keys: AwsKeys, region: str, 
     return str(request.headers["Authorization"])
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 @given(
     method=st.sampled_from(["GET", "POST"]),
     host=st.sampled_from(["https://ec2.us-east-1.amazonaws.com", "http://127.0.0.1:8123", "https://h:443"]),

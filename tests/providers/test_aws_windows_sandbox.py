@@ -18,10 +18,9 @@ from broker.domain.errors import (
 from broker.domain.offer import Offer, Tier
 from broker.domain.reservation import Lease, LeaseState, Order
 from broker.domain.window import Window
-from providers.http import ProviderHttp
 from providers.registry import SPECS
 from providers.spec import ProviderAdapter, settings_from_environment
-from tests.fakes.market_control import control, ledger
+from tests.fakes.market_control import control, hasty, ledger
 
 SANDBOX_SEED = 7
 
@@ -32,7 +31,7 @@ DAY = timedelta(days=1)
 async def aws(sandbox: str) -> AsyncIterator[ProviderAdapter]:
     settings = settings_from_environment(SPECS["aws"], {}, sandbox)
     assert settings is not None
-    built = SPECS["aws"].build(settings, ProviderHttp)
+    built = SPECS["aws"].build(settings, hasty)
     assert isinstance(built, ProviderAdapter)
     yield built
     await built.aclose()

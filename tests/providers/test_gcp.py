@@ -34,7 +34,7 @@ from providers.gcp.compute import request_id
 from providers.gcp.leases import LONGEST_NAME, resource_name
 from providers.http import ProviderHttp
 from providers.spec import ProviderSettings, Secret, settings_from_environment
-from tests.fakes.market_control import control, market_now
+from tests.fakes.market_control import control, hasty, market_now
 
 SANDBOX_SEED = 5
 
@@ -63,7 +63,7 @@ def settings_for(sandbox: str, **environ: str) -> ProviderSettings:
 
 @pytest.fixture
 async def gcp(sandbox: str) -> AsyncIterator[Gcp]:
-    adapter = build(settings_for(sandbox), ProviderHttp)
+    adapter = build(settings_for(sandbox), hasty)
     yield adapter
     await adapter.aclose()
 

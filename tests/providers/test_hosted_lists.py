@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
 
 from broker.catalogue import load_gate_rules, load_gpus, load_provider_facts
@@ -18,9 +17,9 @@ from broker.domain.price_gate import Before, Doubt, gate_batch
 from providers import gpuhunt, skypilot
 from providers.hosted_list import HostedList
 from providers.registry import SPECS, build_adapters, configured, sellers
-from providers.sandbox import SandboxHandle, start_in_background
 from providers.spec import Feed
 from tests.contract.exchanges import FIXTURES
+from tests.fakes.market_control import fault, hasty
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LISTS = ("skypilot", "gpuhunt")
@@ -125,24 +124,13 @@ def test_known_types_are_of_known_gpus_and_sellers_have_tables() -> None:
         assert node.gpus_per_node
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 11)
-    yield handle
-    handle.stop()
-
-
 @pytest.fixture
-async def feeds(sandbox: SandboxHandle) -> AsyncIterator[dict[str, Feed]]:
-    found = {name: one for name, one in configured({}, sandbox.url).items() if name in LISTS}
-    built = dict(build_adapters(found))
+async def feeds(sandbox: str) -> AsyncIterator[dict[str, Feed]]:
+    found = {name: one for name, one in configured({}, sandbox).items() if name in LISTS}
+    built = dict(build_adapters(found, hasty))
     yield built
     for feed in built.values():
         await feed.aclose()
-
-
-def fault(sandbox: SandboxHandle, **wish: Any) -> None:
-    httpx.post(f"{sandbox.url}/_sandbox/faults", json=wish, trust_env=False).raise_for_status()
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -164,7 +152,7 @@ async def test_the_machine_and_its_gpus_add_up_to_the_recorded_price(feeds: dict
 
 
 async def test_the_mirror_answers_when_the_first_host_has_enough(
-    sandbox: SandboxHandle, feeds: dict[str, Feed]
+    sandbox: str, feeds: dict[str, Feed]
 ) -> None:
     whole = await feeds["skypilot"].list_offers(NOW)
     fault(sandbox, provider="skypilot", operation="list", kind="rate_limited", count=3)
@@ -172,9 +160,7 @@ async def test_the_mirror_answers_when_the_first_host_has_enough(
 
 
 @pytest.mark.parametrize("name", LISTS)
-async def test_a_feed_that_cannot_be_read_says_why(
-    sandbox: SandboxHandle, feeds: dict[str, Feed], name: str
-) -> None:
+async def test_a_feed_that_cannot_be_read_says_why(sandbox: str, feeds: dict[str, Feed], name: str) -> None:
     refusals = 6 if name == "skypilot" else 3
     for kind, count, error in (
         ("http_500", 3, ProviderUnavailable),

@@ -11,12 +11,11 @@ from broker.domain.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRe
 from broker.domain.offer import CancelRule, Offer, Tier, WindowKind
 from broker.domain.reservation import LeaseState, Order
 from broker.domain.window import Window
-from providers.http import ProviderHttp
 from providers.mithril import SPEC
 from providers.mithril.adapter import Mithril
 from providers.spec import settings_from_environment
 from tests.contract.exchanges import OBSERVED_AT, payloads
-from tests.fakes.market_control import control, ledger, market_now
+from tests.fakes.market_control import control, hasty, ledger, market_now
 
 SANDBOX_SEED = 7
 
@@ -48,7 +47,7 @@ def test_a_slot_beyond_every_calendar_rejects_its_row(beyond: str) -> None:
 async def mithril(sandbox: str) -> AsyncIterator[Mithril]:
     settings = settings_from_environment(SPEC, {}, sandbox)
     assert settings is not None
-    adapter = Mithril(settings, ProviderHttp)
+    adapter = Mithril(settings, hasty)
     yield adapter
     await adapter.aclose()
 

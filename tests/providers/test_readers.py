@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,6 @@ from broker.domain.offer import Offer, OfferBatch, Tier
 from providers import gpuhunt, skypilot
 from providers.payload import MEMORY_TOLERANCE
 from providers.registry import build_adapters, configured
-from providers.sandbox import SandboxHandle, start_in_background
 from tests.contract.exchanges import FIXTURES, OBSERVED_AT, payloads
 from tests.peers_env import run
 
@@ -134,15 +133,8 @@ def read_by_gpuhunt(clouds: Iterable[str], **environ: str) -> Prices:
     return of_gpuhunt(run("gpuhunt", "read_gpuhunt.py", *clouds, environ=environ))
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 11)
-    yield handle
-    handle.stop()
-
-
-async def poll(sandbox: SandboxHandle, name: str) -> OfferBatch:
-    (feed,) = build_adapters({name: configured({}, sandbox.url)[name]}).values()
+async def poll(sandbox: str, name: str) -> OfferBatch:
+    (feed,) = build_adapters({name: configured({}, sandbox)[name]}).values()
     try:
         return await feed.list_offers(datetime.now(UTC))
     finally:
@@ -161,8 +153,8 @@ def test_skypilot_reads_the_recorded_files_as_we_do(tmp_path: Path) -> None:
     assert zero_priced(seen) == ["Standard_ND96isr_H100_v5"]
 
 
-async def test_skypilot_reads_the_sandbox_s_files_as_we_do(sandbox: SandboxHandle, tmp_path: Path) -> None:
-    seen = read_by_skypilot(tmp_path, f"{sandbox.url}/skypilot", *CLOUDS)
+async def test_skypilot_reads_the_sandbox_s_files_as_we_do(sandbox: str, tmp_path: Path) -> None:
+    seen = read_by_skypilot(tmp_path, f"{sandbox}/skypilot", *CLOUDS)
     batch = await poll(sandbox, "skypilot")
     offers = tuple(offer for offer in batch.offers if offer.seller in CLOUDS)
     compare(OfferBatch(offers, batch.rejected), seen)
@@ -178,8 +170,8 @@ def test_gpuhunt_reads_the_recorded_files_as_we_do() -> None:
     assert zero_priced(seen) == ["p6-b200.48xlarge"]
 
 
-async def test_gpuhunt_reads_the_sandbox_s_files_as_we_do(sandbox: SandboxHandle) -> None:
-    seen = read_by_gpuhunt(HUNTED, GPUHUNT_CATALOG_URL=f"{sandbox.url}/gpuhunt/v3")
+async def test_gpuhunt_reads_the_sandbox_s_files_as_we_do(sandbox: str) -> None:
+    seen = read_by_gpuhunt(HUNTED, GPUHUNT_CATALOG_URL=f"{sandbox}/gpuhunt/v3")
     batch = await poll(sandbox, "gpuhunt")
     compare(batch, seen)
     assert {offer.seller for offer in batch.offers} == {key.seller for key in seen}

@@ -13,46 +13,43 @@ from broker.domain.errors import OutcomeUnknown, ReleaseRefused
 from broker.domain.offer import Offer
 from broker.domain.reservation import Lease, LeaseState, Order
 from providers.registry import build_adapters, configured, sellers
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import start_in_background
 from providers.spec import ProviderAdapter
+from tests.fakes.market_control import control
 
 TAG = "broker-two-steps"
 KEY = {"X-Auth-Token": "k"}
 
 
 @pytest.fixture
-def sandbox() -> Iterator[SandboxHandle]:
+def sandbox() -> Iterator[str]:
     handle = start_in_background(0, seed=11)
-    yield handle
+    yield handle.url
     handle.stop()
 
 
 @pytest.fixture
-async def adapter(sandbox: SandboxHandle) -> AsyncIterator[ProviderAdapter]:
+async def adapter(sandbox: str) -> AsyncIterator[ProviderAdapter]:
     environ = {"BROKER_SCALEWAY_ZONES": "fr-par-2"}
-    settings = configured(environ, sandbox.url)
+    settings = configured(environ, sandbox)
     built = sellers(build_adapters({"scaleway": settings["scaleway"]}))["scaleway"]
     yield built
     await built.aclose()
-
-
-def control(sandbox: SandboxHandle, name: str, **body: Any) -> None:
-    httpx.post(f"{sandbox.url}/_sandbox/{name}", json=body, trust_env=False).raise_for_status()
 
 
 async def offer_of(adapter: ProviderAdapter) -> Offer:
     return (await adapter.list_offers(datetime.now(UTC))).offers[0]
 
 
-def make_stopped(sandbox: SandboxHandle, name: str, offer: Offer, *tags: str) -> None:
+def make_stopped(sandbox: str, name: str, offer: Offer, *tags: str) -> None:
     """What an order leaves when its broker dies before the second call."""
     body = {"name": name, "commercial_type": offer.sku.name, "image": "ubuntu", "tags": tags}
-    path = f"{sandbox.url}/scaleway/instance/v1/zones/fr-par-2/servers"
+    path = f"{sandbox}/scaleway/instance/v1/zones/fr-par-2/servers"
     httpx.post(path, json=body, headers=KEY, trust_env=False).raise_for_status()
 
 
-def block_volumes(sandbox: SandboxHandle) -> list[dict[str, Any]]:
-    path = f"{sandbox.url}/scaleway/block/v1/zones/fr-par-2/volumes"
+def block_volumes(sandbox: str) -> list[dict[str, Any]]:
+    path = f"{sandbox}/scaleway/block/v1/zones/fr-par-2/volumes"
     volumes: list[dict[str, Any]] = httpx.get(path, headers=KEY, trust_env=False).json()["volumes"]
     return volumes
 
@@ -63,7 +60,7 @@ async def found(adapter: ProviderAdapter, tag: str) -> Lease:
 
 
 async def test_an_order_whose_first_answer_is_lost_comes_up_all_the_same(
-    adapter: ProviderAdapter, sandbox: SandboxHandle
+    adapter: ProviderAdapter, sandbox: str
 ) -> None:
     tag = f"{TAG}-lost"
     offer = await offer_of(adapter)
@@ -78,7 +75,7 @@ async def test_an_order_whose_first_answer_is_lost_comes_up_all_the_same(
 
 
 async def test_a_server_stopped_by_hand_counts_as_failed_and_can_be_deleted(
-    adapter: ProviderAdapter, sandbox: SandboxHandle
+    adapter: ProviderAdapter, sandbox: str
 ) -> None:
     tag = f"{TAG}-crash"
     offer = await offer_of(adapter)
@@ -91,7 +88,7 @@ async def test_a_server_stopped_by_hand_counts_as_failed_and_can_be_deleted(
     assert all(each.tag != tag for each in await adapter.list_leases())
 
 
-async def test_a_starting_server_is_released_later(adapter: ProviderAdapter, sandbox: SandboxHandle) -> None:
+async def test_a_starting_server_is_released_later(adapter: ProviderAdapter, sandbox: str) -> None:
     lease = await adapter.reserve(Order(f"{TAG}-early", await offer_of(adapter), 1))
     with pytest.raises(ReleaseRefused) as caught:
         await adapter.release(lease)
@@ -101,7 +98,7 @@ async def test_a_starting_server_is_released_later(adapter: ProviderAdapter, san
     assert (await found(adapter, f"{TAG}-early")).state is LeaseState.ENDING
 
 
-async def test_a_termination_leaves_no_block_volume(adapter: ProviderAdapter, sandbox: SandboxHandle) -> None:
+async def test_a_termination_leaves_no_block_volume(adapter: ProviderAdapter, sandbox: str) -> None:
     offer = await offer_of(adapter)
     make_stopped(sandbox, "a colleague's", offer)
     (other,) = block_volumes(sandbox)
@@ -118,7 +115,7 @@ async def test_a_termination_leaves_no_block_volume(adapter: ProviderAdapter, sa
 
 
 async def test_a_server_of_a_broker_that_died_is_deleted_by_the_list(
-    adapter: ProviderAdapter, sandbox: SandboxHandle
+    adapter: ProviderAdapter, sandbox: str
 ) -> None:
     offer, tag = await offer_of(adapter), f"{TAG}-died"
     make_stopped(sandbox, tag, offer, tag)
@@ -130,9 +127,7 @@ async def test_a_server_of_a_broker_that_died_is_deleted_by_the_list(
     assert len(block_volumes(sandbox)) == 1
 
 
-async def test_capacity_lost_on_the_way_up_leaves_nothing(
-    adapter: ProviderAdapter, sandbox: SandboxHandle
-) -> None:
+async def test_capacity_lost_on_the_way_up_leaves_nothing(adapter: ProviderAdapter, sandbox: str) -> None:
     wish = {"operation": "create", "kind": "async_out_of_capacity", "count": 1}
     control(sandbox, "faults", provider="scaleway", **wish)
     await adapter.reserve(Order(f"{TAG}-lost-later", await offer_of(adapter), 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +21,6 @@ from broker.domain.offer import CancelRule, Offer, WindowKind
 from broker.domain.reservation import LeaseState, Order
 from broker.domain.sku import Form
 from broker.domain.window import Window
-from providers.http import HttpPolicy, ProviderHttp
 from providers.payload import RowRejected
 from providers.sfcompute import SPEC
 from providers.sfcompute.adapter import SfCompute
@@ -37,6 +35,8 @@ from providers.sfcompute.offers import (
 )
 from providers.sfcompute.orders import Contract, PlacedOrder, buy_body, holdings, sell_body
 from providers.spec import ProviderSettings, Secret
+from tests.contract.exchanges import one_attempt
+from tests.depth import examples
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -144,7 +144,7 @@ def test_capacity_that_cannot_be_bought(rectangles: Any, reason: str) -> None:
         free_segments(zone(*rectangles), AT)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(-50, 900), st.integers(-10, 300), st.integers(0, 64)).map(
@@ -279,7 +279,7 @@ def test_a_contract_of_nothing_is_no_lease() -> None:
     assert holdings([], [sold], AT) == ()
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
 def test_no_lease_is_lost_or_shown_twice(buys: int, contracts: int, sells: int) -> None:
     orders = [placed(f"b{n}") for n in range(buys)] + [placed(f"s{n}", side="sell") for n in range(sells)]
@@ -295,10 +295,6 @@ def test_a_running_contract_is_sold_from_now_and_a_coming_one_from_its_start() -
     assert coming["start_at"] == "2026-12-01T00:00:00.000Z"
     assert coming["colocate_with"] == ["c"]
     assert "contract_id" not in coming
-
-
-def one_attempt(provider: str, base_url: str, classify: Any, policy: HttpPolicy, **more: Any) -> ProviderHttp:
-    return ProviderHttp(provider, base_url, classify, replace(policy, attempts=1), **more)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from providers.sandbox import Sandbox, create_sandbox
+from providers.sandbox import Sandbox, SandboxHandle, create_sandbox
 
 START = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 SIGNED = (
@@ -54,3 +54,9 @@ async def bench() -> AsyncIterator[Bench]:
     async with httpx.AsyncClient(transport=transport, base_url="http://sandbox", headers=headers) as client:
         yield Bench(app, client)
     app.close()
+
+
+@pytest.fixture(scope="module")
+def sandbox(sandbox_market: SandboxHandle) -> SandboxHandle:
+    """One over real sockets, for all tests of a module."""
+    return sandbox_market

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from providers.sandbox import create_sandbox
+from tests.depth import examples
 from tests.sandbox.conftest import SIGNED, START, Bench
 
 OPERATIONS = (
@@ -138,7 +139,7 @@ async def send(body: Any, params: dict[str, str]) -> list[int]:
     return [answer.status_code for answer in found]
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(15), derandomize=True, deadline=None)
 @given(
     body=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6).map(lambda change: {**SOUND, **change})
     | VALUES,

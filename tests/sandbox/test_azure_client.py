@@ -14,7 +14,7 @@ from azure.core.pipeline.policies import SansIOHTTPPolicy
 from azure.core.pipeline.transport import RequestsTransport
 from azure.mgmt.compute import ComputeManagementClient
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 
 GROUP = "research"
 SIZE = "Standard_ND96isr_H100_v5"
@@ -38,13 +38,6 @@ class Login(SansIOHTTPPolicy[Any, Any]):
 class Nobody:
     def get_token(self, *scopes: str, **more: Any) -> AccessToken:
         raise AssertionError("the policy brings the token")
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 11)
-    yield handle
-    handle.stop()
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 
 TYPE = "p5.48xlarge"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 11)
-    yield handle
-    handle.stop()
 
 
 def client(sandbox: SandboxHandle, region: str = "us-east-1") -> Any:

@@ -11,18 +11,11 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 
 TYPE = "ml.p5.48xlarge"
 LATER = "g6e.48xlarge"
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 11)
-    yield handle
-    handle.stop()
 
 
 def client(sandbox: SandboxHandle, service: str, region: str = "us-east-1") -> Any:

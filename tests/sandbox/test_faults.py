@@ -4,7 +4,7 @@ from typing import Any
 import httpx
 import pytest
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 from tests.sandbox.conftest import Bench
 
 LAUNCH = "/lambda/api/v1/instance-operations/launch"
@@ -16,11 +16,7 @@ BODY = {
 }
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 5)
-    yield handle
-    handle.stop()
+SANDBOX_SEED = 5
 
 
 @pytest.fixture

@@ -21,17 +21,13 @@ from google_auth_httplib2 import AuthorizedHttp, Request
 from googleapiclient import discovery
 from googleapiclient.errors import HttpError
 
-from providers.sandbox.server import SandboxHandle, start_in_background
+from providers.sandbox.server import SandboxHandle
 
 PROJECT, ZONE = "research", "us-central1-b"
 CALENDAR_TYPE = "a4-highgpu-8g"
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 7)
-    yield handle
-    handle.stop()
+SANDBOX_SEED = 7
 
 
 def service_account_info(token_uri: str) -> dict[str, str]:

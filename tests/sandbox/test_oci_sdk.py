@@ -1,6 +1,5 @@
 """The oci SDK as an independent client of the sandbox: it signs by its own code, parses by OCI's models."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from broker.domain.reservation import LeaseState, Order
 from providers.http import ProviderHttp
 from providers.oci import SPEC
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 from providers.sandbox.oci_signing import fingerprint
 from providers.spec import ProviderAdapter, settings_from_environment
 
@@ -21,13 +20,6 @@ oci = pytest.importorskip("oci")
 REGION, DOMAIN = "us-chicago-1", "Uocm:US-CHICAGO-1-AD-1"
 TENANCY, USER = "ocid1.tenancy.oc1..aaaa", "ocid1.user.oc1..bbbb"
 SHAPE = "BM.GPU.H100.8"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 11)
-    yield handle
-    handle.stop()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """OVH's sandbox, by its own rules and by OVH's official client over a real socket."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import ovh
@@ -8,7 +7,7 @@ import ovh.client
 import ovh.exceptions
 import pytest
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 from tests.sandbox.conftest import Bench
 
 API = "/ovh/v1"
@@ -22,11 +21,7 @@ SIGNED = {
 }
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 5)
-    yield handle
-    handle.stop()
+SANDBOX_SEED = 5
 
 
 def client(sandbox: SandboxHandle, monkeypatch: pytest.MonkeyPatch, secret: str = "sandbox") -> Any:

@@ -11,17 +11,10 @@ import pydo
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 
 SKU = "gpu-mi325x1-256gb"
 PLAIN = {"enforce_https": False}
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 11)
-    yield handle
-    handle.stop()
 
 
 @pytest.fixture

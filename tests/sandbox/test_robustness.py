@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from providers.sandbox import Sandbox, create_sandbox
+from tests.depth import examples
 from tests.sandbox.conftest import SIGNED, START
 
 PATHS = [
@@ -83,7 +84,7 @@ async def send(app: Sandbox, requests: list[dict[str, Any]]) -> list[int]:
         return found
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(20), derandomize=True, deadline=None)
 @given(BODIES)
 def test_any_body_is_answered(body: Any) -> None:
     app = create_sandbox(7, clock_start=START)
@@ -92,7 +93,7 @@ def test_any_body_is_answered(body: Any) -> None:
     assert max(statuses) < 500
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(20), derandomize=True, deadline=None)
 @given(PARAMETERS)
 def test_any_parameters_are_answered(parameters: dict[str, str]) -> None:
     app = create_sandbox(7, clock_start=START)

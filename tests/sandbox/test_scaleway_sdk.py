@@ -1,6 +1,5 @@
 """Scaleway's own Python SDK as an independent client of the sandbox."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -11,16 +10,9 @@ from scaleway.instance.v1 import ServerAction, ServerState, ServerTypesAvailabil
 from scaleway.instance.v1.custom_api import InstanceUtilsV1API
 from scaleway_core.api import ScalewayException
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 
 ZONE, SKU = "fr-par-2", "H100-1-80G"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 11)
-    yield handle
-    handle.stop()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from providers.sandbox import create_sandbox, start_in_background
 from providers.sandbox.ledger import Entry, Ledger, Tariff
 from providers.sandbox.server import listen
 from providers.sandbox.store import Store
+from tests.depth import examples
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
 SERVE = """
@@ -139,7 +140,7 @@ def test_an_upfront_fee_is_owed_before_the_start_and_not_the_hours() -> None:
     assert waiting.billed_usd(START) == 0
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
 @given(
     usd=st.decimals(0, 500, places=4),
     increment_s=st.sampled_from([1, 60, 600, 3600]),
@@ -158,7 +159,7 @@ def test_bills_grow_with_time_and_never_fall_short(
     assert billed <= most + Decimal("0.000001")
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=examples(20), derandomize=True, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 100), st.integers(1, 100)), max_size=8))
 def test_stock_held_is_what_is_live(lives: list[tuple[int, int, int]]) -> None:
     store = Store(None)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import together
 
-from providers.sandbox import SandboxHandle, start_in_background
+from providers.sandbox import SandboxHandle
 from tests.sandbox.conftest import START, Bench
 
 API = "/together/v1/compute"
@@ -21,11 +21,7 @@ ORDER: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxHandle]:
-    handle = start_in_background(0, 5)
-    yield handle
-    handle.stop()
+SANDBOX_SEED = 5
 
 
 @pytest.fixture

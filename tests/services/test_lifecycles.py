@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker.domain.errors import BrokerError
 from broker.domain.reservation import Idempotency, ReservationState
 from broker.domain.workload import WorkloadKind
+from tests.depth import examples
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, slot_terms
 from tests.fakes.provider import Crash, Fault
 from tests.services.conftest import House
@@ -82,7 +83,7 @@ async def _live(house: House, steps: list[tuple[str, object]]) -> None:
         await house.reconcile.run_once()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(
     steps=st.lists(STEP, min_size=1, max_size=25),
     idempotency=st.sampled_from(Idempotency),

@@ -11,6 +11,7 @@ from broker.domain.errors import Conflict, InsufficientCapacity, ProviderError, 
 from broker.domain.plan import Plan
 from broker.domain.reservation import Idempotency, Reservation, ReservationState, UnitState
 from broker.domain.workload import WorkloadKind
+from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_segment, an_offer, slot_terms
 from tests.fakes.provider import Crash, Fault
@@ -155,7 +156,7 @@ async def test_a_move_to_a_later_window_waits_for_it() -> None:
 
 @pytest.mark.parametrize("idempotency", [Idempotency.TAG, Idempotency.TOKEN])
 @given(st.lists(st.sampled_from(["reserve", "release"]), max_size=2), st.sampled_from(list(Fault)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_any_fault_ends_in_one_of_both_and_never_in_a_gap(
     idempotency: Idempotency, operations: list[str], fault: Fault
 ) -> None:

@@ -15,6 +15,7 @@ from broker.domain.transfer import Transfer, TransferKind
 from broker.domain.window import Window
 from broker.domain.workload import WorkloadKind
 from broker.services.spend import SpendService
+from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
     ADMIN,
@@ -170,7 +171,7 @@ async def test_teams_scopes_and_bad_groups(house: House) -> None:
     assert {charge.basis for charge in await spend.charges(ALICE)} == {ChargeBasis.PROJECTED}
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(25), deadline=None, derandomize=True)
 @given(
     price=st.decimals("0.01", "99", places=6),
     steps=st.lists(st.tuples(st.integers(1, 600), st.integers(1, 5)), min_size=1, max_size=5),

@@ -14,6 +14,7 @@ from broker.domain.offer import Offer, Stock, Tier
 from broker.domain.plan import Obstacle, Plan
 from broker.store.documents import from_document, to_document
 from tests import strategies
+from tests.depth import examples
 
 
 def through_json(value: object) -> object:
@@ -33,7 +34,7 @@ class Counted:
     counts: tuple[tuple[Obstacle, int], ...]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10))
 @given(strategies.plans)
 def test_a_plan_comes_back_exactly(plan: Plan) -> None:
     assert from_document(Plan, through_json(plan)) == plan

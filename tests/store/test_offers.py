@@ -20,6 +20,7 @@ from broker.domain.round_news import round_news
 from broker.domain.window import Window
 from broker.store import Store
 from tests import strategies
+from tests.depth import examples
 from tests.store.examples import HOUR, NOON, offer
 
 
@@ -245,7 +246,7 @@ async def test_one_id_twice_in_a_round_is_stored_once(store: Store) -> None:
         assert await unit.offers.find_current() == (offer("a", "11"),)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(st.lists(strategies.offers, max_size=5, unique_by=lambda o: o.offer_id))
 async def test_any_offers_come_back_exactly(store: Store, offers: list[Offer]) -> None:
     mine = [replace(o, provider="aws") for o in offers]

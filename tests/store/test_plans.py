@@ -13,6 +13,7 @@ from broker.domain.errors import ConcurrentChange, Conflict, InputError, NotFoun
 from broker.plan_ports import PlanRecord, PlanState
 from broker.store import Store
 from tests import strategies
+from tests.depth import examples
 from tests.store.examples import HOUR, NOON, plan_record
 
 
@@ -28,7 +29,7 @@ async def current(store: Store, team: str | None = None) -> list[str]:
         return [record.plan_id for record in await unit.plans.find_current(team)]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(strategies.plan_records)
 async def test_any_record_comes_back_exactly(store: Store, drawn: PlanRecord) -> None:
     record = replace(drawn, plan_id=str(ULID()))

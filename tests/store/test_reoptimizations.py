@@ -12,6 +12,7 @@ from broker.domain.errors import Conflict
 from broker.domain.reoptimization import ProposalState, Reoptimization
 from broker.store import Store
 from tests import strategies
+from tests.depth import examples
 from tests.store.examples import HOUR, NOON
 
 
@@ -22,7 +23,7 @@ async def add(store: Store, *reoptimizations: Reoptimization) -> None:
         await unit.commit()
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(strategies.reoptimizations)
 async def test_any_comes_back_exactly(store: Store, drawn: Reoptimization) -> None:
     stored = replace(drawn, reoptimization_id=str(ULID()), team=str(ULID()))

@@ -16,6 +16,7 @@ from broker.domain.window import Window
 from broker.store import Store
 from broker.store.reservations import owed_span
 from tests import strategies
+from tests.depth import examples
 from tests.store.examples import HOUR, NOON, offer, reservation
 
 
@@ -26,7 +27,7 @@ async def add(store: Store, *reservations: Reservation) -> None:
         await unit.commit()
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(strategies.reservations())
 async def test_any_reservation_comes_back_exactly(store: Store, drawn: Reservation) -> None:
     stored = replace(drawn, reservation_id=str(ULID()))
