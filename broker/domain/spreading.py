@@ -9,6 +9,8 @@ from decimal import Decimal
 from broker.domain.money import to_cents
 from broker.domain.window import Window
 
+GRAIN = Decimal("1e-9")
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -26,8 +28,9 @@ class Spread:
     def _until(self, instant: datetime) -> Decimal:
         if instant >= self.term.end:
             return self.usd
-        share = Decimal(micros(instant - self.term.start)) / micros(self.term.duration)
-        return to_cents(min(self.exact_usd * share, self.usd))
+        exact = self.exact_usd * micros(instant - self.term.start) / micros(self.term.duration)
+        # A term that goes on is divided anew: what falls on half a cent must do so again.
+        return to_cents(min(exact.quantize(GRAIN), self.usd))
 
 
 def micros(length: timedelta) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from broker.domain.charging import Movement, owed_usd, reservation_charges
@@ -59,6 +59,7 @@ def _rows_before(rows: list[Reservation], now: datetime, day: datetime) -> Count
     )
 
 
+@example(Decimal("0.05"), Tier.COMMITTED, 1, 0.0, None, 13.0, 1.0, False)
 @given(
     price=st.decimals("0.05", "90", places=6),
     tier=st.sampled_from([Tier.ON_DEMAND, Tier.SPOT, Tier.COMMITTED]),
