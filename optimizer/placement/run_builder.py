@@ -22,6 +22,7 @@ from optimizer.placement.runs import (
     Run,
     RunCandidates,
     Splits,
+    Ways,
     deadline_s,
     first_instant_s,
     first_seconds,
@@ -47,23 +48,6 @@ SHORT = 4
 """A ceiling is doubled while it lets through less than this part of what is wanted."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """Candidates [X] as flat arrays; ``nodes`` are those to buy."""
-
-    offer: Ints
-    size: Ints
-    nodes: Ints
-    start_s: Ints
-    until_s: Ints
-    end_s: Floats
-    cost_usd: Floats
-    needed_s: Floats
-
-    def where(self, mask: Bools) -> _Part:
-        return _Part(*(getattr(self, name)[mask] for name in self.__slots__))
-
-
 def most_each(runs: int) -> int:
     """How many candidates are made of each of ``runs`` runs: all together they fit in memory."""
     return max(LEAST_OF_A_RUN, MOST_OF_ALL_RUNS // max(1, runs))
@@ -76,8 +60,8 @@ def build_run_candidates(
     opened = open_gates(problem, run)
     log = opened.log()
     sizes = build_sizes(problem, estimates, run, opened, log)
-    at_windows = _joined(
-        _at_windows(problem, estimates, run, opened, sizes), _waiting(problem, estimates, run, opened, sizes)
+    at_windows = Ways.joined(
+        [make(problem, estimates, run, opened, sizes) for make in (_at_windows, _waiting)]
     )
     _window_gate(opened, sizes, at_windows, log)
     pairs = _Pairs.of(problem, run, opened, sizes)
@@ -99,11 +83,7 @@ def build_run_candidates(
     return found
 
 
-def _joined(*parts: _Part) -> _Part:
-    return _Part(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Part.__slots__))
-
-
-def _ceiling_of(part: _Part, most: int) -> float:
+def _ceiling_of(part: Ways, most: int) -> float:
     """The cost of the ``most``-th candidate; inf when there are fewer."""
     if len(part.offer) <= most:
         return float("inf")
@@ -115,19 +95,19 @@ def _candidates(
     run: Run,
     log: GateLog,
     sizes: Sizes,
-    parts: tuple[_Part, ...],
+    parts: tuple[Ways, ...],
     rest_usd: float,
     ways: TwoParts | None,
 ) -> RunCandidates:
     dataset = dataset_usd(problem, run)
-    joined = _joined(*(replace(part, cost_usd=part.cost_usd + dataset[part.offer]) for part in parts))
+    joined = Ways.joined([replace(part, cost_usd=part.cost_usd + dataset[part.offer]) for part in parts])
     whole = len(joined.offer)
     if ways is not None and len(ways):
-        joined = _joined(joined, _Part(*(getattr(ways, name) for name in _Part.__slots__)))
+        joined = Ways.joined([joined, ways.first])
         log.obstacle = None if log.obstacle in (Obstacle.DEADLINE, Obstacle.WINDOW) else log.obstacle
         log.kept += len(ways)
     order = np.lexsort((joined.start_s, joined.size, joined.offer))
-    part = _Part(*(getattr(joined, name)[order] for name in _Part.__slots__))
+    part = joined.where(order)
     late = np.zeros(len(part.offer))
     if isinstance(run, Training) and run.late_usd_per_hour is not None:
         hours = np.maximum(0.0, part.end_s - deadline_s(problem, run)) / 3600
@@ -193,7 +173,7 @@ class _Pairs:
 
 def _free_starts(
     problem: Problem, estimates: Estimates, run: Run, sizes: Sizes, pairs: _Pairs, ceiling_usd: float
-) -> _Part:
+) -> Ways:
     """Candidates outside windows below a ceiling, begun at the first second."""
     table = problem.table
     offer, which = pairs.opened.shelves.cheapest(pairs.shelf, pairs.counts(ceiling_usd))
@@ -207,10 +187,10 @@ def _free_starts(
     held, length = held_s(needed)
     nodes = sizes.counts[size]
     cost = nodes * table.node_cost_usd(offer, held)
-    return _Part(offer, size, nodes, starts, starts + held, starts + length, cost, needed)
+    return Ways(offer, size, nodes, starts, starts + held, starts + length, cost, needed)
 
 
-def _window_gate(opened: Opened, sizes: Sizes, at_windows: _Part, log: GateLog) -> None:
+def _window_gate(opened: Opened, sizes: Sizes, at_windows: Ways, log: GateLog) -> None:
     """Of the offers that meet the deadline, windows without a stretch for the run are lost."""
     shelves = opened.shelves
     usable = sizes.in_time(opened) & shelves.terms.is_window[:, None]
@@ -220,7 +200,7 @@ def _window_gate(opened: Opened, sizes: Sizes, at_windows: _Part, log: GateLog) 
     log.kept += len(np.unique(at_windows.offer * len(sizes.counts) + at_windows.size))
 
 
-def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> _Part:
+def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> Ways:
     """Every size on every stretch of a window that holds the run in time."""
     windows = window_rows(problem)
     rows = np.flatnonzero(opened.passing[windows.offer])
@@ -253,7 +233,7 @@ def _sold(problem: Problem, run: Run, sizes: Sizes, offers: Ints) -> tuple[Bools
     return usable, bought
 
 
-def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> _Part:
+def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, sizes: Sizes) -> Ways:
     """Sizes on windows that begin when capacity appears, at their first start: no other costs less."""
     passing = [int(o) for o in waiting_offers(problem) if opened.passing[o]]
     ready = first_seconds(problem, run, np.array(passing, dtype=np.int64))
@@ -272,7 +252,7 @@ def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, s
     fits = (start + length <= last_second(problem, run)) & np.isfinite(wanted)
     held = np.where(fits, wanted, 0).astype(np.int64)
     cost = nodes * problem.table.node_cost_usd(offer, held)
-    return _Part(offer, size, nodes, start, start + held, start + length, cost, needed).where(fits)
+    return Ways(offer, size, nodes, start, start + held, start + length, cost, needed).where(fits)
 
 
 def _bought_until(windows: WindowRows, rows: Ints, end_s: Floats) -> Floats:
@@ -300,11 +280,11 @@ class _Stretch:
         return _Stretch(*(getattr(self, name)[mask] for name in self.__slots__))
 
 
-def _bought(problem: Problem, windows: WindowRows, rows: Ints, bought: _Stretch) -> _Part:
+def _bought(problem: Problem, windows: WindowRows, rows: Ints, bought: _Stretch) -> Ways:
     offer, until = windows.offer[rows], bought.until_s.astype(np.int64)
     cut = problem.table.node_cost_usd(offer, until - windows.start_s[rows])
     each = np.where(windows.whole[rows], windows.node_cost_usd[rows], cut)
     cost = np.asarray(bought.nodes * each, dtype=np.float64)
-    return _Part(
+    return Ways(
         offer, bought.size, bought.nodes, windows.start_s[rows], until, bought.end_s, cost, bought.needed_s
     )

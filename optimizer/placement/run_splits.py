@@ -6,7 +6,6 @@ start-up, and a checkpoint is copied between their places. W parts at windows, F
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from optimizer.placement.gates import Opened
 from optimizer.placement.menus import bought_nodes
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.run_sizes import Sizes, interrupted_s
-from optimizer.placement.runs import Splits, first_instant_s, first_seconds, held_s, last_second
+from optimizer.placement.runs import Splits, Ways, first_instant_s, first_seconds, held_s, last_second
 from optimizer.placement.shelves import limit_of
 from optimizer.placement.transfers import dataset_usd, handovers, staged_s
 from optimizer.placement.windows import cut_duration_s, longest_cut_s, window_rows
@@ -35,35 +34,17 @@ MOST_OF_ALL_SPLITS = 400_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TwoParts:
-    """Ways [Y]: first parts with the end and cost of both, and second ones."""
+    """Ways in two parts [Y]."""
 
-    offer: Ints
-    size: Ints
-    nodes: Ints
-    start_s: Ints
-    until_s: Ints
-    end_s: Floats
-    cost_usd: Floats
-    needed_s: Floats
+    first: Ways
     second: Splits
 
     def __len__(self) -> int:
-        return len(self.offer)
+        return len(self.first)
 
     def where(self, kept: Ints) -> TwoParts:
         """Some of them."""
-        arrays = {name: getattr(self, name)[kept] for name in FIRST}
-        return TwoParts(**arrays, second=self.second.where(kept))
-
-
-FIRST = ("offer", "size", "nodes", "start_s", "until_s", "end_s", "cost_usd", "needed_s")
-
-
-def joined(ways: Sequence[TwoParts]) -> TwoParts:
-    """All of some ways, of which there is at least one."""
-    arrays = {name: np.concatenate([getattr(way, name) for way in ways]) for name in FIRST}
-    second = (np.concatenate([getattr(w.second, name) for w in ways]) for name in Splits.__slots__)
-    return TwoParts(**arrays, second=Splits(*second))
+        return TwoParts(self.first.where(kept), self.second.where(kept))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,9 +85,9 @@ def build_splits(
     made = [way for size in range(len(sizes.counts)) for way in builder.of_size(size)]
     if not made:
         return None, builder.left_usd
-    ways = joined(made)
-    order = np.argsort(ways.cost_usd, kind="stable")
-    left = ways.cost_usd[order[most:]]
+    ways = TwoParts(Ways.joined([m.first for m in made]), Splits.joined([m.second for m in made]))
+    order = np.argsort(ways.first.cost_usd, kind="stable")
+    left = ways.first.cost_usd[order[most:]]
     return ways.where(order[:most]), min(builder.left_usd, float(left.min(initial=np.inf)))
 
 
@@ -287,17 +268,17 @@ class _Builder:
         hours, copied = handovers(self.problem, self.run, a.offer, second.offer)
         total = a.cost_usd + cost + copied + self.data_usd[a.offer] - SECOND_AMOUNT_USD
         total += np.where(copied + hours > 0, self.data_usd[second.offer], 0.0)
-        return TwoParts(
-            offer=a.offer[at],
-            size=self._sizes(size, at),
-            nodes=a.nodes[at],
-            start_s=a.start_s[at],
-            until_s=a.until_s[at],
-            end_s=end[at],
-            cost_usd=total[at],
-            needed_s=self._rest_s(a, second.share)[at],
-            second=second.where(at),
+        first = Ways(
+            offer=a.offer,
+            size=self._sizes(size, a.offer),
+            nodes=a.nodes,
+            start_s=a.start_s,
+            until_s=a.until_s,
+            end_s=end,
+            cost_usd=total,
+            needed_s=self._rest_s(a, second.share),
         )
+        return TwoParts(first, second).where(at)
 
 
 def _pairs(first: _Parts, second: _Parts) -> tuple[_Parts, _Parts]:

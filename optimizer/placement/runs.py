@@ -7,18 +7,46 @@ Costs are floats here, for pricing and for the bound; the columns that the maste
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from broker.domain.workload import Batch, Training
 from optimizer.placement.gates import GateLog
-from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.transfers import staged_s
 
 LATE_LIMIT_S = 24 * 3600
 
 Run = Training | Batch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ways:
+    """Ways to hold a run [X] as flat arrays; ``nodes`` are those to buy. Of one in two parts the first part,
+    with the end and the cost of both."""
+
+    offer: Ints
+    size: Ints
+    nodes: Ints
+    start_s: Ints
+    until_s: Ints
+    end_s: Floats
+    cost_usd: Floats
+    needed_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.offer)
+
+    def where(self, kept: Ints | Bools) -> Ways:
+        """Some of them, in the order given."""
+        return Ways(*(getattr(self, name)[kept] for name in self.__slots__))
+
+    @classmethod
+    def joined(cls, ways: Sequence[Ways]) -> Ways:
+        """All of some ways, of which there is at least one."""
+        return cls(*(np.concatenate([getattr(way, name) for way in ways]) for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +67,11 @@ class Splits:
     def where(self, kept: Ints) -> Splits:
         """Some of them."""
         return Splits(*(getattr(self, name)[kept] for name in self.__slots__))
+
+    @classmethod
+    def joined(cls, splits: Sequence[Splits]) -> Splits:
+        """All of some, of which there is at least one."""
+        return cls(*(np.concatenate([getattr(one, name) for one in splits]) for name in cls.__slots__))
 
     @classmethod
     def none(cls) -> Splits:
