@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -133,13 +131,3 @@ def next_period(period: datetime, interval: Interval) -> datetime:
 def group_of(charge: Charge, group_by: str) -> str:
     """The charge's value of one of GROUPS, ``-`` when it has none."""
     return str(getattr(charge, group_by) or "-")
-
-
-def sum_charges(
-    charges: Iterable[Charge], interval: Interval, group_by: str, view: CostView = CostView.AMORTIZED
-) -> tuple[SpendRow, ...]:
-    """Charges summed by period (of their instant in ``view``) and group, in that order."""
-    sums: defaultdict[tuple[datetime, str], Decimal] = defaultdict(lambda: ZERO)
-    for charge in charges:
-        sums[(period_of(charge.at(view), interval), group_of(charge, group_by))] += charge.usd
-    return tuple(SpendRow(period, group, usd) for (period, group), usd in sorted(sums.items()))

@@ -82,17 +82,6 @@ class Rival:
     cents: int
 
 
-def rival_of(
-    candidates: Candidates,
-    pools: Mapping[str, RunPool],
-    known: Sequence[Column],
-    chosen: Chosen,
-    name: str,
-) -> Rival | None:
-    """The next best way of a workload, with fleets anew for the services that wait for it."""
-    return rival_in(candidates, pools, known, Standing(candidates, dict(chosen)), name)
-
-
 def rival_in(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
@@ -102,7 +91,10 @@ def rival_in(
     *,
     build: bool = True,
 ) -> Rival | None:
-    """The same beside what stands. ``build``: also fleets that are not known yet."""
+    """The next best way of a workload beside what stands, with fleets anew for the services that wait for it.
+
+    ``build``: also fleets that are not known yet.
+    """
     mine = standing.chosen[name]
     if name in pools:
         second = next_best_run(candidates, pools[name], mine)
