@@ -23,6 +23,7 @@ from optimizer.performance.layouts import (
 )
 
 REBUILD_SOME = frozenset({"tuned", "megatron_lm", "fsdp"})
+SHARDED = frozenset({"fsdp", "fsdp_2022"})
 EXPERT_MOST = 64
 CONTEXT_FROM, CONTEXT_TOKENS, CONTEXT_LEAST = 8192, 8192, 8
 MICRO_BATCH_TOKENS = 65536
@@ -114,7 +115,7 @@ def _micro_batches(row: Mapping[str, str], asked: Asked) -> list[float]:
     stages, given = number(row, "pp") or 1.0, number(row, "micro_batch")
     pipelines = asked.gpus / (stages * (number(row, "tp") or 1.0) * (number(row, "cp") or 1.0))
     of_rank = asked.sequences / pipelines
-    if asked.software == "fsdp" and stages > 1.0 and (given is None or given >= of_rank):
+    if asked.software in SHARDED and stages > 1.0 and (given is None or given >= of_rank):
         return [max(1.0, of_rank // stages)]
     most = max(MICRO_BATCHES[-1], int(MICRO_BATCH_TOKENS // asked.sequence_length))
     return [given] if given else [float(b) for b in _powers(most)]
@@ -142,7 +143,7 @@ def _sharding(row: Mapping[str, str], software: str) -> list[float]:
         return list(SHARDINGS)
     if not word:
         framework = (row.get("framework") or "").lower()
-        whole = software == "fsdp" and alone and not any(name in framework for name in SHARE_OPTIMIZER)
+        whole = software in SHARDED and alone and not any(name in framework for name in SHARE_OPTIMIZER)
         return [FULLY_SHARDED] if whole else [1.0]
     level = _level(word)
     return [level] if alone or level < FULLY_SHARDED else [1.0]

@@ -34,6 +34,9 @@ LAST = 1e9
 USUAL_LENGTH, USUAL_TOKENS = 4096.0, 16384.0
 BEFORE_SEQUENCE_PARALLEL = re.compile(r"20(1\d|2[01])\b")
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
+BEFORE_WIDE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2]|23-0[1-6])\b")
+FLASH_ATTENTION_HEAD = 128
+SHARDED, OLD_SHARDED = "fsdp", "fsdp_2022"
 FIRST_MEGATRON, OLD_MEGATRON = "megatron_2021", "megatron_2022"
 USED_MEGATRON, PLAIN_MEGATRON = "megatron_lm", "megatron_2023"
 BEFORE_OVERLAP = frozenset({"Volta", "Turing", "Ampere"})
@@ -74,7 +77,7 @@ def read_row(
     number_format, format_notes = _format(row.get("precision", ""), spec)
     total = int(needed(row, "gpus_total"))
     sku, sku_notes = row_sku(row, spec, total, calibration)
-    software = _software(row, spec, calibration)
+    software = _software(row, spec, model, calibration)
     length, sequences, load_notes = _load(row, total)
     domain = calibration.network.link_domain.get(spec.gpu, 0.0) if total > sku.gpus_per_node else 0.0
     domain = max(int(domain), sku.gpus_per_node)
@@ -307,9 +310,10 @@ def _grid_framework(row: Mapping[str, str]) -> str:
     return "nanotron" if "nanotron" in row.get("model", "") + row.get("source", "") else ""
 
 
-def _software(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
+def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibration: Calibration) -> str:
     """The class of the row's stack: Megatron before 2023 had no FlashAttention, before 2022 no sequence
-    parallelism, and on GPUs before Hopper it overlaps nothing."""
+    parallelism, and on GPUs before Hopper it overlaps nothing. Heads over 128 wide waited for
+    FlashAttention's second version (July 2023) in sharded stacks too."""
     framework = (row.get("framework", "") or _grid_framework(row)).lower()
     date = row.get("date", "")
     if "megatron" in framework and "deepspeed" not in framework:
@@ -319,6 +323,9 @@ def _software(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -
             return OLD_MEGATRON
     found = calibration.software_of(framework)
     told = (row.get("tp_overlap") or "").strip().lower()
+    before = BEFORE_WIDE_FLASH_ATTENTION if model.head_dim > FLASH_ATTENTION_HEAD else BEFORE_FLASH_ATTENTION
+    if found == SHARDED and before.match(date):
+        return OLD_SHARDED
     plain = spec.arch in BEFORE_OVERLAP or told in NO_WORDS
     return PLAIN_MEGATRON if found == USED_MEGATRON and plain else found
 
