@@ -39,7 +39,8 @@ G = TypeVar("G")
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All constants. ``software`` and ``engines`` by class name; words of rows map to classes."""
+    """All constants. ``software`` and ``engines`` by class name; words of rows map to classes. ``kin``:
+    classes of software that are like another one, by the other's name, with what they say themselves."""
 
     compute: Compute
     network: Network
@@ -50,6 +51,7 @@ class Calibration:
     coldstart: ColdStart
     intervals: Intervals
     software: Mapping[str, Software]
+    kin: Mapping[str, Mapping[str, frozenset[str]]]
     software_by_framework: Mapping[str, str]
     default_software: str
     engines: Mapping[str, Engine]
@@ -89,11 +91,21 @@ class Calibration:
         return float(part)
 
     def with_values(self, values: Mapping[str, float]) -> Calibration:
-        """A copy with the numbers at ``values``' paths changed. Raises AttributeError or KeyError."""
+        """A copy with the numbers at ``values``' paths changed; classes of software that are like another
+        one follow it in what they do not say themselves. Raises AttributeError or KeyError."""
         changed: Any = self
         for path, number in values.items():
-            changed = _replaced(changed, path.split("."), number)
+            for place in (path, *self._followers(path)):
+                if place == path or place not in values:
+                    changed = _replaced(changed, place.split("."), number)
         return cast("Calibration", changed)
+
+    def _followers(self, path: str) -> list[str]:
+        """Paths of the same constant in the classes of software that take it from the one of ``path``."""
+        group, *rest = path.split(".")
+        if group != "software" or rest[0] not in self.kin:
+            return []
+        return [f"software.{name}.{rest[1]}" for name, own in self.kin[rest[0]].items() if rest[1] not in own]
 
 
 def _first_word(text: str, classes: Mapping[str, str], default: str) -> str:
@@ -121,6 +133,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         coldstart=_group(ColdStart, data, "coldstart"),
         intervals=_group(Intervals, data, "intervals"),
         software={name: _group(Software, _inherited(data["software"]), name) for name in data["software"]},
+        kin=_kin(data["software"]),
         software_by_framework=dict(data["software_by_framework"]),
         default_software=str(data["default_software"]),
         engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
@@ -142,6 +155,14 @@ def _inherited(classes: Mapping[str, Any]) -> dict[str, Any]:
         own = {key: entry for key, entry in table.items() if key != "like"}
         whole[name] = {**classes[table["like"]["value"]], **own} if "like" in table else own
     return whole
+
+
+def _kin(classes: Mapping[str, Any]) -> dict[str, dict[str, frozenset[str]]]:
+    kin: dict[str, dict[str, frozenset[str]]] = {}
+    for name, table in classes.items():
+        if "like" in table:
+            kin.setdefault(table["like"]["value"], {})[name] = frozenset(table) - {"like"}
+    return kin
 
 
 def _group(kind: type[G], data: Mapping[str, Any], name: str) -> G:

@@ -114,7 +114,7 @@ def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
     on whole tensors of the hidden width. Casts of 8-bit recipes come once a token and once a routed copy.
     """
     shapes, compute = scenario.shapes, scenario.compute
-    routed = shapes.active_experts * shapes.moe_layers / shapes.layers
+    routed = scenario.software.routed_share * shapes.active_experts * shapes.moe_layers / shapes.layers
     whole = compute.elementwise_bytes_hidden * shapes.hidden
     if not scenario.software.sequence_parallel:
         whole = whole * scenario.layouts.tp

@@ -53,6 +53,7 @@ class Compute:
 class Software:
     """A class of training stacks; it moves step time more than any second-order hardware term.
 
+    ``routed_share``: what of dispatch, permutation and expert launches stays, 1 before stacks fused them.
     Memory: ``activation_bytes_hidden`` and ``_ffn_*`` a token and layer, over hidden and feed-forward width,
     without attention's own tensors; ``gathered_bytes_hidden`` kept unsliced without pipelines;
     ``accumulation_bytes_per_param`` in BF16 only; ``cache_share`` of allocated bytes that the allocator
@@ -77,6 +78,7 @@ class Software:
     tp_exposed: float
     dp_exposed: float
     pp_exposed: float
+    routed_share: float
     activation_bytes_hidden: float
     activation_bytes_ffn_gated: float
     activation_bytes_ffn_plain: float

@@ -262,7 +262,7 @@ def _host_factor(scenario: Scenario) -> Array:
 def _expert_host(scenario: Scenario) -> Array:
     """Host time of an average layer's local experts, which are prepared one by one."""
     shapes, layouts = scenario.shapes, scenario.layouts
-    local = shapes.experts / xp.maximum(layouts.ep, 1.0)
+    local = scenario.software.routed_share * shapes.experts / xp.maximum(layouts.ep, 1.0)
     return scenario.compute.expert_host_s * local * shapes.moe_layers / shapes.layers
 
 
@@ -300,7 +300,7 @@ def _expert(scenario: Scenario, again: Array) -> Array:
     times = 4.0 + 2.0 * again
     if scenario.run.number_format in {"fp8", "fp4"}:
         size = size * scenario.compute.fp8_dispatch_share
-    each = all_to_all_s(size, layouts.ep, scenario.hw, scenario.network)
+    each = scenario.software.routed_share * all_to_all_s(size, layouts.ep, scenario.hw, scenario.network)
     return times * each * shapes.moe_layers / shapes.layers
 
 

@@ -22,7 +22,7 @@ from optimizer.performance.layouts import (
     Row,
 )
 
-REBUILD_SOME = frozenset({"tuned", "megatron_lm", "fsdp"})
+REBUILD_SOME = frozenset({"tuned", "tuned_2026", "megatron_lm", "fsdp"})
 SHARDED = frozenset({"fsdp", "fsdp_2022"})
 EXPERT_MOST = 64
 CONTEXT_FROM, CONTEXT_TOKENS, CONTEXT_LEAST = 8192, 8192, 8

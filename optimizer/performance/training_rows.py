@@ -36,6 +36,8 @@ BEFORE_SEQUENCE_PARALLEL = re.compile(r"20(1\d|2[01])\b")
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
 BEFORE_WIDE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2]|23-0[1-6])\b")
 FLASH_ATTENTION_HEAD = 128
+FUSED_DISPATCH = re.compile(r"v?(20)?(26[.-](0[6-9]|1[0-2])|2[7-9][.-])")
+TUNED, FUSED_TUNED = "tuned", "tuned_2026"
 SHARDED, OLD_SHARDED = "fsdp", "fsdp_2022"
 FIRST_MEGATRON, OLD_MEGATRON = "megatron_2021", "megatron_2022"
 USED_MEGATRON, PLAIN_MEGATRON = "megatron_lm", "megatron_2023"
@@ -313,7 +315,8 @@ def _grid_framework(row: Mapping[str, str]) -> str:
 def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibration: Calibration) -> str:
     """The class of the row's stack: Megatron before 2023 had no FlashAttention, before 2022 no sequence
     parallelism, and on GPUs before Hopper it overlaps nothing. Heads over 128 wide waited for
-    FlashAttention's second version (July 2023) in sharded stacks too."""
+    FlashAttention's second version (July 2023) in sharded stacks too. NVIDIA's containers fuse what routes
+    tokens on Blackwell from June 2026 on."""
     framework = (row.get("framework", "") or _grid_framework(row)).lower()
     date = row.get("date", "")
     if "megatron" in framework and "deepspeed" not in framework:
@@ -326,6 +329,8 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibrat
     before = BEFORE_WIDE_FLASH_ATTENTION if model.head_dim > FLASH_ATTENTION_HEAD else BEFORE_FLASH_ATTENTION
     if found == SHARDED and before.match(date):
         return OLD_SHARDED
+    if found == TUNED and model.is_moe and "Blackwell" in spec.arch and FUSED_DISPATCH.match(date):
+        return FUSED_TUNED
     plain = spec.arch in BEFORE_OVERLAP or told in NO_WORDS
     return PLAIN_MEGATRON if found == USED_MEGATRON and plain else found
 
