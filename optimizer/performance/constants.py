@@ -128,6 +128,7 @@ class Memory:
     communicator_bytes: float
     recompute_bytes_hidden: float
     recompute_fill: float
+    stall_fill: float
     score_bytes: float
     logits_bytes: float
     routed_bytes_hidden: float

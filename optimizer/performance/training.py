@@ -75,12 +75,14 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Schedule:
-    """What a step takes from its layout however states are sharded: hand-over, and stage times that fill and
-    drain cost (``bubble``) or leave idle (``filled``); ``drag``: slow nodes and virtualisation."""
+    """What a step takes from its layout however states are sharded: hand-over, what it waits where it stalls
+    (``stalls``), and stage times that fill and drain cost (``bubble``) or leave idle (``filled``); ``drag``:
+    slow nodes and virtualisation."""
 
     split: Split
     nodes: Array
     pipeline: Array
+    stalls: Array
     bubble: Array
     filled: Array
     drag: Array
@@ -117,7 +119,8 @@ def _schedule(scenario: Scenario, gpus: Array) -> _Schedule:
     return _Schedule(
         split=split,
         nodes=nodes,
-        pipeline=_pipeline(scenario, split) + _stalled(scenario, split, nodes),
+        pipeline=_pipeline(scenario, split),
+        stalls=_stalls(scenario, split),
         bubble=_bubble(scenario, split),
         filled=_filled(scenario, split),
         drag=1.0 + scenario.compute.straggler_per_doubling * xp.log2(nodes) + hw.vm_slowdown,
@@ -128,7 +131,8 @@ def _timed(
     scenario: Scenario, schedule: _Schedule, held: Footprint, average: _Stage, fullest: _Stage
 ) -> Step:
     split, each, pace = schedule.split, average.total, fullest.total
-    pipeline, bubble = schedule.pipeline, schedule.bubble * each
+    pipeline = schedule.pipeline + _stalled(scenario, schedule, held)
+    bubble = schedule.bubble * each
     data = data_s(scenario, split.dp, split.micro, pace, schedule.filled * each)
     optimizer, between = _optimizer(scenario, split.dp), number(scenario.compute.step_fixed_s)
     return Step(
@@ -330,16 +334,25 @@ def _filled(scenario: Scenario, split: Split) -> Array:
     return xp.where(layouts.pp > 1.0, rounds * (1.0 - 1.0 / split.interleave), 0.0)
 
 
-def _stalled(scenario: Scenario, split: Split, nodes: Array) -> Array:
-    """Hand-overs that wait for ``stall_s`` each, seen from ``stall_nodes`` nodes on in some stacks.
+def _stalls(scenario: Scenario, split: Split) -> Array:
+    """Hand-overs that wait for ``stall_s`` each, all of them together.
 
     A micro-batch passes two blocking hand-overs with two stages, four with more; ramps pass half of them.
     """
-    software, stages = scenario.software, scenario.layouts.pp
-    if software.stall_s == 0.0:
-        return xp.zeros_like(split.dp)
+    stages = scenario.layouts.pp
     hand_overs = xp.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + 0.5 * (stages - 1.0))
-    return xp.where((nodes >= software.stall_nodes) & (split.dp > 1.0), software.stall_s * hand_overs, 0.0)
+    return scenario.software.stall_s * hand_overs
+
+
+def _stalled(scenario: Scenario, schedule: _Schedule, held: Footprint) -> Array:
+    """What stalls cost where they are seen: from ``stall_nodes`` nodes on, and between nodes on cards that
+    are more than full, whose allocator frees and asks again at every hand-over."""
+    software, nodes = scenario.software, schedule.nodes
+    if software.stall_s == 0.0:
+        return xp.zeros_like(schedule.stalls)
+    full = held.held_bytes > scenario.calibration.memory.stall_fill * scenario.hw.memory_bytes
+    many = (nodes >= software.stall_nodes) & (schedule.split.dp > 1.0)
+    return xp.where(many | (full & (nodes > 1.0)), schedule.stalls, 0.0)
 
 
 def _optimizer(scenario: Scenario, dp: Array) -> Array:
