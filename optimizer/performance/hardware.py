@@ -183,10 +183,20 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     for name in FORMATS:
         table = tables.get(name, compute.gemm_share_bf16)
         share = table.get(spec.arch, min(table.values()))
+        if name in tables:
+            share = share * _own_share(spec, compute.gemm_share_bf16)
         peak = (peaks[name] or 0.0) * 1e12
         rates[f"peak_{name}"] = peak
         rates[f"gemm_{name}"] = ((best.get(name) or 0.0) * 1e12 or peak * share) if peak else 0.0
     return rates
+
+
+def _own_share(spec: GpuSpec, shares: Mapping[str, float]) -> float:
+    """The GPU's best measured 16-bit products over those usual in its architecture, 1 without a figure:
+    power and clocks that hold them back (MI300X, 750 W) or not (MI325X, 1,000 W) do so in every format."""
+    best, peak = spec.matmul_best_bf16_tflops, spec.bf16_tflops
+    usual = shares.get(spec.arch)
+    return best / (peak * usual) if best and peak and usual else 1.0
 
 
 def int8_tflops(spec: GpuSpec, calibration: Calibration) -> float:
