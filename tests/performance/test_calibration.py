@@ -59,6 +59,16 @@ def test_one_constant_can_be_changed_for_a_fit() -> None:
     assert pickle.loads(pickle.dumps(after)) == after
 
 
+def test_classes_of_software_follow_the_one_they_are_like() -> None:
+    before = load_calibration()
+    after = before.with_values({"software.fsdp.logit_bytes_moved": 21.0, "software.fsdp.slowdown": 1.5})
+    assert after.software["fsdp_2022"].logit_bytes_moved == 21.0
+    assert after.software["fsdp_2022"].slowdown == before.software["fsdp_2022"].slowdown, "its own"
+    own = before.with_values({"software.tuned.routed_share": 0.9, "software.tuned_2026.routed_share": 0.4})
+    assert own.software["tuned_2026"].routed_share == 0.4
+    assert own.software["megatron_lm"].routed_share == 0.9
+
+
 def test_frameworks_map_to_software_classes() -> None:
     calibration = load_calibration()
     assert calibration.software_of("Megatron-LM 2022 +sequence-parallel") == "megatron_2022"

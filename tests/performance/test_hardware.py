@@ -50,3 +50,10 @@ def test_every_gpu_of_the_table_becomes_hardware() -> None:
     for name, gemm in hw.gemm.items():
         assert ((gemm > 0) == (hw.peak[name] > 0)).all()
         assert (gemm <= hw.peak[name]).all()
+
+
+def test_what_holds_16_bit_products_back_does_so_in_8_bits() -> None:
+    """Published products reach 51 % of the peak on MI300X (750 W) and 60 % on MI325X (1,000 W)."""
+    hw = build_hardware([sku("MI300X-192GB"), sku("MI325X-256GB")], load_gpus(), CALIBRATION)
+    assert hw.peak["fp8"][0] == hw.peak["fp8"][1]
+    assert hw.gemm["fp8"][1] / hw.gemm["fp8"][0] == pytest.approx(hw.gemm["bf16"][1] / hw.gemm["bf16"][0])

@@ -296,6 +296,7 @@ def test_llama_3_405b(gpus: int, context: int, length: int, batch: int, tflops: 
         ("torchtitan", "2024-10", "fsdp"),
         ("InternEvo", "2023-12", "fsdp"),
         ("DeepSpeed ZeRO-3", "2024-01", "fsdp"),
+        ("PyTorch FSDP", "2022-10", "fsdp_2022"),
         ("Megatron-DeepSpeed", "2022-02", "deepspeed_2022"),
         ("Hugging Face Trainer", "2024", "eager"),
     ],
@@ -310,4 +311,30 @@ def test_stacks_are_told_by_name_and_date(framework: str, date: str, software: s
         "framework": framework,
         "date": date,
     }
+    assert read_row(row, load_calibration(), load_gpus(), load_models()).software == software
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "date", "software"),
+    [("128", "2023-03", "fsdp"), ("192", "2023-03", "fsdp_2022"), ("192", "2023-09", "fsdp")],
+)
+def test_wide_heads_waited_for_the_second_flash_attention(head_dim: str, date: str, software: str) -> None:
+    row = {**H100, **LLAMA_8B, "head_dim": head_dim, "gpus_total": "8", "framework": "FSDP", "date": date}
+    assert read_row(row, load_calibration(), load_gpus(), load_models()).software == software
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "date", "software"),
+    [
+        ("Qwen3-30B-A3B", "GB200-186GB", "26.06.01", "tuned_2026"),
+        ("Qwen3-30B-A3B", "B200-SXM-180GB", "2026-09", "tuned_2026"),
+        ("Qwen3-30B-A3B", "GB200-186GB", "26.04", "tuned"),
+        ("Qwen3-30B-A3B", "H100-SXM-80GB", "26.06", "tuned"),
+        ("Llama-3.1-8B", "GB200-186GB", "26.06", "tuned"),
+    ],
+)
+def test_containers_of_mid_2026_fuse_what_routes_tokens_on_blackwell(
+    model: str, gpu: str, date: str, software: str
+) -> None:
+    row = {"model": model, "gpu": gpu, "gpus_total": "8", "framework": "Megatron-Bridge", "date": date}
     assert read_row(row, load_calibration(), load_gpus(), load_models()).software == software

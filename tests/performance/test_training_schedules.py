@@ -134,3 +134,32 @@ def test_attention_without_hopper_kernels_has_a_ceiling() -> None:
     hw = build_hardware([sku("A100-SXM-80GB")], load_gpus(), load_calibration())
     a100 = taken(step(replace(generic, hw=hw), as_array(8))) / taken(step(replace(tuned, hw=hw), as_array(8)))
     assert h100 > 1.2 * a100
+
+
+def test_pipelines_stall_on_cards_that_are_more_than_full() -> None:
+    small, large = (
+        scenario("Llama-3.1-8B", layout(tp=2.0, pp=4.0, micro_batch=b), software="eager", sequences=256)
+        for b in (1.0, 8.0)
+    )
+    roomy, full = step(small, as_array(16)), step(large, as_array(16))
+    card = large.hw.memory_bytes[0]
+    assert roomy.held_bytes[0] < card < 1.05 * card < full.held_bytes[0]
+    without = replace(large, software=replace(large.software, stall_s=0.0))
+    assert taken(full) > 1.5 * taken(step(without, as_array(16)))
+    plain = replace(small, software=replace(small.software, stall_s=0.0))
+    assert taken(roomy) == taken(step(plain, as_array(16)))
+
+
+def test_fused_dispatch_takes_less_of_a_step_with_experts() -> None:
+    one, fused = (
+        step(scenario("Qwen3-30B-A3B", layout(ep=8.0), software=name), as_array(8))
+        for name in ("tuned", "tuned_2026")
+    )
+    assert fused.expert[0] < 0.75 * one.expert[0]
+    assert fused.memory_bound[0] < one.memory_bound[0]
+    assert fused.compute[0] == pytest.approx(one.compute[0])
+    dense = [
+        taken(step(scenario("Llama-3.1-8B", layout(), software=n), as_array(8)))
+        for n in ("tuned", "tuned_2026")
+    ]
+    assert dense[0] == pytest.approx(dense[1])
