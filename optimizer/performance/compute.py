@@ -96,7 +96,9 @@ def _attention(scenario: Scenario, per_slice: Array) -> Array:
     peak = xp.maximum(hw.peak["bf16"], hw.peak["fp16"])
     if scenario.software.flash_attention:
         rate = xp.minimum(peak * hw.attention_share, scenario.software.attention_flop_per_s_most)
-        return 2.0 * pairs / (rate * _head_share(shapes, compute))
+        block = length / scenario.layouts.cp
+        filled = 1.0 / (1.0 + compute.attention_length_half / block)
+        return 2.0 * pairs / (rate * _head_share(shapes, compute) * filled)
     moved = compute.softmax_bytes_unfused * per_slice * length * shapes.heads
     return 4.0 * pairs / (peak * compute.attention_share_unfused) + moved / (
         hw.hbm_bytes_per_s * compute.hbm_share

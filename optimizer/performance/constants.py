@@ -29,6 +29,7 @@ class Compute:
     attention_share_unfused: float
     attention_backward_factor: float
     head_half: float
+    attention_length_half: float
     expert_host_s: float
     fp8_dispatch_share: float
     softmax_bytes_unfused: float
