@@ -253,8 +253,8 @@ def _predict_group(
     """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
     served = _served(rows, calibration, gpus)
     lengths = Lengths(
-        as_array([r.input_tokens for r in rows]),
-        as_array([r.output_tokens for r in rows]),
+        as_array([max(r.input_tokens * r.harness.mean_share, 1.0) for r in rows]),
+        as_array([max(r.output_tokens * r.harness.mean_share, 1.0) for r in rows]),
         as_array([_cv(r, r.harness.input_cv) for r in rows]),
         as_array([_cv(r, r.harness.output_cv) for r in rows]),
         as_array([r.harness.cached_share for r in rows]),
