@@ -60,6 +60,7 @@ USUAL_INPUT_TOKENS, USUAL_OUTPUT_TOKENS = 512.0, 256.0
 TENSOR = (1, 2, 4, 8)
 ROOM_FOR_WEIGHTS = 0.75
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
+FEW, FEW_UP_TO = "few", 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,8 +333,11 @@ def _kind(row: ServingRow) -> str:
         return BURST
     if row.in_process:
         return FIRST_ALONE
-    crowded = row.regime == "closed" and row.batch > CROWDED_ABOVE
-    return OBJECTIVE if np.isfinite(row.objective_s) else CROWDED if crowded else row.regime
+    if np.isfinite(row.objective_s):
+        return OBJECTIVE
+    if row.regime != "closed":
+        return row.regime
+    return CROWDED if row.batch > CROWDED_ABOVE else FEW if row.batch <= FEW_UP_TO else row.regime
 
 
 def _prediction(
