@@ -8,7 +8,7 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import TINY, Array
 
 ROUNDS_MOST = 80
-TOLERANCE = 1e-11
+TOLERANCE = 1e-13
 
 
 def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Array:

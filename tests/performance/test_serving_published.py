@@ -66,7 +66,7 @@ def test_no_row_of_the_fits_is_here() -> None:
 def test_levels_of_dense_models_and_of_experts() -> None:
     dense = [f for f in figures() if f.row["model"] == "Llama-3.3-70B" and f.metric == "output tokens/s"]
     experts = [f for f in figures() if f.row["model"] != "Llama-3.3-70B"]
-    assert off(dense) < 0.12
+    assert off(dense) < 0.13
     assert off(experts) < 0.25
     assert 0.85 < np.median([f.ratio for f in figures()]) < 1.2
 
