@@ -9,10 +9,11 @@ from typing import TypeVar, cast
 Made = TypeVar("Made")
 
 MOST_KINDS = 4
+UNKNOWN = object()
 
 
 class Recall:
-    """Keeps the last ``most`` answers; of more the longest unused go first.
+    """Keeps the last ``most`` answers, none where it is 0; of more the longest unused go first.
 
     A question has to hold all that its answer depends on: then an answer is never out of date.
     """
@@ -46,9 +47,12 @@ class Recall:
 
     def once(self, question: Hashable, make: Callable[[], Made]) -> Made:
         """The answer to ``question``, made by ``make`` where it is not known."""
-        if question in self._answers:
+        if not self._most:
+            return make()
+        known = self._answers.get(question, UNKNOWN)
+        if known is not UNKNOWN:
             self._answers.move_to_end(question)
-            return cast("Made", self._answers[question])
+            return cast("Made", known)
         found = make()
         self._answers[question] = found
         while len(self._answers) > self._most:

@@ -44,7 +44,9 @@ def smooth_max(a: Any, b: Any, norm: float) -> Array:
     """``(aᵖ + bᵖ)^(1/p)``: near the larger, above both where they meet. Non-negative times."""
     if isinstance(a, float) and isinstance(b, float):
         least, most = (a, b) if a < b else (b, a)
-        return number(most * (1.0 + (least / max(most, TINY)) ** norm) ** (1.0 / norm))
+        plain: Any = most * (1.0 + (least / most) ** norm) ** (1.0 / norm) if most > TINY else most
+        joint: Array = plain
+        return joint
     larger = np.maximum(a, b)
     share = np.minimum(a, b) / np.maximum(larger, TINY)
     joined: Array = larger * np.power(1.0 + np.power(share, norm), 1.0 / norm)

@@ -16,11 +16,18 @@ FIRST_YEAR = 2000
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Rates of matrix products, attention and memory-bound kernels in training."""
+    """Rates of matrix products, attention and memory-bound kernels in training.
+
+    ``gemm_share_*`` of peak by architecture, on its board of ``reference_w_per_tflops`` (rated watts over
+    dense 16-bit TFLOPS); no board gets more than ``units_share``, and a ``power_norm`` joins both limits.
+    """
 
     gemm_share_bf16: Table
     gemm_share_fp8: Table
     gemm_share_fp4: Table
+    units_share: float
+    power_norm: float
+    reference_w_per_tflops: Table
     sustained_share: float
     long_run_share: Table
     width_half: float
@@ -168,8 +175,9 @@ class ServingRates:
 
     All-reduces by kind of link: starts ``reduce_start_s``·log2(tp)^``reduce_growth``, ``reduce_share`` of a
     link, ``one_shot_share`` of any for messages to all ranks at once. By architecture: ``hbm_reach`` of the
-    bandwidth and ``product_reach`` of the matrix rate that kernels reach, ``portable_share`` of it without
-    the GPU's own instructions.
+    bandwidth and ``product_reach`` of the matrix rate that kernels reach (all of it on ``one_die_gpus``),
+    ``portable_share`` of it without the GPU's own instructions. ``moe_kernels``: factor on ``moe_layer_s`` by
+    the experts' format.
     ``halved_gpus``: factor by which integers of a card exceed what its 16-bit products in FP32 suggest.
     """
 
@@ -184,6 +192,7 @@ class ServingRates:
     host_norm: float
     layer_s: float
     moe_layer_s: float
+    moe_kernels: Table
     moe_dispatch_s: float
     step_s: float
     sequence_s: float
@@ -191,6 +200,7 @@ class ServingRates:
     reduce_growth: Table
     hbm_reach: Table
     product_reach: Table
+    one_die_gpus: Table
     indexer_layer_s: float
     reduce_share: Table
     one_shot_share: float
@@ -217,9 +227,10 @@ class ServingRates:
 class Engine:
     """A class of serving engines, as factors on the times of the shared physics.
 
-    ``overhead`` on launches and host time, ``sequence`` on the bookkeeping of a sequence, ``busy`` on
-    decode's roofline, ``prefill`` on prompts and ``attention`` on their attention; prompts are worked off in
-    pieces of ``chunk_tokens``; messages of up to ``one_shot_tokens`` are all-reduced in one shot;
+    ``overhead`` on launches and host time, ``moe`` on those of an MoE layer, ``sequence`` on the
+    bookkeeping of a sequence, ``busy`` on decode's roofline, ``prefill`` on prompts and ``attention`` on
+    their attention; prompts are worked off in pieces of ``chunk_tokens``; messages of up to
+    ``one_shot_tokens`` are all-reduced in one shot;
     ``portable`` 1: kernels use no instruction of a GPU's own. ``stream_s``: host time of handing a token to a
     client in the engine's own process, 0 where engines run in a process apart. ``reduce_host_s``: host time
     of starting an all-reduce in a step with prompts, outside recorded graphs. ``harness_s``: from the
@@ -236,6 +247,7 @@ class Engine:
     sequence: float
     busy: float
     prefill: float
+    moe: float
     attention: float
     chunk_tokens: float
     one_shot_tokens: float
@@ -297,14 +309,16 @@ class Queueing:
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """How the makers of a table asked for it: spread of lengths, share of prompts' tokens in the prefix
-    cache, prompt tokens above which tables pad to one length, requests of each client of a closed loop, 1
-    where times are means over the whole run, by architecture 1 where it sets engines to look at the queue
-    every few steps only, 1 where its clients run inside the engine's process, and the share of what engines
-    compile in a run (``Engine.burst_s``) that models without experts wait for."""
+    """How the makers of a table asked for it: spread of lengths, their mean over what the table says
+    (``mean_share``), share of prompts' tokens in the prefix cache, prompt tokens above which tables pad to
+    one length, requests of each client of a closed loop, 1 where times are means over the whole run, by
+    architecture 1 where it sets engines to look at the queue every few steps only, 1 where its clients run
+    inside the engine's process, and the share of what engines compile in a run (``Engine.burst_s``) that
+    models without experts wait for."""
 
     input_cv: float
     output_cv: float
+    mean_share: float
     cached_share: float
     varied_up_to: float
     rounds: float

@@ -26,10 +26,15 @@ class Estimator:
     """Estimates over a GPU table and constants; pure, the same answer for the same question.
 
     ``own``: the user's measured rows; they, and the ``measured`` entries of a workload, shift what is near.
+    ``recall``: where answers are remembered.
     """
 
     def __init__(
-        self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: OwnShift | None = None
+        self,
+        gpus: Mapping[str, GpuSpec],
+        calibration: Calibration,
+        own: OwnShift | None = None,
+        recall: Recall | None = None,
     ) -> None:
         self.gpus, self.calibration, self._own = dict(gpus), calibration, own
         shift = own if own is not None else OwnShift({}, load_kernels())
@@ -39,7 +44,7 @@ class Estimator:
         )
         self._training = TrainingCore(self.gpus, calibration, OwnTraining(plain_training, shift))
         self._serving = ServingCore(self.gpus, calibration, OwnServing(plain_serving, shift))
-        self._recall = Recall()
+        self._recall = recall if recall is not None else Recall()
 
     def over(self, changed: Mapping[str, GpuSpec]) -> Estimator:
         """The same core with some GPUs as if they were others: what a run or service would do there."""

@@ -20,7 +20,15 @@ from optimizer.performance.intervals import BURST, FIRST_ALONE, MOE, OBJECTIVE, 
 from optimizer.performance.measured import data_sha256
 from optimizer.performance.observations import RATIO_REGIME, Observation, observations
 from optimizer.performance.rows import ReadRows, read_rows
-from optimizer.performance.serving_rows import CROWDED, CROWDED_ABOVE, IN_PROCESS, RATIO_KEYS, ServingRow
+from optimizer.performance.serving_rows import (
+    CROWDED,
+    CROWDED_ABOVE,
+    FEW,
+    FEW_UP_TO,
+    IN_PROCESS,
+    RATIO_KEYS,
+    ServingRow,
+)
 from optimizer.performance.serving_words import REGIMES
 from optimizer.performance.training_rows import TrainingRow
 
@@ -173,8 +181,9 @@ def _path(observation: Observation) -> str | None:
         return f"intervals.{table}.{BURST}" if table else None
     if observation.regime == IN_PROCESS:
         return f"intervals.{table}.{FIRST_ALONE}" if table else None
-    crowded = observation.regime.endswith(f">{CROWDED_ABOVE:.0f}")
-    kind = CROWDED if crowded else REGIMES.get(observation.regime.split(" ")[0])
+    ends = {f">{CROWDED_ABOVE:.0f}": CROWDED, f"≤{FEW_UP_TO:.0f}": FEW}
+    plain = REGIMES.get(observation.regime.split(" ")[0])
+    kind = next((kind for end, kind in ends.items() if observation.regime.endswith(end)), plain)
     return f"intervals.{table}.{kind}" if table and kind else None
 
 

@@ -18,11 +18,13 @@ from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import IntraNode, LinkKind, Sku
 from optimizer.performance.arrays import Array, as_array, number
 from optimizer.performance.calibration import Calibration
+from optimizer.performance.constants import Compute, Table
 
 GIB = float(2**30)
 NO_FABRIC_BYTES_PER_S = 1e3
 SKUS_REMEMBERED = 8192
 FORMATS = ("bf16", "fp16", "fp8", "fp4", "int8")
+AS_WIDE = {"bf16": 1.0, "fp16": 1.0, "fp8": 2.0, "fp4": 4.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "gpus_per_node": float(sku.gpus_per_node),
         "memory_bytes": usable_memory_bytes(sku.gpu_memory_gb, spec, calibration),
         "hbm_bytes_per_s": spec.hbm_gbyte_s * 1e9,
-        "hbm_reach": calibration.serving.hbm_reach.get(spec.arch, 1.0),
-        "product_reach": calibration.serving.product_reach.get(spec.arch, 1.0),
+        "hbm_reach": _reach(spec, calibration.serving.hbm_reach, calibration),
+        "product_reach": _reach(spec, calibration.serving.product_reach, calibration),
         "portable_share": calibration.serving.portable_share.get(spec.arch, 1.0),
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
         "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),
@@ -161,6 +163,10 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         **_link(sku, spec, calibration),
         **_fabric(sku, calibration),
     }
+
+
+def _reach(spec: GpuSpec, table: Table, calibration: Calibration) -> float:
+    return 1.0 if spec.gpu in calibration.serving.one_die_gpus else table.get(spec.arch, 1.0)
 
 
 def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
@@ -174,7 +180,6 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     }
     best = {"bf16": spec.matmul_best_bf16_tflops, "fp8": spec.matmul_best_fp8_tflops}
     best["fp16"] = best["bf16"]
-    best["int8"] = (best["bf16"] or 0.0) * calibration.serving.int8_factor
     tables = {"fp8": compute.gemm_share_fp8, "fp4": compute.gemm_share_fp4}
     rates = {
         "attention_share": compute.attention_share.get(spec.arch, min(compute.attention_share.values())),
@@ -183,8 +188,12 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     for name in FORMATS:
         table = tables.get(name, compute.gemm_share_bf16)
         share = table.get(spec.arch, min(table.values()))
-        if name in tables:
+        if name == "int8":  # integer kernels unpack and rescale: they are far from what power allows
+            share = compute.units_share
+        elif name in tables and spec.matmul_best_bf16_tflops:
             share = share * _own_share(spec, compute.gemm_share_bf16)
+        else:
+            share = powered_share(share, spec, (peaks[name] or 0.0) / AS_WIDE[name], compute)
         peak = (peaks[name] or 0.0) * 1e12
         rates[f"peak_{name}"] = peak
         rates[f"gemm_{name}"] = ((best.get(name) or 0.0) * 1e12 or peak * share) if peak else 0.0
@@ -197,6 +206,20 @@ def _own_share(spec: GpuSpec, shares: Mapping[str, float]) -> float:
     best, peak = spec.matmul_best_bf16_tflops, spec.bf16_tflops
     usual = shares.get(spec.arch)
     return best / (peak * usual) if best and peak and usual else 1.0
+
+
+def powered_share(share: float, spec: GpuSpec, wide_tflops: float, compute: Compute) -> float:
+    """Share of peak that products reach on a board of other power than the one ``share`` stands for.
+
+    Units limit to ``units_share``, power to a rate in proportion to the rated watts: share = (units⁻ᵖ +
+    powered⁻ᵖ)^(−1/p). ``wide_tflops``: the peak as 16-bit TFLOPS. As it stands where watts are not known.
+    """
+    reference, norm = compute.reference_w_per_tflops.get(spec.arch), compute.power_norm
+    if reference is None or not spec.tdp_w or not wide_tflops or share >= compute.units_share:
+        return share
+    ahead = compute.units_share**-norm
+    powered = (share**-norm - ahead) * (reference * wide_tflops / spec.tdp_w) ** norm
+    return float((ahead + powered) ** (-1.0 / norm))
 
 
 def int8_tflops(spec: GpuSpec, calibration: Calibration) -> float:

@@ -19,8 +19,20 @@ def crossing(function: Callable[[Array], Array], low: Array, high: Array) -> Arr
     1 − f(new)/f(replaced), or a half where that is not positive (Anderson and Björck, BIT 13, 1973): order
     1.7, never outside the bracket.
     """
-    at_low, at_high = function(low), function(high)
+    at_high = function(high)
     below = at_high <= 0.0
+    if xp.all(below):
+        return high
+    middle = xp.sqrt(low * high)
+    at_middle = function(middle)
+    right = below | (at_middle <= 0.0)
+    if xp.all(right):
+        low, at_low = middle, at_middle
+    else:
+        least = xp.where(right, middle, low)
+        at_low = function(least)
+        low, high = least, xp.where(right, high, middle)
+        at_high = xp.where(right, at_high, at_middle)
     above = (at_low > 0.0) & (at_high > 0.0)
     low, high = xp.where(below, high, low), xp.where(above, low, high)
     if xp.all(below | above):

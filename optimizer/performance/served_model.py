@@ -92,9 +92,10 @@ def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
     @wraps(work)
     def remembered(served: ServedModel) -> T:
         known = served.__dict__
-        if name not in known:
-            known[name] = work(served)
-        found: T = known[name]
+        try:
+            found: T = known[name]
+        except KeyError:
+            found = known[name] = work(served)
         return found
 
     return remembered

@@ -181,7 +181,8 @@ def launch_s(served: ServedModel) -> Array:
     """Host time, launches and small kernels of one step, and the starts of expert dispatch."""
     shapes, rates = served.shapes, served.rates
     dispatch = rates.moe_dispatch_s * xp.log2(xp.maximum(served.replica.ep, served.replica.dp))
-    moe = shapes.moe_layers * (rates.moe_layer_s + dispatch)
+    kernels = rates.moe_layer_s * served.engine.moe * rates.moe_kernels.get(served.number_format.experts, 1.0)
+    moe = shapes.moe_layers * (kernels + dispatch)
     layers = shapes.layers * rates.layer_s + shapes.sparse_layers * rates.indexer_layer_s
     return (layers + moe + rates.step_s) * served.engine.overhead
 

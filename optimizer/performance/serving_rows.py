@@ -60,6 +60,7 @@ USUAL_INPUT_TOKENS, USUAL_OUTPUT_TOKENS = 512.0, 256.0
 TENSOR = (1, 2, 4, 8)
 ROOM_FOR_WEIGHTS = 0.75
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
+FEW, FEW_UP_TO = "few", 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +254,8 @@ def _predict_group(
     """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
     served = _served(rows, calibration, gpus)
     lengths = Lengths(
-        as_array([r.input_tokens for r in rows]),
-        as_array([r.output_tokens for r in rows]),
+        as_array([max(r.input_tokens * r.harness.mean_share, 1.0) for r in rows]),
+        as_array([max(r.output_tokens * r.harness.mean_share, 1.0) for r in rows]),
         as_array([_cv(r, r.harness.input_cv) for r in rows]),
         as_array([_cv(r, r.harness.output_cv) for r in rows]),
         as_array([r.harness.cached_share for r in rows]),
@@ -332,8 +333,11 @@ def _kind(row: ServingRow) -> str:
         return BURST
     if row.in_process:
         return FIRST_ALONE
-    crowded = row.regime == "closed" and row.batch > CROWDED_ABOVE
-    return OBJECTIVE if np.isfinite(row.objective_s) else CROWDED if crowded else row.regime
+    if np.isfinite(row.objective_s):
+        return OBJECTIVE
+    if row.regime != "closed":
+        return row.regime
+    return CROWDED if row.batch > CROWDED_ABOVE else FEW if row.batch <= FEW_UP_TO else row.regime
 
 
 def _prediction(

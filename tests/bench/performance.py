@@ -28,6 +28,7 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
 from optimizer.performance.measured import bundled_rows
 from optimizer.performance.rows import is_serving, predict_rows
+from optimizer.recall import Recall
 from tests.bench.company import Market, draw_market
 from tests.bench.estimator_peers import peer_table
 from tests.bench.instances import Size, make_request
@@ -191,7 +192,8 @@ def single_rates(
     market: Market,
     repeats: int,
 ) -> Singles:
-    """Full estimates, one question at a time; cases drawn from those that fit."""
+    """Full estimates, one question at a time, none remembered; cases drawn from those that fit."""
+    fresh = Estimator(estimator.gpus, estimator.calibration, recall=Recall(0))
     rng = np.random.default_rng(1)
     trained = estimator.training(runs, market.skus, NODE_COUNTS)
     served = estimator.serving(services, market.skus)
@@ -211,8 +213,8 @@ def single_rates(
         return found.estimate(0, 0, int(np.argmax(found.requests_per_s[0, 0])), 20.0)
 
     return Singles(
-        _rate(repeats, estimator.training_at, given),
-        _rate(repeats, estimator.serving_at, configured),
+        _rate(repeats, fresh.training_at, given),
+        _rate(repeats, fresh.serving_at, configured),
         _rate(repeats, searched_run, [case[:3] for case in given]),
         _rate(repeats, searched_service, [case[:2] for case in configured]),
     )

@@ -3,11 +3,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus
 from broker.domain.sku import IntraNode, LinkKind
 from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import GIB, build_hardware, implied_link, kind_of, usable_memory_bytes
+from optimizer.performance.hardware import (
+    GIB,
+    build_hardware,
+    implied_link,
+    kind_of,
+    powered_share,
+    usable_memory_bytes,
+)
 from tests.performance.builders import INFINIBAND, sku
 
 CALIBRATION = load_calibration()
@@ -57,3 +66,51 @@ def test_what_holds_16_bit_products_back_does_so_in_8_bits() -> None:
     hw = build_hardware([sku("MI300X-192GB"), sku("MI325X-256GB")], load_gpus(), CALIBRATION)
     assert hw.peak["fp8"][0] == hw.peak["fp8"][1]
     assert hw.gemm["fp8"][1] / hw.gemm["fp8"][0] == pytest.approx(hw.gemm["bf16"][1] / hw.gemm["bf16"][0])
+
+
+WATTS = st.floats(20.0, 3000.0)
+SHARES = st.floats(0.2, 0.94)
+
+
+@given(SHARES, WATTS, st.floats(1.0, 4.0), st.floats(20.0, 5000.0))
+def test_more_power_never_lowers_a_rate_and_more_units_never_do(
+    share: float, watts: float, factor: float, tflops: float
+) -> None:
+    compute, h100 = CALIBRATION.compute, load_gpus()["H100-SXM-80GB"]
+    here = powered_share(share, replace(h100, tdp_w=watts), tflops, compute)
+    powered = powered_share(share, replace(h100, tdp_w=watts * factor), tflops, compute)
+    wider = powered_share(share, replace(h100, tdp_w=watts), tflops * factor, compute)
+    assert 0.0 < here <= powered * (1 + 1e-12) <= compute.units_share * (1 + 1e-12)
+    assert here * tflops <= wider * tflops * factor * (1 + 1e-12)
+
+
+def test_a_share_stands_for_its_own_board_and_where_watts_are_unknown() -> None:
+    compute, gpus = CALIBRATION.compute, load_gpus()
+    for gpu in ("V100-SXM2-16GB", "L40S", "H100-SXM-80GB", "B200-SXM-180GB", "A100-SXM-80GB"):
+        spec = gpus[gpu]
+        wide = spec.bf16_tflops or spec.fp16_tflops or 0.0
+        assert powered_share(0.7, spec, wide, compute) == pytest.approx(0.7, rel=5e-3)
+        assert powered_share(0.7, replace(spec, tdp_w=None), wide, compute) == 0.7
+
+
+def test_boards_of_little_power_lose_and_cut_down_ones_gain() -> None:
+    names = ("L4", "L40S", "RTX-4090", "H100-PCIe-80GB", "H200-SXM-141GB", "H20-141GB", "A100-PCIe-80GB")
+    hw = build_hardware([sku(gpu) for gpu in names], load_gpus(), CALIBRATION)
+    found = dict(zip(names, (hw.gemm["bf16"] / hw.peak["bf16"]).tolist(), strict=True))
+    assert found["L4"] < 0.55 < found["L40S"] < 0.9 < found["RTX-4090"]
+    assert found["H100-PCIe-80GB"] < 0.65 < found["H200-SXM-141GB"] < 0.9 < found["H20-141GB"]
+    assert found["A100-PCIe-80GB"] == pytest.approx(252.9 / 312)  # measured: stands as it is
+
+
+def test_cards_of_one_die_reach_what_older_ones_do() -> None:
+    hw = build_hardware([sku("RTX-5090"), sku("B200-SXM-180GB")], load_gpus(), CALIBRATION)
+    assert hw.product_reach[0] == hw.hbm_reach[0] == 1.0
+    assert hw.product_reach[1] < 1.0 > hw.hbm_reach[1]
+
+
+def test_matrix_rates_that_others_measured_under_a_boards_power() -> None:
+    """T4: NVIDIA's developer forum, thread 264462; L20: cuBLAS in CUDA-Learn-Notes. No row of a fit."""
+    hw = build_hardware([sku("T4"), sku("L20")], load_gpus(), CALIBRATION)
+    t4, l20 = (hw.gemm["fp16"] / 1e12).tolist()
+    assert t4 == pytest.approx(24.0, rel=0.1)
+    assert 105.0 < l20 < 115.0

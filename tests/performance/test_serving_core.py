@@ -296,8 +296,9 @@ def test_local_engines_multiply_integers() -> None:
 def test_integers_of_geforce_cards_are_not_halved() -> None:
     cards = ["RTX-4090", "RTX-6000-Ada", "H100-SXM-80GB"]
     hw = build_hardware([sku(gpu, 1) for gpu in cards], load_gpus(), load_calibration())
-    over = (hw.gemm["int8"] / hw.gemm["fp16"]).tolist()
+    over = (hw.peak["int8"] / hw.peak["fp16"]).tolist()
     assert over == pytest.approx([4.0, 2.0, 2.0])
+    assert (hw.gemm["int8"] / hw.peak["int8"]).tolist() == pytest.approx([0.95] * 3)
 
 
 def test_clients_inside_the_process_slow_an_older_engine() -> None:
@@ -321,3 +322,36 @@ def test_clients_inside_the_process_slow_an_older_engine() -> None:
 
     assert between("accelmark", "0.7.3") > 1.2 * between("a table", "0.7.3")
     assert between("accelmark", "0.11") == pytest.approx(between("a table", "0.11"))
+
+
+def test_tables_of_nominal_lengths_are_asked_at_their_mean() -> None:
+    cells = {
+        "model": "Llama-3.1-70B",
+        "gpu": "H100-SXM-80GB",
+        "gpus": "4",
+        "tp": "4",
+        "regime": "closed_loop",
+        "concurrency_or_batch": "32",
+        "engine": "vLLM",
+    }
+    nominal = read(**cells, isl="1000", osl="1000", source="inferencemax-aic")
+    mean = read(**cells, isl="900", osl="900", source="inferencemax-aic")
+    mean = replace(mean, harness=replace(mean.harness, mean_share=1.0))
+    found, wanted = predict_serving([nominal, mean], load_calibration(), load_gpus())
+    assert nominal.harness.mean_share == 0.9
+    assert found.values == pytest.approx(wanted.values)
+
+
+def test_an_engine_of_heavier_expert_layers_is_slower_by_their_count_alone() -> None:
+    calibration = load_calibration()
+    heavier = calibration.with_values({"engines.vllm.moe": 2.0 * calibration.value("engines.vllm.moe")})
+    for model, layers in (("Llama-3.1-8B", 0), ("Mixtral-8x7B", 32)):
+        cells = {"model": model, "gpu": "H200-SXM-141GB", "gpus": "1", "tp": "1", "engine": "vLLM"}
+        row = read(**cells, regime="static_batch", concurrency_or_batch="4", isl="128", osl="128")
+        before, after = (
+            predict_serving([row], constants, load_gpus())[0] for constants in (calibration, heavier)
+        )
+        more = after.values["pred_tpot_ms_p50"] - before.values["pred_tpot_ms_p50"]
+        vm = 1.0 + calibration.compute.vm_slowdown["unknown"]
+        once = calibration.serving.moe_layer_s * calibration.engines["vllm"].overhead * vm
+        assert more == pytest.approx(1e3 * layers * once, rel=1e-6, abs=1e-9)

@@ -30,7 +30,7 @@ from tests.properties.asking import (
     served_row,
 )
 
-RATES_OF_A_CARD = ("tflops", "gbyte_s")
+RATES_OF_A_CARD = ("tflops", "gbyte_s", "tdp_w")
 TIMES = ("_s", "_s_per_layer")
 STEPS = [
     run_row(),
