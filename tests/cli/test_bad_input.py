@@ -113,6 +113,29 @@ def test_bad_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     assert broker(*arguments).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("spend --bands --csv x.csv", "--csv: found --bands beside it, expected one of both"),
+        ("spend --bands --units --json", "--units: found --bands beside it, expected one of both"),
+        ("spend --focus x.csv --csv y.csv", "--csv: found --focus beside it, expected one of both"),
+        ("spend --units --comment x", "--comment: found --units beside it, expected it beside --close"),
+        ("spend --focus-version 1.4", "--focus-version: found it alone, expected it beside --focus"),
+        ("approvals --approve a --reject b", "--reject: found --approve beside it, expected one of both"),
+        ("approvals --comment a", "--comment: found it alone, expected it beside --approve or --reject"),
+        ("budgets --usd 5", "--usd: found it alone, expected it beside --set"),
+        ("keys --team a", "--team: found it alone, expected it beside --new"),
+        ("reservations --history a --open", "--open: found --history beside it, expected one of both"),
+        ("prices --gpu L4 --offer a", "--gpu: found --offer beside it, expected one of both"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(line: str, said: str) -> None:
+    refused = broker(*line.split(), env={"BROKER_URL": "http://127.0.0.1:1", "BROKER_KEY": "k"})
+    assert refused.exit_code == 2
+    assert refused.stderr == f"error: command line: {said}\n"
+    assert refused.stdout == ""
+
+
 def test_a_port_in_use_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
