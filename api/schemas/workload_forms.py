@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from api.schemas.parts import OneTeam
 from broker.domain.offer import Tier
 from broker.domain.reoptimize_policy import ReoptimizeMode
 from broker.domain.workload import Precision, TrafficShape
@@ -47,6 +48,7 @@ Count = Annotated[
 ]
 Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Team = Annotated[Name, OneTeam]
 Patterns = Annotated[list[Name], Field(min_length=1)]
 Country = Annotated[str, Field(pattern=r"^[A-Za-z]{2}$")]
 TrainingPrecision = Literal["bf16", "fp16", "fp8"]
@@ -190,7 +192,7 @@ class WorkloadForm(WorkloadPart):
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$")]
     model: Name
-    team: Name | None = None
+    team: Team | None = None
     policy: PolicyForm | None = None
     unplaced_usd: Usd | None = None
     measured: list[MeasuredForm] = []
@@ -244,7 +246,7 @@ AnyWorkloadForm = Annotated[TrainingForm | ServingForm | BatchForm, Field(discri
 class WorkloadsForm(WorkloadPart):
     """A whole document."""
 
-    team: Name
+    team: Team
     horizon: HorizonForm
     budget: BudgetForm | None = None
     policy: PolicyForm | None = None
