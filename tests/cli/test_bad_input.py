@@ -12,6 +12,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
+from api.cli.configuration import warn_of_unknown_variables
 from tests.cli.running import QUICKSTART, broker, market_document, write_market
 
 
@@ -91,9 +92,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 def test_a_folder_is_no_file_and_no_output(tmp_path: Path) -> None:
     market = write_market(tmp_path)
     assert broker("plan", tmp_path, "--market", market).exit_code == 2
-    made = broker("plan", QUICKSTART, "--market", market, "--time-limit", "2", "--output", tmp_path)
-    assert made.exit_code == 2
-    assert "can be written" in made.stderr
+    for output in (tmp_path, tmp_path / "no" / "plan.json"):
+        made = broker("plan", QUICKSTART, "--market", market, "--time-limit", "2", "--output", output)
+        assert made.exit_code == 2
+        assert "can be written" in made.stderr
+        assert "planning" not in made.stderr, "told only after the search"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +186,29 @@ def test_a_slip_in_the_settings_file_is_named(tmp_path: Path, monkeypatch: pytes
     assert "lambda_api_key" not in done.stderr
     (tmp_path / "broker.toml").write_text("poll_seconds = \n")
     assert broker("providers", "list").exit_code == 2
+
+
+@pytest.mark.parametrize("key", ["é", "a b", "a\nb"])
+def test_what_is_no_key_is_told_before_anybody_is_asked(key: str) -> None:
+    refused = broker("plans", env={"BROKER_URL": "http://127.0.0.1:1", "BROKER_KEY": key})
+    assert refused.exit_code == 2
+    assert "BROKER_KEY: found characters that no key has" in refused.stderr
+
+
+def test_a_provider_that_nobody_knows_is_no_empty_market() -> None:
+    refused = broker("offers", "--provider", "lamda")
+    assert refused.exit_code == 2
+    assert "--provider: found 'lamda', expected one of aws" in refused.stderr
+
+
+def test_a_slip_in_a_variable_s_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("BROKER_APROVAL_LIMIT_USD", "BROKER_SERVICE_HOST", "BROKER_PORT", "BROKER_LAMBDA_API_KEY")
+    warn_of_unknown_variables(dict.fromkeys((*names, "HOME"), "1"))
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: BROKER_APROVAL_LIMIT_USD is no setting and changes nothing;"
+        " is BROKER_APPROVAL_LIMIT_USD meant?",
+        "warning: BROKER_SERVICE_HOST is no setting and changes nothing",
+    ]
 
 
 def test_a_providers_key_may_stand_in_the_settings_file(
