@@ -44,7 +44,7 @@ def _not_everybody(team: str) -> str:
 
 
 OneTeam = AfterValidator(_not_everybody)
-NotNegativeMoney = Annotated[Money, Field(ge=0)]
+NotNegativeMoney = Annotated[Money, Field(ge=0, le=10**12)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

@@ -51,9 +51,11 @@ _PHRASES: Mapping[str, str] = {
     "datetime_type": "a time such as 2026-11-23T00:00:00Z",
 }
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*$"
 TRIMMED = r"^\S(.*\S)?$"
 PATTERNS: Mapping[str, str] = {
     PRINTABLE: "text without control characters",
+    NAME: "letters, digits, '.', '_', '-' and spaces, a letter or digit first",
     TRIMMED: "one line of text without spaces at its ends",
 }
 _KIND_TAGS = frozenset({"training", "serving", "batch"})
