@@ -9,6 +9,7 @@ from importlib.metadata import version
 import structlog
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 
 from api import errors, openapi
 from api.bootstrap import Product
@@ -16,6 +17,7 @@ from api.boundary import Boundary
 from api.membership import Membership
 from api.pages import STATIC, session
 from api.pages import routes as pages
+from api.pages.rendering import on_http_exception
 from api.routes import (
     approvals,
     budgets,
@@ -62,6 +64,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     )
     app.state.product = product
     errors.install(app)
+    app.add_exception_handler(HTTPException, on_http_exception)
     for room in (plans, approvals, reservations, prices, market, reoptimizations):
         app.include_router(room.router)
     for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):

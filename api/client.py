@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -32,6 +33,7 @@ Form = TypeVar("Form", bound=BaseModel)
 Parsed = TypeVar("Parsed")
 Item = TypeVar("Item", covariant=True)
 PAGE = 200
+_NO_KEY = re.compile(r"[^!-~]")
 TIMEOUT_S = 60.0
 
 
@@ -308,6 +310,10 @@ def _error(answer: httpx.Response) -> BrokerError:
 
 
 def connect(settings: Settings) -> BrokerClient:
-    """A client of the server that BROKER_URL names, with BROKER_KEY."""
-    key = settings.key.get_secret_value() if settings.key is not None else ""
+    """A client of the server that BROKER_URL names, with BROKER_KEY; InputError for what is no key."""
+    key = settings.key.get_secret_value().strip() if settings.key is not None else ""
+    if _NO_KEY.search(key):
+        expected = "a key as `broker keys --new` prints it"
+        problem = FieldProblem("BROKER_KEY", "characters that no key has", expected)
+        raise InputError("environment", (problem,))
     return BrokerClient(settings.url, key)

@@ -13,7 +13,7 @@ from fastapi import Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator
 
-from api.schemas.times import parse_time
+from api.schemas.times import format_time, parse_time
 from broker.domain.access import require_scope
 from broker.domain.account import Caller, RequestClaim, Scope
 from broker.domain.errors import FieldProblem, InputError
@@ -141,7 +141,7 @@ def window_between(start: datetime | None, end: datetime | None) -> Window | Non
     if start is None or end is None:
         missing = "/from" if start is None else "/to"
         raise InputError("request", (FieldProblem(missing, "nothing", "both from and to, or neither"),))
-    try:
-        return Window(start, end)
-    except ValueError as error:
-        raise InputError("request", (FieldProblem("/from", str(error), "a time before to"),)) from error
+    if end <= start:
+        problem = FieldProblem("/from", format_time(start), f"a time before to, {format_time(end)}")
+        raise InputError("request", (problem,))
+    return Window(start, end)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.figures import day_and_time, usd
 from api.cli.output import Json, print_json, stdout
@@ -21,9 +22,16 @@ from broker.domain.approvals import ApprovalState, Verdict
 
 app = typer.Typer(add_completion=False)
 
+ANSWERS = {
+    "": frozenset({"state"}),
+    "approve": frozenset({"comment", "state"}),
+    "reject": frozenset({"comment", "state"}),
+}
+
 
 @app.command()
 def approvals(
+    context: typer.Context,
     approve: Annotated[str | None, typer.Option(metavar="PLAN_ID", help="Say yes to this plan.")] = None,
     reject: Annotated[str | None, typer.Option(metavar="PLAN_ID", help="Say no to this plan.")] = None,
     comment: Annotated[str, typer.Option(help="Why; kept in the audit trail.")] = "",
@@ -34,6 +42,7 @@ def approvals(
 
     Example: BROKER_KEY=… broker approvals --approve plan-… --comment "within Q4"
     """
+    require_companions(context, ANSWERS)
     with connect(load_settings()) as client:
         for plan_id, verdict in ((approve, Verdict.APPROVED), (reject, Verdict.REJECTED)):
             if plan_id is not None:

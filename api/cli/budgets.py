@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.figures import day, percent, usd
 from api.cli.output import Json, print_json, stdout
@@ -22,9 +23,16 @@ from broker.domain.errors import FieldProblem, InputError
 
 app = typer.Typer(add_completion=False)
 
+ANSWERS = {
+    "": frozenset[str](),
+    "team": frozenset({"limit", "period", "threshold", "since", "until"}),
+    "remove": frozenset({"period"}),
+}
+
 
 @app.command()
 def budgets(
+    context: typer.Context,
     team: Annotated[
         str | None, typer.Option("--set", metavar="TEAM", help="Set this team's budget (* is everybody).")
     ] = None,
@@ -42,6 +50,7 @@ def budgets(
 
     Example: BROKER_KEY=… broker budgets --set research --usd 40000 --period month
     """
+    require_companions(context, ANSWERS)
     with connect(load_settings()) as client:
         if remove is not None:
             client.delete_budget(remove, period)

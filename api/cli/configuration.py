@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from api.cli.output import stderr
 from api.schemas.document import describe
 from api.schemas.validation import expected_of
 from broker.catalogue import load_provider_names
@@ -18,6 +19,7 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.settings import Settings
 
 FILE = Path("broker.toml")
+PREFIX = "BROKER_"
 
 
 def load_settings(**given: Any) -> Settings:
@@ -52,17 +54,35 @@ def _read_file() -> Mapping[str, Any]:
         raise InputError(str(FILE), (FieldProblem("", str(error.strerror), "a file to be read"),)) from error
 
 
+def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
+    """A line on stderr for each variable with our prefix that no setting has.
+
+    No error: orchestrators put names of their own there (BROKER_SERVICE_HOST, for a service called broker).
+    """
+    said = [name.removeprefix(PREFIX).lower() for name in environment if name.startswith(PREFIX)]
+    for name in filter(_is_unknown, sorted(said)):
+        near = _nearest(name)
+        meant = f"; is {PREFIX}{near.upper()} meant?" if near else ""
+        told = f"warning: {PREFIX}{name.upper()} is no setting and changes nothing{meant}"
+        stderr().print(told, markup=False, soft_wrap=True)
+
+
 def _require_known(said: Mapping[str, Any]) -> None:
     """A slip in a name would leave the default in force, and nobody would know."""
-    own, providers = set(Settings.model_fields), load_provider_names()
     problems = []
-    for name, value in said.items():
-        if name in own or any(name.startswith(f"{provider}_") for provider in providers):
-            continue
-        near = difflib.get_close_matches(name, own, n=1)
-        expected = (
-            f"the setting {near[0]!r}" if near else "a setting, or one of a provider (broker providers list)"
-        )
-        problems.append(FieldProblem(f"/{name}", describe(value), expected))
+    for name in filter(_is_unknown, said):
+        near = _nearest(name)
+        other = "a setting, or one of a provider (broker providers list)"
+        expected = f"the setting {near!r}" if near else other
+        problems.append(FieldProblem(f"/{name}", describe(said[name]), expected))
     if problems:
         raise InputError(str(FILE), tuple(problems))
+
+
+def _is_unknown(name: str) -> bool:
+    of_a_provider = any(name.startswith(f"{provider}_") for provider in load_provider_names())
+    return name not in Settings.model_fields and not of_a_provider
+
+
+def _nearest(name: str) -> str | None:
+    return next(iter(difflib.get_close_matches(name, Settings.model_fields, n=1)), None)

@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.figures import day_and_time
 from api.cli.output import Json, print_json, stderr, stdout
@@ -22,11 +23,17 @@ from broker.domain.errors import FieldProblem, InputError
 
 app = typer.Typer(add_completion=False)
 
+ANSWERS = {
+    "": frozenset[str](),
+    "new": frozenset({"team", "scope", "days"}),
+    "revoke": frozenset[str](),
+}
 TEAM_SCOPES = (Scope.PLANS_READ, Scope.PLANS_WRITE, Scope.RESERVATIONS_WRITE, Scope.SPEND_READ)
 
 
 @app.command()
 def keys(
+    context: typer.Context,
     new: Annotated[str | None, typer.Option("--new", metavar="NAME", help="Make a key of this name.")] = None,
     team: Annotated[str | None, typer.Option(help="The team of the new key.")] = None,
     scope: Annotated[
@@ -47,6 +54,7 @@ def keys(
 
     Finance: broker keys --new ada --team finance --scope spend:read --scope spend:approve --scope plans:read
     """
+    require_companions(context, ANSWERS)
     if new is not None and team is None:
         raise InputError("command line", (FieldProblem("--team", "nothing", "the team of the new key"),))
     with connect(load_settings()) as client:

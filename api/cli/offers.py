@@ -15,7 +15,8 @@ from api.cli.figures import day_and_time
 from api.cli.market_source import stored_market
 from api.cli.output import Json, print_json, stdout
 from api.schemas.market import Market, market_to_document
-from broker.catalogue import resolve_gpu
+from broker.catalogue import load_provider_names, resolve_gpu
+from broker.domain.errors import FieldProblem, InputError
 from broker.domain.offer import Offer, Tier
 from broker.services.offers import OfferFilter
 
@@ -37,6 +38,9 @@ def offers(
 
     Example: broker offers --gpu H100-SXM-80GB --tier on_demand
     """
+    if provider is not None and provider not in (known := load_provider_names()):
+        expected = f"one of {', '.join(sorted(known))}"
+        raise InputError("options", (FieldProblem("--provider", repr(provider), expected),))
     market = stored_market(OfferFilter(provider, gpu, region, str(tier) if tier is not None else None))
     if gpu is not None and not market.offers:
         market = _under_its_right_name(gpu, OfferFilter(provider, None, region, tier), market)
@@ -56,6 +60,10 @@ def _under_its_right_name(gpu: str, rest: OfferFilter, empty: Market) -> Market:
 
 def print_market(console: Console, market: Market, limit: int) -> None:
     """The first ``limit`` offers."""
+    when = f"as of {day_and_time(market.as_of)} UTC"
+    if not market.offers:
+        console.print(f"no offer matches, {when}")
+        return
     shown: Sequence[Offer] = market.offers[:limit]
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("$/GPU-h", justify="right", no_wrap=True)
@@ -84,7 +92,7 @@ def print_market(console: Console, market: Market, limit: int) -> None:
         table.add_row(*cells[: 8 if tried else 7 if wide else 6])
     console.print(table)
     of_all = f"{len(shown)} of {len(market.offers)} offers, " if len(shown) < len(market.offers) else ""
-    console.print(Text(f"{of_all}as of {day_and_time(market.as_of)} UTC", "dim"))
+    console.print(Text(f"{of_all}{when}", "dim"))
 
 
 def _links(offer: Offer) -> str:

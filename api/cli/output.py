@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,17 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise _file_error(path, str(error.strerror), "a path that can be written") from None
+
+
+def require_writable(path: Path) -> None:
+    """InputError where ``write_text`` would fail, asked before the work whose outcome it would lose."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise _file_error(path, f"no folder {folder}", "a path that can be written")
+    if path.is_dir():
+        raise _file_error(path, "a folder", "a path that can be written")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise _file_error(path, "no right to write there", "a path that can be written")
 
 
 def _file_error(path: Path, found: str, expected: str) -> InputError:

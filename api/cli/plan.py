@@ -11,7 +11,16 @@ import typer
 
 from api.cli.errors import ExitCode
 from api.cli.market_source import find_market
-from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
+from api.cli.output import (
+    Json,
+    print_json,
+    read_text,
+    require_writable,
+    stderr,
+    stdout,
+    to_json,
+    write_text,
+)
 from api.cli.plan_view import misses_something, print_plan
 from api.cli.progress import ProgressLine
 from api.planning_call import build_planner, installed_quotas
@@ -46,6 +55,8 @@ def plan(
 
     Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
     """
+    if output is not None:
+        require_writable(output)
     text = read_text(workloads)
     found = find_market(market)
     warn_of_unknown_gpus(found)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.bootstrap import Product
+from api.cli.companions import require_companions
 from api.cli.market_source import ask_stored
 from api.cli.offers import print_market
 from api.cli.output import Json, print_json, stdout
@@ -27,14 +28,22 @@ from broker.services.prices import OfferForecast
 
 app = typer.Typer(add_completion=False)
 
+ANSWERS = {
+    "": frozenset({"gpu", "tier", "since", "until", "by_provider", "forecast"}),
+    "offer": frozenset({"since", "until", "forecast"}),
+    "at": frozenset({"gpu", "tier", "limit"}),
+}
 HISTORY = timedelta(days=30)
 MICRO = 1e6
 
 
 @app.command()
 def prices(
+    context: typer.Context,
     gpu: Annotated[str | None, typer.Option(help="Canonical GPU name, such as H100-SXM-80GB.")] = None,
-    tier: Annotated[Tier, typer.Option(help="How it is sold.")] = Tier.ON_DEMAND,
+    tier: Annotated[
+        Tier | None, typer.Option(help="How it is sold: on_demand, and with --at every tier, unless told.")
+    ] = None,
     offer: Annotated[str | None, typer.Option(help="One offer, by its id, instead of a GPU.")] = None,
     since: Annotated[
         str | None, typer.Option("--from", help="First instant or UTC day; 30 days ago.")
@@ -52,22 +61,27 @@ def prices(
 
     Example: broker prices --gpu H100-SXM-80GB --tier spot --from 2026-11-01
     """
+    require_companions(context, ANSWERS)
     if at is not None:
-        _show_market(_instant("--at", at), gpu, limit, as_json)
+        _show_market(_instant("--at", at), gpu, tier, limit, as_json)
     elif offer is not None and forecast:
         _show_forecast(offer, as_json)
     elif offer is not None:
         _show_days(offer, since, until, as_json)
     elif gpu is not None and not forecast:
-        _show_sku(resolve_gpu(gpu, "--gpu", "options"), tier, (since, until), by_provider, as_json)
+        _show_sku(
+            resolve_gpu(gpu, "--gpu", "options"), tier or Tier.ON_DEMAND, (since, until), by_provider, as_json
+        )
     else:
         expected = "--offer ID" if forecast else "--gpu NAME, --offer ID or --at TIME"
         raise InputError("options", (FieldProblem("", "neither", expected),))
 
 
-def _show_market(at: datetime, gpu: str | None, limit: int, as_json: bool) -> None:
+def _show_market(at: datetime, gpu: str | None, tier: Tier | None, limit: int, as_json: bool) -> None:
+    known = resolve_gpu(gpu, "--gpu", "options") if gpu is not None else None
+
     async def ask(product: Product) -> Market:
-        return Market(at, await product.prices.find_known_at(at, gpu=gpu))
+        return Market(at, await product.prices.find_known_at(at, gpu=known, tier=tier))
 
     market = ask_stored(ask)
     if as_json:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, stdout
 from api.cli.reservation_view import print_history, print_reservations
@@ -14,9 +15,12 @@ from broker.domain.reservation import OPEN_STATES
 
 app = typer.Typer(add_completion=False)
 
+ANSWERS = {"": frozenset({"plan", "open_only"}), "history": frozenset[str]()}
+
 
 @app.command()
 def reservations(
+    context: typer.Context,
     plan: Annotated[str | None, typer.Option(help="Only those of this plan.")] = None,
     open_only: Annotated[bool, typer.Option("--open", help="Only those that are not over.")] = False,
     history: Annotated[
@@ -30,6 +34,7 @@ def reservations(
 
     Example: BROKER_KEY=… broker reservations --open
     """
+    require_companions(context, ANSWERS)
     if history is not None:
         _show_history(history, as_json=as_json)
         return

@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.download import DataSet, download
 from api.cli.figures import usd
@@ -33,6 +34,18 @@ from broker.domain.spend import NARROWED_BY, ChargeBasis, CostView, Interval
 
 app = typer.Typer(add_completion=False)
 
+SPAN = frozenset({"since", "until"})
+ANSWERS = {
+    "": SPAN | {"group_by", "interval", "view", "only", "csv_file", "xlsx_file", "parquet_file"},
+    "changes": frozenset[str](),
+    "close": frozenset({"comment"}),
+    "bands": SPAN | {"interval"},
+    "units": SPAN,
+    "savings": frozenset[str](),
+    "focus_file": SPAN | {"only", "focus_version", "projection_file"},
+    "projection_file": SPAN | {"only", "focus_file"},
+}
+
 
 class Group(StrEnum):
     """What spend is summed by."""
@@ -49,6 +62,7 @@ class Group(StrEnum):
 
 @app.command()
 def spend(
+    context: typer.Context,
     group_by: Annotated[Group, typer.Option(help="Whose spend a row is.")] = Group.TEAM,
     interval: Annotated[Interval, typer.Option(help="Width of a row in time.")] = Interval.MONTH,
     since: Annotated[
@@ -98,6 +112,7 @@ def spend(
 
     Example: BROKER_KEY=… broker spend --group-by team --csv spend.csv
     """
+    require_companions(context, ANSWERS)
     narrowed = narrowing(only or ())
     with connect(load_settings()) as client:
         wanted = (
@@ -115,10 +130,9 @@ def spend(
             (units, lambda: show_units(client.find_units(since, until), as_json)),
             (savings, lambda: show_savings(client.find_savings(), as_json)),
         )
-        asked = [answer for wanted, answer in answers if wanted]
-        for answer in asked:
-            answer()
-        if asked:
+        asked = next((answer for wanted, answer in answers if wanted), None)
+        if asked is not None:
+            asked()
             return
         form = client.find_spend(
             group_by=str(group_by), interval=interval, since=since, until=until, view=view, narrowed=narrowed

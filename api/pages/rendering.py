@@ -11,12 +11,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.templating import Jinja2Templates
+from starlette.exceptions import HTTPException
 
+from api import errors
 from api.dependencies import SAFE_METHODS, product_of
-from api.errors import kind_of
 from api.pages import TEMPLATES, words
 from broker.domain.account import Caller, Scope
-from broker.domain.errors import BrokerError, InputError, NotAuthenticated
+from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from providers.market_clock import MarketClock
 
 SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
@@ -120,9 +121,18 @@ def _page_of(request: Request) -> str:
     return request.url.path.rpartition("/")[0] or "/"
 
 
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """An address that no page has, told a browser as a page; to the API's callers a problem document."""
+    assert isinstance(error, HTTPException)
+    asked = request.method in SAFE_METHODS and "text/html" in request.headers.get("Accept", "")
+    if error.status_code != 404 or not asked or request.url.path.startswith("/v1/"):
+        return await errors.on_http_exception(request, error)
+    return show_error(request, NotFound("page", request.url.path), "No page has this address.")
+
+
 def show_error(request: Request, error: BrokerError, told: str) -> Response:
     """An error as a page, with the status that the API gives it."""
-    kind = kind_of(error)
+    kind = errors.kind_of(error)
     return show(
         request,
         "error.html",

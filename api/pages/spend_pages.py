@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -21,7 +22,6 @@ from broker.domain.access import team_filter
 from broker.domain.account import Caller
 from broker.domain.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
 from broker.domain.errors import FieldProblem, InputError
-from broker.domain.money import CENT
 from broker.domain.spend import GROUPS, CostView, Interval
 from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
@@ -29,6 +29,8 @@ from broker.services.intervals import SpendInterval
 from broker.services.spend import Projection
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
+_AMOUNT = re.compile(r"(\d{1,15}|\d{1,3}(,\d{3}){1,4})(\.\d{1,2})?", re.ASCII)
+"""US dollars as written here: a comma before three digits alone, whole cents."""
 DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
 
 router = page_router()
@@ -171,13 +173,13 @@ async def set_budget(request: Request, caller: SpendVisitor) -> Response:
     """Sets a budget of a team and period, over the one that there is."""
     form = await read_form(request)
     try:
-        limit_usd = Decimal(form.text("limit_usd").replace(",", "")).quantize(CENT)
-        if not limit_usd.is_finite():
+        if _AMOUNT.fullmatch(form.text("limit_usd").strip()) is None:
             raise ValueError("no amount")
+        limit_usd = Decimal(form.text("limit_usd").replace(",", ""))
         period = BudgetPeriod(form.text("period"))
-    except (InvalidOperation, ValueError) as error:
+    except ValueError as error:
         found = f"{form.text('limit_usd')!r} a {form.text('period')!r}"
-        problem = FieldProblem("/limit_usd", found, "USD, such as 250000, a month or a quarter")
+        problem = FieldProblem("/limit_usd", found, "USD, such as 250000 or 1,250.50, a month or a quarter")
         raise InputError("form", (problem,)) from error
     product = product_of(request)
     budget = Budget(

@@ -21,13 +21,14 @@ from broker.domain.intervals import Quantiles
 from broker.domain.money import ZERO
 from broker.domain.spend import Interval, next_period, period_of
 from broker.domain.window import Window
-from broker.services.intervals import SpendInterval
+from broker.services.intervals import MOST_PERIODS, SpendInterval
 from broker.settled_spend import SumKey
 
 DRAWN_GROUPS = 7
 MOST_COLUMNS = 12
 """Of the table by period; what is left is summed in the last. The table by group names every one."""
 LONGEST_MONTH = timedelta(days=31)
+LONGEST_SPAN = timedelta(days=MOST_PERIODS)
 DEFAULT_MONTHS = 3
 WHOLE = Decimal(1)
 NOTHING_KNOWN: Mapping[datetime, Quantiles] = MappingProxyType({})
@@ -80,9 +81,12 @@ def wished_window(since: str | None, until: str | None, now: datetime) -> tuple[
     try:
         start = datetime.fromisoformat(since).replace(tzinfo=now.tzinfo) if since else usual.start
         end = datetime.fromisoformat(until).replace(tzinfo=now.tzinfo) if until else usual.end
-        return Window(start, end), ""
+        window = Window(start, end)
     except ValueError:
         return usual, "Those dates are no span of time, so these are this month and the next two."
+    if window.duration > LONGEST_SPAN:
+        return usual, "Those dates are more than ten years apart, so these are this month and the next two."
+    return window, ""
 
 
 def presets(

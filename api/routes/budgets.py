@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Request
+from fastapi import APIRouter, Body, Path, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.dependencies import Approver, SpendReader, listing, product_of, window_between
 from api.schemas.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
+from api.schemas.validation import TRIMMED
 from broker.domain.account import Caller
 from broker.domain.budgets import Budget, BudgetPeriod
 
@@ -22,18 +23,18 @@ async def list_budgets(request: Request, caller: SpendReader, team: str | None =
     return listing([budget_to_document(one) for one in found], None)
 
 
-@router.get("/{team}/{period}", responses={200: {"model": BudgetForm}})
+@router.get("/{team:path}/{period}", responses={200: {"model": BudgetForm}})
 async def show_budget(request: Request, caller: SpendReader, team: str, period: BudgetPeriod) -> JSONResponse:
     """One."""
     found = await product_of(request).budgets.find_standing(caller, team, period)
     return JSONResponse(budget_to_document(found))
 
 
-@router.put("/{team}/{period}", responses={200: {"model": BudgetForm}})
+@router.put("/{team:path}/{period}", responses={200: {"model": BudgetForm}})
 async def put_budget(
     request: Request,
     caller: Approver,
-    team: str,
+    team: Annotated[str, Path(max_length=200, pattern=TRIMMED)],
     period: BudgetPeriod,
     wanted: Annotated[NewBudget, Body()],
 ) -> JSONResponse:
@@ -42,7 +43,7 @@ async def put_budget(
     return JSONResponse(budget_to_document(await product_of(request).budgets.put(caller, budget)))
 
 
-@router.delete("/{team}/{period}", status_code=204)
+@router.delete("/{team:path}/{period}", status_code=204)
 async def delete_budget(request: Request, caller: Approver, team: str, period: BudgetPeriod) -> Response:
     """Ends a budget."""
     await product_of(request).budgets.remove(caller, team, period)

@@ -25,6 +25,7 @@ from api.schemas.reservation import (
     ReservationRequest,
     reservation_to_document,
 )
+from api.schemas.times import format_time
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.reservation import Reservation
 from broker.services.accounts import Answer
@@ -69,7 +70,7 @@ def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | N
         return None
     if abs(instant.replace(tzinfo=UTC) - now) > FARTHEST:
         expected = f"a time within {FARTHEST.days} days of now"
-        raise InputError("request", (FieldProblem(pointer, str(instant), expected),))
+        raise InputError("request", (FieldProblem(pointer, format_time(instant), expected),))
     return instant.astimezone(UTC)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.parts import Money, PageForm
-from api.schemas.times import Instant, format_time
+from api.schemas.times import Instant, ToldInstant, format_time
 from broker.domain.approvals import ApprovalState, Decision, SeenFigures, Verdict
 from broker.domain.budgets import DEFAULT_THRESHOLDS, BudgetPeriod, BudgetStanding
 from broker.domain.money import format_usd, to_cents
@@ -25,9 +25,9 @@ class NewBudget(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     limit_usd: Money
-    thresholds: list[int] = list(DEFAULT_THRESHOLDS)
-    start: Annotated[Instant | None, Field(alias="from")] = None
-    end: Annotated[Instant | None, Field(alias="to")] = None
+    thresholds: list[Annotated[int, Field(strict=True)]] = list(DEFAULT_THRESHOLDS)
+    start: Annotated[ToldInstant | None, Field(alias="from")] = None
+    end: Annotated[ToldInstant | None, Field(alias="to")] = None
 
 
 class Word(BaseModel):

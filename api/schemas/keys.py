@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.parts import PageForm
-from api.schemas.times import Instant
+from api.schemas.parts import OneTeam, PageForm
+from api.schemas.times import Instant, ToldInstant
+from api.schemas.validation import TRIMMED
 from broker.domain.account import ApiKey, Scope
 
-Words = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
+Words = Annotated[str, Field(min_length=1, max_length=100, pattern=TRIMMED)]
 
 
 class NewKey(BaseModel):
@@ -19,9 +20,9 @@ class NewKey(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: Words
-    team: Words
+    team: Annotated[Words, OneTeam]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
-    expires_at: Instant | None = None
+    expires_at: ToldInstant | None = None
 
 
 class KeyForm(BaseModel):

@@ -5,10 +5,19 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 
 from api.schemas.times import Instant
 from broker.domain.money import format_usd
+from broker.domain.webhook import ALL_TEAMS
 from broker.domain.window import Window
 
 Item = TypeVar("Item")
@@ -26,7 +35,16 @@ Money = Annotated[
     Field(allow_inf_nan=False),
     PlainSerializer(format_usd, return_type=str, when_used="json"),
 ]
-NotNegativeMoney = Annotated[Money, Field(ge=0)]
+
+
+def _not_everybody(team: str) -> str:
+    if team == ALL_TEAMS:
+        raise ValueError("the name of one team: * is everybody")
+    return team
+
+
+OneTeam = AfterValidator(_not_everybody)
+NotNegativeMoney = Annotated[Money, Field(ge=0, le=10**12)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

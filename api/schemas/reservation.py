@@ -8,12 +8,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.parts import Money, PageForm, SpanForm
-from api.schemas.times import Instant, format_time
+from api.schemas.times import Instant, ToldInstant, format_time
+from api.schemas.validation import PRINTABLE
 from api.schemas.windows import span_to_document
 from broker.domain.money import format_usd
 from broker.domain.reservation import Reservation, ReservationState
-
-PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 
 
 class WishForm(BaseModel):
@@ -81,9 +80,9 @@ class ReservationRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     offer_id: Annotated[str, Field(min_length=1, max_length=500, pattern=PRINTABLE)]
-    nodes: Annotated[int, Field(ge=1, le=10_000)]
-    start: Instant | None = None
-    end: Instant | None = None
+    nodes: Annotated[int, Field(strict=True, ge=1, le=10_000)]
+    start: ToldInstant | None = None
+    end: ToldInstant | None = None
     workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
     fit: Fit = Fit.EXACT
 
@@ -93,7 +92,7 @@ class ExtensionRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    end: Instant
+    end: ToldInstant
 
 
 def reservation_to_document(reservation: Reservation) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AwareDatetime, PlainSerializer
+from pydantic import AwareDatetime, BeforeValidator, PlainSerializer
 
-EXPECTED_TIME = "a time with its zone such as 2026-11-23T00:00:00Z, or a date"
+EXPECTED_INSTANT = "a time with its zone such as 2026-11-23T00:00:00Z"
+EXPECTED_TIME = f"{EXPECTED_INSTANT}, or a date"
 EXPECTED_START = f"{EXPECTED_TIME}, or one of now, today, tomorrow, next-monday"
 EXPECTED_RELATIVE = f"{EXPECTED_TIME}, or an offset from the horizon's start such as +2d or +36h"
 
@@ -49,6 +50,18 @@ def parse_time(text: str) -> datetime:
     if _DATE.fullmatch(text.strip()):
         return instant.replace(tzinfo=UTC)
     raise ValueError(EXPECTED_TIME)
+
+
+def _as_told(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, str) or _DATE.fullmatch(value.strip()):
+        raise ValueError(EXPECTED_INSTANT)
+    return parse_time(value)
+
+
+ToldInstant = Annotated[Instant, BeforeValidator(_as_told)]
+"""A time in a request's body: written out, never a number of seconds, and of years that can be meant."""
 
 
 def parse_start(text: str, now: datetime) -> datetime:

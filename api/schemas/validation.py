@@ -37,6 +37,7 @@ _PHRASES: Mapping[str, str] = {
     "decimal_parsing": "an amount in USD",
     "string_type": "text",
     "string_pattern_mismatch": "text of the form {pattern}",
+    "string_unicode": "text that UTF-8 can say",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "list_type": "a list",
@@ -48,6 +49,14 @@ _PHRASES: Mapping[str, str] = {
     "datetime_parsing": "a time such as 2026-11-23T00:00:00Z",
     "datetime_from_date_parsing": "a time such as 2026-11-23T00:00:00Z",
     "datetime_type": "a time such as 2026-11-23T00:00:00Z",
+}
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*$"
+TRIMMED = r"^\S(.*\S)?$"
+PATTERNS: Mapping[str, str] = {
+    PRINTABLE: "text without control characters",
+    NAME: "letters, digits, '.', '_', '-' and spaces, a letter or digit first",
+    TRIMMED: "one line of text without spaces at its ends",
 }
 _KIND_TAGS = frozenset({"training", "serving", "batch"})
 
@@ -109,6 +118,8 @@ def expected_of(details: Mapping[str, Any]) -> str:
     if phrase is None:
         return str(details["msg"])
     context: dict[str, Any] = details.get("ctx", {})
+    if context.get("pattern") in PATTERNS:
+        return PATTERNS[context["pattern"]]
     return phrase.format(**context)
 
 

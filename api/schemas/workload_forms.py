@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from api.schemas.parts import OneTeam
+from api.schemas.validation import NAME
+from broker.domain.budgets import LARGEST_USD
 from broker.domain.offer import Tier
 from broker.domain.reoptimize_policy import ReoptimizeMode
 from broker.domain.workload import Precision, TrafficShape
@@ -45,8 +48,9 @@ HourOfDay = Annotated[Number, Field(ge=0, lt=24), _told("number", minimum=0, exc
 Count = Annotated[
     int, BeforeValidator(_number), Field(ge=1, le=10**9), _told("integer", minimum=1, maximum=10**9)
 ]
-Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, allow_inf_nan=False)]
+Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=int(LARGEST_USD), allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Team = Annotated[Name, OneTeam]
 Patterns = Annotated[list[Name], Field(min_length=1)]
 Country = Annotated[str, Field(pattern=r"^[A-Za-z]{2}$")]
 TrainingPrecision = Literal["bf16", "fp16", "fp8"]
@@ -188,9 +192,9 @@ def _starts(value: Any) -> Any:
 class WorkloadForm(WorkloadPart):
     """What every workload has. ``team``: another team than the document's, for shared budgets."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$")]
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=NAME)]
     model: Name
-    team: Name | None = None
+    team: Team | None = None
     policy: PolicyForm | None = None
     unplaced_usd: Usd | None = None
     measured: list[MeasuredForm] = []
@@ -244,7 +248,7 @@ AnyWorkloadForm = Annotated[TrainingForm | ServingForm | BatchForm, Field(discri
 class WorkloadsForm(WorkloadPart):
     """A whole document."""
 
-    team: Name
+    team: Team
     horizon: HorizonForm
     budget: BudgetForm | None = None
     policy: PolicyForm | None = None

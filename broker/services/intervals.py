@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from broker.domain.access import require_scope, team_filter
 from broker.domain.account import Caller, Scope
+from broker.domain.errors import FieldProblem, InputError
 from broker.domain.intervals import (
     CERTAIN,
     DAY,
@@ -30,6 +31,9 @@ from broker.live_spend import LiveSpend
 from broker.ports import Clock
 from broker.spend_futures import LONGEST_DAYS, MOST_KEPT, SEED, SpendFutures
 from broker.summaries import Summaries, is_whole_days
+
+MOST_PERIODS = 3_660
+"""Ten years by day: each period is simulated as often as there are futures, so memory grows with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,12 @@ class IntervalsService:
         team: str | None = None,
         seed: int = SEED,
     ) -> SpendInterval:
-        """P10, P50 and P90 of every period of ``window``; what is owed is certain."""
+        """P10, P50 and P90 of every period of ``window``; what is owed is certain.
+
+        InputError for more than ``MOST_PERIODS``.
+        """
         require_scope(caller, Scope.SPEND_READ)
+        spans = _spans(window, interval)
         wanted = team_filter(caller, team)
         settled, live = await self._summaries.find_both(wanted)
         now = live.at
@@ -84,7 +92,6 @@ class IntervalsService:
         known, others = self._lines(live)
         async with self._units() as uow:
             futures = await self._futures.find(uow, (*known, *others), now, days, seed)
-        spans = _spans(window, interval)
         simulated = self._futures.simulate(known, others, futures, _periods(spans, now, days), seed)
         if is_whole_days(window):
             charges = self._summaries.days_of(wanted, settled, live)
@@ -112,8 +119,14 @@ class IntervalsService:
 
 def _spans(window: Window, interval: Interval) -> tuple[Window, ...]:
     """``window`` cut at the edges of days, weeks or months."""
-    found, start = [], window.start
+    found: list[Window] = []
+    start = window.start
     while start < window.end:
+        if len(found) == MOST_PERIODS:
+            problem = FieldProblem(
+                "/to", window.end.isoformat(), f"at most {MOST_PERIODS} periods of a {interval}"
+            )
+            raise InputError("interval", (problem,))
         end = min(next_period(period_of(start, interval), interval), window.end)
         found.append(Window(start, end))
         start = end

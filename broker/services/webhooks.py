@@ -22,6 +22,7 @@ from broker.domain.spend import ChargeBasis
 from broker.domain.webhook import (
     ALL_TEAMS,
     EVERYTHING,
+    FAMILIES,
     SECRET_BYTES,
     Delivery,
     DeliveryState,
@@ -29,6 +30,7 @@ from broker.domain.webhook import (
     OutboxEvent,
     SendOutcome,
     Webhook,
+    can_match,
     make_secret,
     next_try,
     sign,
@@ -65,12 +67,16 @@ class WebhooksService:
     async def create(self, caller: Caller, url: str, events: Sequence[str] = EVERYTHING) -> Webhook:
         """A webhook of the caller's team, an administrator's of every team's events.
 
-        InputError for an address that is not public.
+        InputError for an address that is not public, and for a pattern that no event has.
         """
         require_scope(caller, Scope.SPEND_READ)
         if not 0 < len(events) <= MOST_PATTERNS:
             problem = FieldProblem("/events", f"{len(events)} patterns", f"1 to {MOST_PATTERNS}")
             raise InputError("webhook", (problem,))
+        for place, pattern in enumerate(events):
+            if not can_match(pattern):
+                expected = f"{', '.join(f'{family}.*' for family in FAMILIES)} or *"
+                raise InputError("webhook", (FieldProblem(f"/events/{place}", repr(pattern), expected),))
         await self._sender.require_allowed(url)
         now = self._clock.now()
         webhook = Webhook(

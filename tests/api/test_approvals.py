@@ -159,3 +159,16 @@ async def test_a_budget_set_after_the_plan_is_looked_at_when_it_is_reserved(home
     assert [one["plan_id"] for one in await waiting(finance, "waiting")] == [plan["plan_id"]]
     await finance.post(f"/v1/plans/{plan['plan_id']}/approve", json={})
     assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code < 300
+
+
+async def test_within_a_budget_no_word_is_needed_and_what_is_held_counts_beside_the_next_plan(
+    home: Home,
+) -> None:
+    team, finance = await home.team("research"), await home.team("research", FINANCE)
+    assert (await team.put("/v1/budgets/research/month", json={"limit_usd": "300"})).status_code == 200
+    first = await home.plan(team)
+    assert await waiting(finance, "waiting") == []
+    assert (await team.post(f"/v1/plans/{first['plan_id']}/reserve")).status_code == 202
+    again = await home.plan(team)
+    told = (await team.get(f"/v1/plans/{again['plan_id']}")).json()
+    assert "by 110.00 USD" in told["approval_reason"], "205 are held and 205 would be bought, of 300"

@@ -123,3 +123,11 @@ async def test_what_makes_no_sense_is_named(home: Home, body: dict[str, Any], fi
     refused = await team.put(MONTH, json=body)
     assert refused.status_code == 422, refused.text
     assert [error["pointer"] for error in refused.json()["errors"]] == [field]
+
+
+async def test_a_team_whose_name_has_a_slash_has_budgets_and_spaces_are_no_team(home: Home) -> None:
+    client, path = home.client(), "/v1/budgets/research%2Fvision/month"
+    assert (await client.put(path, json={"limit_usd": "5"})).status_code == 200
+    assert (await client.get(path)).json()["team"] == "research/vision"
+    assert (await client.delete(path)).status_code == 204
+    assert (await client.put("/v1/budgets/%20/month", json={"limit_usd": "5"})).status_code == 422

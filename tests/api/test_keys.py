@@ -61,6 +61,9 @@ async def test_nobody_ends_the_key_they_ask_with(home: Home) -> None:
         ({"team": " "}, "/team"),
         ({"expires_at": "2020-01-01T00:00:00Z"}, "/expires_at"),
         ({"expires_at": "2030-01-01"}, "/expires_at"),
+        ({"expires_at": "9999-12-31T23:59:59-14:00"}, "/expires_at"),
+        ({"expires_at": 4_000_000_000}, "/expires_at"),
+        ({"team": "*"}, "/team"),
         ({"admin": True}, "/admin"),
     ],
 )

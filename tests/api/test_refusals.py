@@ -46,6 +46,29 @@ async def no_nodes(home: Home) -> httpx.Response:
     return await order(home, nodes=0)
 
 
+async def yes_nodes(home: Home) -> httpx.Response:
+    return await order(home, nodes=True)
+
+
+async def end_in_seconds(home: Home) -> httpx.Response:
+    return await order(home, end=1_795_000_000)
+
+
+async def end_after_the_calendar(home: Home) -> httpx.Response:
+    return await order(home, end="9999-12-31T23:59:59-14:00")
+
+
+async def half_a_character(home: Home) -> httpx.Response:
+    body = '{"offer_id": "h100-a", "nodes": 1, "workload": "\\ud83d"}'
+    return await home.client().post(
+        "/v1/reservations", content=body, headers={"Content-Type": "application/json"}
+    )
+
+
+async def line_break_in_a_name(home: Home) -> httpx.Response:
+    return await order(home, workload="a\nb")
+
+
 async def start_in_the_past(home: Home) -> httpx.Response:
     return await order(home, start="2026-11-20T00:00:00Z")
 
@@ -98,6 +121,11 @@ CASES = [
     (unknown_offer, 404, "/offer_id", "GET /v1/offers"),
     (too_many_nodes, 422, "/nodes", "at most 100"),
     (no_nodes, 422, "/nodes", "1"),
+    (yes_nodes, 422, "/nodes", "a whole number"),
+    (end_in_seconds, 422, "/end", "a time with its zone"),
+    (end_after_the_calendar, 422, "/end", "before 2200"),
+    (half_a_character, 422, "/workload", "text that UTF-8 can say"),
+    (line_break_in_a_name, 422, "/workload", "text without control characters"),
     (start_in_the_past, 422, "/start", "not before now"),
     (end_before_start, 422, "/end", "after start"),
     (window_in_the_past, 422, "/start", "not before now"),

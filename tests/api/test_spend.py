@@ -65,6 +65,14 @@ async def test_wrong_questions_are_pointed_at(home: Home, params: dict[str, str]
     assert answer.json()["errors"][0]["pointer"] == pointer
 
 
+async def test_no_question_asks_for_more_periods_than_memory_holds(home: Home) -> None:
+    span = {"from": "2000-01-01", "to": "2199-12-31"}
+    client = home.client()
+    answer = await client.get("/v1/spend/interval", params=span)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/to"), answer.text
+    assert (await client.get("/v1/spend/interval", params={**span, "interval": "month"})).status_code == 200
+
+
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_cell_is_a_formula(start: str) -> None:
     row = {"period": "2026-11-01T00:00:00Z", "group": f"{start}1+1", "basis": "actual", "usd": "-5.00"}

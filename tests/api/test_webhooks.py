@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -20,10 +21,12 @@ from api.clocks import SystemClock
 from api.webhook_sender import HttpWebhookSender
 from broker.domain.account import AuditEntry
 from broker.domain.errors import InputError
-from broker.domain.webhook import TRIES_AFTER, make_secret, sign
+from broker.domain.webhook import TRIES_AFTER, can_match, make_secret, sign
 from tests.api.house import DOCUMENT, OFFERS, Home, House
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -277,10 +280,23 @@ async def test_a_public_address_is_taken_and_loopback_only_where_it_is_allowed(r
 
 async def test_bad_wishes_are_pointed_at(home: Home, tmp_path: Path) -> None:
     client = await home.team("research")
-    for body in ({"url": "https://10.0.0.1/"}, {"url": "nothing"}, {"url": "https://1.1.1.1", "events": []}):
+    for body in (
+        {"url": "https://10.0.0.1/"},
+        {"url": "nothing"},
+        {"url": "https://1.1.1.1", "events": []},
+        {"url": "https://1.1.1.1", "events": ["plan.*", "reservations.*"]},
+    ):
         answer = await client.post("/v1/webhooks", json=body)
         assert answer.status_code == 422, answer.text
-        assert answer.json()["errors"][0]["pointer"] in ("/url", "/events")
+        assert answer.json()["errors"][0]["pointer"] in ("/url", "/events", "/events/1")
+
+
+def test_every_event_can_be_asked_for() -> None:
+    sources = [path.read_text() for path in (ROOT / "broker").rglob("*.py") if "store" not in path.parts]
+    named = r"""(?<!here\()f?"([a-z]+)\.(?!toml|csv|db|json|key)[a-z_{]+[a-z_{}.]*"[,)]"""
+    families = {family for text in sources for family in re.findall(named, text)}
+    assert len(families) > 5
+    assert all(can_match(f"{family}.*") for family in families), families
 
 
 def test_a_signature_is_the_standard_s() -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
+from api.cli.configuration import warn_of_unknown_variables
 from tests.cli.running import QUICKSTART, broker, market_document, write_market
 
 
@@ -35,6 +36,8 @@ def quickstart(**fields: Any) -> str:
         ({"measured": [{"gpu": "H100", "tokens_per_s": 1}]}, ["/measured/0/gpu", "'H100'", "H100-SXM-80GB"]),
         ({"earliest_start": "+5d"}, ["/workloads/0/deadline", '"+4d"', "after the earliest start"]),
         ({"tokens": "-3e9"}, ["/workloads/0/tokens", "-3", "above 0"]),
+        ({"unplaced_usd": "1e30"}, ["/workloads/0/unplaced_usd", "at most 1000000000000"]),
+        ({"name": "../a"}, ["/workloads/0/name", "letters, digits"]),
         ({"tokns": "3e9"}, ["unknown field 'tokns'", "'tokens'"]),
         ({"precision": "fp32"}, ["/workloads/0/precision", "fp32", "bf16"]),
     ],
@@ -91,9 +94,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 def test_a_folder_is_no_file_and_no_output(tmp_path: Path) -> None:
     market = write_market(tmp_path)
     assert broker("plan", tmp_path, "--market", market).exit_code == 2
-    made = broker("plan", QUICKSTART, "--market", market, "--time-limit", "2", "--output", tmp_path)
-    assert made.exit_code == 2
-    assert "can be written" in made.stderr
+    for output in (tmp_path, tmp_path / "no" / "plan.json"):
+        made = broker("plan", QUICKSTART, "--market", market, "--time-limit", "2", "--output", output)
+        assert made.exit_code == 2
+        assert "can be written" in made.stderr
+        assert "planning" not in made.stderr, "told only after the search"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +116,29 @@ def test_a_folder_is_no_file_and_no_output(tmp_path: Path) -> None:
 )
 def test_bad_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     assert broker(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("spend --bands --csv x.csv", "--csv: found --bands beside it, expected one of both"),
+        ("spend --bands --units --json", "--units: found --bands beside it, expected one of both"),
+        ("spend --focus x.csv --csv y.csv", "--csv: found --focus beside it, expected one of both"),
+        ("spend --units --comment x", "--comment: found --units beside it, expected it beside --close"),
+        ("spend --focus-version 1.4", "--focus-version: found it alone, expected it beside --focus"),
+        ("approvals --approve a --reject b", "--reject: found --approve beside it, expected one of both"),
+        ("approvals --comment a", "--comment: found it alone, expected it beside --approve or --reject"),
+        ("budgets --usd 5", "--usd: found it alone, expected it beside --set"),
+        ("keys --team a", "--team: found it alone, expected it beside --new"),
+        ("reservations --history a --open", "--open: found --history beside it, expected one of both"),
+        ("prices --gpu L4 --offer a", "--gpu: found --offer beside it, expected one of both"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(line: str, said: str) -> None:
+    refused = broker(*line.split(), env={"BROKER_URL": "http://127.0.0.1:1", "BROKER_KEY": "k"})
+    assert refused.exit_code == 2
+    assert refused.stderr == f"error: command line: {said}\n"
+    assert refused.stdout == ""
 
 
 def test_a_port_in_use_is_told() -> None:
@@ -160,6 +188,29 @@ def test_a_slip_in_the_settings_file_is_named(tmp_path: Path, monkeypatch: pytes
     assert "lambda_api_key" not in done.stderr
     (tmp_path / "broker.toml").write_text("poll_seconds = \n")
     assert broker("providers", "list").exit_code == 2
+
+
+@pytest.mark.parametrize("key", ["é", "a b", "a\nb"])
+def test_what_is_no_key_is_told_before_anybody_is_asked(key: str) -> None:
+    refused = broker("plans", env={"BROKER_URL": "http://127.0.0.1:1", "BROKER_KEY": key})
+    assert refused.exit_code == 2
+    assert "BROKER_KEY: found characters that no key has" in refused.stderr
+
+
+def test_a_provider_that_nobody_knows_is_no_empty_market() -> None:
+    refused = broker("offers", "--provider", "lamda")
+    assert refused.exit_code == 2
+    assert "--provider: found 'lamda', expected one of aws" in refused.stderr
+
+
+def test_a_slip_in_a_variable_s_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("BROKER_APROVAL_LIMIT_USD", "BROKER_SERVICE_HOST", "BROKER_PORT", "BROKER_LAMBDA_API_KEY")
+    warn_of_unknown_variables(dict.fromkeys((*names, "HOME"), "1"))
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: BROKER_APROVAL_LIMIT_USD is no setting and changes nothing;"
+        " is BROKER_APPROVAL_LIMIT_USD meant?",
+        "warning: BROKER_SERVICE_HOST is no setting and changes nothing",
+    ]
 
 
 def test_a_providers_key_may_stand_in_the_settings_file(

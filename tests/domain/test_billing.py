@@ -76,6 +76,12 @@ def test_minimum_term_is_owed_in_full_by_each_node() -> None:
     assert holding_cost_usd(committed, [Segment(at(0), at(10), 2)]) == Decimal(2 * 168 * 24)
 
 
+def test_a_fee_is_paid_for_each_node_each_time_that_it_is_taken() -> None:
+    fee = offer(upfront_usd=Decimal("100"))
+    assert holding_cost_usd(fee, [Segment(at(0), at(1), 2)]) == 2 * (24 + 100)
+    assert holding_cost_usd(fee, [Segment(at(0), at(1), 1), Segment(at(2), at(3), 1)]) == 2 * (24 + 100)
+
+
 def test_billed_seconds_round_up_to_the_increment() -> None:
     per_minute = offer(billing_increment_s=60)
     assert billed_seconds(per_minute, Window(at(0), at(0) + timedelta(seconds=61))) == 120

@@ -123,12 +123,14 @@ async def test_budgets_are_amounts_of_money(home: Home) -> None:
     client = await visitor(home)
     form = await form_of(client, "/spend", "/spend/budgets")
     base = {**form, "team": "research", "period": "month"}
-    for number, wrong in enumerate(("", "nan", "-5", "much", "1e99", "inf")):
+    for number, wrong in enumerate(
+        ("", "nan", "-5", "much", "1e99", "inf", "1.000,50", "1,5", "10.005", "١٠٠")
+    ):
         sent = {**base, "once": f"n{number}", "limit_usd": wrong}
         assert (await client.post("/spend/budgets", data=sent)).status_code == 422, wrong
     assert (await client.post("/spend/budgets", data={**base, "once": "p", "period": "day", "limit_usd": "5"})
             ).status_code == 422  # fmt: skip
-    answer = await client.post("/spend/budgets", data={**base, "limit_usd": "12,500"})
+    answer = await client.post("/spend/budgets", data={**base, "limit_usd": "12,500.00"})
     assert answer.status_code == 303
     assert "$12,500.00" in (await client.get("/spend")).text
 

@@ -79,6 +79,9 @@ def test_months_follow_each_other() -> None:
         ("2026-12-01", "2026-12-01", True),
         ("soon", None, True),
         ("9999-12-31", "0001-01-01", True),
+        ("0001-01-01", None, True),
+        (None, "9999-12-31", True),
+        ("2026-12-01", "2036-12-01", False),
     ],
 )
 def test_wrong_dates_are_told(since: str | None, until: str | None, is_told: bool) -> None:
