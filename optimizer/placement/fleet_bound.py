@@ -24,6 +24,7 @@ from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.shortest_path import cheapest_after
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import HOUR_S, Counts, FleetCase, Units, no_covers, only_units, with_units
 
@@ -288,7 +289,8 @@ def _path_layer(problem: Problem, sketch: _Sketch, steps: int) -> Layer:
     jumps = _jumps(
         low, high, _start_cover(sketch.rest, starting, sketch.step), float(starting.min(initial=np.inf))
     )
-    onward = _shortest_path(price, jumps, high, sketch.needs, _hour_lengths(problem, len(sketch.needs)))
+    hours, needs = _hour_lengths(problem, len(sketch.needs)), sketch.needs.astype(np.float64)
+    onward = cheapest_after(price, jumps, high.astype(np.float64), needs, hours)
     return Layer(sketch.base_usd, price, high, sketch.needs, onward)
 
 
@@ -365,15 +367,6 @@ def _jumps(low: Ints, high: Ints, rise: Floats, single: float) -> Floats:
     some = np.where(low[None, :] > high[:, None], single, 0.0)
     jumps: Floats = np.maximum(some, rise[np.maximum(0, low[None, :] - high[:, None] - 1)])
     return jumps
-
-
-def _shortest_path(price: Floats, jumps: Floats, most: Ints, needs: Ints, lengths: Floats) -> Floats:
-    """Backwards over hours: least cost after each hour [H, J] that was met at each step."""
-    onward = np.zeros((len(needs), len(price)))
-    for hour in range(len(needs) - 2, -1, -1):
-        later = np.where(most >= needs[hour + 1], price * lengths[hour + 1] + onward[hour + 1], np.inf)
-        onward[hour] = (jumps + later[None, :]).min(axis=1, initial=np.inf)
-    return onward
 
 
 def _steps_of(cover: Floats, count: int, needs: Ints | None = None) -> tuple[Floats, Ints, Ints]:
