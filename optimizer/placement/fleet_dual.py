@@ -25,6 +25,7 @@ from optimizer.placement.hour_prices import (
     valid_prices,
 )
 from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.sharing_steps import climbed
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, in_stock
 
@@ -138,29 +139,19 @@ class _Ascent:
 
     def climb(self, prices: Floats, aim: float) -> tuple[Floats, float]:
         """Steps of the pool's own bound from ``prices`` towards ``aim``; the best prices and their bound."""
-        used = np.flatnonzero(self.pool.any(axis=0))
-        share, scarce = self.share.take(used), self.menu.surcharge_usd[used, None]
-        hours, covers = self.classes.hours, self.pool[:, used].astype(np.float64)
-        column = np.arange(len(hours))
-        missing = np.where(self.reach[:, None] >= column[None, :], 0.0, np.inf)
-        now = share.near(prices[used])
-        best, best_usd, stale, reach = now, -np.inf, 0, 1.0
-        for _ in range(STEPS_A_PASS):
-            usd = covers @ (now + scarce) + missing
-            chosen = usd.argmin(axis=0)
-            value = float(usd[chosen, column] @ hours)
-            if value > best_usd:
-                best, best_usd, stale = now, value, 0
-            else:
-                stale += 1
-                if stale % 4 == 0:
-                    reach *= 0.6
-            taken = covers[chosen].T
-            slope = taken - (taken @ hours / hours.sum())[:, None]
-            length = float(((slope * slope) @ hours).sum())
-            if length < 1e-12 or best_usd >= aim * (1 - 1e-4):
-                break
-            now = share.near(now + reach * max(aim - value, 1e-3 * aim) / length * slope)
+        used = self._known()
+        share = self.share.take(used)
+        best, best_usd = climbed(
+            prices[used],
+            self.menu.surcharge_usd[used],
+            share.terms(),
+            np.ascontiguousarray(self.pool[:, used]),
+            self.reach,
+            self.classes.hours,
+            share.day(),
+            aim,
+            STEPS_A_PASS,
+        )
         found = prices.copy()
         found[used] = best
         return found, best_usd
