@@ -71,6 +71,7 @@ class _Ascent:
     reached_usd: float
     prices: Floats
     value: Floats
+    places: dict[bytes, int] = field(default_factory=dict)
     sure_usd: float = -np.inf
     sure_prices: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     sure_value: Floats = field(default_factory=lambda: np.zeros(0))
@@ -130,12 +131,20 @@ class _Ascent:
         return np.where(unused[:, None], self.share.near(part * self.value[None, :]), prices)
 
     def _add(self, counts: Ints, reach: Ints) -> None:
-        pool = np.concatenate((self.pool, counts))
-        reach = np.concatenate((self.reach, reach))
-        unique, inverse = np.unique(pool, axis=0, return_inverse=True)
-        highest = np.full(len(unique), -1, dtype=np.int64)
-        np.maximum.at(highest, inverse, reach)
-        self.pool, self.reach = unique, highest
+        """Covers join the pool; one that is in it may now be known to reach higher."""
+        fresh, highest = list[Ints](), list[int]()
+        for row, top in zip(counts, reach, strict=True):
+            place = self.places.setdefault(row.tobytes(), len(self.places))
+            if place < len(self.pool):
+                self.reach[place] = max(self.reach[place], top)
+            elif place - len(self.pool) < len(fresh):
+                highest[place - len(self.pool)] = max(highest[place - len(self.pool)], int(top))
+            else:
+                fresh.append(row)
+                highest.append(int(top))
+        if fresh:
+            self.pool = np.concatenate((self.pool, np.array(fresh)))
+            self.reach = np.concatenate((self.reach, np.array(highest)))
 
     def climb(self, prices: Floats, aim: float) -> tuple[Floats, float]:
         """Steps of the pool's own bound from ``prices`` towards ``aim``; the best prices and their bound."""

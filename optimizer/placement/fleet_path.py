@@ -16,7 +16,7 @@ from optimizer.placement.compositions import MAX_BASES, Compositions, compose
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of, trimmed
 from optimizer.placement.ladders import BuiltLadder
 from optimizer.placement.problem import Floats, Ints, Problem
-from optimizer.placement.shortest_path import cheapest_after
+from optimizer.placement.shortest_path import cheapest_after, cheapest_way
 from optimizer.placement.stock import Ledger
 from optimizer.placement.units import HOUR_S, FleetCase
 
@@ -49,11 +49,7 @@ class FleetPath:
         at = int(np.argmin(first))
         if not np.isfinite(first[at]):
             return np.zeros(0, dtype=np.int64)
-        chosen = [at]
-        for hour in range(first_hour + 1, len(self.onward_usd)):
-            at = int(np.argmin(self.change_usd[at] + self.onward_usd[hour]))
-            chosen.append(at)
-        return np.array(chosen, dtype=np.int64)
+        return cheapest_way(self.change_usd, self.onward_usd, first_hour, at)
 
 
 def fleet_path(

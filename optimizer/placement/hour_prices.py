@@ -13,7 +13,7 @@ import numpy as np
 
 from optimizer.placement.fleet_menu import EPSILON, Menu
 from optimizer.placement.problem import Bools, Floats, Ints
-from optimizer.placement.sharing_steps import DAY_H, shared
+from optimizer.placement.sharing_steps import DAY_H, shared, stretched
 
 FIRST, USUAL, SPARED = range(3)
 SPARED_PARTS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -138,43 +138,16 @@ def _term_factors(factors: Floats, term_h: float, spared: tuple[float, ...], cla
 
     A stretch of the term or longer pays its hours; a shorter one pays the term, and is part of a longer.
     """
-    each = factors[classes.of] * classes.lengths
-    parts = np.array(spared)
-    charged = np.where(classes.day == SPARED, parts[:, None], 1.0) * each[None, :]
-    zero = np.zeros((len(parts), 1))
-    paid = np.concatenate((zero, np.cumsum(charged, axis=1)), axis=1)
-    held = np.concatenate(([0.0], np.cumsum(classes.lengths)))
     # Counted in rows, of which one may be longer than an hour.
-    rows = int(term_h) - int(np.ceil(classes.lengths.max()))
-    scale = 1 / _worst_ratio(paid, held, max(1, min(rows, len(held) - 1)))
-    total = scale * paid[:, -1]
+    rows = max(1, min(int(term_h) - int(np.ceil(classes.lengths.max())), len(classes.of)))
+    parts = np.array(spared)
+    scale, total = stretched(
+        factors, classes.of, classes.lengths, classes.day == SPARED, parts, rows, MAX_ROUNDS
+    )
     best = int(np.argmax(total))
     found = np.repeat(factors[None, :] * scale[best], 3, axis=0)
     found[SPARED] *= parts[best]
     return found
-
-
-def _worst_ratio(paid: Floats, held: Floats, gap: int) -> Floats:
-    """Largest of (paid[b] − paid[a]) / (held[b] − held[a]) over b ≥ a + ``gap``, for each row of ``paid``."""
-    rows = np.arange(len(paid))
-    ratio = np.maximum(paid[:, -1] / held[-1], 1e-12)
-    for _ in range(MAX_ROUNDS):
-        excess = paid - ratio[:, None] * held
-        floor = np.minimum.accumulate(excess[:, :-gap], axis=1)
-        end = (excess[:, gap:] - floor).argmax(axis=1)
-        most = excess[rows, end + gap] - floor[rows, end]
-        if not (most > 1e-9).any():
-            break
-        begin = np.array(
-            [int(np.argmin(excess[row, : stop + 1])) for row, stop in zip(rows, end, strict=True)]
-        )
-        found = (paid[rows, end + gap] - paid[rows, begin]) / (held[end + gap] - held[begin])
-        ratio = np.maximum(ratio, found)
-    # What the last round left is spread over at least ``gap`` hours of it.
-    excess = paid - ratio[:, None] * held
-    left = (excess[:, gap:] - np.minimum.accumulate(excess[:, :-gap], axis=1)).max(axis=1)
-    worst: Floats = (ratio + np.maximum(left, 0.0) / float((held[gap:] - held[:-gap]).min())) * (1 + 1e-9)
-    return worst
 
 
 def _start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:

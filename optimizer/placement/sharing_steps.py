@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from optimizer.compiled import compiled
-from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.problem import Bools, Floats, Ints
 
 BOUND, TOTAL, HOURLY, STARTS, TERM = range(5)
 DAY_H = 24
 TINY = 1e-12
+SLACK = 1e-9
 PATIENCE, SHORTER = 4, 0.6
 LEAST_AIM = 1e-3
 REACHED = 1e-4
@@ -151,3 +152,49 @@ def _slope(covers: Ints, chosen: Ints, hours: Floats) -> tuple[Floats, float]:
             slope[unit, column] = covers[chosen[column], unit] - mean
             length += slope[unit, column] ** 2 * hours[column]
     return slope, length
+
+
+@compiled
+def stretched(
+    factors: Floats, of: Ints, lengths: Floats, is_spared: Bools, parts: Floats, gap: int, rounds: int
+) -> tuple[Floats, Floats]:
+    """For each of some ``parts`` of the price on spared days: by how much ``factors`` [K] of a unit with a
+    term must be scaled so that no stretch of ``gap`` rows or longer is charged more than its hours, and what
+    all rows are then charged. ``of``, ``lengths``, ``is_spared`` [H] of each row.
+    """
+    rows = len(of)
+    scale, total = np.empty(len(parts)), np.empty(len(parts))
+    paid, held = np.zeros(rows + 1), np.zeros(rows + 1)
+    for row in range(rows):
+        held[row + 1] = held[row] + lengths[row]
+    for number in range(len(parts)):
+        for row in range(rows):
+            part = parts[number] if is_spared[row] else 1.0
+            paid[row + 1] = paid[row] + part * factors[of[row]] * lengths[row]
+        scale[number] = 1.0 / _worst_ratio(paid, held, gap, rounds)
+        total[number] = scale[number] * paid[rows]
+    return scale, total
+
+
+@compiled
+def _worst_ratio(paid: Floats, held: Floats, gap: int, rounds: int) -> float:
+    """Surely no less than (paid[b] − paid[a]) / (held[b] − held[a]) over all b ≥ a + ``gap``."""
+    ratio = max(paid[-1] / held[-1], TINY)
+    shortest = np.inf
+    for end in range(gap, len(paid)):
+        shortest = min(shortest, held[end] - held[end - gap])
+    most = 0.0
+    for number in range(rounds + 1):
+        most, low, begin, first, last = 0.0, np.inf, 0, 0, gap
+        for end in range(gap, len(paid)):
+            excess = paid[end - gap] - ratio * held[end - gap]
+            if excess < low:
+                low, begin = excess, end - gap
+            if paid[end] - ratio * held[end] - low > most:
+                most, first, last = paid[end] - ratio * held[end] - low, begin, end
+        if most <= SLACK:
+            break
+        if number < rounds:
+            ratio = max(ratio, (paid[last] - paid[first]) / (held[last] - held[first]))
+    # What the last round left is spread over at least ``gap`` rows of it.
+    return (ratio + most / shortest) * (1 + SLACK)

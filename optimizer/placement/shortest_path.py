@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optimizer.compiled import compiled
-from optimizer.placement.problem import Floats
+from optimizer.placement.problem import Floats, Ints
 
 
 @compiled
@@ -33,3 +33,22 @@ def _lower(least: Floats, change_usd: Floats, later: float) -> None:
     for state in range(len(least)):
         found = change_usd[state] + later
         least[state] = found if found < least[state] else least[state]
+
+
+@compiled
+def cheapest_way(change_usd: Floats, onward_usd: Floats, first: int, at: int) -> Ints:
+    """The states from hour ``first`` on, of which the first is ``at``: of equally cheap ones the lowest.
+
+    ``onward_usd`` [H, S]: least USD from an hour on at a state.
+    """
+    way = np.empty(len(onward_usd) - first, dtype=np.int64)
+    way[0] = at
+    for hour in range(first + 1, len(onward_usd)):
+        before, best = way[hour - first - 1], np.inf
+        way[hour - first] = 0
+        for state in range(len(change_usd)):
+            usd = change_usd[before, state] + onward_usd[hour, state]
+            if usd < best:
+                best = usd
+                way[hour - first] = state
+    return way
