@@ -11,31 +11,78 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from optimizer.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
 
 GRID = 1024
 
 
 def least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int) -> Floats:
-    """Bounded knapsack over units grouped by zone: at most ``most`` of each.
+    """Bounded knapsack over units grouped by zone: at most ``most`` of each."""
+    order = np.argsort(zone, kind="stable")
+    names = np.ascontiguousarray(zone[order])
+    return _least_cover(steps[order], cost[order].astype(np.float64), most[order], names, zones, GRID)
 
-    cover[z][u]: least cost of rate u with units in at least z zones (z counted up to ``zones``).
-    """
-    cover = np.full((zones + 1, GRID + 1), np.inf)
+
+@compiled
+def _least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int, grid: int) -> Floats:
+    """cover[z, u]: least cost of at least rate u with units in at least z zones (z counted up to ``zones``)."""
+    cover, within = np.full((zones + 1, grid + 1), np.inf), np.empty((zones + 1, grid + 1))
+    source = np.empty(2 * grid + 1)
     cover[0, 0] = 0.0
-    for name in np.unique(zone):
-        inside = np.flatnonzero(zone == name)
-        without, within = cover, np.full_like(cover, np.inf)
-        for unit in inside:
-            for count in part_sizes(int(most[unit]), int(steps[unit]), GRID):
-                gain, price = count * int(steps[unit]), count * float(cost[unit])
-                within = np.minimum(within, _shifted(np.minimum(without, within), gain) + price)
-        lifted = np.full_like(cover, np.inf)
-        lifted[1:] = within[:-1]
-        lifted[-1] = np.minimum(lifted[-1], within[-1])
-        cover = np.minimum(without, lifted)
-    found: Floats = np.minimum.accumulate(cover[zones][::-1])[::-1]
-    return found
+    first = 0
+    while first < len(zone):
+        last = first
+        within[:] = np.inf
+        while last < len(zone) and zone[last] == zone[first]:
+            _allow(cover, within, source, steps[last], cost[last], most[last])
+            last += 1
+        for count in range(zones, -1, -1):
+            _lower(cover[min(count + 1, zones)], within[count])
+        first = last
+    return cover[zones]
+
+
+@compiled
+def _allow(without: Floats, within: Floats, source: Floats, steps: int, cost: float, most: int) -> None:
+    """Lets a unit join, in parts that sum to any number of it, until a part makes nothing cheaper."""
+    grid = without.shape[1] - 1
+    left, part = min(most, grid // max(1, steps) + 2), 1
+    while left > 0:
+        count = min(part, left)
+        gain, better = min(count * steps, grid), 0
+        for number in range(len(without)):
+            _join(source[grid:], without[number], within[number])
+            low = source[grid]
+            for entry in range(gain):
+                source[grid - 1 - entry] = low
+            better += _shift(within[number], source[grid - gain :], count * cost)
+        if better == 0:
+            break
+        left -= count
+        part *= 2
+
+
+@compiled
+def _join(found: Floats, one: Floats, other: Floats) -> None:
+    for entry in range(len(found)):
+        found[entry] = one[entry] if one[entry] < other[entry] else other[entry]
+
+
+@compiled
+def _lower(found: Floats, other: Floats) -> None:
+    for entry in range(len(found)):
+        found[entry] = other[entry] if other[entry] < found[entry] else found[entry]
+
+
+@compiled
+def _shift(found: Floats, before: Floats, usd: float) -> int:
+    better = 0
+    for entry in range(len(found)):
+        now = before[entry] + usd
+        better += now < found[entry]
+        found[entry] = now if now < found[entry] else found[entry]
+    return better
 
 
 def fractional_cover(rate: Floats, cost: Floats, most: Ints, step: float) -> Floats:
@@ -60,13 +107,3 @@ def part_sizes(most: int, steps: int, grid: int) -> Iterator[int]:
         yield take
         left -= take
         part *= 2
-
-
-def _shifted(cover: Floats, gain: int) -> Floats:
-    """Cover of u − gain at u; rates above the grid count as its end."""
-    moved = np.full_like(cover, np.inf)
-    if gain <= GRID:
-        moved[:, gain:] = cover[:, : GRID + 1 - gain]
-    tail = cover[:, max(0, GRID - gain) :].min(axis=1)
-    moved[:, GRID] = np.minimum(moved[:, GRID], tail)
-    return moved
