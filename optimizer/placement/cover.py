@@ -19,7 +19,7 @@ GRID = 1024
 
 def least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int) -> Floats:
     """Bounded knapsack over units grouped by zone: at most ``most`` of each."""
-    order = np.argsort(zone, kind="stable")
+    order = np.lexsort((cost / np.maximum(steps, 1), zone))
     names = np.ascontiguousarray(zone[order])
     return _least_cover(steps[order], cost[order].astype(np.float64), most[order], names, zones, GRID)
 

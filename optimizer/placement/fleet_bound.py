@@ -261,14 +261,12 @@ def _whole_usd(layer: Layer) -> float:
 
 def _flat_layer(problem: Problem, sketch: _Sketch) -> Layer:
     """The layer without what starting costs."""
-    price, _, high = _steps_of(sketch.cover, MAX_BASE_STEPS, sketch.needs)
     lengths = _hour_lengths(problem, len(sketch.needs))
     levels, inverse = np.unique(sketch.needs, return_inverse=True)
-    fitting = np.where(high[None, :] >= levels[:, None], price[None, :], np.inf)
-    hourly = fitting.min(axis=1, initial=np.inf)[inverse] * lengths
-    later = np.append(np.cumsum(hourly[::-1])[::-1][1:], 0.0)
+    price = sketch.cover[levels]
+    later = np.append(np.cumsum((price[inverse] * lengths)[::-1])[::-1][1:], 0.0)
     onward = np.broadcast_to(later[:, None], (len(later), len(price)))
-    return Layer(sketch.base_usd, price, high, sketch.needs, onward)
+    return Layer(sketch.base_usd, price, levels, sketch.needs, onward)
 
 
 def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterator[tuple[float, int]]:
