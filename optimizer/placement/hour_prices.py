@@ -125,7 +125,7 @@ def valid_prices(menu: Menu, share: Sharing, prices: Floats, spared: tuple[float
         valid[:, row] = menu.usd[row] * _term_factors(factors, menu.term_h[row], spared, classes)
     free = np.flatnonzero(~share.bound)
     if len(free):
-        valid[:, free] = _start_prices(menu, free, prices[free], classes)
+        valid[:, free] = start_prices(menu, free, prices[free], classes)
     return valid
 
 
@@ -150,7 +150,7 @@ def _term_factors(factors: Floats, term_h: float, spared: tuple[float, ...], cla
     return found
 
 
-def _start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:
+def start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:
     """Prices [D, N, K] of hourly units, nearer to flat until no stretch is charged more than a start."""
     usd, lead = menu.usd[rows], menu.lead_h[rows]
     usual = prices - usd[:, None]

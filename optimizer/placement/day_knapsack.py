@@ -1,0 +1,237 @@
+"""The cheapest day of a fleet, compiled: units that stand all day, and by the hour what they leave.
+
+A fleet's largest replicas are spared: a set that stands all day is *led* by one size of replica, and its
+hours need so much more; or an hour is led by a larger replica that joins for it. Sizes [J] ascend; units come
+in ascending order of their size. C steps of what stands, E = ``grid`` steps of a cover, Q classes of hours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.compiled import compiled
+from optimizer.placement.problem import Floats, Ints
+
+STEP, NET, SIZE, STATE, MOST = range(5)
+NO_CODE = -1
+NOBODY = -1
+Codes = NDArray[np.int32]
+
+
+@compiled
+def standing_sets(units: Ints, usd: Floats, sizes: int, states: int, top: int) -> tuple[Floats, Codes, Ints]:
+    """The least USD [J, S, top + 1] of sets that bring at least so many steps, with no replica above a size.
+
+    ``units`` [N, 5]: steps, steps as a lead, size, state of zones, most; ``usd`` [N] all day. S: nothing, one
+    tracked zone alone, others, spread out (the last); with one state there are no zones. Also which entry, as
+    state × (top + 1) + steps, each part joined [P, S, top + 1] (-1: it did not help), and the parts [P, 3]: unit,
+    count, steps.
+    """
+    parts = 0
+    for unit in range(len(units)):
+        parts += _parts(min(units[unit, MOST], top // units[unit, STEP] + 1))
+    codes = np.full((parts, states, top + 1), NO_CODE, dtype=np.int32)
+    part = np.zeros((parts, 3), dtype=np.int64)
+    table = np.full((states, top + 1), np.inf)
+    table[0, 0] = 0.0
+    found = np.full((sizes, states, top + 1), np.inf)
+    number, unit = 0, 0
+    for size in range(sizes):
+        while unit < len(units) and units[unit, SIZE] == size:
+            left, count = min(units[unit, MOST], top // units[unit, STEP] + 1), 1
+            while left > 0:
+                count = min(count, left)
+                left -= count
+                part[number] = (unit, count, min(count * units[unit, STEP], top))
+                _stand(table, codes[number], units[unit, STATE], part[number, 2], count * usd[unit])
+                count, number = 2 * count, number + 1
+            unit += 1
+        found[size] = table
+        for state in range(states):
+            for entry in range(top - 1, -1, -1):
+                found[size, state, entry] = min(found[size, state, entry], found[size, state, entry + 1])
+    return found, codes, part
+
+
+@compiled
+def _parts(most: int) -> int:
+    parts = 0
+    while most > 0:
+        most //= 2
+        parts += 1
+    return parts
+
+
+@compiled
+def _stand(table: Floats, codes: Codes, own: int, gain: int, usd: float) -> None:
+    """Lets a part join once. Entries are what exactly so many steps cost, the last what more cost too."""
+    states, top = table.shape[0], table.shape[1] - 1
+    done = states - 1
+    for entry in range(top, -1, -1):
+        for came in range(states):
+            price = table[came, entry] + usd
+            if price == np.inf:
+                continue
+            target = came
+            if done > 0:
+                alone = came == 0 or (came == own and own < done - 1)
+                target = own if alone else done
+            to = min(entry + gain, top)
+            if (to != entry or target != came) and price < table[target, to]:
+                table[target, to], codes[target, to] = price, came * (top + 1) + entry
+
+
+@compiled
+def hour_tables(units: Ints, usd: Floats, sizes: int, grid: int) -> tuple[Floats, Floats]:
+    """Of one hour the least USD [J, E + 1] of at least so many steps with no replica above a size; and the
+    least [J, 2, E + 1] led by one of a size itself, where what is left needs nothing or one unit more."""
+    table = np.full(grid + 1, np.inf)
+    table[0] = 0.0
+    plain, led = np.empty((sizes, grid + 1)), np.full((sizes, 2, grid + 1), np.inf)
+    unit = 0
+    for size in range(sizes):
+        first = unit
+        while unit < len(units) and units[unit, SIZE] == size:
+            left, count = min(units[unit, MOST], grid // units[unit, STEP] + 1), 1
+            while left > 0:
+                count = min(count, left)
+                left -= count
+                gain, price = min(count * units[unit, STEP], grid), count * usd[unit]
+                for entry in range(grid, 0, -1):
+                    table[entry] = min(table[entry], table[max(entry - gain, 0)] + price)
+                count *= 2
+            unit += 1
+        plain[size] = table
+        for lead in range(first, unit):
+            for more in range(2):
+                for entry in range(grid + 1):
+                    rest = min(max(entry - units[lead, NET], more), grid)
+                    led[size, more, entry] = min(led[size, more, entry], usd[lead] + table[rest])
+    return plain, led
+
+
+@compiled
+def cheapest_days(
+    stand: Floats, units: Ints, usd: Floats, hours: Floats, needs: Ints, gross: Ints, spared: bool, grid: int
+) -> Floats:
+    """The least USD [J + 1, 2, C + 1] of a day by the size that leads what stands (last: nothing stands), in
+    how many zones it stands (one, more) and the steps it brings.
+
+    ``stand`` [J, S, C + 1] as found above; ``usd`` [Q, N] of ``units`` by the hour; ``hours`` [Q]; ``needs`` [Q]
+    in steps, ``gross`` [Q, J] with the spares of each size.
+    """
+    sizes, states, top = stand.shape[0], stand.shape[1], stand.shape[2] - 1
+    found = np.full((sizes + 1, 2, top + 1), np.inf)
+    for size in range(sizes):
+        for entry in range(top + 1):
+            if states == 1:
+                found[size, 1, entry] = stand[size, 0, entry]
+            else:
+                found[size, 1, entry] = stand[size, states - 1, entry]
+                for state in range(1, states):
+                    found[size, 0, entry] = min(found[size, 0, entry], stand[size, state, entry])
+    found[sizes, 0 if states > 1 else 1, 0] = 0.0
+    after = np.empty((sizes + 1, 2, grid + 1))
+    for hour in range(len(usd)):
+        if hours[hour] <= 0:
+            continue
+        plain, led = hour_tables(units, usd[hour], sizes, grid)
+        after[sizes] = np.inf
+        for size in range(sizes - 1, -1, -1):
+            after[size] = np.minimum(after[size + 1], led[size])
+        for size in range(sizes):
+            for spread in range(2):
+                least = 1 - spread
+                for entry in range(top + 1):
+                    if found[size, spread, entry] == np.inf:
+                        continue
+                    rest = min(max(gross[hour, size] - entry, least), grid)
+                    price = plain[size, rest]
+                    if spared:
+                        rest = min(max(needs[hour] - entry, 0), grid)
+                        price = min(price, after[size + 1, 0, rest])
+                    found[size, spread, entry] += hours[hour] * price
+        for spread in range(2):
+            if found[sizes, spread, 0] < np.inf:
+                need = min(needs[hour], grid)
+                price = after[0, 1 - spread, need] if spared else plain[sizes - 1, max(need, 1 - spread)]
+                found[sizes, spread, 0] += hours[hour] * price
+    return found
+
+
+@compiled
+def set_of(codes: Codes, parts: Ints, stand: Floats, units: Ints, size: int, spread: bool, steps: int) -> Ints:
+    """Counts [N] of a cheapest set of ``standing_sets`` that brings at least so many steps."""
+    counts = np.zeros(len(units), dtype=np.int64)
+    states, top = stand.shape[1], stand.shape[2] - 1
+    state = states - 1
+    if states > 1 and not spread:
+        for other in range(1, states):
+            if stand[size, other, steps] < stand[size, state, steps]:
+                state = other
+    # The last entry of the same price is the one that was made.
+    entry = steps
+    while entry < top and stand[size, state, entry + 1] == stand[size, state, entry]:
+        entry += 1
+    for number in range(len(parts) - 1, -1, -1):
+        code = codes[number, state, entry]
+        if units[parts[number, 0], SIZE] <= size and code != NO_CODE:
+            counts[parts[number, 0]] += parts[number, 1]
+            state, entry = code // (top + 1), code % (top + 1)
+    return counts
+
+
+@compiled
+def hour_set(
+    units: Ints, usd: Floats, size: int, need: int, gross: int, least: int, spared: bool, grid: int
+) -> tuple[float, Ints]:
+    """The least USD of one hour beside what stands, and counts [N] that cost it: ``gross`` steps of units no
+    larger than ``size`` (negative: nothing stands), or ``need`` led by a larger one; ``least``: units at least.
+    """
+    parts = 0
+    for unit in range(len(units)):
+        parts += _parts(min(units[unit, MOST], grid // units[unit, STEP] + 1))
+    came = np.full((parts, grid + 1), NO_CODE, dtype=np.int32)
+    part = np.zeros((parts, 2), dtype=np.int64)
+    table = np.full(grid + 1, np.inf)
+    table[0] = 0.0
+    best, lead, rest, known, number = np.inf, NOBODY, 0, 0, 0
+    if max(gross, least) <= 0 and (size >= 0 or not spared):
+        best = 0.0
+    unit = 0
+    while unit < len(units):
+        first, now = unit, units[unit, SIZE]
+        while unit < len(units) and units[unit, SIZE] == now:
+            left, count = min(units[unit, MOST], grid // units[unit, STEP] + 1), 1
+            while left > 0:
+                count = min(count, left)
+                left -= count
+                part[number] = (unit, count)
+                gain, price = count * units[unit, STEP], count * usd[unit]
+                for entry in range(grid, 0, -1):
+                    before = max(entry - gain, 0)
+                    if table[before] + price < table[entry]:
+                        table[entry], came[number, entry] = table[before] + price, before
+                count, number = 2 * count, number + 1
+            unit += 1
+        if spared and now > size:
+            for one in range(first, unit):
+                at = min(max(need - units[one, NET], least if size < 0 else 0), grid)
+                if usd[one] + table[at] < best:
+                    best, lead, rest, known = usd[one] + table[at], one, at, number
+        last = unit == len(units) or units[unit, SIZE] > size
+        if last and (now <= size and size >= 0 or not spared):
+            at = min(max(gross, least), grid)
+            if table[at] < best:
+                best, lead, rest, known = table[at], NOBODY, at, number
+    counts = np.zeros(len(units), dtype=np.int64)
+    if best == np.inf:
+        return best, counts
+    if lead != NOBODY:
+        counts[lead] += 1
+    for index in range(known - 1, -1, -1):
+        if came[index, rest] != NO_CODE:
+            counts[part[index, 0]] += part[index, 1]
+            rest = came[index, rest]
+    return best, counts
