@@ -83,45 +83,30 @@ def _stand(table: Floats, codes: Codes, own: int, gain: int, usd: float) -> None
 
 
 @compiled
-def hour_tables(units: Ints, usd: Floats, sizes: int, grid: int) -> tuple[Floats, Floats]:
-    """Of one hour the least USD [J, E + 1] of at least so many steps with no replica above a size; and the
-    least [J, 2, E + 1] led by one of a size itself, where what is left needs nothing or one unit more."""
-    table = np.full(grid + 1, np.inf)
-    table[0] = 0.0
-    plain, led = np.empty((sizes, grid + 1)), np.full((sizes, 2, grid + 1), np.inf)
-    unit = 0
-    for size in range(sizes):
-        first = unit
-        while unit < len(units) and units[unit, SIZE] == size:
-            left, count = min(units[unit, MOST], grid // units[unit, STEP] + 1), 1
-            while left > 0:
-                count = min(count, left)
-                left -= count
-                gain, price = min(count * units[unit, STEP], grid), count * usd[unit]
-                for entry in range(grid, 0, -1):
-                    table[entry] = min(table[entry], table[max(entry - gain, 0)] + price)
-                count *= 2
-            unit += 1
-        plain[size] = table
-        for lead in range(first, unit):
-            for more in range(2):
-                for entry in range(grid + 1):
-                    rest = min(max(entry - units[lead, NET], more), grid)
-                    led[size, more, entry] = min(led[size, more, entry], usd[lead] + table[rest])
-    return plain, led
+def _led(plain: Floats, units: Ints, usd: Floats) -> Floats:
+    """The least USD [J, 2, E + 1] led by a unit of each size, where what it leaves needs nothing or one more."""
+    sizes, grid = len(plain), plain.shape[1] - 1
+    found = np.full((sizes, 2, grid + 1), np.inf)
+    for unit in range(len(units)):
+        size = units[unit, SIZE]
+        for more in range(2):
+            for entry in range(grid + 1):
+                rest = min(max(entry - units[unit, NET], more), grid)
+                found[size, more, entry] = min(found[size, more, entry], usd[unit] + plain[size, rest])
+    return found
 
 
 @compiled
 def cheapest_days(
-    stand: Floats, units: Ints, usd: Floats, hours: Floats, needs: Ints, gross: Ints, spared: bool, grid: int
+    stand: Floats, plain: Floats, units: Ints, usd: Floats, hours: Floats, needs: Ints, gross: Ints, spared: bool
 ) -> Floats:
     """The least USD [J + 1, 2, C + 1] of a day by the size that leads what stands (last: nothing stands), in
     how many zones it stands (one, more) and the steps it brings.
 
-    ``stand`` [J, S, C + 1] as found above; ``usd`` [Q, N] of ``units`` by the hour; ``hours`` [Q]; ``needs`` [Q]
+    ``stand`` [J, S, C + 1] and ``plain`` [Q, J, E + 1] as found by the others; ``usd`` [Q, N] of ``units``; ``hours`` [Q]; ``needs`` [Q]
     in steps, ``gross`` [Q, J] with the spares of each size.
     """
-    sizes, states, top = stand.shape[0], stand.shape[1], stand.shape[2] - 1
+    sizes, states, top, grid = stand.shape[0], stand.shape[1], stand.shape[2] - 1, plain.shape[2] - 1
     found = np.full((sizes + 1, 2, top + 1), np.inf)
     for size in range(sizes):
         for entry in range(top + 1):
@@ -136,10 +121,11 @@ def cheapest_days(
     for hour in range(len(usd)):
         if hours[hour] <= 0:
             continue
-        plain, led = hour_tables(units, usd[hour], sizes, grid)
         after[sizes] = np.inf
-        for size in range(sizes - 1, -1, -1):
-            after[size] = np.minimum(after[size + 1], led[size])
+        if spared:
+            led = _led(plain[hour], units, usd[hour])
+            for size in range(sizes - 1, -1, -1):
+                after[size] = np.minimum(after[size + 1], led[size])
         for size in range(sizes):
             for spread in range(2):
                 least = 1 - spread
@@ -147,7 +133,7 @@ def cheapest_days(
                     if found[size, spread, entry] == np.inf:
                         continue
                     rest = min(max(gross[hour, size] - entry, least), grid)
-                    price = plain[size, rest]
+                    price = plain[hour, size, rest]
                     if spared:
                         rest = min(max(needs[hour] - entry, 0), grid)
                         price = min(price, after[size + 1, 0, rest])
@@ -155,7 +141,7 @@ def cheapest_days(
         for spread in range(2):
             if found[sizes, spread, 0] < np.inf:
                 need = min(needs[hour], grid)
-                price = after[0, 1 - spread, need] if spared else plain[sizes - 1, max(need, 1 - spread)]
+                price = after[0, 1 - spread, need] if spared else plain[hour, sizes - 1, max(need, 1 - spread)]
                 found[sizes, spread, 0] += hours[hour] * price
     return found
 
@@ -183,26 +169,19 @@ def set_of(codes: Codes, parts: Ints, stand: Floats, units: Ints, size: int, spr
 
 
 @compiled
-def hour_set(
-    units: Ints, usd: Floats, size: int, need: int, gross: int, least: int, spared: bool, grid: int
-) -> tuple[float, Ints]:
-    """The least USD of one hour beside what stands, and counts [N] that cost it: ``gross`` steps of units no
-    larger than ``size`` (negative: nothing stands), or ``need`` led by a larger one; ``least``: units at least.
-    """
+def hour_ways(units: Ints, usd: Floats, sizes: int, grid: int) -> tuple[Floats, Codes, Ints]:
+    """Of one hour the least USD [J, E + 1] of at least so many steps with no replica above a size, which entry
+    each part joined [P, E + 1] (-1: it did not help), and the parts [P, 2]: unit, count."""
     parts = 0
     for unit in range(len(units)):
         parts += _parts(min(units[unit, MOST], grid // units[unit, STEP] + 1))
     came = np.full((parts, grid + 1), NO_CODE, dtype=np.int32)
-    part = np.zeros((parts, 2), dtype=np.int64)
+    part, plain = np.zeros((parts, 2), dtype=np.int64), np.empty((sizes, grid + 1))
     table = np.full(grid + 1, np.inf)
     table[0] = 0.0
-    best, lead, rest, known, number = np.inf, NOBODY, 0, 0, 0
-    if max(gross, least) <= 0 and (size >= 0 or not spared):
-        best = 0.0
-    unit = 0
-    while unit < len(units):
-        first, now = unit, units[unit, SIZE]
-        while unit < len(units) and units[unit, SIZE] == now:
+    number, unit = 0, 0
+    for size in range(sizes):
+        while unit < len(units) and units[unit, SIZE] == size:
             left, count = min(units[unit, MOST], grid // units[unit, STEP] + 1), 1
             while left > 0:
                 count = min(count, left)
@@ -215,23 +194,36 @@ def hour_set(
                         table[entry], came[number, entry] = table[before] + price, before
                 count, number = 2 * count, number + 1
             unit += 1
-        if spared and now > size:
-            for one in range(first, unit):
-                at = min(max(need - units[one, NET], least if size < 0 else 0), grid)
-                if usd[one] + table[at] < best:
-                    best, lead, rest, known = usd[one] + table[at], one, at, number
-        last = unit == len(units) or units[unit, SIZE] > size
-        if last and (now <= size and size >= 0 or not spared):
-            at = min(max(gross, least), grid)
-            if table[at] < best:
-                best, lead, rest, known = table[at], NOBODY, at, number
+        plain[size] = table
+    return plain, came, part
+
+
+@compiled
+def hour_set(
+    plain: Floats, came: Codes, part: Ints, units: Ints, usd: Floats, size: int, need: int, gross: int,
+    least: int, spared: bool,
+) -> Ints:  # fmt: skip
+    """Counts [N] that join one hour at least cost beside what stands: ``gross`` steps of units no larger than
+    ``size`` (negative: nothing stands), or ``need`` led by a larger one; ``least``: units at least."""
+    sizes, grid = len(plain), plain.shape[1] - 1
+    best, lead, upto, rest = np.inf, NOBODY, sizes - 1, 0
+    if size >= 0 or not spared:
+        upto = max(size, 0) if spared else sizes - 1
+        rest = min(max(gross, least), grid)
+        best = plain[upto, rest]
+    if spared:
+        for unit in range(len(units)):
+            at = min(max(need - units[unit, NET], least if size < 0 else 0), grid)
+            if units[unit, SIZE] > size and usd[unit] + plain[units[unit, SIZE], at] < best:
+                best, lead = usd[unit] + plain[units[unit, SIZE], at], unit
+                upto, rest = units[unit, SIZE], at
     counts = np.zeros(len(units), dtype=np.int64)
     if best == np.inf:
-        return best, counts
+        return counts
     if lead != NOBODY:
         counts[lead] += 1
-    for index in range(known - 1, -1, -1):
-        if came[index, rest] != NO_CODE:
+    for index in range(len(part) - 1, -1, -1):
+        if units[part[index, 0], SIZE] <= upto and came[index, rest] != NO_CODE:
             counts[part[index, 0]] += part[index, 1]
             rest = came[index, rest]
-    return best, counts
+    return counts

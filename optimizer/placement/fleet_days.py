@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from optimizer.placement.day_case import DAY_H, Block, DayCase, build_day_case
-from optimizer.placement.day_knapsack import Codes, cheapest_days, hour_set, set_of, standing_sets
+from optimizer.placement.day_knapsack import (
+    Codes,
+    cheapest_days,
+    hour_set,
+    hour_ways,
+    set_of,
+    standing_sets,
+)
 from optimizer.placement.day_prices import DayPrices, first_prices, tightened
 from optimizer.placement.day_program import DayProgram
 from optimizer.placement.hour_prices import start_prices
@@ -53,6 +60,7 @@ class _Look:
     codes: Codes
     parts: Ints
     joined_usd: Floats
+    ways: tuple[tuple[Floats, Codes, Ints], ...]
     usd: Floats
 
     @property
@@ -81,6 +89,7 @@ class _Look:
         for number, need in enumerate(self.needs):
             gross = int(self.gross[number, size]) - steps if stands else int(need)
             joining[number, case.joining.at] = hour_set(
+                *self.ways[number],
                 case.joining.units,
                 self.joined_usd[number],
                 size if stands else -1,
@@ -88,8 +97,7 @@ class _Look:
                 gross,
                 1 - spread,
                 case.spared,
-                int(self.gross.max()),
-            )[1]
+            )
         return standing, joining
 
 
@@ -131,6 +139,7 @@ class _Search:
         """Passes of the program and of looks at its prices."""
         asked, step = self.best, FIRST_STEP
         self._seed()
+        hoped = self.program.solve()
         for _ in range(MAX_PASSES):
             look = _look(self.case, asked)
             if look.least_usd > self.best_usd:
@@ -138,7 +147,7 @@ class _Search:
                 step = min(MOST_STEP, step + LONGER)
             else:
                 step = max(LEAST_STEP, step * SHORTER)
-            for standing, joining in look.apart(SETS_A_PASS, APART, NEVER_USD * abs(look.least_usd)):
+            for standing, joining in look.apart(SETS_A_PASS, APART, max(look.least_usd, hoped)):
                 self.program.add(standing, joining)
             hoped = self.program.solve()
             if not self.best_usd < min(hoped, known_usd) * (1 - PROVEN) or out_of_time():
@@ -176,8 +185,10 @@ def _priced(
     usd[case.termed] = part
     usd += menu.surcharge_usd[:, None]
     joined = np.ascontiguousarray(usd[case.joining.at].T)
-    found = cheapest_days(stand, case.joining.units, joined, hours, needs, gross, case.spared, top)
-    return _Look(case, needs, gross, stand, codes, parts, joined, found)
+    ways = tuple(hour_ways(case.joining.units, each, case.sizes, top) for each in joined)
+    plain = np.stack([way[0] for way in ways])
+    found = cheapest_days(stand, plain, case.joining.units, joined, hours, needs, gross, case.spared)
+    return _Look(case, needs, gross, stand, codes, parts, joined, ways, found)
 
 
 def _certified_usd(case: DayCase, prices: DayPrices) -> float:
