@@ -40,14 +40,17 @@ def build_rungs(
     """
     rungs = np.empty(MAX_RUNGS, dtype=np.int64)
     nothing = np.zeros(0, dtype=np.int64)
-    needed, is_open = np.ones(len(demand), dtype=np.bool_), np.zeros(whole[:, ZONE].max() + 1, dtype=np.bool_)
+    needed, is_open = np.ones(len(demand), dtype=np.bool_), np.zeros(len(whole), dtype=np.bool_)
     count, opened, total, largest, estimate = 0, 0, 0.0, 0.0, 0.0
-    while needed.any():
+    while True:
         use = _use(needed)
+        if use[0] == 0:
+            return rungs[:count], estimate
         choices = base if count < base_count else top
-        at, cost = _cheapest(choices, whole, usd, free, is_open, opened < zones, use)
-        if at < 0 and opened < zones:
-            at, cost = _cheapest(anywhere, whole, usd, free, is_open, True, use)
+        elsewhere = opened < zones
+        at, cost = _cheapest(choices, whole, usd, free, is_open, elsewhere, use)
+        if at < 0 and elsewhere:
+            at, cost = _cheapest(anywhere, whole, usd, free, is_open, elsewhere, use)
         if at < 0 or count >= MAX_RUNGS:
             return nothing, np.inf
         _hold(whole, at, free, gpus)
@@ -61,7 +64,6 @@ def build_rungs(
         few = opened < zones or count < max(1, zones)
         for hour in range(len(demand)):
             needed[hour] = few or total - spare * largest < demand[hour] * (1 - ROUNDING)
-    return rungs[:count], estimate
 
 
 @compiled

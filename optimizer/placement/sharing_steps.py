@@ -10,6 +10,7 @@ import numpy as np
 
 from optimizer.compiled import compiled
 from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.rows import fill
 
 BOUND, TOTAL, HOURLY, STARTS, TERM = range(5)
 DAY_H = 24
@@ -27,7 +28,7 @@ def shared(prices: Floats, terms: Floats, hours: Floats, day: Ints) -> Floats:
     ``hours`` [K] of each class; ``day`` [24]: the class of each hour of a day that repeats, empty if none does.
     """
     found = np.empty_like(prices)
-    whole = hours.sum()
+    whole = _total(hours)
     for unit in range(len(prices)):
         if terms[unit, BOUND] > 0:
             _share_total(found[unit], prices[unit], terms[unit], hours, day, whole)
@@ -37,7 +38,17 @@ def shared(prices: Floats, terms: Floats, hours: Floats, day: Ints) -> Floats:
 
 
 @compiled
-def _share_total(found: Floats, prices: Floats, terms: Floats, hours: Floats, day: Ints, whole: float) -> None:
+def _total(hours: Floats) -> float:
+    total = 0.0
+    for column in range(len(hours)):
+        total += hours[column]
+    return total
+
+
+@compiled
+def _share_total(
+    found: Floats, prices: Floats, terms: Floats, hours: Floats, day: Ints, whole: float
+) -> None:
     charged = 0.0
     for column in range(len(hours)):
         found[column] = max(prices[column], 0.0)
@@ -121,10 +132,10 @@ def _cheapest(
     prices: Floats, scarce_usd: Floats, covers: Ints, reach: Ints, hours: Floats
 ) -> tuple[Ints, float]:
     """The cheapest cover of each class [K], and what they cost together."""
-    chosen, least = np.zeros(len(hours), dtype=np.int64), np.full(len(hours), np.inf)
-    usd = np.empty(len(hours))
+    chosen, least, usd = np.zeros(len(hours), dtype=np.int64), np.empty(len(hours)), np.empty(len(hours))
+    fill(least, np.inf)
     for cover in range(len(covers)):
-        usd[:] = 0.0
+        fill(usd, 0.0)
         for unit in range(covers.shape[1]):
             count = covers[cover, unit]
             if count:
@@ -142,7 +153,7 @@ def _cheapest(
 @compiled
 def _slope(covers: Ints, chosen: Ints, hours: Floats) -> tuple[Floats, float]:
     """How far each unit is used above its mean [U, K], and the square of that over all hours."""
-    units, whole, length = covers.shape[1], hours.sum(), 0.0
+    units, whole, length = covers.shape[1], _total(hours), 0.0
     slope = np.empty((units, len(hours)))
     for unit in range(units):
         mean = 0.0
