@@ -29,11 +29,11 @@ from optimizer.placement.sharing_steps import climbed
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, in_stock
 
-MAX_PASSES = 24
+MAX_PASSES = 48
 FEW_PASSES = 6
 LEAST_PASSES = 12
-MAX_WORK = 60_000
-PATIENCE = 3
+MAX_WORK = 240_000
+PATIENCE = 5
 STEPS_A_PASS = 30
 LOOKS = 4
 FIRST_HOPE = 0.05
