@@ -24,13 +24,12 @@ def least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int) -
     names = np.ascontiguousarray(zone[order])
     cover = np.full((zones + 1, GRID + 1), np.inf)
     cover[0, 0] = 0.0
-    found = _least_cover(steps[order], cost[order].astype(np.float64), most[order], names, cover)
-    return found
+    return _least_cover(steps[order], cost[order].astype(np.float64), most[order], names, cover)
 
 
 @compiled
 def _least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, cover: Floats) -> Floats:
-    """cover[z, u]: least cost of at least rate u with units in at least z zones (z counted up to its last)."""
+    """cover[z, u]: least cost of at least rate u with units in at least z zones, of at most its last."""
     zones, within, source = len(cover) - 1, np.empty_like(cover), np.empty(2 * cover.shape[1])
     first = 0
     while first < len(zone):
@@ -43,7 +42,8 @@ def _least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, cover: Float
         for count in range(zones, -1, -1):
             lower(cover[min(count + 1, zones)], within[count], 0.0)
         first = last
-    return cover[zones]
+    found: Floats = cover[zones]
+    return found
 
 
 @compiled

@@ -23,7 +23,7 @@ from optimizer.placement.units import HOUR_S, FleetCase
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPath:
-    """``onward_usd`` [H, S]: least cost from hour h on at composition s; ``change_usd`` [S, S] between two."""
+    """``onward_usd`` [H, S]: least USD from an hour on at a composition; ``change_usd`` [S, S] to another."""
 
     case: FleetCase
     compositions: Compositions

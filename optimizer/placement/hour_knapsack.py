@@ -24,10 +24,12 @@ Codes = NDArray[np.int8]
 
 
 class Room(NamedTuple):
-    """What one hour after the other is worked out in. ``beside`` [S, 2 E + 1]: for each state the least USD of
-    what a unit of it joins to be spread out, and from which state that ``came``; ``fresh`` [S]: whether that
-    is so of the table as it stands. ``part`` [P, 3]: units that joined together, how many, their steps;
-    ``codes`` [P, 2, E + 1]: from which state that made an entry cheaper, for staying and for spreading out.
+    """What one hour after the other is worked out in.
+
+    ``beside`` [S, 2 E + 1]: for each state the least USD of what a unit of it joins to be spread out, and
+    from which state that ``came``; ``fresh`` [S]: whether that is so of the table as it stands. ``part``
+    [P, 3]: units that joined together, how many, their steps; ``codes`` [P, 2, E + 1]: from which state
+    that made an entry cheaper, for staying and for spreading out.
     """
 
     table: Floats
@@ -54,8 +56,8 @@ def cover_hours(
 ) -> tuple[Floats, Ints]:
     """The least USD of each hour [Q] (inf: none) and, where ``kept``, the counts [Q, N] that cost it.
 
-    ``units`` [N, 4]: steps, steps when it leads (if ``spared``), state of zones alone, most; ``heads`` [G + 1]:
-    where each group begins; ``usd`` [Q, N]; ``needs`` [Q] in steps, of which a table has ``grid``.
+    ``units`` [N, 4]: steps, steps when it leads (if ``spared``), state of zones alone, most; ``heads``
+    [G + 1]: where each group begins; ``usd`` [Q, N]; ``needs`` [Q] in steps, of which a table has ``grid``.
     """
     found, counts = np.empty(len(usd)), np.zeros((len(usd), len(units)), dtype=np.int64)
     lowest, parts = 0, 1

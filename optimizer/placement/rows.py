@@ -1,4 +1,4 @@
-"""Loops over rows of costs that the compiled knapsacks and paths share: short, so that they become vectors."""
+"""Loops over rows of costs that compiled knapsacks and paths share: so short that they become vectors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Steps towards the sharing that proves most over a pool of covers, compiled.
 
-U units, K classes of hours, M covers. ``terms`` [U, 5] of each unit: whether it is bound by a term, USD of the
-whole time, USD an hour, USD for its starts over all peaks, minimum term in hours (``hour_prices.Sharing``).
+U units, K classes of hours, M covers. ``terms`` [U, 5] of each unit: whether it is bound by a term, USD of
+the whole time, USD an hour, USD for its starts over all peaks, minimum term (h) (``hour_prices.Sharing``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REACHED = 1e-4
 def shared(prices: Floats, terms: Floats, hours: Floats, day: Ints) -> Floats:
     """Prices [U, K] moved to where a unit held throughout, or over each peak, is charged what it costs.
 
-    ``hours`` [K] of each class; ``day`` [24]: the class of each hour of a day that repeats, empty if none does.
+    ``hours`` [K] of each class; ``day`` [24]: the class of each hour of a day that repeats, or empty.
     """
     found = np.empty_like(prices)
     whole = _total(hours)
@@ -69,7 +69,7 @@ def _daily_ratio(prices: Floats, usd: float, term_h: float, day: Ints) -> float:
     for hour in range(2 * DAY_H):
         paid[hour + 1] = paid[hour] + prices[day[hour % DAY_H]] / usd
     whole, days = paid[DAY_H], np.floor(term_h / DAY_H)
-    found = whole / DAY_H
+    found: float = whole / DAY_H
     for part in range(DAY_H):
         charged = 0.0
         for begin in range(DAY_H):
@@ -208,4 +208,5 @@ def _worst_ratio(paid: Floats, held: Floats, gap: int, rounds: int) -> float:
         if number < rounds:
             ratio = max(ratio, (paid[last] - paid[first]) / (held[last] - held[first]))
     # What the last round left is spread over at least ``gap`` rows of it.
-    return (ratio + most / shortest) * (1 + SLACK)
+    found: float = (ratio + most / shortest) * (1 + SLACK)
+    return found
