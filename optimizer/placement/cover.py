@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
 from optimizer.placement.rows import fill, lower
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
 from optimizer.placement.rows import fill, lower
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Bools, Floats, Ints
 
 HOUR_S = 3600

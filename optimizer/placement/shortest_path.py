@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
 from optimizer.placement.rows import fill, lower
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, request, serving
 
-LOOPS = (
+LOOPS: tuple[Any, ...] = (
     cover._least_cover,
     hour_knapsack.cover_hours,
     rungs.build_rungs,
