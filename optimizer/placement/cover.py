@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.rows import fill, lower
 
 GRID = 1024
 
@@ -21,26 +22,28 @@ def least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int) -
     """Bounded knapsack over units grouped by zone: at most ``most`` of each."""
     order = np.lexsort((cost / np.maximum(steps, 1), zone))
     names = np.ascontiguousarray(zone[order])
-    return _least_cover(steps[order], cost[order].astype(np.float64), most[order], names, zones, GRID)
+    cover = np.full((zones + 1, GRID + 1), np.inf)
+    cover[0, 0] = 0.0
+    return _least_cover(steps[order], cost[order].astype(np.float64), most[order], names, cover)
 
 
 @compiled
-def _least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int, grid: int) -> Floats:
-    """cover[z, u]: least cost of at least rate u with units in at least z zones (z counted up to ``zones``)."""
-    cover, within = np.full((zones + 1, grid + 1), np.inf), np.empty((zones + 1, grid + 1))
-    source = np.empty(2 * grid + 1)
-    cover[0, 0] = 0.0
+def _least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, cover: Floats) -> Floats:
+    """cover[z, u]: least cost of at least rate u with units in at least z zones, of at most its last."""
+    zones, within, source = len(cover) - 1, np.empty_like(cover), np.empty(2 * cover.shape[1])
     first = 0
     while first < len(zone):
         last = first
-        within[:] = np.inf
+        for count in range(zones + 1):
+            fill(within[count], np.inf)
         while last < len(zone) and zone[last] == zone[first]:
             _allow(cover, within, source, steps[last], cost[last], most[last])
             last += 1
         for count in range(zones, -1, -1):
-            _lower(cover[min(count + 1, zones)], within[count])
+            lower(cover[min(count + 1, zones)], within[count], 0.0)
         first = last
-    return cover[zones]
+    found: Floats = cover[zones]
+    return found
 
 
 @compiled
@@ -52,37 +55,16 @@ def _allow(without: Floats, within: Floats, source: Floats, steps: int, cost: fl
         count = min(part, left)
         gain, better = min(count * steps, grid), 0
         for number in range(len(without)):
-            _join(source[grid:], without[number], within[number])
-            low = source[grid]
-            for entry in range(gain):
-                source[grid - 1 - entry] = low
-            better += _shift(within[number], source[grid - gain :], count * cost)
+            before = source[grid : 2 * grid + 1]
+            fill(before, np.inf)
+            lower(before, without[number], 0.0)
+            lower(before, within[number], 0.0)
+            fill(source[grid - gain : grid], source[grid])
+            better += lower(within[number], source[grid - gain :], count * cost)
         if better == 0:
             break
         left -= count
         part *= 2
-
-
-@compiled
-def _join(found: Floats, one: Floats, other: Floats) -> None:
-    for entry in range(len(found)):
-        found[entry] = one[entry] if one[entry] < other[entry] else other[entry]
-
-
-@compiled
-def _lower(found: Floats, other: Floats) -> None:
-    for entry in range(len(found)):
-        found[entry] = other[entry] if other[entry] < found[entry] else found[entry]
-
-
-@compiled
-def _shift(found: Floats, before: Floats, usd: float) -> int:
-    better = 0
-    for entry in range(len(found)):
-        now = before[entry] + usd
-        better += now < found[entry]
-        found[entry] = now if now < found[entry] else found[entry]
-    return better
 
 
 def fractional_cover(rate: Floats, cost: Floats, most: Ints, step: float) -> Floats:

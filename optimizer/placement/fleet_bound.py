@@ -288,7 +288,7 @@ def _path_layer(problem: Problem, sketch: _Sketch, steps: int) -> Layer:
         low, high, _start_cover(sketch.rest, starting, sketch.step), float(starting.min(initial=np.inf))
     )
     hours, needs = _hour_lengths(problem, len(sketch.needs)), sketch.needs.astype(np.float64)
-    onward = cheapest_after(price, jumps, high.astype(np.float64), needs, hours)
+    onward = cheapest_after(price, np.ascontiguousarray(jumps.T), high.astype(np.float64), needs, hours)
     return Layer(sketch.base_usd, price, high, sketch.needs, onward)
 
 

@@ -29,11 +29,11 @@ from optimizer.placement.sharing_steps import climbed
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, in_stock
 
-MAX_PASSES = 24
+MAX_PASSES = 48
 FEW_PASSES = 6
 LEAST_PASSES = 12
-MAX_WORK = 60_000
-PATIENCE = 3
+MAX_WORK = 240_000
+PATIENCE = 5
 STEPS_A_PASS = 30
 LOOKS = 4
 FIRST_HOPE = 0.05
@@ -41,6 +41,7 @@ LEAST_HOPE = 0.02
 HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
 GOOD_ENOUGH = 0.002
 PROVEN = 0.0005
+HOPELESS = 1.01
 FIRST_PARTS = (0.4,)
 
 
@@ -181,18 +182,25 @@ def build_dual(
     """
     ascent = _begun(problem, case, first_hour, lengths)
     first = _covers(problem, case, ascent)
-    if known_usd > 0 and _cheapest_usd(problem, case, first) <= known_usd * (1 + PROVEN):
+    if known_usd > 0 and _is_reached(problem, case, first, known_usd * (1 + PROVEN)):
         return FleetDual(known_usd, first)
     _ascend(ascent, MAX_PASSES, out_of_time)
     return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
 
 
-def _cheapest_usd(problem: Problem, case: FleetCase, covers: Counts) -> float:
-    """What the best fleet on some covers costs; nothing is known of it at prices of scarcity."""
+def _is_reached(problem: Problem, case: FleetCase, covers: Counts, usd: float) -> bool:
+    """Whether a fleet on some covers costs no more; nothing is known of it at prices of scarcity.
+
+    The fleets come with the most promising first: where one is far above, the next are no better.
+    """
     if case.units.surcharge_usd_per_hour.any():
-        return float("inf")
-    columns = cover_columns(problem, replace(case, covers=covers), problem.table.stock_nodes, [None])
-    return min((column.total_cents / 100 for column in columns), default=float("inf"))
+        return False
+    for column in cover_columns(problem, replace(case, covers=covers), problem.table.stock_nodes, [None]):
+        if column.total_cents / 100 <= usd:
+            return True
+        if column.total_cents / 100 > usd * HOPELESS:
+            return False
+    return False
 
 
 def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Counts:

@@ -23,7 +23,7 @@ from optimizer.placement.units import HOUR_S, FleetCase
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPath:
-    """``onward_usd`` [H, S]: least cost from hour h on at composition s; ``change_usd`` [S, S] between two."""
+    """``onward_usd`` [H, S]: least USD from an hour on at a composition; ``change_usd`` [S, S] to another."""
 
     case: FleetCase
     compositions: Compositions
@@ -73,7 +73,7 @@ def path_over(
     start = _start_usd(problem, case, found, fixed) + churn_usd
     change = _change_usd(found, start)
     needs = case.demand * (1 - 1e-12)
-    after = cheapest_after(found.usd, change, found.net, needs, np.ones(len(needs)))
+    after = cheapest_after(found.usd, np.ascontiguousarray(change.T), found.net, needs, np.ones(len(needs)))
     onward = np.where(found.net[None, :] >= needs[:, None], found.usd + after, np.inf)
     return FleetPath(case, found, start, onward, change)
 

@@ -94,7 +94,9 @@ class Sharing:
     def terms(self) -> Floats:
         """What each unit pays [N, 5], as ``sharing_steps`` takes it."""
         starts = self.start_usd * self.classes.starts
-        return np.stack((self.bound.astype(np.float64), self.total_usd, self.usd, starts, self.term_h), axis=1)
+        return np.stack(
+            (self.bound.astype(np.float64), self.total_usd, self.usd, starts, self.term_h), axis=1
+        )
 
     def day(self) -> Ints:
         """The class of each hour of a day that repeats; empty when days differ."""

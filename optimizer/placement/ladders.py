@@ -52,7 +52,7 @@ class BuiltLadder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Choices:
-    """Units [C] that ladders may stand on, what they are (``rungs``), and the nodes and GPUs that are free."""
+    """Units [C] that ladders may stand on, what they are (``rungs``), and what nodes and GPUs are free."""
 
     unit: Ints
     whole: Ints

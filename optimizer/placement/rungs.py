@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Bools, Floats, Ints
 
 HOUR_S = 3600
@@ -31,23 +31,27 @@ def build_rungs(
     zones: int,
     spare: int,
 ) -> tuple[Ints, float]:
-    """Choices for each rung until the peak is met, and about what they cost; none when stock or zones run out.
+    """Choices for each rung until the peak is met, and about what they cost; none if stock or zones run out.
 
-    ``base``, ``top``: the choices of the first ``base_count`` rungs and of the others; ``anywhere``: those that
-    fill a zone in which neither is. ``whole`` [C, 8]: offer, nodes, zone, GPUs of a node, pool of GPUs, shortest
-    and smallest billed time (s), time of a start (s); ``usd`` [C, 5]: requests/s, largest replica, price of
-    scarcity an hour, price of a node-hour and upfront; ``free`` [O] nodes and ``gpus`` of each pool are used up.
+    ``base``, ``top``: the choices of the first ``base_count`` rungs and of the others; ``anywhere``: those
+    that fill a zone in which neither is. ``whole`` [C, 8]: offer, nodes, zone, GPUs of a node, pool of GPUs,
+    minimum term (s), billing increment (s), time of a start (s); ``usd`` [C, 5]: requests/s, largest replica,
+    price of scarcity an hour, price of a node-hour, upfront. ``free`` [O] nodes and ``gpus`` of pools are
+    used up.
     """
     rungs = np.empty(MAX_RUNGS, dtype=np.int64)
     nothing = np.zeros(0, dtype=np.int64)
-    needed, is_open = np.ones(len(demand), dtype=np.bool_), np.zeros(whole[:, ZONE].max() + 1, dtype=np.bool_)
+    needed, is_open = np.ones(len(demand), dtype=np.bool_), np.zeros(len(whole), dtype=np.bool_)
     count, opened, total, largest, estimate = 0, 0, 0.0, 0.0, 0.0
-    while needed.any():
+    while True:
         use = _use(needed)
+        if use[0] == 0:
+            return rungs[:count], estimate
         choices = base if count < base_count else top
-        at, cost = _cheapest(choices, whole, usd, free, is_open, opened < zones, use)
-        if at < 0 and opened < zones:
-            at, cost = _cheapest(anywhere, whole, usd, free, is_open, True, use)
+        elsewhere = opened < zones
+        at, cost = _cheapest(choices, whole, usd, free, is_open, elsewhere, use)
+        if at < 0 and elsewhere:
+            at, cost = _cheapest(anywhere, whole, usd, free, is_open, elsewhere, use)
         if at < 0 or count >= MAX_RUNGS:
             return nothing, np.inf
         _hold(whole, at, free, gpus)
@@ -61,7 +65,6 @@ def build_rungs(
         few = opened < zones or count < max(1, zones)
         for hour in range(len(demand)):
             needed[hour] = few or total - spare * largest < demand[hour] * (1 - ROUNDING)
-    return rungs[:count], estimate
 
 
 @compiled
@@ -87,7 +90,7 @@ def _cheapest(
     elsewhere: bool,
     use: tuple[int, int, int],
 ) -> tuple[int, float]:
-    """The free choice that costs least, in a new zone if it must stand ``elsewhere``; -1 when there is none."""
+    """The free choice that costs least, in a new zone if it must stand ``elsewhere``; -1: there is none."""
     best, least = -1, np.inf
     for at in choices:
         if free[whole[at, OFFER]] >= whole[at, NODES] and not (elsewhere and is_open[whole[at, ZONE]]):
@@ -102,15 +105,17 @@ def _use_usd(whole: Ints, usd: Floats, use: tuple[int, int, int]) -> float:
     """Roughly what a unit costs over its hours: the cheaper of follow-the-curve and held throughout."""
     hours, starts, span = use
     each = (hours * HOUR_S + (starts - 1) * whole[LEAD]) // starts
-    node_usd = min(starts * _node_usd(whole, usd, each), _node_usd(whole, usd, span * HOUR_S))
-    return node_usd * whole[NODES] + usd[SCARCE] * hours
+    node_usd: float = min(starts * _node_usd(whole, usd, each), _node_usd(whole, usd, span * HOUR_S))
+    cost: float = node_usd * whole[NODES] + usd[SCARCE] * hours
+    return cost
 
 
 @compiled
 def _node_usd(whole: Ints, usd: Floats, held_s: int) -> float:
     """The same bill as ``OfferTable.node_cost_usd``."""
     billed_s = -(-max(held_s, whole[MIN]) // whole[INCREMENT]) * whole[INCREMENT]
-    return usd[PRICE] * (billed_s / HOUR_S) + usd[UPFRONT]
+    cost: float = usd[PRICE] * (billed_s / HOUR_S) + usd[UPFRONT]
+    return cost
 
 
 @compiled

@@ -1,15 +1,16 @@
 """Steps towards the sharing that proves most over a pool of covers, compiled.
 
-U units, K classes of hours, M covers. ``terms`` [U, 5] of each unit: whether it is bound by a term, USD of the
-whole time, USD an hour, USD for its starts over all peaks, minimum term in hours (``hour_prices.Sharing``).
+U units, K classes of hours, M covers. ``terms`` [U, 5] of each unit: whether it is bound by a term, USD of
+the whole time, USD an hour, USD for its starts over all peaks, minimum term (h) (``hour_prices.Sharing``).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.rows import fill
 
 BOUND, TOTAL, HOURLY, STARTS, TERM = range(5)
 DAY_H = 24
@@ -24,10 +25,10 @@ REACHED = 1e-4
 def shared(prices: Floats, terms: Floats, hours: Floats, day: Ints) -> Floats:
     """Prices [U, K] moved to where a unit held throughout, or over each peak, is charged what it costs.
 
-    ``hours`` [K] of each class; ``day`` [24]: the class of each hour of a day that repeats, empty if none does.
+    ``hours`` [K] of each class; ``day`` [24]: the class of each hour of a day that repeats, or empty.
     """
     found = np.empty_like(prices)
-    whole = hours.sum()
+    whole = _total(hours)
     for unit in range(len(prices)):
         if terms[unit, BOUND] > 0:
             _share_total(found[unit], prices[unit], terms[unit], hours, day, whole)
@@ -37,7 +38,17 @@ def shared(prices: Floats, terms: Floats, hours: Floats, day: Ints) -> Floats:
 
 
 @compiled
-def _share_total(found: Floats, prices: Floats, terms: Floats, hours: Floats, day: Ints, whole: float) -> None:
+def _total(hours: Floats) -> float:
+    total = 0.0
+    for column in range(len(hours)):
+        total += hours[column]
+    return total
+
+
+@compiled
+def _share_total(
+    found: Floats, prices: Floats, terms: Floats, hours: Floats, day: Ints, whole: float
+) -> None:
     charged = 0.0
     for column in range(len(hours)):
         found[column] = max(prices[column], 0.0)
@@ -58,7 +69,7 @@ def _daily_ratio(prices: Floats, usd: float, term_h: float, day: Ints) -> float:
     for hour in range(2 * DAY_H):
         paid[hour + 1] = paid[hour] + prices[day[hour % DAY_H]] / usd
     whole, days = paid[DAY_H], np.floor(term_h / DAY_H)
-    found = whole / DAY_H
+    found: float = whole / DAY_H
     for part in range(DAY_H):
         charged = 0.0
         for begin in range(DAY_H):
@@ -121,10 +132,10 @@ def _cheapest(
     prices: Floats, scarce_usd: Floats, covers: Ints, reach: Ints, hours: Floats
 ) -> tuple[Ints, float]:
     """The cheapest cover of each class [K], and what they cost together."""
-    chosen, least = np.zeros(len(hours), dtype=np.int64), np.full(len(hours), np.inf)
-    usd = np.empty(len(hours))
+    chosen, least, usd = np.zeros(len(hours), dtype=np.int64), np.empty(len(hours)), np.empty(len(hours))
+    fill(least, np.inf)
     for cover in range(len(covers)):
-        usd[:] = 0.0
+        fill(usd, 0.0)
         for unit in range(covers.shape[1]):
             count = covers[cover, unit]
             if count:
@@ -142,7 +153,7 @@ def _cheapest(
 @compiled
 def _slope(covers: Ints, chosen: Ints, hours: Floats) -> tuple[Floats, float]:
     """How far each unit is used above its mean [U, K], and the square of that over all hours."""
-    units, whole, length = covers.shape[1], hours.sum(), 0.0
+    units, whole, length = covers.shape[1], _total(hours), 0.0
     slope = np.empty((units, len(hours)))
     for unit in range(units):
         mean = 0.0
@@ -197,4 +208,5 @@ def _worst_ratio(paid: Floats, held: Floats, gap: int, rounds: int) -> float:
         if number < rounds:
             ratio = max(ratio, (paid[last] - paid[first]) / (held[last] - held[first]))
     # What the last round left is spread over at least ``gap`` rows of it.
-    return (ratio + most / shortest) * (1 + SLACK)
+    found: float = (ratio + most / shortest) * (1 + SLACK)
+    return found

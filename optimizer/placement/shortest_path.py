@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.rows import fill, lower
 
 
 @compiled
-def cheapest_after(usd: Floats, change_usd: Floats, reach: Floats, needs: Floats, hours: Floats) -> Floats:
+def cheapest_after(usd: Floats, onward_usd: Floats, reach: Floats, needs: Floats, hours: Floats) -> Floats:
     """Least USD after each hour that was met at a state [H, S]; inf where what follows cannot be met.
 
-    ``usd`` [S] an hour; ``change_usd`` [S, S] from the first to the second; a state meets the ``needs`` [H]
+    ``usd`` [S] an hour; ``onward_usd`` [S, S] to the first from the second; a state meets the ``needs`` [H]
     that it reaches (``reach`` [S]); ``hours`` [H]: how long each is.
     """
     count, states = len(needs), len(usd)
     after = np.zeros((count, states))
-    onward = np.ascontiguousarray(change_usd.T)
     for hour in range(count - 2, -1, -1):
         least = after[hour]
-        least[:] = np.inf
+        fill(least, np.inf)
         for then in range(states):
             later = usd[then] * hours[hour + 1] + after[hour + 1, then]
             if reach[then] >= needs[hour + 1] and later < np.inf:
-                _lower(least, onward[then], later)
+                lower(least, onward_usd[then], later)
     return after
-
-
-@compiled
-def _lower(least: Floats, change_usd: Floats, later: float) -> None:
-    for state in range(len(least)):
-        found = change_usd[state] + later
-        least[state] = found if found < least[state] else least[state]
 
 
 @compiled

@@ -7,7 +7,7 @@ the module, or in the user's cache folder where that cannot be written.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -16,5 +16,4 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def compiled(function: Function) -> Function:
     """The function as machine code: the same result for the same arguments."""
-    made: Function = numba.njit(cache=True, nogil=True)(function)
-    return made
+    return cast("Function", numba.njit(cache=True, nogil=True)(function))
