@@ -8,6 +8,7 @@ with what is known of it at prices no higher.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -226,7 +227,7 @@ class Dual:
 
     def _paid(self, name: str, prices: StockPrices) -> Paid:
         problem, case = self.candidates.problem, self.candidates.fleets[name]
-        usd = prices.throughout()
+        usd = prices.charged(problem)
         if time_of(problem, case, None).start_s >= middle_s(problem):
             # A service that begins after the middle holds nothing then.
             usd = {offer: price for offer, price in usd.items() if not counted_midway(problem, offer)}
@@ -266,7 +267,7 @@ def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> t
     """
     problem, found = candidates.problem, pool.found
     charge = np.zeros(len(problem.table))
-    throughout, instants = prices.throughout(), prices.at_instants()
+    throughout, instants = prices.charged(problem), prices.at_instants(problem)
     charge[list(throughout)] = list(throughout.values())
     start = found.start_s.copy()
     usd = pool.total_usd + found.nodes * charge[found.offer] * _counted_hours(problem, found)
@@ -274,11 +275,13 @@ def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> t
     priced[list(instants)] = True
     touched = np.flatnonzero(priced[found.offer])
     led = bool(problem.followers(found.run.name))
+    alike: defaultdict[tuple[bool, tuple[tuple[int, float], ...]], list[int]] = defaultdict(list)
     for offer in np.unique(found.offer[touched]):
-        here = touched[found.offer[touched] == offer]
-        rows = instants[int(offer)]
+        alike[bool(problem.table.is_window[offer]), tuple(instants[int(offer)])].append(int(offer))
+    for (is_window, rows), offers in alike.items():
+        here = touched[np.isin(found.offer[touched], offers)]
         starts = [found.start_s[here]]
-        if not led and not problem.table.is_window[offer]:
+        if not led and not is_window:
             starts += [np.maximum(found.start_s[here], second + 1) for second, _ in rows]
         options = [usd[here] + _begun_usd(candidates, found, here, begin, rows) for begin in starts]
         best = np.argmin(options, axis=0)
@@ -299,7 +302,7 @@ def _counted_hours(problem: Problem, found: RunCandidates) -> Floats:
 
 
 def _begun_usd(
-    candidates: Candidates, found: RunCandidates, here: Ints, begin: Ints, rows: list[tuple[int, float]]
+    candidates: Candidates, found: RunCandidates, here: Ints, begin: Ints, rows: Sequence[tuple[int, float]]
 ) -> Floats:
     """USD beyond those of the first start, of candidates of one offer begun at ``begin``; inf if too late."""
     shift = begin - found.start_s[here]
