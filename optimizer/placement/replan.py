@@ -124,13 +124,15 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
         rounds.prove(prices, search.watch.until(PROVE_SHARE))
     if not search.done:
         rounds.run()
-        search.prices = rounds.centre.prices
-    remember(candidates, rounds.dual, rounds.centre)
     assert search.best is not None
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
     search.offer_columns(last, "settled")
+    search.watch.limit_s += settling
+    rounds.prove_on()
+    search.prices = rounds.centre.prices
+    remember(candidates, rounds.dual, rounds.centre)
     return solution_of(search, search.best, rounds.pool.all(), pools)
 
 
