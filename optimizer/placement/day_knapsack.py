@@ -98,7 +98,14 @@ def _led(plain: Floats, units: Ints, usd: Floats) -> Floats:
 
 @compiled
 def cheapest_days(
-    stand: Floats, plain: Floats, units: Ints, usd: Floats, hours: Floats, needs: Ints, gross: Ints, spared: bool
+    stand: Floats,
+    plain: Floats,
+    units: Ints,
+    usd: Floats,
+    hours: Floats,
+    needs: Ints,
+    gross: Ints,
+    spared: bool,
 ) -> Floats:
     """The least USD [J + 1, 2, C + 1] of a day by the size that leads what stands (last: nothing stands), in
     how many zones it stands (one, more) and the steps it brings.
@@ -141,13 +148,17 @@ def cheapest_days(
         for spread in range(2):
             if found[sizes, spread, 0] < np.inf:
                 need = min(needs[hour], grid)
-                price = after[0, 1 - spread, need] if spared else plain[hour, sizes - 1, max(need, 1 - spread)]
+                price = (
+                    after[0, 1 - spread, need] if spared else plain[hour, sizes - 1, max(need, 1 - spread)]
+                )
                 found[sizes, spread, 0] += hours[hour] * price
     return found
 
 
 @compiled
-def set_of(codes: Codes, parts: Ints, stand: Floats, units: Ints, size: int, spread: bool, steps: int) -> Ints:
+def set_of(
+    codes: Codes, parts: Ints, stand: Floats, units: Ints, size: int, spread: bool, steps: int
+) -> Ints:
     """Counts [N] of a cheapest set of ``standing_sets`` that brings at least so many steps."""
     counts = np.zeros(len(units), dtype=np.int64)
     states, top = stand.shape[1], stand.shape[2] - 1

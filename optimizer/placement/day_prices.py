@@ -51,7 +51,9 @@ def first_prices(case: DayCase) -> DayPrices:
 def shaped_parts(case: DayCase, off: Floats) -> Floats:
     """The highest part prices [W, K] that are lower in the quiet hours of a usual day."""
     usd = case.menu.usd[case.termed]
-    return tightened(case, off, np.repeat(_shape(case)[None, :], len(usd), axis=0) * usd[:, None], (case.usual,))
+    return tightened(
+        case, off, np.repeat(_shape(case)[None, :], len(usd), axis=0) * usd[:, None], (case.usual,)
+    )
 
 
 def _shape(case: DayCase) -> Floats:

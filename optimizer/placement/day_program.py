@@ -69,7 +69,9 @@ class DayProgram:
         case, hours = self.case, self.case.classes.hours
         hourly = case.share.near(case.part * np.maximum(self._worth(), 1e-9)[None, :])
         for unit, (up, down) in self._rises.items():
-            over = np.array([low.dual_value() - high.dual_value() for high, low in zip(up, down, strict=True)])
+            over = np.array(
+                [low.dual_value() - high.dual_value() for high, low in zip(up, down, strict=True)]
+            )
             hourly[unit] = np.maximum(case.menu.usd[unit] + over / hours, 0.0)
         place = {int(unit): number for number, unit in enumerate(case.termed)}
         off = before.off.copy()

@@ -161,17 +161,27 @@ def with_dual(
     problem: Problem, case: FleetCase, known: FleetBound, out_of_time: Callable[[], bool] = never
 ) -> FleetBound:
     """With the dual for the service's own start, where that is known, at the slowest cold start of all."""
-    if case.service.starts_after is not None or not known.feasible:
+    time = held_hours(problem, case, known)
+    if time is None:
         return known
-    due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
-    first = int(due // HOUR_S)
-    if first >= known.hours:
-        return known
-    lengths = _hour_lengths(problem, known.hours)[first:]
-    lengths[0] = known.first_hours(due, float(lengths[0]))
+    due, first, lengths = time
     dual = build_dual(problem, case, first, lengths, known.from_due(due), out_of_time)
     usd = max(dual.least_usd, known.due_usd) if known.met is not None else dual.least_usd
     return replace(known, due_s=due, due_usd=usd, covers=dual.covers)
+
+
+def held_hours(problem: Problem, case: FleetCase, known: FleetBound) -> tuple[float, int, Floats] | None:
+    """When a service is due at the slowest cold start of all, its first hour, and the lengths [H] that it and
+    those after are held; None where its start is not known, or nothing can serve it."""
+    if case.service.starts_after is not None or not known.feasible:
+        return None
+    due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
+    first = int(due // HOUR_S)
+    if first >= known.hours:
+        return None
+    lengths = _hour_lengths(problem, known.hours)[first:]
+    lengths[0] = known.first_hours(due, float(lengths[0]))
+    return due, first, lengths
 
 
 def _by_the_hour(problem: Problem, case: FleetCase, in_full: Bools) -> FleetCase:

@@ -25,12 +25,14 @@ from optimizer.placement.day_knapsack import (
 )
 from optimizer.placement.day_prices import DayPrices, first_prices, tightened
 from optimizer.placement.day_program import DayProgram
+from optimizer.placement.fleet_bound import FleetBound, held_hours
 from optimizer.placement.hour_prices import start_prices
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, in_stock
 
-MAX_PASSES = 60
+MOST_PASSES, FEWEST_PASSES, PASSES_OVER_ALL = 60, 24, 2400
+LEAST_DAYS = 2
 SETS_A_PASS = 9
 FIRST_SETS = 12
 APART, FIRST_APART = 5 / 1024, 1 / 24
@@ -70,7 +72,7 @@ class _Look:
 
     def apart(self, most: int, share: float, most_usd: float) -> Iterator[tuple[Ints, Ints]]:
         """The cheapest sets [N] that differ by that share of the peak, each with what joins it [K, N]."""
-        usd, width = self.usd.copy(), max(1, int(share * usd_width(self.usd)))
+        usd, width = self.usd.copy(), max(1, int(share * self.usd.shape[2]))
         for _ in range(most):
             size, spread, steps = (int(at) for at in np.unravel_index(int(usd.argmin()), usd.shape))
             if not usd[size, spread, steps] <= most_usd:
@@ -101,9 +103,32 @@ class _Look:
         return standing, joining
 
 
-def usd_width(usd: Floats) -> int:
-    """Steps that a set may bring."""
-    return int(usd.shape[2])
+def with_days(
+    problem: Problem,
+    case: FleetCase,
+    known: FleetBound,
+    fleet_usd: float = np.inf,
+    out_of_time: Callable[[], bool] = never,
+) -> FleetBound:
+    """A bound with the days as well, where the service's own time is at least two of them.
+
+    ``fleet_usd``: what a fleet costs.
+    """
+    time = held_hours(problem, case, known)
+    if time is None or len(time[2]) < LEAST_DAYS * DAY_H:
+        return known
+    due, first, lengths = time
+    passes = passes_for(len(problem.request.workloads))
+    days = days_bound(problem, case, first, lengths, fleet_usd, passes, out_of_time)
+    covers = (
+        np.unique(np.concatenate((known.covers, days.covers)), axis=0) if known.covers.size else days.covers
+    )
+    return replace(known, due_s=due, due_usd=max(days.least_usd, known.from_due(due)), covers=covers)
+
+
+def passes_for(workloads: int) -> int:
+    """How long each search may be where there are so many."""
+    return min(MOST_PASSES, max(FEWEST_PASSES, PASSES_OVER_ALL // max(1, workloads)))
 
 
 def days_bound(
@@ -111,18 +136,21 @@ def days_bound(
     case: FleetCase,
     first_hour: int,
     lengths: Floats,
-    known_usd: float = np.inf,
+    fleet_usd: float = np.inf,
+    passes: int = MOST_PASSES,
     out_of_time: Callable[[], bool] = never,
 ) -> DayBound:
     """The bound of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held.
 
-    The search ends where what is proven comes close to ``known_usd``, what a fleet costs. When
+    The search ends where what is proven comes close to ``fleet_usd``, what a fleet costs. When
     ``out_of_time``, the prices stay as they are by then.
     """
     days = build_day_case(problem, case, first_hour, lengths)
     search = _Search(days)
-    search.run(known_usd, out_of_time)
-    return DayBound(max(_certified_usd(days, centre) for centre in search.centres), _covers(problem, case, search))
+    search.run(fleet_usd, passes, out_of_time)
+    return DayBound(
+        max(_certified_usd(days, centre) for centre in search.centres), _covers(problem, case, search)
+    )
 
 
 class _Search:
@@ -135,12 +163,12 @@ class _Search:
         self.centres = [self.best]
         self.best_usd = -np.inf
 
-    def run(self, known_usd: float, out_of_time: Callable[[], bool]) -> None:
+    def run(self, fleet_usd: float, passes: int, out_of_time: Callable[[], bool]) -> None:
         """Passes of the program and of looks at its prices."""
         asked, step = self.best, FIRST_STEP
         self._seed()
         hoped = self.program.solve()
-        for _ in range(MAX_PASSES):
+        for _ in range(passes):
             look = _look(self.case, asked)
             if look.least_usd > self.best_usd:
                 self.best, self.best_usd = asked, look.least_usd
@@ -150,7 +178,7 @@ class _Search:
             for standing, joining in look.apart(SETS_A_PASS, APART, max(look.least_usd, hoped)):
                 self.program.add(standing, joining)
             hoped = self.program.solve()
-            if not self.best_usd < min(hoped, known_usd) * (1 - PROVEN) or out_of_time():
+            if not self.best_usd < min(hoped, fleet_usd) * (1 - PROVEN) or out_of_time():
                 break
             asked = self.best.towards(self.program.prices(self.best), step)
         self.centres = [self.centres[0], self.best]
@@ -203,9 +231,7 @@ def _certified_usd(case: DayCase, prices: DayPrices) -> float:
     return sum(block.count * _block_usd(case, block, first, later, prices.off, part) for block in case.blocks)
 
 
-def _block_usd(
-    case: DayCase, block: Block, first: Floats, later: Floats, off: Floats, part: Floats
-) -> float:
+def _block_usd(case: DayCase, block: Block, first: Floats, later: Floats, off: Floats, part: Floats) -> float:
     kinds, of = np.unique(np.stack((block.of, block.later)), axis=1, return_inverse=True)
     hours = np.bincount(of.reshape(-1), weights=block.lengths)
     hourly = np.where(kinds[1][None, :] > 0, later[:, kinds[0]], first[:, kinds[0]])
@@ -220,8 +246,3 @@ def _covers(problem: Problem, case: FleetCase, search: _Search) -> Counts:
         np.add.at(covers[row], search.case.menu.unit, counts.astype(np.int16))
     unique: Counts = np.unique(covers[in_stock(case, covers, problem.table.stock_nodes)], axis=0)
     return unique
-
-
-def has_days(lengths: Floats) -> bool:
-    """Whether the time is long enough to be one of days."""
-    return len(lengths) >= 2 * DAY_H
