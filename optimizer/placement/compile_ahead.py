@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from optimizer.placement.cover import least_cover
+from optimizer.placement.day_knapsack import cheapest_days, hour_set, hour_ways, set_of, standing_sets
 from optimizer.placement.hour_knapsack import cover_hours
 from optimizer.placement.problem import Floats, Ints
 from optimizer.placement.rungs import build_rungs
@@ -40,6 +41,16 @@ def _hours() -> None:
     cover_hours(_ints(2, 4), np.array([0, 2]), _usd(2, 2), _ints(2), 1, 8, spared=True, kept=True)
 
 
+def _days() -> None:
+    units, usd, steps = _ints(2, 5), _usd(2), np.full((1, 1), 1, dtype=np.int64)
+    units[:, 2] = 0
+    stand, codes, parts = standing_sets(units, usd, 1, 2, 4)
+    ways = hour_ways(units, usd, 1, 4)
+    cheapest_days(stand, ways[0][None], units, usd[None], _usd(1), _ints(1), steps, spared=True)
+    set_of(codes, parts, stand, units, 0, True, 1)  # noqa: FBT003  compiled: no names of arguments
+    hour_set(*ways, units, usd, 0, 1, 1, 0, True)  # noqa: FBT003
+
+
 def _paths() -> None:
     cheapest_after(_usd(2), _usd(2, 2), _usd(2), _usd(3), _usd(3))
     cheapest_way(_usd(2, 2), _usd(3, 2), 0, 0)
@@ -61,6 +72,7 @@ LOOPS: Mapping[str, Callable[[], None]] = {
     "sharing": _sharing,
     "rungs": _rungs,
     "covers": _covers,
+    "days": _days,
     "paths": _paths,
 }
 

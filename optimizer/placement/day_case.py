@@ -7,6 +7,7 @@ needs too: sums of whole steps reach a need only where they reach its next whole
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -135,7 +136,7 @@ def _blocks(demand: Floats, classes: HourClasses) -> tuple[Block, ...]:
     later = classes.day != FIRST
     counts: Counter[tuple[bytes, ...]] = Counter()
     found: dict[tuple[bytes, ...], Block] = {}
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in itertools.pairwise(edges):
         parts = (classes.of[begin:end], classes.lengths[begin:end], later[begin:end])
         key = tuple(part.tobytes() for part in parts)
         counts[key] += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.compiled import compiled
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
 
 STEP, NET, SIZE, STATE, MOST = range(5)
@@ -25,8 +25,8 @@ def standing_sets(units: Ints, usd: Floats, sizes: int, states: int, top: int) -
 
     ``units`` [N, 5]: steps, steps as a lead, size, state of zones, most; ``usd`` [N] all day. S: nothing, one
     tracked zone alone, others, spread out (the last); with one state there are no zones. Also which entry, as
-    state × (top + 1) + steps, each part joined [P, S, top + 1] (-1: it did not help), and the parts [P, 3]: unit,
-    count, steps.
+    state × (top + 1) + steps, each part joined [P, S, top + 1] (-1: it did not help), and the parts [P, 3]:
+    unit, count, steps.
     """
     parts = 0
     for unit in range(len(units)):
@@ -84,7 +84,7 @@ def _stand(table: Floats, codes: Codes, own: int, gain: int, usd: float) -> None
 
 @compiled
 def _led(plain: Floats, units: Ints, usd: Floats) -> Floats:
-    """The least USD [J, 2, E + 1] led by a unit of each size, where what it leaves needs nothing or one more."""
+    """The least USD [J, 2, E + 1] led by a unit of each size, where what it leaves needs none or one more."""
     sizes, grid = len(plain), plain.shape[1] - 1
     found = np.full((sizes, 2, grid + 1), np.inf)
     for unit in range(len(units)):
@@ -110,49 +110,52 @@ def cheapest_days(
     """The least USD [J + 1, 2, C + 1] of a day by the size that leads what stands (last: nothing stands), in
     how many zones it stands (one, more) and the steps it brings.
 
-    ``stand`` [J, S, C + 1] and ``plain`` [Q, J, E + 1] as found by the others; ``usd`` [Q, N] of ``units``; ``hours`` [Q]; ``needs`` [Q]
-    in steps, ``gross`` [Q, J] with the spares of each size.
+    ``stand`` [J, S, C + 1] and ``plain`` [Q, J, E + 1] as found by the others; ``usd`` [Q, N] of ``units``;
+    ``hours`` [Q]; ``needs`` [Q] in steps, ``gross`` [Q, J] with the spares of each size.
     """
-    sizes, states, top, grid = stand.shape[0], stand.shape[1], stand.shape[2] - 1, plain.shape[2] - 1
-    found = np.full((sizes + 1, 2, top + 1), np.inf)
-    for size in range(sizes):
-        for entry in range(top + 1):
-            if states == 1:
-                found[size, 1, entry] = stand[size, 0, entry]
-            else:
-                found[size, 1, entry] = stand[size, states - 1, entry]
-                for state in range(1, states):
-                    found[size, 0, entry] = min(found[size, 0, entry], stand[size, state, entry])
-    found[sizes, 0 if states > 1 else 1, 0] = 0.0
-    after = np.empty((sizes + 1, 2, grid + 1))
+    sizes, grid = len(stand), plain.shape[2] - 1
+    found = _by_zones(stand)
+    after = np.full((sizes + 1, 2, grid + 1), np.inf)
     for hour in range(len(usd)):
         if hours[hour] <= 0:
             continue
-        after[sizes] = np.inf
         if spared:
             led = _led(plain[hour], units, usd[hour])
             for size in range(sizes - 1, -1, -1):
                 after[size] = np.minimum(after[size + 1], led[size])
-        for size in range(sizes):
-            for spread in range(2):
-                least = 1 - spread
-                for entry in range(top + 1):
-                    if found[size, spread, entry] == np.inf:
-                        continue
-                    rest = min(max(gross[hour, size] - entry, least), grid)
-                    price = plain[hour, size, rest]
-                    if spared:
-                        rest = min(max(needs[hour] - entry, 0), grid)
-                        price = min(price, after[size + 1, 0, rest])
-                    found[size, spread, entry] += hours[hour] * price
         for spread in range(2):
-            if found[sizes, spread, 0] < np.inf:
-                need = min(needs[hour], grid)
-                price = (
-                    after[0, 1 - spread, need] if spared else plain[hour, sizes - 1, max(need, 1 - spread)]
-                )
-                found[sizes, spread, 0] += hours[hour] * price
+            least, need = 1 - spread, min(needs[hour], grid)
+            for size in range(sizes):
+                _join(
+                    found[size, spread], plain[hour, size], after[size + 1, 0], hours[hour], needs[hour],
+                    gross[hour, size], least,
+                )  # fmt: skip
+            alone = after[0, least, need] if spared else plain[hour, sizes - 1, max(need, least)]
+            found[sizes, spread, 0] += hours[hour] * alone
     return found
+
+
+@compiled
+def _by_zones(stand: Floats) -> Floats:
+    """What stands [J + 1, 2, C + 1] without any hours: in one zone at least, and spread out."""
+    sizes, states, entries = stand.shape
+    found = np.full((sizes + 1, 2, entries), np.inf)
+    found[sizes, 0 if states > 1 else 1, 0] = 0.0
+    for size in range(sizes):
+        found[size, 1] = stand[size, states - 1]
+        for state in range(1, states):
+            found[size, 0] = np.minimum(found[size, 0], stand[size, state])
+    return found
+
+
+@compiled
+def _join(found: Floats, plain: Floats, led: Floats, hours: float, need: int, gross: int, least: int) -> None:
+    """Adds an hour to what stands [C + 1]: units no larger than its lead, or led by a larger one."""
+    grid = len(plain) - 1
+    for entry in range(len(found)):
+        if found[entry] < np.inf:
+            price = plain[min(max(gross - entry, least), grid)]
+            found[entry] += hours * min(price, led[min(max(need - entry, 0), grid)])
 
 
 @compiled
@@ -181,8 +184,8 @@ def set_of(
 
 @compiled
 def hour_ways(units: Ints, usd: Floats, sizes: int, grid: int) -> tuple[Floats, Codes, Ints]:
-    """Of one hour the least USD [J, E + 1] of at least so many steps with no replica above a size, which entry
-    each part joined [P, E + 1] (-1: it did not help), and the parts [P, 2]: unit, count."""
+    """Of one hour the least USD [J, E + 1] of at least so many steps with no replica above a size, the entry
+    that each part joined [P, E + 1] (-1: it did not help), and the parts [P, 2]: unit, count."""
     parts = 0
     for unit in range(len(units)):
         parts += _parts(min(units[unit, MOST], grid // units[unit, STEP] + 1))

@@ -105,7 +105,8 @@ class Dual:
     ) -> DualPoint:
         """What the prices prove. ``most_usd``: what a known way of a service costs at them, so no bound
         is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, for
-        their layers, then for their dual, then for their days without prices, while all gains could still prove more than ``beat_usd``."""
+        their layers, then for their dual, then for their days without prices, while all gains could still
+        prove more than ``beat_usd``."""
         tally = self._tally(prices, most_usd)
 
         def enough() -> bool:

@@ -1,10 +1,10 @@
 """The least that a fleet costs, day by day: a set of units stands all day, and others join by the hour.
 
-Hours alone (``fleet_dual``) let half a commitment serve one hour and the other half the next. Here what stands
-on a day stands in all its hours, so commitments are whole; what they cost is charged by the day
-(``day_prices``), and the cheapest set of each day with the cheapest covers beside it (``day_knapsack``) sums to
-a lower bound, whatever the prices. The prices come from a linear program over the sets and covers found so
-far (``day_program``), drawn towards those that proved most.
+Hours alone (``fleet_dual``) let half a commitment serve one hour and the other half the next. Here what
+stands on a day stands in all its hours, so commitments are whole; what they cost is charged by the day
+(``day_prices``), and the cheapest set of each day with the cheapest covers beside it (``day_knapsack``) sums
+to a lower bound, whatever the prices. The prices come from a linear program over the sets and covers found
+so far (``day_program``), drawn towards those that proved most.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _certified_usd(case: DayCase, prices: DayPrices) -> float:
 
 def _block_usd(case: DayCase, block: Block, first: Floats, later: Floats, off: Floats, part: Floats) -> float:
     kinds, of = np.unique(np.stack((block.of, block.later)), axis=1, return_inverse=True)
-    hours = np.bincount(of.reshape(-1), weights=block.lengths)
+    hours = np.bincount(of.reshape(-1), weights=block.lengths).astype(np.float64)
     hourly = np.where(kinds[1][None, :] > 0, later[:, kinds[0]], first[:, kinds[0]])
     return _priced(case, hourly, off, part[:, kinds[0]], hours, kinds[0]).least_usd
 

@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.placement import compile_ahead, cover, hour_knapsack, rungs, sharing_steps, shortest_path
+from optimizer.placement import (
+    compile_ahead,
+    cover,
+    day_knapsack,
+    hour_knapsack,
+    rungs,
+    sharing_steps,
+    shortest_path,
+)
 from optimizer.placement.best_fleets import fleets
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_cases import build_fleet_case
+from optimizer.placement.fleet_days import with_days
 from optimizer.placement.ladders import free_nodes
 from optimizer.placement.problem import build_problem
 from optimizer.placement.shortest_path import cheapest_after, cheapest_way
@@ -24,6 +33,11 @@ from tests.placement.market import T0, offer, request, serving
 
 LOOPS: tuple[Any, ...] = (
     cover._least_cover,
+    day_knapsack.cheapest_days,
+    day_knapsack.hour_set,
+    day_knapsack.hour_ways,
+    day_knapsack.set_of,
+    day_knapsack.standing_sets,
     hour_knapsack.cover_hours,
     rungs.build_rungs,
     sharing_steps.climbed,
@@ -75,6 +89,8 @@ def test_what_is_compiled_ahead_is_what_a_service_needs() -> None:
     problem = build_problem(request(service, hours=48), market, T0)
     estimates = build_estimates(problem, FakeEstimator())  # type: ignore[arg-type]
     case = build_fleet_case(problem, estimates, problem.services()[0])
-    assert bound_fleet(problem, case).feasible
+    bound = bound_fleet(problem, case)
+    assert bound.feasible
+    assert with_days(problem, case, bound).due_usd > 0
     assert fleets(problem, case, free_nodes(problem), [None], None, 2)
     assert [len(loop.signatures) for loop in LOOPS] == ahead
