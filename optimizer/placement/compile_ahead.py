@@ -47,8 +47,8 @@ def _days() -> None:
     stand, codes, parts = standing_sets(units, usd, 1, 2, 4)
     ways = hour_ways(units, usd, 1, 4)
     cheapest_days(stand, ways[0][None], units, usd[None], _usd(1), _ints(1), steps, spared=True)
-    set_of(codes, parts, stand, units, 0, True, 1)  # noqa: FBT003  compiled: no names of arguments
-    hour_set(*ways, units, usd, 0, 1, 1, 0, True)  # noqa: FBT003
+    set_of(codes, parts, stand, units, 0, True, 1)
+    hour_set(*ways, units, usd, 0, 1, 1, 0, True)
 
 
 def _paths() -> None:
