@@ -240,15 +240,15 @@ def _sketches(problem: Problem, case: FleetCase, in_full: Bools) -> Iterator[_Sk
     if len(flexible.units):
         yield _relaxed_sketch(flexible)[0]
     step = max(float(case.demand.max()) + case.spare * float(case.units.largest.max()), 1e-12) / GRID
-    for low, high in _rate_groups(case.units.largest, MAX_BASE_RATES if case.spare else 1):
-        small = case.units.largest <= high
-        committed = only_units(case, in_full & small)
-        rest = only_units(flexible, flexible.units.largest <= high)
+    covers = [gross_cover(flexible, step, zones=case.zones - zones) for zones in range(1, case.zones + 1)]
+    largest = case.units.largest
+    for low, high in _rate_groups(largest[in_full], MAX_BASE_RATES if case.spare else 1):
+        committed = only_units(case, in_full & (largest <= high))
+        # What stands all the time is spared in every hour; a larger replica only in those that it joins.
         needs = np.floor((case.demand + case.spare * low) / step * (1 - 1e-9)).astype(np.int64)
-        for zones in range(1, case.zones + 1):
-            cover = gross_cover(rest, step, zones=case.zones - zones)
+        for zones, cover in enumerate(covers, 1):
             for owed, rate in _bases(problem, committed, step, zones):
-                yield _Sketch(owed, rest, cover, np.clip(needs - rate, 0, GRID), step)
+                yield _Sketch(owed, flexible, cover, np.clip(needs - rate, 0, GRID), step)
 
 
 def _layers(problem: Problem, sketches: list[_Sketch]) -> tuple[Layer, ...]:
