@@ -24,8 +24,10 @@ help:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# The planner's inner loops are compiled here, else the first plan would do it in its own time.
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@$(BIN)/python -m optimizer.placement.compile_ahead
 	@touch $@
 
 # One SDK that only tests use has 18,000 modules: of it, what is imported is compiled, when it is.
@@ -33,6 +35,7 @@ $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 		--constraint constraints.txt --editable '.[dev]'
 	@$(BIN)/python -m compileall -q -j 0 -x '/site-packages/oci/' $(VENV)/lib >/dev/null || true
+	@$(BIN)/python -m optimizer.placement.compile_ahead
 	@touch $@ $(STAMP)
 
 run: $(STAMP)

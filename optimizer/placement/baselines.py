@@ -1,7 +1,9 @@
 """What other habits would have cost, each solved as honestly as the plan: same gates, same stock.
 
 A baseline must place everything that the plan places; it may pass the budget, and says so. Its cost is
-cost plus lateness.
+cost plus lateness. Searches among groups are limited by counted work, so the same request tells the same
+saving however busy the machine is; the plan's own clock can only end them, and what it cuts short is not
+told.
 """
 
 from __future__ import annotations
@@ -22,22 +24,25 @@ from optimizer.placement.habits import cheapest_gpu_hour_column
 from optimizer.placement.problem import Bools, OfferTable, Problem
 from optimizer.placement.solve import Search, Solution, search_only
 from optimizer.placement.stock import Ledger
-from optimizer.placement.stopwatch import Stopwatch
+from optimizer.placement.stopwatch import Stopwatch, WorkClock
 
 GROUP_SHARE = 0.25
 GROUP_GAP = 0.002
 GROUP_SECONDS_EACH = 0.03
+TURN_SECONDS_EACH = 0.0015
+"""A turn of a group's search takes about so long for each workload: 60 ms at 40."""
 HABIT_SHARE = 0.4
 NOT_IN_TIME = "not found in time"
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What every baseline needs: the plan's candidates and solution, and the time that is left."""
+    """What every baseline needs: the plan's candidates and solution, the work that is left, and the time."""
 
     candidates: Candidates
     solution: Solution
-    watch: Stopwatch
+    work: Stopwatch
+    time: Stopwatch
     seed: int
 
     @property
@@ -45,12 +50,18 @@ class Scene:
         """What the plan places, and a baseline therefore must."""
         return sorted(self.solution.choice.columns)
 
+    @property
+    def work_left(self) -> float:
+        """Seconds of work."""
+        return self.work.work_left() or 0.0
+
 
 def build_baselines(
-    candidates: Candidates, solution: Solution, watch: Stopwatch, seed: int
+    candidates: Candidates, solution: Solution, work_s: float, time: Stopwatch, seed: int
 ) -> tuple[Baseline, ...]:
-    """All four, within the time of ``watch``."""
-    scene = Scene(candidates, solution, watch, seed)
+    """All four, with ``work_s`` seconds of work, and within ``time``."""
+    turn_s = TURN_SECONDS_EACH * len(solution.choice.columns)
+    scene = Scene(candidates, solution, Stopwatch(work_s, WorkClock(turn_s, time.over)), time, seed)
     if not scene.placed:
         names = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
         return tuple(Baseline(name, None, "nothing to compare: the plan places nothing") for name in names)
@@ -91,10 +102,9 @@ def _cheapest_group(
 
     Groups are tried by the least that they could cost; the search ends when the next could not be cheaper.
     """
-    out_of_time = scene.watch.until(share)
     least: dict[str, float | str] = {}
     for label, mask in groups.items():
-        if out_of_time():
+        if scene.time.over():
             return Baseline(name, None, NOT_IN_TIME)
         least[label] = least_cents(scene.candidates, scene.placed, mask)
     able = sorted((cents, label) for label, cents in least.items() if isinstance(cents, float))
@@ -106,12 +116,16 @@ def _cheapest_group(
     best: tuple[int, str] | None = None
     tried = 0
     longest = GROUP_SECONDS_EACH * len(scene.placed)
+    out_of_work = scene.work.until(share)
     for cents, label in able:
-        if (best is not None and cents >= best[0]) or out_of_time() or scene.watch.left <= longest:
+        if (best is not None and cents >= best[0]) or out_of_work() or scene.work_left <= longest:
             break
-        tried, before = tried + 1, scene.watch.seconds
+        before = scene.work.seconds
         found = _solved(scene, groups[label])
-        longest = max(longest, scene.watch.seconds - before)
+        if scene.time.over():
+            break
+        tried += 1
+        longest = max(longest, scene.work.seconds - before)
         if found is not None and (best is None or found < best[0]):
             best = (found, label)
     untried = [cents for cents, _ in able[tried:] if best is None or cents < best[0]]
@@ -142,7 +156,7 @@ def _over_budget(scene: Scene, cents: int) -> str:
 def _solved(scene: Scene, mask: Bools) -> int | None:
     """Cost and lateness in cents of the restricted problem; None when no way was found for everything."""
     old = scene.candidates
-    watch = Stopwatch(scene.watch.left * GROUP_SHARE, scene.watch.clock)
+    watch = Stopwatch(scene.work_left * GROUP_SHARE, scene.work.clock)
     candidates = build_candidates(_only_placed(scene).restricted(mask), old.estimates)
     choice = search_only(Search(candidates, watch, GROUP_GAP, scene.seed))
     return None if choice.required_missing or choice.left_out else choice.objective_cents
@@ -160,7 +174,7 @@ def _only_placed(scene: Scene) -> Problem:
 def _cheapest_gpu_hour(scene: Scene) -> Baseline:
     name, problem = "cheapest_gpu_hour", _only_placed(scene)
     chosen: dict[str, Column] = {}
-    ledger, out_of_time = Ledger(problem), scene.watch.until(HABIT_SHARE)
+    ledger, out_of_time = Ledger(problem), scene.time.until(HABIT_SHARE)
     for workload in _runs_first(problem):
         if out_of_time():
             return Baseline(name, None, NOT_IN_TIME)
@@ -180,7 +194,7 @@ def _runs_first(problem: Problem) -> Iterable[str]:
 
 def _converged(scene: Scene) -> Baseline:
     try:
-        pool = converged_pool(scene.candidates, scene.placed, scene.watch.until(HABIT_SHARE))
+        pool = converged_pool(scene.candidates, scene.placed, scene.time.until(HABIT_SHARE))
     except TimeoutError:
         return Baseline("converged", None, NOT_IN_TIME)
     if pool is None:

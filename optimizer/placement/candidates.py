@@ -16,7 +16,7 @@ from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
-from optimizer.placement.oracle_asks import DualAsk, LayersAsk
+from optimizer.placement.oracle_asks import DaysAsk, DualAsk, LayersAsk
 from optimizer.placement.oracle_crew import Crew, Task, nothing
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.run_builder import build_run_candidates, most_each
@@ -30,8 +30,8 @@ MOST_PLACEMENTS = 32
 class Candidates:
     """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked.
 
-    ``bounded`` services have their layers, ``sharpened`` ones their dual and covers as well. ``crew`` answers
-    what is asked of them.
+    ``bounded`` services have their layers, ``sharpened`` ones their dual and covers as well, ``by_day`` their
+    days. ``crew`` answers what is asked of them.
     """
 
     problem: Problem
@@ -42,6 +42,7 @@ class Candidates:
     crew: Crew
     bounded: set[str] = field(default_factory=set)
     sharpened: set[str] = field(default_factory=set)
+    by_day: set[str] = field(default_factory=set)
 
     def bound_services(
         self,
@@ -88,6 +89,17 @@ class Candidates:
         known = self.bounds[name] if name in self.bounded else None
         return Task(("dual", name), DualAsk(self.fleets[name], known), take)
 
+    def days_task(self, name: str, fleet_usd: float, then: Callable[[], None] = nothing) -> Task:
+        """Asks for the days of one bounded service, of which a fleet costs so much."""
+
+        def take(bound: FleetBound) -> None:
+            if name not in self.by_day:
+                self.by_day.add(name)
+                self._take(name, bound)
+            then()
+
+        return Task(("days", name), DaysAsk(self.fleets[name], self.bounds[name], fleet_usd), take)
+
     def sharpen_services(self, known_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
         """Sharpens until ``out_of_time``, where most is unproven of what a known way costs first."""
         open_usd = {
@@ -105,13 +117,16 @@ class Candidates:
         self.crew.work(tasks(), out_of_time)
 
     def carry(self, name: str, bound: FleetBound, depth: int) -> None:
-        """Takes a bound of an earlier search; ``depth``: 1 for today's own layers, 2 for its dual as well."""
+        """Takes a bound of an earlier search; ``depth``: 1 for today's own layers, 2 for its dual as
+        well, 3 for its days."""
         self.bounds[name] = bound
         self.fleets[name] = replace(self.fleets[name], covers=bound.covers)
         if depth:
             self._take(name, bound)
         if depth > 1:
             self.sharpened.add(name)
+        if depth > 2:
+            self.by_day.add(name)
 
     def _take(self, name: str, bound: FleetBound) -> None:
         bound = bound.no_lower_than(self.bounds[name])

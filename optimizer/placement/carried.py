@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
+from operator import attrgetter
 
 from broker.domain.billing import holding_cost_usd
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
+
+PRICED = frozenset({"price_usd_per_node_hour", "upfront_usd", "native", "observed_at"})
+_all_but_price = attrgetter(*(field.name for field in fields(Offer) if field.name not in PRICED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,4 @@ def _ratio(old_usd: Decimal, new_usd: Decimal) -> Decimal:
 
 def same_but_price(old: Offer, new: Offer) -> bool:
     """Whether two observations of an offer differ in nothing but its price, and when it was seen."""
-    return old is new or old == replace(
-        new,
-        price_usd_per_node_hour=old.price_usd_per_node_hour,
-        upfront_usd=old.upfront_usd,
-        native=old.native,
-        observed_at=old.observed_at,
-    )
+    return old is new or _all_but_price(old) == _all_but_price(new)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optimizer.placement.columns import Column
-from optimizer.placement.prices import Row, StockPrices, usage_of
+from optimizer.placement.prices import Row, StockPrices, rows_by_offer, usage_of
 from optimizer.placement.problem import Problem
 
 
@@ -20,7 +20,7 @@ class ColumnPool:
     by_workload: dict[str, list[Column]] = field(default_factory=dict)
     _seen: set[Column] = field(default_factory=set)
     _usage: defaultdict[int, dict[Row, float]] = field(default_factory=lambda: defaultdict(dict))
-    _rows: tuple[StockPrices, Mapping[int, list[tuple[Row, float]]]] | None = None
+    _rows: tuple[StockPrices, Mapping[int, list[Row]]] | None = None
 
     def add(self, columns: Iterable[Column]) -> list[Column]:
         """Takes columns; those that are new."""
@@ -54,12 +54,10 @@ class ColumnPool:
     def charge_usd(self, prices: StockPrices, column: Column) -> float:
         """What a column pays for scarcity."""
         if self._rows is None or self._rows[0] is not prices:
-            self._rows = prices, rows_by_offer(prices)
-        by_offer, usd = self._rows[1], 0.0
-        for offer in {piece.offer for piece in column.pieces}:
-            for row, price in by_offer.get(offer, ()):
-                usd += price * self.usage(row, column)
-        return usd
+            self._rows = prices, rows_by_offer(self.problem, prices.usd)
+        by_offer = self._rows[1]
+        rows = dict.fromkeys(row for piece in column.pieces for row in by_offer.get(piece.offer, ()))
+        return sum(prices.usd[row] * self.usage(row, column) for row in rows)
 
     def least_usd(self, prices: StockPrices, names: Iterable[str]) -> dict[str, float]:
         """The least that a known column of each workload costs at the prices; none, no entry."""
@@ -68,11 +66,3 @@ class ColumnPool:
             for name in names
             if self.of(name)
         }
-
-
-def rows_by_offer(prices: StockPrices) -> Mapping[int, list[tuple[Row, float]]]:
-    """Rows with their prices, by offer."""
-    found: defaultdict[int, list[tuple[Row, float]]] = defaultdict(list)
-    for row, usd in prices.usd.items():
-        found[row.offer].append((row, usd))
-    return found

@@ -11,31 +11,60 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.rows import fill, lower
 
 GRID = 1024
 
 
 def least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, zones: int) -> Floats:
-    """Bounded knapsack over units grouped by zone: at most ``most`` of each.
-
-    cover[z][u]: least cost of rate u with units in at least z zones (z counted up to ``zones``).
-    """
+    """Bounded knapsack over units grouped by zone: at most ``most`` of each."""
+    order = np.lexsort((cost / np.maximum(steps, 1), zone))
+    names = np.ascontiguousarray(zone[order])
     cover = np.full((zones + 1, GRID + 1), np.inf)
     cover[0, 0] = 0.0
-    for name in np.unique(zone):
-        inside = np.flatnonzero(zone == name)
-        without, within = cover, np.full_like(cover, np.inf)
-        for unit in inside:
-            for count in part_sizes(int(most[unit]), int(steps[unit]), GRID):
-                gain, price = count * int(steps[unit]), count * float(cost[unit])
-                within = np.minimum(within, _shifted(np.minimum(without, within), gain) + price)
-        lifted = np.full_like(cover, np.inf)
-        lifted[1:] = within[:-1]
-        lifted[-1] = np.minimum(lifted[-1], within[-1])
-        cover = np.minimum(without, lifted)
-    found: Floats = np.minimum.accumulate(cover[zones][::-1])[::-1]
+    return _least_cover(steps[order], cost[order].astype(np.float64), most[order], names, cover)
+
+
+@compiled
+def _least_cover(steps: Ints, cost: Floats, most: Ints, zone: Ints, cover: Floats) -> Floats:
+    """cover[z, u]: least cost of at least rate u with units in at least z zones, of at most its last."""
+    zones, within, source = len(cover) - 1, np.empty_like(cover), np.empty(2 * cover.shape[1])
+    first = 0
+    while first < len(zone):
+        last = first
+        for count in range(zones + 1):
+            fill(within[count], np.inf)
+        while last < len(zone) and zone[last] == zone[first]:
+            _allow(cover, within, source, steps[last], cost[last], most[last])
+            last += 1
+        for count in range(zones, -1, -1):
+            lower(cover[min(count + 1, zones)], within[count], 0.0)
+        first = last
+    found: Floats = cover[zones]
     return found
+
+
+@compiled
+def _allow(without: Floats, within: Floats, source: Floats, steps: int, cost: float, most: int) -> None:
+    """Lets a unit join, in parts that sum to any number of it, until a part makes nothing cheaper."""
+    grid = without.shape[1] - 1
+    left, part = min(most, grid // max(1, steps) + 2), 1
+    while left > 0:
+        count = min(part, left)
+        gain, better = min(count * steps, grid), 0
+        for number in range(len(without)):
+            before = source[grid : 2 * grid + 1]
+            fill(before, np.inf)
+            lower(before, without[number], 0.0)
+            lower(before, within[number], 0.0)
+            fill(source[grid - gain : grid], source[grid])
+            better += lower(within[number], source[grid - gain :], count * cost)
+        if better == 0:
+            break
+        left -= count
+        part *= 2
 
 
 def fractional_cover(rate: Floats, cost: Floats, most: Ints, step: float) -> Floats:
@@ -60,13 +89,3 @@ def part_sizes(most: int, steps: int, grid: int) -> Iterator[int]:
         yield take
         left -= take
         part *= 2
-
-
-def _shifted(cover: Floats, gain: int) -> Floats:
-    """Cover of u − gain at u; rates above the grid count as its end."""
-    moved = np.full_like(cover, np.inf)
-    if gain <= GRID:
-        moved[:, gain:] = cover[:, : GRID + 1 - gain]
-    tail = cover[:, max(0, GRID - gain) :].min(axis=1)
-    moved[:, GRID] = np.minimum(moved[:, GRID], tail)
-    return moved

@@ -8,6 +8,7 @@ with what is known of it at prices no higher.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,7 +27,7 @@ from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, no_covers, surcharged
 
 ROUNDING_USD = 0.005
-DEPTHS = 2
+LAYERS, DUAL, DAYS = range(1, 4)
 
 Paid = frozenset[tuple[int, float]]
 """(offer, USD per node-hour) of every priced offer that a service could want."""
@@ -104,7 +105,8 @@ class Dual:
     ) -> DualPoint:
         """What the prices prove. ``most_usd``: what a known way of a service costs at them, so no bound
         is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, for
-        their layers and then for their dual, while all gains could still prove more than ``beat_usd``."""
+        their layers, then for their dual, then for their days without prices, while all gains could still
+        prove more than ``beat_usd``."""
         tally = self._tally(prices, most_usd)
 
         def enough() -> bool:
@@ -116,7 +118,8 @@ class Dual:
     def ahead(self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float) -> bool:
         """Has idle processes ask from now on what an evaluation would ask; whether there is anything."""
         tally = self._tally(prices, most_usd)
-        tasks = list(self._tasks(tally, worth_usd, never, depths=(DEPTHS,)))
+        tasks = list(self._tasks(tally, worth_usd, never, depths=(DUAL,)))
+        tasks += self._tasks(tally, worth_usd, never, depths=(DAYS,))
         self.candidates.crew.later(tasks)
         return bool(tasks)
 
@@ -131,7 +134,7 @@ class Dual:
         gains = {
             name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name]
             for name in self._known
-            if np.isfinite(least[name]) and self._depth_at(name, self.key(name, prices)) < DEPTHS
+            if np.isfinite(least[name]) and self._next_depth(name, self.key(name, prices)) <= DAYS
         }
         total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
         return _Tally(prices, least, gains, total, total + sum(gain for gain in gains.values() if gain > 0))
@@ -141,9 +144,9 @@ class Dual:
         tally: _Tally,
         worth_usd: float,
         enough: Callable[[], bool],
-        depths: Sequence[int] = range(1, DEPTHS + 1),
+        depths: Sequence[int] = (LAYERS, DUAL, DAYS),
     ) -> Iterator[Task]:
-        """Asks for the largest gains first, for layers and then for duals, until ``enough``."""
+        """Asks for the largest gains first, for layers, then for duals, then for days, until ``enough``."""
         for depth in depths:
             for name in sorted(tally.gains_usd, key=lambda n: (-tally.gains_usd[n], n)):
                 if tally.gains_usd[name] < worth_usd or enough():
@@ -155,6 +158,8 @@ class Dual:
     def _task(self, tally: _Tally, name: str, depth: int) -> Task | None:
         """Asks for the least cost of a service at the prices; None where that is known as deep."""
         key = self.key(name, tally.prices)
+        if depth == DAYS:
+            return self._days_task(tally, name)
         if self._depth_at(name, key) >= depth:
             return None
         case = replace(self.candidates.fleets[name], covers=no_covers())
@@ -163,7 +168,8 @@ class Dual:
             self.asked += 1
             self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
             self._depths[name, key] = depth
-            tally.take(name, min(self._known[name][key], self._left_usd(name)), last=depth == DEPTHS)
+            last = depth == DUAL and name in self.candidates.by_day
+            tally.take(name, min(self._known[name][key], self._left_usd(name)), last=last)
 
         def take(answer: PricedAnswer) -> None:
             if len(answer.used):
@@ -172,11 +178,30 @@ class Dual:
             note(answer.usd - rounding if np.isfinite(answer.usd) else answer.usd)
 
         if key:
-            ask = PricedAsk(case, tuple(sorted(key)), deep=depth == DEPTHS)
+            ask = PricedAsk(case, tuple(sorted(key)), deep=depth == DUAL)
             return Task(("priced", name, key, depth), ask, take)
         candidates = self.candidates
-        own = candidates.dual_task if depth == DEPTHS else candidates.layers_task
+        own = candidates.dual_task if depth == DUAL else candidates.layers_task
         return own(name, lambda: note(_placed_usd(candidates, candidates.fleets[name].service)))
+
+    def _days_task(self, tally: _Tally, name: str) -> Task | None:
+        """Asks for the days of a bounded service without prices, which count at these as well."""
+        candidates = self.candidates
+        if name in candidates.by_day or name not in candidates.bounded:
+            return None
+
+        def note() -> None:
+            self.asked += 1
+            self._known[name][NO_PRICES] = _placed_usd(candidates, candidates.fleets[name].service)
+            usd = min(self.known_usd(name, tally.prices), self._left_usd(name))
+            tally.take(name, usd, last=True)
+
+        return candidates.days_task(name, tally.least_usd[name] + tally.gains_usd[name], note)
+
+    def _next_depth(self, name: str, key: Paid) -> int:
+        """What is to be asked of a service next."""
+        depth = self._depth_at(name, key)
+        return depth + 1 if depth < DUAL or name not in self.candidates.by_day else DAYS + 1
 
     def _depth_at(self, name: str, key: Paid) -> int:
         """How deep a service was asked: not at all, its layers, its dual as well."""
@@ -226,7 +251,7 @@ class Dual:
 
     def _paid(self, name: str, prices: StockPrices) -> Paid:
         problem, case = self.candidates.problem, self.candidates.fleets[name]
-        usd = prices.throughout()
+        usd = prices.charged(problem)
         if time_of(problem, case, None).start_s >= middle_s(problem):
             # A service that begins after the middle holds nothing then.
             usd = {offer: price for offer, price in usd.items() if not counted_midway(problem, offer)}
@@ -266,7 +291,7 @@ def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> t
     """
     problem, found = candidates.problem, pool.found
     charge = np.zeros(len(problem.table))
-    throughout, instants = prices.throughout(), prices.at_instants()
+    throughout, instants = prices.charged(problem), prices.at_instants(problem)
     charge[list(throughout)] = list(throughout.values())
     start = found.start_s.copy()
     usd = pool.total_usd + found.nodes * charge[found.offer] * _counted_hours(problem, found)
@@ -274,11 +299,13 @@ def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> t
     priced[list(instants)] = True
     touched = np.flatnonzero(priced[found.offer])
     led = bool(problem.followers(found.run.name))
+    alike: defaultdict[tuple[bool, tuple[tuple[int, float], ...]], list[int]] = defaultdict(list)
     for offer in np.unique(found.offer[touched]):
-        here = touched[found.offer[touched] == offer]
-        rows = instants[int(offer)]
+        alike[bool(problem.table.is_window[offer]), tuple(instants[int(offer)])].append(int(offer))
+    for (is_window, rows), offers in alike.items():
+        here = touched[np.isin(found.offer[touched], offers)]
         starts = [found.start_s[here]]
-        if not led and not problem.table.is_window[offer]:
+        if not led and not is_window:
             starts += [np.maximum(found.start_s[here], second + 1) for second, _ in rows]
         options = [usd[here] + _begun_usd(candidates, found, here, begin, rows) for begin in starts]
         best = np.argmin(options, axis=0)
@@ -299,7 +326,7 @@ def _counted_hours(problem: Problem, found: RunCandidates) -> Floats:
 
 
 def _begun_usd(
-    candidates: Candidates, found: RunCandidates, here: Ints, begin: Ints, rows: list[tuple[int, float]]
+    candidates: Candidates, found: RunCandidates, here: Ints, begin: Ints, rows: Sequence[tuple[int, float]]
 ) -> Floats:
     """USD beyond those of the first start, of candidates of one offer begun at ``begin``; inf if too late."""
     shift = begin - found.start_s[here]

@@ -24,6 +24,7 @@ from optimizer.placement.holding import due_s
 from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.shortest_path import cheapest_after
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import HOUR_S, Counts, FleetCase, Units, no_covers, only_units, with_units
 
@@ -160,17 +161,27 @@ def with_dual(
     problem: Problem, case: FleetCase, known: FleetBound, out_of_time: Callable[[], bool] = never
 ) -> FleetBound:
     """With the dual for the service's own start, where that is known, at the slowest cold start of all."""
-    if case.service.starts_after is not None or not known.feasible:
+    time = held_hours(problem, case, known)
+    if time is None:
         return known
-    due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
-    first = int(due // HOUR_S)
-    if first >= known.hours:
-        return known
-    lengths = _hour_lengths(problem, known.hours)[first:]
-    lengths[0] = known.first_hours(due, float(lengths[0]))
+    due, first, lengths = time
     dual = build_dual(problem, case, first, lengths, known.from_due(due), out_of_time)
     usd = max(dual.least_usd, known.due_usd) if known.met is not None else dual.least_usd
     return replace(known, due_s=due, due_usd=usd, covers=dual.covers)
+
+
+def held_hours(problem: Problem, case: FleetCase, known: FleetBound) -> tuple[float, int, Floats] | None:
+    """When a service is due at the slowest cold start of all, its first hour, and the lengths [H] that it and
+    those after are held; None where its start is not known, or nothing can serve it."""
+    if case.service.starts_after is not None or not known.feasible:
+        return None
+    due = due_s(problem, time_of(problem, case, None), False, known.longest_cold_s)
+    first = int(due // HOUR_S)
+    if first >= known.hours:
+        return None
+    lengths = _hour_lengths(problem, known.hours)[first:]
+    lengths[0] = known.first_hours(due, float(lengths[0]))
+    return due, first, lengths
 
 
 def _by_the_hour(problem: Problem, case: FleetCase, in_full: Bools) -> FleetCase:
@@ -229,15 +240,15 @@ def _sketches(problem: Problem, case: FleetCase, in_full: Bools) -> Iterator[_Sk
     if len(flexible.units):
         yield _relaxed_sketch(flexible)[0]
     step = max(float(case.demand.max()) + case.spare * float(case.units.largest.max()), 1e-12) / GRID
-    for low, high in _rate_groups(case.units.largest, MAX_BASE_RATES if case.spare else 1):
-        small = case.units.largest <= high
-        committed = only_units(case, in_full & small)
-        rest = only_units(flexible, flexible.units.largest <= high)
+    covers = [gross_cover(flexible, step, zones=case.zones - zones) for zones in range(1, case.zones + 1)]
+    largest = case.units.largest
+    for low, high in _rate_groups(largest[in_full], MAX_BASE_RATES if case.spare else 1):
+        committed = only_units(case, in_full & (largest <= high))
+        # What stands all the time is spared in every hour; a larger replica only in those that it joins.
         needs = np.floor((case.demand + case.spare * low) / step * (1 - 1e-9)).astype(np.int64)
-        for zones in range(1, case.zones + 1):
-            cover = gross_cover(rest, step, zones=case.zones - zones)
+        for zones, cover in enumerate(covers, 1):
             for owed, rate in _bases(problem, committed, step, zones):
-                yield _Sketch(owed, rest, cover, np.clip(needs - rate, 0, GRID), step)
+                yield _Sketch(owed, flexible, cover, np.clip(needs - rate, 0, GRID), step)
 
 
 def _layers(problem: Problem, sketches: list[_Sketch]) -> tuple[Layer, ...]:
@@ -260,14 +271,12 @@ def _whole_usd(layer: Layer) -> float:
 
 def _flat_layer(problem: Problem, sketch: _Sketch) -> Layer:
     """The layer without what starting costs."""
-    price, _, high = _steps_of(sketch.cover, MAX_BASE_STEPS, sketch.needs)
     lengths = _hour_lengths(problem, len(sketch.needs))
     levels, inverse = np.unique(sketch.needs, return_inverse=True)
-    fitting = np.where(high[None, :] >= levels[:, None], price[None, :], np.inf)
-    hourly = fitting.min(axis=1, initial=np.inf)[inverse] * lengths
-    later = np.append(np.cumsum(hourly[::-1])[::-1][1:], 0.0)
+    price = sketch.cover[levels]
+    later = np.append(np.cumsum((price[inverse] * lengths)[::-1])[::-1][1:], 0.0)
     onward = np.broadcast_to(later[:, None], (len(later), len(price)))
-    return Layer(sketch.base_usd, price, high, sketch.needs, onward)
+    return Layer(sketch.base_usd, price, levels, sketch.needs, onward)
 
 
 def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterator[tuple[float, int]]:
@@ -288,7 +297,8 @@ def _path_layer(problem: Problem, sketch: _Sketch, steps: int) -> Layer:
     jumps = _jumps(
         low, high, _start_cover(sketch.rest, starting, sketch.step), float(starting.min(initial=np.inf))
     )
-    onward = _shortest_path(price, jumps, high, sketch.needs, _hour_lengths(problem, len(sketch.needs)))
+    hours, needs = _hour_lengths(problem, len(sketch.needs)), sketch.needs.astype(np.float64)
+    onward = cheapest_after(price, np.ascontiguousarray(jumps.T), high.astype(np.float64), needs, hours)
     return Layer(sketch.base_usd, price, high, sketch.needs, onward)
 
 
@@ -365,15 +375,6 @@ def _jumps(low: Ints, high: Ints, rise: Floats, single: float) -> Floats:
     some = np.where(low[None, :] > high[:, None], single, 0.0)
     jumps: Floats = np.maximum(some, rise[np.maximum(0, low[None, :] - high[:, None] - 1)])
     return jumps
-
-
-def _shortest_path(price: Floats, jumps: Floats, most: Ints, needs: Ints, lengths: Floats) -> Floats:
-    """Backwards over hours: least cost after each hour [H, J] that was met at each step."""
-    onward = np.zeros((len(needs), len(price)))
-    for hour in range(len(needs) - 2, -1, -1):
-        later = np.where(most >= needs[hour + 1], price * lengths[hour + 1] + onward[hour + 1], np.inf)
-        onward[hour] = (jumps + later[None, :]).min(axis=1, initial=np.inf)
-    return onward
 
 
 def _steps_of(cover: Floats, count: int, needs: Ints | None = None) -> tuple[Floats, Ints, Ints]:

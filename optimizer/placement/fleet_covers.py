@@ -146,7 +146,7 @@ def _path(problem: Problem, case: FleetCase, covers: Ints, committed: Ints, free
 
 def _column(problem: Problem, path: FleetPath, end: float | None) -> Column | None:
     time = time_of(problem, path.case, end)
-    if time.first_hour >= len(path.then):
+    if time.first_hour >= len(path.onward_usd):
         return None
     slots = path.slots(time.first_hour)
     return build_slots_column(problem, path.case, trimmed(path.case, slots, time.first_hour), end)

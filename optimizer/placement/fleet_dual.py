@@ -25,14 +25,15 @@ from optimizer.placement.hour_prices import (
     valid_prices,
 )
 from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.sharing_steps import climbed
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, in_stock
 
-MAX_PASSES = 24
+MAX_PASSES = 48
 FEW_PASSES = 6
 LEAST_PASSES = 12
-MAX_WORK = 60_000
-PATIENCE = 3
+MAX_WORK = 240_000
+PATIENCE = 5
 STEPS_A_PASS = 30
 LOOKS = 4
 FIRST_HOPE = 0.05
@@ -40,6 +41,7 @@ LEAST_HOPE = 0.02
 HELPED_PART, BOLDER, MORE_CAREFUL = 0.3, 1.5, 0.7
 GOOD_ENOUGH = 0.002
 PROVEN = 0.0005
+HOPELESS = 1.01
 FIRST_PARTS = (0.4,)
 
 
@@ -70,6 +72,7 @@ class _Ascent:
     reached_usd: float
     prices: Floats
     value: Floats
+    places: dict[bytes, int] = field(default_factory=dict)
     sure_usd: float = -np.inf
     sure_prices: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     sure_value: Floats = field(default_factory=lambda: np.zeros(0))
@@ -129,38 +132,36 @@ class _Ascent:
         return np.where(unused[:, None], self.share.near(part * self.value[None, :]), prices)
 
     def _add(self, counts: Ints, reach: Ints) -> None:
-        pool = np.concatenate((self.pool, counts))
-        reach = np.concatenate((self.reach, reach))
-        unique, inverse = np.unique(pool, axis=0, return_inverse=True)
-        highest = np.full(len(unique), -1, dtype=np.int64)
-        np.maximum.at(highest, inverse, reach)
-        self.pool, self.reach = unique, highest
+        """Covers join the pool; one that is in it may now be known to reach higher."""
+        fresh, highest = list[Ints](), list[int]()
+        for row, top in zip(counts, reach, strict=True):
+            place = self.places.setdefault(row.tobytes(), len(self.places))
+            if place < len(self.pool):
+                self.reach[place] = max(self.reach[place], top)
+            elif place - len(self.pool) < len(fresh):
+                highest[place - len(self.pool)] = max(highest[place - len(self.pool)], int(top))
+            else:
+                fresh.append(row)
+                highest.append(int(top))
+        if fresh:
+            self.pool = np.concatenate((self.pool, np.array(fresh)))
+            self.reach = np.concatenate((self.reach, np.array(highest)))
 
     def climb(self, prices: Floats, aim: float) -> tuple[Floats, float]:
         """Steps of the pool's own bound from ``prices`` towards ``aim``; the best prices and their bound."""
-        used = np.flatnonzero(self.pool.any(axis=0))
-        share, scarce = self.share.take(used), self.menu.surcharge_usd[used, None]
-        hours, covers = self.classes.hours, self.pool[:, used].astype(np.float64)
-        column = np.arange(len(hours))
-        missing = np.where(self.reach[:, None] >= column[None, :], 0.0, np.inf)
-        now = share.near(prices[used])
-        best, best_usd, stale, reach = now, -np.inf, 0, 1.0
-        for _ in range(STEPS_A_PASS):
-            usd = covers @ (now + scarce) + missing
-            chosen = usd.argmin(axis=0)
-            value = float(usd[chosen, column] @ hours)
-            if value > best_usd:
-                best, best_usd, stale = now, value, 0
-            else:
-                stale += 1
-                if stale % 4 == 0:
-                    reach *= 0.6
-            taken = covers[chosen].T
-            slope = taken - (taken @ hours / hours.sum())[:, None]
-            length = float(((slope * slope) @ hours).sum())
-            if length < 1e-12 or best_usd >= aim * (1 - 1e-4):
-                break
-            now = share.near(now + reach * max(aim - value, 1e-3 * aim) / length * slope)
+        used = self._known()
+        share = self.share.take(used)
+        best, best_usd = climbed(
+            prices[used],
+            self.menu.surcharge_usd[used],
+            share.terms(),
+            np.ascontiguousarray(self.pool[:, used]),
+            self.reach,
+            self.classes.hours,
+            share.day(),
+            aim,
+            STEPS_A_PASS,
+        )
         found = prices.copy()
         found[used] = best
         return found, best_usd
@@ -181,18 +182,25 @@ def build_dual(
     """
     ascent = _begun(problem, case, first_hour, lengths)
     first = _covers(problem, case, ascent)
-    if known_usd > 0 and _cheapest_usd(problem, case, first) <= known_usd * (1 + PROVEN):
+    if known_usd > 0 and _is_reached(problem, case, first, known_usd * (1 + PROVEN)):
         return FleetDual(known_usd, first)
     _ascend(ascent, MAX_PASSES, out_of_time)
     return FleetDual(ascent.certified_usd(), _covers(problem, case, ascent))
 
 
-def _cheapest_usd(problem: Problem, case: FleetCase, covers: Counts) -> float:
-    """What the best fleet on some covers costs; nothing is known of it at prices of scarcity."""
+def _is_reached(problem: Problem, case: FleetCase, covers: Counts, usd: float) -> bool:
+    """Whether a fleet on some covers costs no more; nothing is known of it at prices of scarcity.
+
+    The fleets come with the most promising first: where one is far above, the next are no better.
+    """
     if case.units.surcharge_usd_per_hour.any():
-        return float("inf")
-    columns = cover_columns(problem, replace(case, covers=covers), problem.table.stock_nodes, [None])
-    return min((column.total_cents / 100 for column in columns), default=float("inf"))
+        return False
+    for column in cover_columns(problem, replace(case, covers=covers), problem.table.stock_nodes, [None]):
+        if column.total_cents / 100 <= usd:
+            return True
+        if column.total_cents / 100 > usd * HOPELESS:
+            return False
+    return False
 
 
 def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Counts:

@@ -16,19 +16,20 @@ from optimizer.placement.compositions import MAX_BASES, Compositions, compose
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of, trimmed
 from optimizer.placement.ladders import BuiltLadder
 from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.shortest_path import cheapest_after, cheapest_way
 from optimizer.placement.stock import Ledger
 from optimizer.placement.units import HOUR_S, FleetCase
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPath:
-    """``onward_usd`` [H, S]: least cost from hour h on at composition s; ``then`` [H, S]: what follows."""
+    """``onward_usd`` [H, S]: least USD from an hour on at a composition; ``change_usd`` [S, S] to another."""
 
     case: FleetCase
     compositions: Compositions
     start_usd: Floats
     onward_usd: Floats
-    then: Ints
+    change_usd: Floats
 
     def slots(self, first_hour: int) -> list[Slot]:
         """Units with the hours [H − first_hour] in which each is ready; empty when nothing meets them."""
@@ -48,11 +49,7 @@ class FleetPath:
         at = int(np.argmin(first))
         if not np.isfinite(first[at]):
             return np.zeros(0, dtype=np.int64)
-        chosen = [at]
-        for hour in range(first_hour, len(self.then) - 1):
-            at = int(self.then[hour, at])
-            chosen.append(at)
-        return np.array(chosen, dtype=np.int64)
+        return cheapest_way(self.change_usd, self.onward_usd, first_hour, at)
 
 
 def fleet_path(
@@ -75,17 +72,10 @@ def path_over(
     """
     start = _start_usd(problem, case, found, fixed) + churn_usd
     change = _change_usd(found, start)
-    meets = found.net[None, :] >= case.demand[:, None] * (1 - 1e-12)
-    hours = len(case.demand)
-    onward = np.full((hours, len(found.usd)), np.inf)
-    then = np.zeros((hours, len(found.usd)), dtype=np.int64)
-    onward[-1] = np.where(meets[-1], found.usd, np.inf)
-    for hour in range(hours - 2, -1, -1):
-        reached = change + onward[hour + 1][None, :]
-        then[hour] = np.argmin(reached, axis=1)
-        least = reached[np.arange(len(then[hour])), then[hour]]
-        onward[hour] = np.where(meets[hour], found.usd + least, np.inf)
-    return FleetPath(case, found, start, onward, then)
+    needs = case.demand * (1 - 1e-12)
+    after = cheapest_after(found.usd, np.ascontiguousarray(change.T), found.net, needs, np.ones(len(needs)))
+    onward = np.where(found.net[None, :] >= needs[:, None], found.usd + after, np.inf)
+    return FleetPath(case, found, start, onward, change)
 
 
 def _change_usd(found: Compositions, start: Floats) -> Floats:
@@ -116,7 +106,7 @@ def path_columns(problem: Problem, path: FleetPath, after: Sequence[float | None
     """The fleet for each start of the service."""
     for after_s in after:
         time = time_of(problem, path.case, after_s)
-        if time.first_hour < len(path.then):
+        if time.first_hour < len(path.onward_usd):
             slots = trimmed(path.case, path.slots(time.first_hour), time.first_hour)
             column = build_slots_column(problem, path.case, slots, after_s)
             if column is not None and column.pieces and Ledger(problem).fits(column):

@@ -13,12 +13,11 @@ import numpy as np
 
 from optimizer.placement.fleet_menu import EPSILON, Menu
 from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.sharing_steps import DAY_H, shared, stretched
 
-DAY_H = 24
 FIRST, USUAL, SPARED = range(3)
 SPARED_PARTS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MAX_ROUNDS = 8
-BEGIN, PART = np.meshgrid(np.arange(DAY_H), np.arange(DAY_H), indexing="ij")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,20 +89,19 @@ class Sharing:
 
     def near(self, prices: Floats) -> Floats:
         """The prices [N, K] moved to where a unit held throughout, or over each peak, is charged its cost."""
-        hours = self.classes.hours
-        shared = np.maximum(prices, 0.0)
-        shared *= _ratio(self.total_usd, shared @ hours)[:, None]
+        return shared(np.ascontiguousarray(prices), self.terms(), self.classes.hours, self.day())
+
+    def terms(self) -> Floats:
+        """What each unit pays [N, 5], as ``sharing_steps`` takes it."""
+        starts = self.start_usd * self.classes.starts
+        return np.stack(
+            (self.bound.astype(np.float64), self.total_usd, self.usd, starts, self.term_h), axis=1
+        )
+
+    def day(self) -> Ints:
+        """The class of each hour of a day that repeats; empty when days differ."""
         day = self.classes.cycle()
-        part = np.flatnonzero(self.bound & (self.term_h < hours.sum() - EPSILON) & (self.usd > 0))
-        if day is not None and len(part):
-            factors = shared[part][:, day] / self.usd[part, None]
-            shared[part] /= _daily_ratio(factors, self.term_h[part])[:, None]
-        over = prices - self.usd[:, None]
-        over -= (over @ hours / hours.sum())[:, None]
-        over = np.maximum(over, -self.usd[:, None])
-        limit = self.start_usd * self.classes.starts
-        over *= np.minimum(1.0, _ratio(limit, np.maximum(over, 0.0) @ hours))[:, None]
-        return np.where(self.bound[:, None], shared, self.usd[:, None] + over)
+        return np.zeros(0, dtype=np.int64) if day is None else day
 
 
 def sharing(menu: Menu, classes: HourClasses) -> Sharing:
@@ -129,7 +127,7 @@ def valid_prices(menu: Menu, share: Sharing, prices: Floats, spared: tuple[float
         valid[:, row] = menu.usd[row] * _term_factors(factors, menu.term_h[row], spared, classes)
     free = np.flatnonzero(~share.bound)
     if len(free):
-        valid[:, free] = _start_prices(menu, free, prices[free], classes)
+        valid[:, free] = start_prices(menu, free, prices[free], classes)
     return valid
 
 
@@ -142,60 +140,19 @@ def _term_factors(factors: Floats, term_h: float, spared: tuple[float, ...], cla
 
     A stretch of the term or longer pays its hours; a shorter one pays the term, and is part of a longer.
     """
-    each = factors[classes.of] * classes.lengths
-    parts = np.array(spared)
-    charged = np.where(classes.day == SPARED, parts[:, None], 1.0) * each[None, :]
-    zero = np.zeros((len(parts), 1))
-    paid = np.concatenate((zero, np.cumsum(charged, axis=1)), axis=1)
-    held = np.concatenate(([0.0], np.cumsum(classes.lengths)))
     # Counted in rows, of which one may be longer than an hour.
-    rows = int(term_h) - int(np.ceil(classes.lengths.max()))
-    scale = 1 / _worst_ratio(paid, held, max(1, min(rows, len(held) - 1)))
-    total = scale * paid[:, -1]
+    rows = max(1, min(int(term_h) - int(np.ceil(classes.lengths.max())), len(classes.of)))
+    parts = np.array(spared)
+    scale, total = stretched(
+        factors, classes.of, classes.lengths, classes.day == SPARED, parts, rows, MAX_ROUNDS
+    )
     best = int(np.argmax(total))
     found = np.repeat(factors[None, :] * scale[best], 3, axis=0)
     found[SPARED] *= parts[best]
     return found
 
 
-def _worst_ratio(paid: Floats, held: Floats, gap: int) -> Floats:
-    """Largest of (paid[b] − paid[a]) / (held[b] − held[a]) over b ≥ a + ``gap``, for each row of ``paid``."""
-    rows = np.arange(len(paid))
-    ratio = np.maximum(paid[:, -1] / held[-1], 1e-12)
-    for _ in range(MAX_ROUNDS):
-        excess = paid - ratio[:, None] * held
-        floor = np.minimum.accumulate(excess[:, :-gap], axis=1)
-        end = (excess[:, gap:] - floor).argmax(axis=1)
-        most = excess[rows, end + gap] - floor[rows, end]
-        if not (most > 1e-9).any():
-            break
-        begin = np.array(
-            [int(np.argmin(excess[row, : stop + 1])) for row, stop in zip(rows, end, strict=True)]
-        )
-        found = (paid[rows, end + gap] - paid[rows, begin]) / (held[end + gap] - held[begin])
-        ratio = np.maximum(ratio, found)
-    # What the last round left is spread over at least ``gap`` hours of it.
-    excess = paid - ratio[:, None] * held
-    left = (excess[:, gap:] - np.minimum.accumulate(excess[:, :-gap], axis=1)).max(axis=1)
-    worst: Floats = (ratio + np.maximum(left, 0.0) / float((held[gap:] - held[:-gap]).min())) * (1 + 1e-9)
-    return worst
-
-
-def _daily_ratio(factors: Floats, term_h: Floats) -> Floats:
-    """The same for days of ``factors`` [N, 24] without end: so many days, and a part of one."""
-    twice = np.concatenate((np.zeros((len(factors), 1)), np.cumsum(np.tile(factors, 2), axis=1)), axis=1)
-    charged = (twice[:, BEGIN + PART] - twice[:, BEGIN]).max(axis=1)
-    day = factors.sum(axis=1)
-    days = np.floor(term_h / DAY_H)
-    found: Floats = day / DAY_H
-    for more in (0, 1):
-        whole = (days + more)[:, None]
-        paid = np.maximum(term_h[:, None], whole * DAY_H + np.arange(DAY_H))
-        found = np.maximum(found, ((whole * day[:, None] + charged) / paid).max(axis=1))
-    return found
-
-
-def _start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:
+def start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:
     """Prices [D, N, K] of hourly units, nearer to flat until no stretch is charged more than a start."""
     usd, lead = menu.usd[rows], menu.lead_h[rows]
     usual = prices - usd[:, None]

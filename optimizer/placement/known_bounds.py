@@ -67,13 +67,13 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
         services[name] = _Known(
             service,
             replace(bound.only_from(due), covers=no_covers()),
-            1 + (name in candidates.sharpened),
+            1 + (name in candidates.sharpened) + (name in candidates.by_day),
             None if centre is None else centre.least_usd.get(name),
             0 if centre is None or dual is None else dual.depth_at(name, centre.prices),
             tuple(_named(problem, candidates.fleets[name])),
         )
     offers = problem.table.offers
-    scarcity = {} if centre is None else centre.prices.throughout()
+    scarcity = {} if centre is None else centre.prices.charged(problem)
     problem.recall.keep(
         _slot(problem),
         KnownBounds(
@@ -96,7 +96,7 @@ def carry(candidates: Candidates) -> KnownBounds | None:
     known = problem.recall.kept(_slot(problem), KnownBounds)
     if known is None or not _is_comparable(problem, known):
         return None
-    share = _shares(problem, known.offers)
+    share = _shares(problem, known)
     for service in _alone(problem):
         found = known.services.get(service.name)
         if found is None or found.service != service:
@@ -113,11 +113,11 @@ def carry(candidates: Candidates) -> KnownBounds | None:
 
 def carry_priced(candidates: Candidates, dual: Dual, known: KnownBounds, prices: StockPrices) -> None:
     """The same at prices of scarcity, where they are at least those of the search before."""
-    problem, today = candidates.problem, prices.throughout()
+    problem, today = candidates.problem, prices.charged(candidates.problem)
     before = {problem.index_of.get(offer_id): usd for offer_id, usd in known.scarcity.items()}
     if not before or any(o is None or today.get(o, 0.0) < usd for o, usd in before.items()):
         return
-    share, unmoved = _shares(problem, known.offers), before == today
+    share, unmoved = _shares(problem, known), before == today
     for service in _alone(problem):
         found = known.services.get(service.name)
         if found is None or found.service != service or found.priced_usd is None:
@@ -148,9 +148,14 @@ def _is_comparable(problem: Problem, known: KnownBounds) -> bool:
     )
 
 
-def _shares(problem: Problem, before: Mapping[str, Offer]) -> Floats:
+def _shares(problem: Problem, known: KnownBounds) -> Floats:
     """Of each offer [O] today's price over that of before, at most 1; 0 where anything else moved."""
-    return np.array([_share(before.get(o.offer_id), o) for o in problem.table.offers], dtype=np.float64)
+
+    def made() -> Floats:
+        before = known.offers
+        return np.array([_share(before.get(o.offer_id), o) for o in problem.table.offers], dtype=np.float64)
+
+    return problem.once_for_market(("shares", id(known)), made)
 
 
 def _share(old: Offer | None, new: Offer) -> float:

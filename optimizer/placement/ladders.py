@@ -11,16 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
 from optimizer.placement.holding import ServiceTime
-from optimizer.placement.problem import Floats, Ints, OfferTable, Problem
-from optimizer.placement.units import HOUR_S, FleetCase, only_units
+from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.rungs import ROUNDING, build_rungs
+from optimizer.placement.units import FleetCase, only_units
 
-MAX_RUNGS = 512
-ROUNDING = 1e-12
 ANY_KIND = -1
 CHOICES_A_ZONE = 3
 MAX_CHOICES = 96
@@ -52,23 +50,15 @@ class BuiltLadder:
     estimate_usd: float
 
 
-@dataclass(slots=True)
-class _Shelf:
-    """What is still free while a ladder is built: nodes by offer, zones in use."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choices:
+    """Units [C] that ladders may stand on, what they are (``rungs``), and what nodes and GPUs are free."""
 
+    unit: Ints
+    whole: Ints
+    usd: Floats
     free_nodes: Ints
-    zones: set[int]
     pool_gpus: Ints
-
-    def take(self, table: OfferTable, offer: int, nodes: int) -> None:
-        """Takes nodes; the other sizes that are cut from the same GPUs then have fewer."""
-        self.free_nodes[offer] -= nodes
-        pool = int(table.pools.of[offer])
-        if pool >= 0:
-            self.pool_gpus[pool] -= nodes * int(table.gpus_per_node[offer])
-            members = table.pools.members[pool]
-            left = self.pool_gpus[pool] // table.gpus_per_node[members]
-            self.free_nodes[members] = np.minimum(self.free_nodes[members], left)
 
 
 def free_nodes(problem: Problem) -> Ints:
@@ -134,7 +124,11 @@ def _built(
         for kind in {k for ladder in ladders for k in (ladder.base, ladder.top)}
     }
     by_kind[ANY_KIND] = _cheapest_of_zones(case, free)
-    built = (_build(problem, case, free, time, ladder, by_kind) for ladder in ladders)
+    choices = _choices(problem, case, free, np.unique(np.concatenate(list(by_kind.values()))))
+    if not len(choices.unit):
+        return []
+    place = {kind: np.searchsorted(choices.unit, units) for kind, units in by_kind.items()}
+    built = (_build(case, choices, case.demand[time.first_hour :], ladder, place) for ladder in ladders)
     return [b for b in built if b is not None]
 
 
@@ -157,66 +151,42 @@ def _cheapest_of_zones(case: FleetCase, free: Ints) -> Ints:
     return chosen
 
 
+def _choices(problem: Problem, case: FleetCase, free: Ints, unit: Ints) -> _Choices:
+    """What a ladder may stand on, as ``rungs`` takes it."""
+    units, table = case.units, problem.table
+    offers, offer = np.unique(units.offer[unit], return_inverse=True)
+    own, increment = units.offer[unit], table.increment_s[units.offer[unit]]
+    lead_s = np.ceil(units.cold_s[unit] / increment).astype(np.int64) * increment
+    zone = np.unique(units.zone[unit], return_inverse=True)[1]
+    gpus, pool, least_s = table.gpus_per_node[own], table.pools.of[own], table.min_s[own]
+    whole = np.stack((offer, units.nodes[unit], zone, gpus, pool, least_s, increment, lead_s), axis=1)
+    scarce, price, upfront = units.surcharge_usd_per_hour[unit], table.price_usd[own], table.upfront_usd[own]
+    usd = np.stack((units.requests_per_s[unit], units.largest[unit], scarce, price, upfront), axis=1)
+    return _Choices(unit, whole, usd, free[offers], table.pools.left(free, table.gpus_per_node))
+
+
 def _build(
-    problem: Problem,
-    case: FleetCase,
-    free: Ints,
-    time: ServiceTime,
-    ladder: Ladder,
-    by_kind: dict[int, Ints],
+    case: FleetCase, choices: _Choices, demand: Floats, ladder: Ladder, place: dict[int, Ints]
 ) -> BuiltLadder | None:
     """Rung by rung from the base until the peak is met; None when stock or zones run out."""
-    demand = case.demand[time.first_hour :]
-    table = problem.table
-    shelf = _Shelf(free.copy(), set(), table.pools.left(free, table.gpus_per_node))
-    rungs: list[int] = []
-    total = largest = estimate = 0.0
-    needed = np.ones(len(demand), dtype=np.bool_)
-    while needed.any():
-        unit = _pick(problem, case, shelf, by_kind[ladder.kind(len(rungs))], needed, case.zones)
-        if unit is None and len(shelf.zones) < case.zones:
-            unit = _pick(problem, case, shelf, by_kind[ANY_KIND], needed, case.zones)
-        if unit is None or len(rungs) >= MAX_RUNGS:
-            return None
-        estimate += _use_cost(problem, case, np.array([unit]), needed)[0]
-        rungs.append(unit)
-        total += float(case.units.requests_per_s[unit])
-        largest = max(largest, float(case.units.largest[unit]))
-        short = total - case.spare * largest < demand * (1 - 1e-12)
-        needed = short | (len(shelf.zones) < case.zones) | (len(rungs) < max(1, case.zones))
-    return BuiltLadder(ladder, tuple(rungs), estimate)
-
-
-def _pick(
-    problem: Problem, case: FleetCase, shelf: _Shelf, choices: Ints, needed: NDArray[np.bool_], zones: int
-) -> int | None:
-    """The free unit of a kind on which these hours are cheapest; in a new zone while zones are missing."""
-    units = case.units
-    free = choices[shelf.free_nodes[units.offer[choices]] >= units.nodes[choices]]
-    if len(shelf.zones) < zones:
-        free = free[~np.isin(units.zone[free], list(shelf.zones))]
-    if not len(free):
+    base, top, anywhere = place[ladder.base], place[ladder.top], place[ANY_KIND]
+    free, gpus = choices.free_nodes.copy(), choices.pool_gpus.copy()
+    rungs, usd = build_rungs(
+        demand,
+        base,
+        ladder.base_count,
+        top,
+        anywhere,
+        choices.whole,
+        choices.usd,
+        free,
+        gpus,
+        case.zones,
+        case.spare,
+    )
+    if not len(rungs):
         return None
-    unit = int(free[int(np.argmin(_use_cost(problem, case, free, needed)))])
-    shelf.take(problem.table, int(units.offer[unit]), int(units.nodes[unit]))
-    shelf.zones.add(int(units.zone[unit]))
-    return unit
-
-
-def _use_cost(problem: Problem, case: FleetCase, units: Ints, needed: NDArray[np.bool_]) -> Floats:
-    """Roughly what a unit costs over its hours: the cheaper of follow-the-curve and held throughout."""
-    table, offers = problem.table, case.units.offer[units]
-    used = np.flatnonzero(needed)
-    starts = int(np.count_nonzero(np.diff(needed.astype(np.int8)) == 1)) + int(needed[0])
-    lead = np.ceil(case.units.cold_s[units] / table.increment_s[offers]) * table.increment_s[offers]
-    held = len(used) * HOUR_S + (starts - 1) * lead
-    each: Ints = (held // max(1, starts)).astype(np.int64)
-    followed = starts * table.node_cost_usd(offers, each)
-    span = np.full(len(units), (int(used[-1]) - int(used[0]) + 1) * HOUR_S, dtype=np.int64)
-    each_node: Floats = np.minimum(followed, table.node_cost_usd(offers, span))
-    scarce = case.units.surcharge_usd_per_hour[units] * len(used)
-    cost: Floats = each_node * case.units.nodes[units] + scarce
-    return cost
+    return BuiltLadder(ladder, tuple(int(unit) for unit in choices.unit[rungs]), usd)
 
 
 def build_service_column(

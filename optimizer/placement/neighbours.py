@@ -31,7 +31,7 @@ def neighbourhoods(
     options = {name: _options(pool, standing, name, prices) for name in names}
     wanted = wanted_by(options)
     worth = {o: usd * int(pool.problem.table.stock_nodes[o]) for o, usd in prices.throughout().items()}
-    for offer, rows in prices.at_instants().items():
+    for offer, rows in prices.at_instants(pool.problem).items():
         worth[offer] = worth.get(offer, 0.0) + sum(usd for _, usd in rows)
     covered: set[str] = set()
     for offer in sorted(worth, key=lambda o: (-worth[o], o)):

@@ -15,6 +15,7 @@ from optimizer.placement.units import FleetCase, Units, only_units
 
 FIRST_RANGES = 8
 MAX_COVERS = 40
+MANY = 256
 
 
 def in_steps(rate: Floats, step: float) -> Ints:
@@ -70,7 +71,7 @@ def gross_cover(case: FleetCase, step: float, zones: int) -> Floats:
     units = case.units
     best = _best_of_offers(units)
     usd = units.usd_per_hour + units.surcharge_usd_per_hour
-    keep = best[_useful(units, best, usd, step, zones)]
+    keep = best[_useful(units, best, usd, step, zones)] if len(best) > MANY else best
     whole = least_cover(
         in_steps(units.requests_per_s[keep], step), usd[keep], units.most[keep], units.zone[keep], zones
     )

@@ -14,6 +14,7 @@ from optimizer.placement.best_fleets import fleets
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_bound import FleetBound, layer_bound, with_dual
 from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.fleet_days import with_days
 from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Ints, Problem
 from optimizer.placement.units import Counts, FleetCase, surcharged
@@ -52,6 +53,19 @@ class DualAsk:
         if known is None:
             known = settled(problem, self.case, layer_bound(problem, self.case))
         return with_dual(problem, self.case, known, out_of_time)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DaysAsk:
+    """The days of a service that has its layers, of which a fleet costs ``fleet_usd``."""
+
+    case: FleetCase
+    known: FleetBound
+    fleet_usd: float
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
+        """The bound with them, and with the covers of both."""
+        return with_days(problem, self.case, self.known, self.fleet_usd, out_of_time)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

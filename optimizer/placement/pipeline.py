@@ -73,7 +73,7 @@ def _make(
     progress: ProgressSink | None,
     crew: Crew,
 ) -> Plan:
-    kept = min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
+    kept = baseline_seconds(options)
     telling = telling_seconds(problem.request, options)
     watch = whole.ending(whole.limit_s - kept - telling)
     candidates = build_candidates(problem, build_estimates(problem, estimator), crew=crew)
@@ -84,7 +84,8 @@ def _make(
     solution, calmed = steadied(
         candidates, solution, options.gap, options.max_churn_premium, whole.until(STEADY_SHARE)
     )
-    for_baselines = Stopwatch(min(whole.left - telling, max(kept, MOST_BASELINE_SECONDS)), whole.clock)
+    # Counted work limits them; this only ends them on a busy machine, in time to tell the plan.
+    for_baselines = Stopwatch(min(whole.left - telling / 2, max(kept, MOST_BASELINE_SECONDS)), whole.clock)
     return build_plan(candidates, solution, options, for_baselines, whole, calmed)
 
 
@@ -94,6 +95,11 @@ def processes_for(problem: Problem, options: PlanOptions) -> int:
     if not many or options.limit_clock is not LimitClock.WALL:
         return 0
     return (usable_cores() if options.workers is None else options.workers) - 1
+
+
+def baseline_seconds(options: PlanOptions) -> float:
+    """Kept back for baselines, and the work that they may take."""
+    return min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
 
 
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
@@ -113,7 +119,9 @@ def build_plan(
     """The solution in the plan's own words."""
     request = candidates.problem.request
     baselines = (
-        build_baselines(candidates, solution, for_baselines, options.seed) if options.baselines else ()
+        build_baselines(candidates, solution, baseline_seconds(options), for_baselines, options.seed)
+        if options.baselines
+        else ()
     )
     explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), calmed)
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)

@@ -1,22 +1,24 @@
 """The relaxation of the choice among known columns: a linear program whose duals are prices of scarcity.
 
-Rows of stock join only when the solution breaks them. The duals steer (which columns to make, which to
-insert first) and are plugged into ``dual``, which alone proves; nothing here has to be exact.
+Rows of stock and of quotas join only when the solution breaks them. The duals steer (which columns to make,
+which to insert first) and are plugged into ``dual``, which alone proves; nothing here has to be exact.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from ortools.linear_solver import pywraplp
 
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column, Span
-from optimizer.placement.prices import Row, StockPrices, limit_of, usage_of
-from optimizer.placement.problem import UNLIMITED_NODES, Problem
+from optimizer.placement.prices import MIDWAY, THROUGHOUT, Row, StockPrices, limit_of, rows_by_offer, usage_of
+from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints, Problem
+from optimizer.placement.quotas import QuotaRow, quota_rows
 from optimizer.placement.stock import limits_at
 from optimizer.placement.stopwatch import Stopwatch
 
@@ -77,25 +79,24 @@ def _solve(
     objective = solver.Objective()
     objective.SetMinimization()
     stock = {row: solver.Constraint(-solver.infinity(), limit_of(pool.problem, row)) for row in rows}
-    by_offer: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_offer[row.offer].append(row)
+    by_offer = rows_by_offer(pool.problem, rows)
+    # What must be placed costs more than any plan to leave; more than that leaves the solver no digits.
+    most_usd = 2 * sum(max(c.total_cents for c in columns) for columns in options.values() if columns) / 100
     taken: dict[str, list[tuple[Column, pywraplp.Variable]]] = {}
     for name, columns in options.items():
         one = solver.Constraint(1.0, 1.0)
         left = solver.NumVar(0.0, 1.0, "")
-        objective.SetCoefficient(left, leave_usd[name])
+        objective.SetCoefficient(left, min(leave_usd[name], most_usd))
         one.SetCoefficient(left, 1.0)
         taken[name] = []
         for column in columns:
             share = solver.NumVar(0.0, 1.0, "")
             objective.SetCoefficient(share, column.total_cents / 100)
             one.SetCoefficient(share, 1.0)
-            for offer in {piece.offer for piece in column.pieces}:
-                for row in by_offer.get(offer, ()):
-                    used = pool.usage(row, column)
-                    if used:
-                        stock[row].SetCoefficient(share, used)
+            for row in dict.fromkeys(r for piece in column.pieces for r in by_offer.get(piece.offer, ())):
+                used = pool.usage(row, column)
+                if used:
+                    stock[row].SetCoefficient(share, used)
             taken[name].append((column, share))
     solver.SetTimeLimit(max(1, int(1000 * watch.left)))
     if solver.Solve() != pywraplp.Solver.OPTIMAL:
@@ -121,32 +122,53 @@ def _broken(problem: Problem, found: Relaxed) -> list[Row]:
         if problem.table.stock_nodes[offer] >= UNLIMITED_NODES and not problem.table.is_window[offer]:
             continue
         rows.extend(_broken_on(problem, offer, pairs))
+    for number, quota in enumerate(quota_rows(problem)):
+        if quota.workload is None:
+            pairs = list(chain.from_iterable(found.shares.values()))
+            rows.extend(_broken_quota(problem, number, quota, pairs))
     return rows
 
 
 def _broken_on(problem: Problem, offer: int, pairs: list[tuple[Column, float]]) -> list[Row]:
     found = []
     whole = Row(offer)
-    if not problem.table.is_window[offer]:
-        used = sum(share * usage_of(problem, whole, column) for column, share in pairs)
-        if used > limit_of(problem, whole) * (1 + 1e-6):
-            found.append(whole)
-    runs = [(column, share) for column, share in pairs if column.end_s != 0]
-    second = _worst_instant(problem, offer, runs)
+    if not problem.table.is_window[offer] and _is_passed(problem, whole, pairs):
+        found.append(whole)
+    spans = [
+        (span, share)
+        for column, share in pairs
+        if column.end_s != 0
+        for piece in column.pieces
+        if piece.offer == offer
+        for span in piece.spans
+    ]
+    second = _worst_instant(spans, lambda edges: limits_at(problem, offer, edges))
     if second is not None:
         found.append(Row(offer, second))
     return found
 
 
-def _worst_instant(problem: Problem, offer: int, runs: list[tuple[Column, float]]) -> int | None:
-    """The instant at which the shares of runs pass the stock by most; None when they never do."""
-    spans: list[tuple[Span, float]] = [
-        (span, share)
-        for column, share in runs
-        for piece in column.pieces
-        if piece.offer == offer
-        for span in piece.spans
-    ]
+def _broken_quota(
+    problem: Problem, number: int, quota: QuotaRow, pairs: list[tuple[Column, float]]
+) -> list[Row]:
+    rows = (Row.of_quota(number, second) for second in (THROUGHOUT, MIDWAY))
+    found = [row for row in rows if _is_passed(problem, row, pairs)]
+    spans = [(span, share) for column, share in pairs if column.end_s != 0 for span in quota.spans_of(column)]
+    second = _worst_instant(
+        spans, lambda edges: np.array([limit_of(problem, Row.of_quota(number, int(at))) for at in edges])
+    )
+    if second is not None:
+        found.append(Row.of_quota(number, second))
+    return found
+
+
+def _is_passed(problem: Problem, row: Row, pairs: list[tuple[Column, float]]) -> bool:
+    used = sum(share * usage_of(problem, row, column) for column, share in pairs)
+    return used > limit_of(problem, row) * (1 + 1e-6)
+
+
+def _worst_instant(spans: list[tuple[Span, float]], limits: Callable[[Ints], Ints | Floats]) -> int | None:
+    """The instant at which shares of spans pass the limits by most; None when they never do."""
     if len(spans) < 2:
         return None
     edges = np.unique(np.array([edge for (a, b, _), _ in spans for edge in (a, b)], dtype=np.int64))
@@ -154,7 +176,7 @@ def _worst_instant(problem: Problem, offer: int, runs: list[tuple[Column, float]
     for (start, end, nodes), share in spans:
         first, last = np.searchsorted(edges, (start, end))
         held[first:last] += share * nodes
-    over = held - limits_at(problem, offer, edges) * (1 + 1e-6)
+    over = held - limits(edges) * (1 + 1e-6)
     worst = int(np.argmax(over))
     if over[worst] <= 1e-6:
         return None

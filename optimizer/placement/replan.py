@@ -19,13 +19,14 @@ from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.bound import separate_bound_cents
-from optimizer.placement.candidates import Candidates, build_candidates
+from optimizer.placement.candidates import build_candidates
 from optimizer.placement.carried import carried_bound_usd, recosted_usd
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
 from optimizer.placement.known_bounds import KnownBounds, carry, carry_priced, remember
-from optimizer.placement.pipeline import build_plan, telling_seconds
+from optimizer.placement.oracle_crew import hired
+from optimizer.placement.pipeline import build_plan, processes_for, telling_seconds
 from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.rounds import Rounds
@@ -68,11 +69,14 @@ def replan(
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
         watch = whole.ending(whole.limit_s - telling_seconds(request, options))
         problem = build_problem(request, offers, as_of, terms, recall)
-        candidates = warm_candidates(problem, estimator, warm)
-        start = matched(candidates, warm)
-        search = Search(candidates, watch, options.gap, options.seed, told)
-        search.prove(in_cents(bound_usd), "carried")
-        found = resolve(search, start, warm)
+        estimates = build_estimates(problem, estimator)
+        problem = replace(problem, held=held_of(problem, estimates, warm))
+        with hired(problem, processes_for(problem, options)) as crew:
+            candidates = build_candidates(problem, estimates, crew=crew)
+            start = matched(candidates, warm)
+            search = Search(candidates, watch, options.gap, options.seed, told)
+            search.prove(in_cents(bound_usd), "carried")
+            found = resolve(search, start, warm)
         plan = build_plan(candidates, found, replace(options, baselines=False), Stopwatch(0.0), whole)
         return _replanned(plan, found, start)
 
@@ -101,13 +105,6 @@ def first_answer(
     return bound
 
 
-def warm_candidates(problem: Problem, estimator: Estimator, warm: WarmStart) -> Candidates:
-    """Candidates whose columns know what leaving costs."""
-    estimates = build_estimates(problem, estimator)
-    problem = replace(problem, held=held_of(problem, estimates, warm))
-    return build_candidates(problem, estimates)
-
-
 def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Solution:
     """The search from columns that stand; tells of them at once."""
     candidates = search.candidates
@@ -127,13 +124,15 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
         rounds.prove(prices, search.watch.until(PROVE_SHARE))
     if not search.done:
         rounds.run()
-        search.prices = rounds.centre.prices
-    remember(candidates, rounds.dual, rounds.centre)
     assert search.best is not None
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
     search.offer_columns(last, "settled")
+    search.watch.limit_s += settling
+    rounds.prove_on()
+    search.prices = rounds.centre.prices
+    remember(candidates, rounds.dual, rounds.centre)
     return solution_of(search, search.best, rounds.pool.all(), pools)
 
 

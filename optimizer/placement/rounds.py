@@ -175,6 +175,11 @@ class Rounds:
         self._take(self._point(self.centre.prices, out_of_time))
         return not out_of_time()
 
+    def prove_on(self) -> None:
+        """Asks at the best prices so far until the time is over: with what the last look has left of its."""
+        if not self.search.done:
+            self._take(self._point(self.centre.prices, self.search.watch.over))
+
     def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> None:
         """The bound at prices, which become the centre if they prove more."""
         more = self._take(self._point(prices, out_of_time))

@@ -93,12 +93,16 @@ def solve(search: Search) -> Solution:
         rounds = Rounds(search, pools, columns)
         rounds.run(hasty=not few)
         columns, search.prices = rounds.pool.all(), rounds.centre.prices
-    remember(candidates, *((rounds.dual, rounds.centre) if rounds is not None else (None, None)))
     if few:
         columns = rebuild(search, pools, columns)
 
     hurry = None if few else search.watch.for_seconds(settling)
     best = settle(search, pools, columns, hurry)
+    search.watch.limit_s += settling
+    if rounds is not None and not few:
+        rounds.prove_on()
+        search.prices = rounds.centre.prices
+    remember(candidates, *((rounds.dual, rounds.centre) if rounds is not None else (None, None)))
     return solution_of(search, best, columns, pools)
 
 

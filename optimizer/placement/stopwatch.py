@@ -15,18 +15,30 @@ from broker.plan_ports import LimitClock
 ASK_S = 0.003
 """Seconds of work that one turn of a loop counts for: about what it takes, on the median, on one core."""
 UNLIMITED_S = 3600.0
+ENDED_S = 1e9
+"""What a clock of work says once its time has been ended from outside."""
+
+
+def never() -> bool:
+    """No time limit."""
+    return False
 
 
 class WorkClock:
-    """Seconds of work so far: every question is one turn of some loop."""
+    """Seconds of work so far: every question is one turn of some loop, of ``turn_s``.
 
-    def __init__(self) -> None:
+    ``ended``: when nothing more may be done.
+    """
+
+    def __init__(self, turn_s: float = ASK_S, ended: Callable[[], bool] = never) -> None:
         self._turns = 0
+        self._turn_s = turn_s
+        self._ended = ended
 
     def __call__(self) -> float:
         """Seconds so far, this turn counted."""
         self._turns += 1
-        return self._turns * ASK_S
+        return ENDED_S if self._ended() else self._turns * self._turn_s
 
 
 def clock_of(kind: LimitClock) -> Callable[[], float]:
@@ -90,8 +102,3 @@ class Stopwatch:
     def work_left(self) -> float | None:
         """What a solver may count of its own work, about as many seconds; None by the wall."""
         return None if self.counts_wall else self._left
-
-
-def never() -> bool:
-    """No time limit."""
-    return False

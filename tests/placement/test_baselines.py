@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
+
+import pytest
 
 from broker.domain.plan import Baseline, Plan
 from broker.plan_ports import LimitClock, PlanOptions, Progress
 from optimizer.placement.heartbeat import BEAT_SECONDS, with_heartbeat
-from optimizer.placement.stopwatch import Stopwatch
+from optimizer.placement.stopwatch import Stopwatch, WorkClock
 from tests.placement.market import T0, offer, plan, planner, request, serving, training
 
 
@@ -38,6 +41,29 @@ def test_every_baseline_is_told_and_none_beats_the_bound() -> None:
     assert baselines["single_shape"].cost_usd is not None
     assert baselines["converged"].cost_usd is not None
     assert baselines["converged"].cost_usd > found.cost_usd
+
+
+def test_a_busy_machine_tells_the_same_saving_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches of groups count work: seconds that pass more quickly change nothing, until they end them."""
+    asked = request(serving("x", [1.0, 3.0]), serving("y", [2.0]), training(gpu_hours=200))
+    began, told = time.monotonic(), []
+    for factor in (0.2, 3.0):
+        passed = partial(lambda times: times * (time.monotonic() - began), factor)
+        monkeypatch.setattr("optimizer.placement.pipeline.clock_of", lambda _kind, clock=passed: clock)
+        told.append(_by_name(plan(asked, OFFERS, baselines=True, time_limit_s=30.0)))
+    assert told[0] == told[1]
+    assert told[0]["single_shape"].cost_usd is not None
+
+
+def test_a_clock_of_work_counts_turns_until_it_is_ended() -> None:
+    over: list[bool] = []
+    watch = Stopwatch(1.0, WorkClock(0.25, lambda: bool(over)))
+    assert [watch.over() for _ in range(4)] == [False, False, False, True]
+    watch.limit_s = 100.0
+    assert not watch.over()
+    over.append(True)
+    assert watch.over()
+    assert watch.work_left() == 0.0
 
 
 def test_a_habit_that_cannot_run_says_why() -> None:

@@ -11,15 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer
+from broker.domain.offer import Offer, Tier
 from broker.domain.plan import BindingRule, Obstacle
 from broker.domain.quotas import held_beside
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.window import Window
 from broker.domain.workload import PlanRequest, Policy, Quota
 from broker.plan_ports import LimitClock
+from optimizer.placement.prices import MIDWAY, THROUGHOUT, Row, StockPrices
+from tests.depth import examples
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
 from tests.placement.monolith import Monolith
+from tests.placement.test_shared_bound import bound_usd, candidates_of
 
 PROFILE = settings(derandomize=True, deadline=None)
 HOURS = 8
@@ -146,3 +149,39 @@ def test_quotas_agree_with_one_model(problem: Problem) -> None:
 @given(problems())
 def test_hundreds_of_quotas_agree_with_one_model(problem: Problem) -> None:
     compare(*problem)
+
+
+@st.composite
+def priced_problems(draw: st.DrawFn) -> tuple[Problem, dict[tuple[int, int], float]]:
+    """The same with a commitment of the whole horizon, and prices of the quotas."""
+    asked, offers = draw(problems())
+    if draw(st.booleans()):
+        offers[0] = replace(offers[0], tier=Tier.COMMITTED, min_hours=float(HOURS))
+    instants = st.integers(0, HOURS * 3600 - 1)
+    usd = {
+        (quota, second): draw(st.sampled_from([0.0, 0.2, 0.6, 1.5]))
+        for quota in range(len(asked.policy.quotas))
+        for second in (THROUGHOUT, MIDWAY, draw(instants))
+    }
+    return (asked, offers), usd
+
+
+@settings(PROFILE, max_examples=examples(5))
+@given(priced_problems())
+def test_no_prices_of_quotas_prove_more_than_the_best(
+    drawn: tuple[Problem, dict[tuple[int, int], float]],
+) -> None:
+    (asked, offers), usd = drawn
+    _, best = Monolith(asked, offers).totals()
+    prices = StockPrices({Row.of_quota(quota, second): price for (quota, second), price in usd.items()})
+    assert bound_usd(candidates_of(asked, offers), prices) <= float(best) + 0.01
+
+
+def test_a_quota_over_two_offers_is_proven() -> None:
+    """Four nodes are wanted throughout and two allowed there, on two offers with enough each."""
+    offers = [offer("a", "1.00"), offer("b", "1.00"), offer("c", "3.00", provider="aws")]
+    services = [serving(name, (11.0,)) for name in ("x", "y")]
+    asked = request(*services, hours=10, policy=Policy(quotas=(Quota("lambda", nodes=2),)))
+    found = plan(asked, offers, gap=0.0)
+    assert found.bound_usd is not None
+    assert found.bound_usd > Decimal("0.98") * total(found)

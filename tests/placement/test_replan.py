@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,8 @@ from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, Progress
 from optimizer.placement.carried import Past, carried_bound_usd, recosted_usd
+from optimizer.placement.oracle_crew import Crew
+from optimizer.placement.problem import Problem
 from optimizer.placement.replan import Replanned
 from optimizer.placement.warm import WarmStart
 from tests.depth import examples
@@ -196,3 +199,22 @@ def test_a_dearer_offer_beside_a_cheaper_one_with_room_still_stands() -> None:
     )
     stays = again(request(serving("x", [3.0])), offers, mixed, leaving_usd={"x": Decimal(500)})
     assert {p.offer_id for p in stays.plan.placements} == {"a", "b"}
+
+
+def test_the_crew_of_a_repair_knows_what_leaving_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    offers = [offer("a", "1.00"), offer("b", "1.10")]
+    asked = request(serving("x", [3.0]))
+    old, hired_for = plan(asked, offers), []
+
+    @contextmanager
+    def hired(problem: Problem, processes: int) -> Iterator[Crew]:
+        hired_for.append((problem.held, processes))
+        yield Crew(problem)
+
+    monkeypatch.setattr("optimizer.placement.replan.hired", hired)
+    monkeypatch.setattr("optimizer.placement.replan.processes_for", lambda _problem, options: options.workers)
+    options = PlanOptions(time_limit_s=20.0, baselines=False, workers=3)
+    planner().replan(asked, offers, T0, options, WarmStart(old, leaving_usd={"x": Decimal("5.00")}))
+    [(held, processes)] = hired_for
+    assert processes == 3
+    assert held["x"].leaving_cents == 500

@@ -1,0 +1,93 @@
+"""Compiles the planner's inner loops before they are needed: ``python -m optimizer.placement.compile_ahead``.
+
+What is compiled is kept on disk, so that no plan spends its time on it. Each loop is called once with arrays
+of the kinds that it will see.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+
+from optimizer.placement.cover import least_cover
+from optimizer.placement.day_knapsack import cheapest_days, hour_set, hour_ways, set_of, standing_sets
+from optimizer.placement.hour_knapsack import cover_hours
+from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.rungs import build_rungs
+from optimizer.placement.sharing_steps import climbed, shared, stretched
+from optimizer.placement.shortest_path import cheapest_after, cheapest_way
+
+
+def _ints(*shape: int) -> Ints:
+    return np.ones(shape, dtype=np.int64)
+
+
+def _usd(*shape: int) -> Floats:
+    return np.ones(shape)
+
+
+def _none() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+def _covers() -> None:
+    least_cover(_ints(2), _usd(2), _ints(2), _ints(2), 1)
+
+
+def _hours() -> None:
+    cover_hours(_ints(2, 4), np.array([0, 2]), _usd(2, 2), _ints(2), 1, 8, spared=True, kept=True)
+
+
+def _days() -> None:
+    units, usd, steps = _ints(2, 5), _usd(2), np.full((1, 1), 1, dtype=np.int64)
+    units[:, 2] = 0
+    stand, codes, parts = standing_sets(units, usd, 1, 2, 4)
+    ways = hour_ways(units, usd, 1, 4)
+    cheapest_days(stand, ways[0][None], units, usd[None], _usd(1), _ints(1), steps, spared=True)
+    set_of(codes, parts, stand, units, 0, True, 1)
+    hour_set(*ways, units, usd, 0, 1, 1, 0, True)
+
+
+def _paths() -> None:
+    cheapest_after(_usd(2), _usd(2, 2), _usd(2), _usd(3), _usd(3))
+    cheapest_way(_usd(2, 2), _usd(3, 2), 0, 0)
+
+
+def _sharing() -> None:
+    shared(_usd(2, 3), _usd(2, 5), _usd(3), _none())
+    climbed(_usd(2, 3), _usd(2), _usd(2, 5), _ints(4, 2), _ints(4), _usd(3), _none(), 1.0, 2)
+    stretched(_usd(3), np.zeros(9, dtype=np.int64), _usd(9), np.zeros(9, dtype=np.bool_), _usd(2), 1, 2)
+
+
+def _rungs() -> None:
+    first, whole = np.zeros(1, dtype=np.int64), np.array([[0, 1, 0, 1, -1, 1, 1, 1]])
+    build_rungs(_usd(2), first, 1, first, first, whole, _usd(1, 5), _ints(1), _none(), 1, 0)
+
+
+LOOPS: Mapping[str, Callable[[], None]] = {
+    "hours": _hours,
+    "sharing": _sharing,
+    "rungs": _rungs,
+    "covers": _covers,
+    "days": _days,
+    "paths": _paths,
+}
+
+
+def compile_one(name: str) -> None:
+    """Compiles the loops of one name, unless they are on disk."""
+    LOOPS[name]()
+
+
+def main() -> int:
+    """Compiles all, two at a time."""
+    with ProcessPoolExecutor(2) as pool:
+        list(pool.map(compile_one, LOOPS))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""A service day by day: what may stand all day, what may join by the hour, and the days from peak to peak.
+
+N units of the menu, of which W have a minimum term of days but less than the whole time; K classes of hours
+(the same need); J sizes of the largest replica; rates in ``GRID`` steps of the peak, units rounded up and
+needs too: sums of whole steps reach a need only where they reach its next whole step.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from optimizer.placement.fleet_menu import EPSILON, Menu, build_menu
+from optimizer.placement.hour_covers import zone_states
+from optimizer.placement.hour_prices import FIRST, HourClasses, Sharing, hour_classes, sharing
+from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.units import FleetCase
+
+DAY_H = 24
+LEAST_TERM_H = 48.0
+GRID = 512
+MANY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Hours [B] from one peak to the next, ``count`` times: their classes, lengths, and whether a start may
+    be charged in them (``later``)."""
+
+    count: int
+    of: Ints
+    lengths: Floats
+    later: Bools
+
+    @property
+    def hours(self) -> float:
+        """How long it is."""
+        return float(self.lengths.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Units that stand or join: places in the menu ``at`` [M], and what ``day_knapsack`` takes of them."""
+
+    at: Ints
+    units: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DayCase:
+    """Everything of a service that does not depend on prices."""
+
+    menu: Menu
+    classes: HourClasses
+    share: Sharing
+    owed: Bools
+    termed: Ints
+    hourly: Bools
+    standing: Group
+    joining: Group
+    sizes: int
+    states: int
+    spared: bool
+    needs: Ints
+    gross: Ints
+    blocks: tuple[Block, ...]
+
+    @property
+    def hours(self) -> float:
+        """The whole time."""
+        return float(self.classes.lengths.sum())
+
+    @property
+    def usual(self) -> Block:
+        """The day that most hours are part of."""
+        return max(self.blocks, key=lambda block: block.count * block.hours)
+
+    @property
+    def part(self) -> Floats:
+        """How much of each need [N, K] a unit can meet."""
+        steps = np.zeros(len(self.menu))
+        steps[self.standing.at] = self.standing.units[:, 0]
+        steps[self.joining.at] = self.joining.units[:, 0]
+        found: Floats = np.minimum(steps[:, None] / np.maximum(self.needs[None, :], 1), 1.0)
+        return found
+
+
+def build_day_case(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> DayCase:
+    """Days of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held."""
+    menu, demand = build_menu(problem, case, float(lengths.sum())), case.demand[first_hour:]
+    hours = float(lengths.sum())
+    owed = menu.term_h > hours - EPSILON
+    termed = ~owed & (menu.term_h >= LEAST_TERM_H)
+    step = max(float(demand.max()), 1e-12) / GRID
+    needs = np.ceil(demand / step * (1 - EPSILON)).astype(np.int64)
+    shortest = float(menu.term_h[menu.term_h > 0].min(initial=hours))
+    classes = hour_classes(demand, lengths, needs, shortest)
+    share = replace(sharing(menu, classes), bound=owed | termed)
+    spare = case.spare * case.units.largest[menu.unit]
+    sizes, size = np.unique(spare, return_inverse=True)
+    highest = np.array([demand[classes.of == k].max() for k in range(len(classes.hours))])
+    gross = np.ceil((highest[:, None] + sizes[None, :]) / step * (1 - EPSILON)).astype(np.int64)
+    states = zone_states(menu, case.zones)
+    rate = case.units.requests_per_s[menu.unit]
+    units = np.stack(
+        (
+            np.maximum(np.ceil(rate / step * (1 - EPSILON)), 1).astype(np.int64),
+            np.ceil((rate - spare) / step - EPSILON).astype(np.int64),
+            size,
+            np.array([states.of(int(zone)) for zone in menu.zone], dtype=np.int64),
+            np.minimum(menu.most, MANY),
+        ),
+        axis=1,
+    )
+    standing, joining = (_group(units, kept) for kept in (owed | termed, ~owed))
+    needs = np.ceil(highest / step * (1 - EPSILON)).astype(np.int64)
+    return DayCase(
+        menu, classes, share, owed, np.flatnonzero(termed), ~owed & ~termed, standing, joining, len(sizes),
+        states.count, case.spare > 0, needs, gross, _blocks(demand, classes),
+    )  # fmt: skip
+
+
+def _group(units: Ints, kept: Bools) -> Group:
+    at = np.flatnonzero(kept)
+    at = at[np.argsort(units[at, 2], kind="stable")]
+    return Group(at, np.ascontiguousarray(units[at]))
+
+
+def _blocks(demand: Floats, classes: HourClasses) -> tuple[Block, ...]:
+    """Alike days together, with what lies before the first peak and after the last."""
+    first = int(np.argmax(demand[:DAY_H]))
+    edges = np.unique([0, *range(first, len(demand), DAY_H), len(demand)])
+    later = classes.day != FIRST
+    counts: Counter[tuple[bytes, ...]] = Counter()
+    found: dict[tuple[bytes, ...], Block] = {}
+    for begin, end in itertools.pairwise(edges):
+        parts = (classes.of[begin:end], classes.lengths[begin:end], later[begin:end])
+        key = tuple(part.tobytes() for part in parts)
+        counts[key] += 1
+        found.setdefault(key, Block(0, *parts))
+    return tuple(replace(block, count=counts[key]) for key, block in found.items())

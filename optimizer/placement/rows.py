@@ -1,0 +1,24 @@
+"""Loops over rows of costs that compiled knapsacks and paths share: so short that they become vectors."""
+
+from __future__ import annotations
+
+from optimizer.placement.compiled import compiled
+from optimizer.placement.problem import Floats
+
+
+@compiled
+def fill(row: Floats, value: float) -> None:
+    """The same value everywhere."""
+    for entry in range(len(row)):
+        row[entry] = value
+
+
+@compiled
+def lower(row: Floats, other: Floats, more: float) -> int:
+    """Takes ``other`` and ``more`` where that is less; at how many entries."""
+    count = 0
+    for entry in range(len(row)):
+        found = other[entry] + more
+        count += found < row[entry]
+        row[entry] = found if found < row[entry] else row[entry]
+    return count

@@ -1,0 +1,132 @@
+"""The least of a fleet day by day: whole commitments, no holding charged more than it pays, no fleet cheaper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.domain.offer import Offer, Tier
+from broker.domain.workload import PlanRequest
+from optimizer.placement import day_case, fleet_days
+from optimizer.placement.day_case import DayCase, build_day_case
+from optimizer.placement.day_prices import tightened
+from optimizer.placement.fleet_bound import bound_fleet
+from optimizer.placement.fleet_covers import cover_columns
+from optimizer.placement.fleet_days import with_days
+from optimizer.placement.ladders import free_nodes
+from optimizer.placement.units import surcharged
+from tests.placement.brute_force import fleet_ways
+from tests.placement.market import offer, request, serving
+from tests.placement.test_fleet_dual import PROFILE, _case, _diurnal, _use, _with, committed_services
+
+
+@pytest.fixture
+def short_days() -> Iterator[None]:
+    """Days of two hours and terms from two hours on, so that every fleet of four hours can be looked at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(day_case, "DAY_H", 2)
+        patch.setattr(day_case, "LEAST_TERM_H", 2.0)
+        patch.setattr(fleet_days, "DAY_H", 2)
+        yield
+
+
+@pytest.mark.usefixtures("short_days")
+@PROFILE
+@given(committed_services())
+def test_no_fleet_costs_less_than_its_days(
+    problem: tuple[PlanRequest, Sequence[Offer], dict[int, float]],
+) -> None:
+    asked, offers, scarce = problem
+    built, case = _case(asked, offers)
+    if case.log.obstacle is not None:
+        return
+    known = bound_fleet(built, case)
+    steered = surcharged(case, scarce)
+    least = with_days(built, case, known)
+    priced = with_days(built, steered, bound_fleet(built, steered))
+    for cost, held in fleet_ways(asked, offers):
+        use = sum(scarce[o] * _use(built, o, spans) for o, spans in held.items())
+        assert least.due_usd <= float(cost) + 0.011
+        assert priced.due_usd <= float(cost) + use + 0.011
+
+
+def _weekly(days: int, more: Sequence[Offer] = ()) -> DayCase:
+    service = serving(hourly=_diurnal(3.0, 7.5, 24))
+    offers = [
+        offer("week", "0.80", tier=Tier.COMMITTED, min_hours=168.0, billing_increment_s=3600),
+        offer("days", "0.95", gpu="MID", tier=Tier.COMMITTED, min_hours=50.0, billing_increment_s=3600),
+        offer("free", "1.90", billing_increment_s=3600),
+        *more,
+    ]
+    problem, case = _case(request(service, hours=24 * days), offers)
+    return build_day_case(problem, case, 0, np.ones(24 * days))
+
+
+@PROFILE
+@given(st.integers(0, 10_000), st.integers(8, 12))
+def test_no_holding_of_a_term_is_charged_more_than_it_pays(seed: int, days: int) -> None:
+    case, rng = _weekly(days), np.random.default_rng(seed)
+    usd, term_h = case.menu.usd[case.termed], case.menu.term_h[case.termed]
+    off = usd * rng.uniform(0, 0.2, len(usd))
+    wish = rng.uniform(0, 3, (len(usd), len(case.needs))) ** 2
+    part = tightened(case, off, wish, case.blocks)
+    assert (part >= 0).all()
+    edges = _edges(case)
+    for _ in range(40):
+        unit = int(rng.integers(len(usd)))
+        begin = int(rng.integers(0, edges[-1]))
+        end = int(min(edges[-1], begin + term_h[unit] + rng.integers(0, 60)))
+        charged = 0.0
+        for first, last in zip(edges[:-1], edges[1:], strict=True):
+            there = np.arange(max(begin, first), min(end, last))
+            whole = (usd[unit] - off[unit]) * (last - first)
+            some = float(part[unit, case.classes.of[there]].sum())
+            charged += whole if len(there) == last - first else min(whole, some)
+        assert charged <= usd[unit] * max(term_h[unit], end - begin) + 1e-6
+
+
+def _edges(case: DayCase) -> np.ndarray:
+    hours = len(case.classes.of)
+    first = int(np.argmax(case.needs[case.classes.of[:24]]))
+    return np.unique([0, *range(first, hours, 24), hours])
+
+
+def test_days_prove_whole_commitments_where_hours_take_halves() -> None:
+    """One big commitment and a small unit for the peak: by hours, two halves of other fleets look cheaper."""
+    service = serving(hourly=_diurnal(2.6, 5.4, 24))
+    offers = [
+        offer("week", "0.80", tier=Tier.COMMITTED, min_hours=168.0, billing_increment_s=3600),
+        offer("month", "1.75", gpus=2, tier=Tier.COMMITTED, min_hours=720.0, billing_increment_s=3600),
+        offer("free", "1.90", billing_increment_s=3600),
+        offer("small", "0.70", gpu="TINY", billing_increment_s=3600),
+    ]
+    problem, case = _case(request(service, hours=720), offers)
+    known = bound_fleet(problem, case)
+    found = with_days(problem, case, known)
+    columns = list(cover_columns(problem, _with(case, found.covers), free_nodes(problem), [None]))
+    cheapest = min(column.total_cents for column in columns) / 100
+    assert known.due_usd < found.due_usd <= cheapest
+    assert found.due_usd >= 0.97 * cheapest
+
+
+def test_what_is_proven_in_no_time_holds_as_well() -> None:
+    service = serving(hourly=_diurnal(3.0, 7.5, 24))
+    offers = [
+        offer("week", "0.80", tier=Tier.COMMITTED, min_hours=168.0, billing_increment_s=3600),
+        offer("free", "1.90", billing_increment_s=3600),
+    ]
+    problem, case = _case(request(service, hours=720), offers)
+    known = bound_fleet(problem, case)
+    hurried = with_days(problem, case, known, out_of_time=lambda: True)
+    longer = with_days(problem, case, known)
+    assert known.due_usd <= hurried.due_usd <= longer.due_usd + 1e-9
+
+
+def test_a_service_of_a_day_has_no_days() -> None:
+    problem, case = _case(request(serving(hourly=[3.0, 7.0]), hours=24), [offer("free", "1.90")])
+    known = bound_fleet(problem, case)
+    assert with_days(problem, case, known) is known
