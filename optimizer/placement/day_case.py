@@ -1,8 +1,9 @@
 """A service day by day: what may stand all day, what may join by the hour, and the days from peak to peak.
 
 N units of the menu, of which W have a minimum term of days but less than the whole time; K classes of hours
-(the same need); J sizes of the largest replica; rates in ``GRID`` steps of the peak, units rounded up and
-needs too: sums of whole steps reach a need only where they reach its next whole step.
+(the same need); J sizes of the largest replica; rates in 512 to 2,048 steps of the peak, fewer where there
+are many units, these rounded up and needs too: sums of whole steps reach a need only where they reach its
+next whole step.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from optimizer.placement.units import FleetCase
 
 DAY_H = 24
 LEAST_TERM_H = 48.0
-GRID = 512
+FEWEST_STEPS, MOST_STEPS, STEPS_OVER_ALL = 512, 2048, 1 << 17
 MANY = 1_000_000
 
 
@@ -94,7 +95,8 @@ def build_day_case(problem: Problem, case: FleetCase, first_hour: int, lengths: 
     hours = float(lengths.sum())
     owed = menu.term_h > hours - EPSILON
     termed = ~owed & (menu.term_h >= LEAST_TERM_H)
-    step = max(float(demand.max()), 1e-12) / GRID
+    grid = min(MOST_STEPS, max(FEWEST_STEPS, STEPS_OVER_ALL // max(1, len(menu))))
+    step = max(float(demand.max()), 1e-12) / grid
     needs = np.ceil(demand / step * (1 - EPSILON)).astype(np.int64)
     shortest = float(menu.term_h[menu.term_h > 0].min(initial=hours))
     classes = hour_classes(demand, lengths, needs, shortest)

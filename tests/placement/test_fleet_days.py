@@ -1,7 +1,8 @@
-"""The least of a fleet day by day: whole commitments, no holding charged more than it pays, no fleet cheaper."""
+"""The least of a fleet day by day: whole commitments, no holding charged more than it pays."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_no_holding_of_a_term_is_charged_more_than_it_pays(seed: int, days: int)
         begin = int(rng.integers(0, edges[-1]))
         end = int(min(edges[-1], begin + term_h[unit] + rng.integers(0, 60)))
         charged = 0.0
-        for first, last in zip(edges[:-1], edges[1:], strict=True):
+        for first, last in itertools.pairwise(edges):
             there = np.arange(max(begin, first), min(end, last))
             whole = (usd[unit] - off[unit]) * (last - first)
             some = float(part[unit, case.classes.of[there]].sum())
