@@ -175,10 +175,12 @@ class _Search:
                 step = min(MOST_STEP, step + LONGER)
             else:
                 step = max(LEAST_STEP, step * SHORTER)
+            late = False
             for standing, joining in look.apart(SETS_A_PASS, APART, max(look.least_usd, hoped)):
                 self.program.add(standing, joining)
+                late = late or out_of_time()
             hoped = self.program.solve()
-            if not self.best_usd < min(hoped, fleet_usd) * (1 - PROVEN) or out_of_time():
+            if late or not self.best_usd < min(hoped, fleet_usd) * (1 - PROVEN):
                 break
             asked = self.best.towards(self.program.prices(self.best), step)
         self.centres = [self.centres[0], self.best]
