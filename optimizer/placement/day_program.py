@@ -91,7 +91,7 @@ class DayProgram:
             for (name, _, _), (counts, share) in self._covers.items()
             if name in live and _used(share)
         ]
-        return [*live.values(), *joined]
+        return [counts for counts in (*live.values(), *joined) if counts.any()]
 
     def _worth(self) -> Floats:
         """USD an hour [K] that the mix pays for each class of hours."""

@@ -127,6 +127,15 @@ def test_what_is_proven_in_no_time_holds_as_well() -> None:
     assert known.due_usd <= hurried.due_usd <= longer.due_usd + 1e-9
 
 
+def test_what_stands_all_day_may_be_nothing_but_no_cover_is() -> None:
+    """All by the hour: what has no unit is no fleet to build on, however little of the market is free."""
+    service = serving(hourly=[0.0] * 12 + [3.0] * 12)
+    problem, case = _case(request(service, hours=96), [offer("free", "1.90", billing_increment_s=3600)])
+    found = with_days(problem, case, bound_fleet(problem, case))
+    assert len(found.covers)
+    assert found.covers.any(axis=1).all()
+
+
 def test_a_service_of_a_day_has_no_days() -> None:
     problem, case = _case(request(serving(hourly=[3.0, 7.0]), hours=24), [offer("free", "1.90")])
     known = bound_fleet(problem, case)
