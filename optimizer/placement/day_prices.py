@@ -41,11 +41,13 @@ class DayPrices:
         )
 
 
-def first_prices(case: DayCase) -> DayPrices:
-    """Hours alike; terms that may be let go over some ten hours at what that saves."""
+def first_prices(case: DayCase, by_hour: Floats) -> DayPrices:
+    """Units by the hour as ``by_hour`` [N, H] says; a term let go over ten hours pays what that saves."""
     term_h, usd = case.menu.term_h[case.termed], case.menu.usd[case.termed]
     off = usd * SPARED_H / (term_h + SPARED_H)
-    return DayPrices(case.share.flat(), off, shaped_parts(case, off))
+    _, first = np.unique(case.classes.of, return_index=True)
+    hourly = np.where(case.hourly[:, None], by_hour[:, first], case.share.flat())
+    return DayPrices(hourly, off, shaped_parts(case, off))
 
 
 def shaped_parts(case: DayCase, off: Floats) -> Floats:

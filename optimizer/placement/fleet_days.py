@@ -26,6 +26,7 @@ from optimizer.placement.day_knapsack import (
 from optimizer.placement.day_prices import DayPrices, first_prices, tightened
 from optimizer.placement.day_program import DayProgram
 from optimizer.placement.fleet_bound import FleetBound, held_hours
+from optimizer.placement.fleet_dual import prices_by_hour
 from optimizer.placement.hour_prices import start_prices
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
@@ -146,7 +147,7 @@ def days_bound(
     ``out_of_time``, the prices stay as they are by then.
     """
     days = build_day_case(problem, case, first_hour, lengths)
-    search = _Search(days)
+    search = _Search(days, first_prices(days, prices_by_hour(problem, case, first_hour, lengths)))
     search.run(fleet_usd, passes, out_of_time)
     return DayBound(
         max(_certified_usd(days, centre) for centre in search.centres), _covers(problem, case, search)
@@ -156,10 +157,10 @@ def days_bound(
 class _Search:
     """Prices that prove more and more: ``centres``, the first and the best."""
 
-    def __init__(self, case: DayCase) -> None:
+    def __init__(self, case: DayCase, first: DayPrices) -> None:
         self.case = case
         self.program = DayProgram(case)
-        self.best = first_prices(case)
+        self.best = first
         self.centres = [self.best]
         self.best_usd = -np.inf
 

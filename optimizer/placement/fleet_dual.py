@@ -210,6 +210,15 @@ def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Counts:
     return _covers(problem, case, ascent)
 
 
+def prices_by_hour(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> Floats:
+    """USD an hour [N, H] of the menu's units at which covers cost nearly most; prices of scarcity not counted."""
+    ascent = _begun(problem, case, first_hour, lengths)
+    _ascend(ascent, LEAST_PASSES)
+    prices = ascent.sure_prices if np.isfinite(ascent.sure_usd) else ascent.share.flat()
+    found: Floats = prices[:, ascent.classes.of]
+    return found
+
+
 def _covers(problem: Problem, case: FleetCase, ascent: _Ascent) -> Counts:
     covers = np.zeros((len(ascent.pool), len(case.units)), dtype=np.int16)
     for place, unit in enumerate(ascent.menu.unit):
