@@ -211,7 +211,7 @@ def cheap_covers(problem: Problem, case: FleetCase, first_hour: int) -> Counts:
 
 
 def prices_by_hour(problem: Problem, case: FleetCase, first_hour: int, lengths: Floats) -> Floats:
-    """USD an hour [N, H] of the menu's units at which covers cost nearly most; prices of scarcity not counted."""
+    """USD an hour [N, H] of the menu's units near the best of the dual, prices of scarcity not in them."""
     ascent = _begun(problem, case, first_hour, lengths)
     _ascend(ascent, LEAST_PASSES)
     prices = ascent.sure_prices if np.isfinite(ascent.sure_usd) else ascent.share.flat()
