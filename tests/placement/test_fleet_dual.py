@@ -214,6 +214,20 @@ def test_the_bound_holds_with_terms_zones_spares_and_prices_of_scarcity(
         assert steered <= float(cost) + use + 0.011
 
 
+def test_a_larger_replica_is_spared_only_in_the_hours_that_it_joins() -> None:
+    """Two commitments meet three hours alone; in the fourth a unit with a larger replica stands beside them."""
+    service = serving(hourly=[0.5, 0.5, 2.5, 4.0], zones=1, spare=1)
+    offers = [
+        offer("large", "0.50", nodes=1, billing_increment_s=1),
+        offer("kept", "0.50", gpu="MID", nodes=2, tier=Tier.COMMITTED, min_hours=6.0, billing_increment_s=1),
+    ]
+    asked = request(service, hours=4)
+    problem, case = _case(asked, offers)
+    cheapest = min(float(cost) for cost, _ in fleet_ways(asked, offers))
+    assert cheapest == pytest.approx(6.58)
+    assert cheapest - 0.01 <= _least(problem, case) <= cheapest + 0.005
+
+
 def _diurnal(trough: float, peak: float, hours: int) -> list[float]:
     wave = (1 + np.cos(2 * np.pi * (np.arange(hours) - 14) / 24)) / 2
     return [float(trough + (peak - trough) * part) for part in wave]
