@@ -15,7 +15,7 @@ from optimizer.placement.day_case import DayCase
 from optimizer.placement.day_prices import DayPrices, shaped_parts
 from optimizer.placement.problem import Floats, Ints
 
-PARAMETERS = "use_dual_simplex: true"
+USUALLY, ELSE = "use_dual_simplex: true", "use_dual_simplex: false use_preprocessing: false"
 DAY_H = 24.0
 USED = 1e-7
 
@@ -26,7 +26,6 @@ class DayProgram:
     def __init__(self, case: DayCase) -> None:
         self.case = case
         self.solver = pywraplp.Solver.CreateSolver("GLOP")
-        self.solver.SetSolverSpecificParametersAsString(PARAMETERS)
         self.objective = self.solver.Objective()
         self.objective.SetMinimization()
         self.infinity = self.solver.infinity()
@@ -58,11 +57,14 @@ class DayProgram:
                 else:
                     self._parts_of(int(unit))[number].SetCoefficient(share, count * float(hours[number]))
 
-    def solve(self) -> float:
-        """USD of the best mix; infinity where there is none."""
-        if self.solver.Solve() != pywraplp.Solver.OPTIMAL:
-            return float("inf")
-        return float(self.objective.Value())
+    def solve(self) -> float | None:
+        """USD of the best mix; None where the solver comes to nothing, and has neither prices nor fleets."""
+        for parameters in (USUALLY, ELSE):
+            self.solver.SetSolverSpecificParametersAsString(parameters)
+            if self.solver.Solve() == pywraplp.Solver.OPTIMAL:
+                return float(self.objective.Value())
+            self.solver.Reset()
+        return None
 
     def prices(self, before: DayPrices) -> DayPrices:
         """The duals; what no column uses is charged where it would be worth most, or as ``before``."""

@@ -155,7 +155,7 @@ def days_bound(
 
 
 class _Search:
-    """Prices that prove more and more: ``centres``, the first and the best."""
+    """Prices that prove more and more: ``centres``, the first and the best; ``fleets`` of the last mix."""
 
     def __init__(self, case: DayCase, first: DayPrices) -> None:
         self.case = case
@@ -163,6 +163,7 @@ class _Search:
         self.best = first
         self.centres = [self.best]
         self.best_usd = -np.inf
+        self.fleets: list[Ints] = []
 
     def run(self, fleet_usd: float, passes: int, out_of_time: Callable[[], bool]) -> None:
         """Passes of the program and of looks at its prices."""
@@ -170,6 +171,8 @@ class _Search:
         self._seed()
         hoped = self.program.solve()
         for _ in range(passes):
+            if hoped is None:
+                break
             look = _look(self.case, asked)
             if look.least_usd > self.best_usd:
                 self.best, self.best_usd = asked, look.least_usd
@@ -181,9 +184,10 @@ class _Search:
                 self.program.add(standing, joining)
                 late = late or out_of_time()
             hoped = self.program.solve()
-            if late or not self.best_usd < min(hoped, fleet_usd) * (1 - PROVEN):
+            if hoped is None or late or not self.best_usd < min(hoped, fleet_usd) * (1 - PROVEN):
                 break
             asked = self.best.towards(self.program.prices(self.best), step)
+        self.fleets = self.program.fleets() if hoped is not None else []
         self.centres = [self.centres[0], self.best]
 
     def _seed(self) -> None:
@@ -243,7 +247,7 @@ def _block_usd(case: DayCase, block: Block, first: Floats, later: Floats, off: F
 
 def _covers(problem: Problem, case: FleetCase, search: _Search) -> Counts:
     """The fleets of the program's mix as counts of the case's units, those that its offers have nodes for."""
-    fleets = search.program.fleets()
+    fleets = search.fleets
     covers = np.zeros((len(fleets), len(case.units)), dtype=np.int16)
     for row, counts in enumerate(fleets):
         np.add.at(covers[row], search.case.menu.unit, counts.astype(np.int16))

@@ -215,7 +215,7 @@ def test_the_bound_holds_with_terms_zones_spares_and_prices_of_scarcity(
 
 
 def test_a_larger_replica_is_spared_only_in_the_hours_that_it_joins() -> None:
-    """Two commitments meet three hours alone; in the fourth a unit with a larger replica stands beside them."""
+    """Two commitments meet three hours alone; in the fourth a unit with a larger replica joins them."""
     service = serving(hourly=[0.5, 0.5, 2.5, 4.0], zones=1, spare=1)
     offers = [
         offer("large", "0.50", nodes=1, billing_increment_s=1),
