@@ -15,7 +15,7 @@ from optimizer.placement.day_case import DayCase
 from optimizer.placement.day_prices import DayPrices, shaped_parts
 from optimizer.placement.problem import Floats, Ints
 
-USUALLY, ELSE = "use_dual_simplex: true", "use_dual_simplex: false use_preprocessing: false"
+USUALLY, ELSE = "use_dual_simplex: true", "use_dual_simplex: false"
 DAY_H = 24.0
 USED = 1e-7
 
@@ -59,11 +59,12 @@ class DayProgram:
 
     def solve(self) -> float | None:
         """USD of the best mix; None where the solver comes to nothing, and has neither prices nor fleets."""
+        anew = pywraplp.MPSolverParameters()
+        anew.SetIntegerParam(anew.INCREMENTALITY, anew.INCREMENTALITY_OFF)
         for parameters in (USUALLY, ELSE):
             self.solver.SetSolverSpecificParametersAsString(parameters)
-            if self.solver.Solve() == pywraplp.Solver.OPTIMAL:
+            if self.solver.Solve(anew) == pywraplp.Solver.OPTIMAL:
                 return float(self.objective.Value())
-            self.solver.Reset()
         return None
 
     def prices(self, before: DayPrices) -> DayPrices:

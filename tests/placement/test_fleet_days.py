@@ -15,6 +15,7 @@ from broker.domain.workload import PlanRequest
 from optimizer.placement import day_case, fleet_days
 from optimizer.placement.day_case import DayCase, build_day_case
 from optimizer.placement.day_prices import tightened
+from optimizer.placement.day_program import DayProgram
 from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_days import with_days
@@ -134,6 +135,52 @@ def test_what_stands_all_day_may_be_nothing_but_no_cover_is() -> None:
     found = with_days(problem, case, bound_fleet(problem, case))
     assert len(found.covers)
     assert found.covers.any(axis=1).all()
+
+
+@pytest.mark.parametrize("solved", [0, 1, 3])
+def test_a_program_that_the_solver_cannot_do_leaves_what_is_proven(
+    solved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = serving(hourly=_diurnal(3.0, 7.5, 24))
+    offers = [
+        offer("week", "0.80", tier=Tier.COMMITTED, min_hours=168.0, billing_increment_s=3600),
+        offer("free", "1.90", billing_increment_s=3600),
+    ]
+    problem, case = _case(request(service, hours=720), offers)
+    known, solve, asked = bound_fleet(problem, case), DayProgram.solve, []
+
+    def failing(program: DayProgram) -> float | None:
+        asked.append(program)
+        return solve(program) if len(asked) <= solved else None
+
+    whole = with_days(problem, case, known)
+    monkeypatch.setattr(DayProgram, "solve", failing)
+    found = with_days(problem, case, known)
+    assert known.due_usd <= found.due_usd <= whole.due_usd + 1e-9
+    assert len(asked) >= min(solved, 1)
+
+
+def test_the_solver_is_asked_in_another_way_where_the_first_comes_to_nothing() -> None:
+    case = _weekly(8)
+    program, asked = DayProgram(case), []
+
+    class Stubborn:
+        def __init__(self) -> None:
+            self.real = program.solver
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.real, name)
+
+        def Solve(self, parameters: object) -> int:
+            asked.append(parameters)
+            status: int = self.real.Solve(parameters)
+            return status if len(asked) > 1 else 6
+
+    empty = np.zeros(len(case.menu), dtype=np.int64)
+    program.add(empty, np.zeros((len(case.needs), len(case.menu)), dtype=np.int64))
+    program.solver = Stubborn()
+    assert program.solve() == pytest.approx(0.0)
+    assert len(asked) == 2
 
 
 def test_a_service_of_a_day_has_no_days() -> None:
