@@ -59,11 +59,11 @@ class DayProgram:
 
     def solve(self) -> float | None:
         """USD of the best mix; None where the solver comes to nothing, and has neither prices nor fleets."""
-        anew = pywraplp.MPSolverParameters()
+        onward, anew = pywraplp.MPSolverParameters(), pywraplp.MPSolverParameters()
         anew.SetIntegerParam(anew.INCREMENTALITY, anew.INCREMENTALITY_OFF)
-        for parameters in (USUALLY, ELSE):
+        for parameters, way in ((USUALLY, onward), (ELSE, anew)):
             self.solver.SetSolverSpecificParametersAsString(parameters)
-            if self.solver.Solve(anew) == pywraplp.Solver.OPTIMAL:
+            if self.solver.Solve(way) == pywraplp.Solver.OPTIMAL:
                 return float(self.objective.Value())
         return None
 
