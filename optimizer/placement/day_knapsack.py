@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.rows import most_parts
 
 STEP, NET, SIZE, STATE, MOST = range(5)
 NO_CODE = -1
@@ -30,7 +31,7 @@ def standing_sets(units: Ints, usd: Floats, sizes: int, states: int, top: int) -
     """
     parts = 0
     for unit in range(len(units)):
-        parts += _parts(min(units[unit, MOST], top // units[unit, STEP] + 1))
+        parts += most_parts(min(units[unit, MOST], top // units[unit, STEP] + 1))
     codes = np.full((parts, states, top + 1), NO_CODE, dtype=np.int32)
     part = np.zeros((parts, 3), dtype=np.int64)
     table = np.full((states, top + 1), np.inf)
@@ -52,15 +53,6 @@ def standing_sets(units: Ints, usd: Floats, sizes: int, states: int, top: int) -
             for entry in range(top - 1, -1, -1):
                 found[size, state, entry] = min(found[size, state, entry], found[size, state, entry + 1])
     return found, codes, part
-
-
-@compiled
-def _parts(most: int) -> int:
-    parts = 0
-    while most > 0:
-        most //= 2
-        parts += 1
-    return parts
 
 
 @compiled
@@ -188,7 +180,7 @@ def hour_ways(units: Ints, usd: Floats, sizes: int, grid: int) -> tuple[Floats, 
     that each part joined [P, E + 1] (-1: it did not help), and the parts [P, 2]: unit, count."""
     parts = 0
     for unit in range(len(units)):
-        parts += _parts(min(units[unit, MOST], grid // units[unit, STEP] + 1))
+        parts += most_parts(min(units[unit, MOST], grid // units[unit, STEP] + 1))
     came = np.full((parts, grid + 1), NO_CODE, dtype=np.int32)
     part, plain = np.zeros((parts, 2), dtype=np.int64), np.empty((sizes, grid + 1))
     table = np.full(grid + 1, np.inf)

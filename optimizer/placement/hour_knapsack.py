@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
-from optimizer.placement.rows import fill, lower
+from optimizer.placement.rows import fill, lower, most_parts
 
 STEP, NET, OWN, MOST = range(4)
 EMPTY = 0
@@ -63,7 +63,7 @@ def cover_hours(
     lowest, parts = 0, 1
     for unit in range(len(units)):
         lowest = min(lowest, units[unit, NET]) if spared else 0
-        parts += 2 + _most_parts(min(units[unit, MOST], grid))
+        parts += 2 + most_parts(min(units[unit, MOST], grid))
     room = Room(
         np.empty((states, grid + 1)),
         np.empty((states, 2 * grid + 1)),
@@ -84,16 +84,6 @@ def cover_hours(
                 left = min(max(need - units[lead.unit, NET], 0), grid)
             _read_back(room, units, lead, left, counts[hour])
     return found, counts
-
-
-@compiled
-def _most_parts(most: int) -> int:
-    """How many parts sum to any number up to ``most``."""
-    parts = 0
-    while most > 0:
-        most //= 2
-        parts += 1
-    return parts
 
 
 @compiled

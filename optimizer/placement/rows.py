@@ -22,3 +22,13 @@ def lower(row: Floats, other: Floats, more: float) -> int:
         count += found < row[entry]
         row[entry] = found if found < row[entry] else row[entry]
     return count
+
+
+@compiled
+def most_parts(most: int) -> int:
+    """How many parts sum to any number up to ``most``."""
+    parts = 0
+    while most > 0:
+        most //= 2
+        parts += 1
+    return parts
