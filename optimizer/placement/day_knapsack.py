@@ -29,30 +29,39 @@ def standing_sets(units: Ints, usd: Floats, sizes: int, states: int, top: int) -
     state × (top + 1) + steps, each part joined [P, S, top + 1] (-1: it did not help), and the parts [P, 3]:
     unit, count, steps.
     """
-    parts = 0
-    for unit in range(len(units)):
-        parts += most_parts(min(units[unit, MOST], top // units[unit, STEP] + 1))
-    codes = np.full((parts, states, top + 1), NO_CODE, dtype=np.int32)
-    part = np.zeros((parts, 3), dtype=np.int64)
+    part = _split(units, top)
+    codes = np.full((len(part), states, top + 1), NO_CODE, dtype=np.int32)
     table = np.full((states, top + 1), np.inf)
     table[0, 0] = 0.0
     found = np.full((sizes, states, top + 1), np.inf)
-    number, unit = 0, 0
+    number = 0
     for size in range(sizes):
-        while unit < len(units) and units[unit, SIZE] == size:
-            left, count = min(units[unit, MOST], top // units[unit, STEP] + 1), 1
-            while left > 0:
-                count = min(count, left)
-                left -= count
-                part[number] = (unit, count, min(count * units[unit, STEP], top))
-                _stand(table, codes[number], units[unit, STATE], part[number, 2], count * usd[unit])
-                count, number = 2 * count, number + 1
-            unit += 1
+        while number < len(part) and units[part[number, 0], SIZE] == size:
+            unit, count, gain = part[number]
+            _stand(table, codes[number], units[unit, STATE], gain, count * usd[unit])
+            number += 1
         found[size] = table
         for state in range(states):
             for entry in range(top - 1, -1, -1):
                 found[size, state, entry] = min(found[size, state, entry], found[size, state, entry + 1])
     return found, codes, part
+
+
+@compiled
+def _split(units: Ints, top: int) -> Ints:
+    """Parts [P, 3] of units that sum to any useful count: unit, count, steps."""
+    parts = 0
+    for unit in range(len(units)):
+        parts += most_parts(min(units[unit, MOST], top // units[unit, STEP] + 1))
+    part, number = np.zeros((parts, 3), dtype=np.int64), 0
+    for unit in range(len(units)):
+        left, count = min(units[unit, MOST], top // units[unit, STEP] + 1), 1
+        while left > 0:
+            count = min(count, left)
+            left -= count
+            part[number] = (unit, count, min(count * units[unit, STEP], top))
+            count, number = 2 * count, number + 1
+    return part
 
 
 @compiled
@@ -177,29 +186,20 @@ def set_of(
 @compiled
 def hour_ways(units: Ints, usd: Floats, sizes: int, grid: int) -> tuple[Floats, Codes, Ints]:
     """Of one hour the least USD [J, E + 1] of at least so many steps with no replica above a size, the entry
-    that each part joined [P, E + 1] (-1: it did not help), and the parts [P, 2]: unit, count."""
-    parts = 0
-    for unit in range(len(units)):
-        parts += most_parts(min(units[unit, MOST], grid // units[unit, STEP] + 1))
-    came = np.full((parts, grid + 1), NO_CODE, dtype=np.int32)
-    part, plain = np.zeros((parts, 2), dtype=np.int64), np.empty((sizes, grid + 1))
+    that each part joined [P, E + 1] (-1: it did not help), and the parts [P, 3]."""
+    part, plain = _split(units, grid), np.empty((sizes, grid + 1))
+    came = np.full((len(part), grid + 1), NO_CODE, dtype=np.int32)
     table = np.full(grid + 1, np.inf)
     table[0] = 0.0
-    number, unit = 0, 0
+    number = 0
     for size in range(sizes):
-        while unit < len(units) and units[unit, SIZE] == size:
-            left, count = min(units[unit, MOST], grid // units[unit, STEP] + 1), 1
-            while left > 0:
-                count = min(count, left)
-                left -= count
-                part[number] = (unit, count)
-                gain, price = count * units[unit, STEP], count * usd[unit]
-                for entry in range(grid, 0, -1):
-                    before = max(entry - gain, 0)
-                    if table[before] + price < table[entry]:
-                        table[entry], came[number, entry] = table[before] + price, before
-                count, number = 2 * count, number + 1
-            unit += 1
+        while number < len(part) and units[part[number, 0], SIZE] == size:
+            unit, count, gain = part[number]
+            for entry in range(grid, 0, -1):
+                before = max(entry - gain, 0)
+                if table[before] + count * usd[unit] < table[entry]:
+                    table[entry], came[number, entry] = table[before] + count * usd[unit], before
+            number += 1
         plain[size] = table
     return plain, came, part
 

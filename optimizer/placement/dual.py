@@ -118,8 +118,7 @@ class Dual:
     def ahead(self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float) -> bool:
         """Has idle processes ask from now on what an evaluation would ask; whether there is anything."""
         tally = self._tally(prices, most_usd)
-        tasks = list(self._tasks(tally, worth_usd, never, depths=(DUAL,)))
-        tasks += self._tasks(tally, worth_usd, never, depths=(DAYS,))
+        tasks = list(self._tasks(tally, worth_usd, never, depths=(DUAL, DAYS)))
         self.candidates.crew.later(tasks)
         return bool(tasks)
 
@@ -134,7 +133,7 @@ class Dual:
         gains = {
             name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name]
             for name in self._known
-            if np.isfinite(least[name]) and self._next_depth(name, self.key(name, prices)) <= DAYS
+            if np.isfinite(least[name]) and self._is_open(name, self.key(name, prices))
         }
         total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
         return _Tally(prices, least, gains, total, total + sum(gain for gain in gains.values() if gain > 0))
@@ -198,10 +197,9 @@ class Dual:
 
         return candidates.days_task(name, tally.least_usd[name] + tally.gains_usd[name], note)
 
-    def _next_depth(self, name: str, key: Paid) -> int:
-        """What is to be asked of a service next."""
-        depth = self._depth_at(name, key)
-        return depth + 1 if depth < DUAL or name not in self.candidates.by_day else DAYS + 1
+    def _is_open(self, name: str, key: Paid) -> bool:
+        """Whether there is anything left to ask of a service."""
+        return self._depth_at(name, key) < DUAL or name not in self.candidates.by_day
 
     def _depth_at(self, name: str, key: Paid) -> int:
         """How deep a service was asked: not at all, its layers, its dual as well."""

@@ -26,7 +26,7 @@ from optimizer.placement.day_knapsack import (
 from optimizer.placement.day_prices import DayPrices, first_prices, tightened
 from optimizer.placement.day_program import DayProgram
 from optimizer.placement.fleet_bound import FleetBound, held_hours
-from optimizer.placement.fleet_dual import prices_by_hour
+from optimizer.placement.fleet_dual import FleetDual, prices_by_hour
 from optimizer.placement.hour_prices import start_prices
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
@@ -42,14 +42,6 @@ FIRST_STEP, LEAST_STEP, MOST_STEP = 0.4, 0.05, 0.7
 LONGER, SHORTER = 0.1, 0.7
 PROVEN = 0.001
 NEVER_USD = 1e6
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DayBound:
-    """``least_usd``: no fleet costs less. ``covers`` [M, U]: counts of the case's units that are cheap."""
-
-    least_usd: float
-    covers: Counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +132,7 @@ def days_bound(
     fleet_usd: float = np.inf,
     passes: int = MOST_PASSES,
     out_of_time: Callable[[], bool] = never,
-) -> DayBound:
+) -> FleetDual:
     """The bound of a service due from ``first_hour``, with the ``lengths`` [H] that its hours are held.
 
     The search ends where what is proven comes close to ``fleet_usd``, what a fleet costs. When
@@ -149,7 +141,7 @@ def days_bound(
     days = build_day_case(problem, case, first_hour, lengths)
     search = _Search(days, first_prices(days, prices_by_hour(problem, case, first_hour, lengths)))
     search.run(fleet_usd, passes, out_of_time)
-    return DayBound(
+    return FleetDual(
         max(_certified_usd(days, centre) for centre in search.centres), _covers(problem, case, search)
     )
 

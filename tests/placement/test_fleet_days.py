@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.offer import Offer, Tier
-from broker.domain.workload import PlanRequest
+from broker.domain.offer import Tier
 from optimizer.placement import day_case, fleet_days
 from optimizer.placement.day_case import DayCase, build_day_case
 from optimizer.placement.day_prices import tightened
@@ -20,10 +19,16 @@ from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_days import with_days
 from optimizer.placement.ladders import free_nodes
-from optimizer.placement.units import surcharged
-from tests.placement.brute_force import fleet_ways
 from tests.placement.market import offer, request, serving
-from tests.placement.test_fleet_dual import PROFILE, _case, _diurnal, _use, _with, committed_services
+from tests.placement.test_fleet_dual import (
+    PROFILE,
+    CommittedService,
+    _case,
+    _diurnal,
+    _with,
+    committed_services,
+    no_fleet_costs_less,
+)
 
 
 @pytest.fixture
@@ -39,30 +44,16 @@ def short_days() -> Iterator[None]:
 @pytest.mark.usefixtures("short_days")
 @PROFILE
 @given(committed_services())
-def test_no_fleet_costs_less_than_its_days(
-    problem: tuple[PlanRequest, Sequence[Offer], dict[int, float]],
-) -> None:
-    asked, offers, scarce = problem
-    built, case = _case(asked, offers)
-    if case.log.obstacle is not None:
-        return
-    known = bound_fleet(built, case)
-    steered = surcharged(case, scarce)
-    least = with_days(built, case, known)
-    priced = with_days(built, steered, bound_fleet(built, steered))
-    for cost, held in fleet_ways(asked, offers):
-        use = sum(scarce[o] * _use(built, o, spans) for o, spans in held.items())
-        assert least.due_usd <= float(cost) + 0.011
-        assert priced.due_usd <= float(cost) + use + 0.011
+def test_no_fleet_costs_less_than_its_days(problem: CommittedService) -> None:
+    no_fleet_costs_less(problem, lambda built, case: with_days(built, case, bound_fleet(built, case)).due_usd)
 
 
-def _weekly(days: int, more: Sequence[Offer] = ()) -> DayCase:
+def _weekly(days: int) -> DayCase:
     service = serving(hourly=_diurnal(3.0, 7.5, 24))
     offers = [
         offer("week", "0.80", tier=Tier.COMMITTED, min_hours=168.0, billing_increment_s=3600),
         offer("days", "0.95", gpu="MID", tier=Tier.COMMITTED, min_hours=50.0, billing_increment_s=3600),
         offer("free", "1.90", billing_increment_s=3600),
-        *more,
     ]
     problem, case = _case(request(service, hours=24 * days), offers)
     return build_day_case(problem, case, 0, np.ones(24 * days))

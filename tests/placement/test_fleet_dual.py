@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -197,17 +197,23 @@ def _least(problem: Problem, case: FleetCase) -> float:
     return bound.from_due(due_s(problem, time_of(problem, case, None), False, bound.longest_cold_s))
 
 
+CommittedService = tuple[PlanRequest, Sequence[Offer], dict[int, float]]
+
+
 @PROFILE
 @given(committed_services())
-def test_the_bound_holds_with_terms_zones_spares_and_prices_of_scarcity(
-    problem: tuple[PlanRequest, Sequence[Offer], dict[int, float]],
-) -> None:
+def test_the_bound_holds_with_terms_zones_spares_and_prices_of_scarcity(problem: CommittedService) -> None:
+    no_fleet_costs_less(problem, _least)
+
+
+def no_fleet_costs_less(problem: CommittedService, least_usd: Callable[[Problem, FleetCase], float]) -> None:
+    """Every fleet there is costs at least the bound, and with prices of scarcity the bound at these."""
     asked, offers, scarce = problem
     built, case = _case(asked, offers)
     if case.log.obstacle is not None:
         return
-    least = _least(built, case)
-    steered = _least(built, surcharged(case, scarce))
+    least = least_usd(built, case)
+    steered = least_usd(built, surcharged(case, scarce))
     for cost, held in fleet_ways(asked, offers):
         use = sum(scarce[o] * _use(built, o, spans) for o, spans in held.items())
         assert least <= float(cost) + 0.011
