@@ -153,15 +153,23 @@ def _term_factors(factors: Floats, term_h: float, spared: tuple[float, ...], cla
 
 
 def start_prices(menu: Menu, rows: Ints, prices: Floats, classes: HourClasses) -> Floats:
-    """Prices [D, N, K] of hourly units, nearer to flat until no stretch is charged more than a start."""
-    usd, lead = menu.usd[rows], menu.lead_h[rows]
+    """Prices [D, N, K] of hourly units, nearer to flat until no stretch is charged more than a start.
+
+    What is held since the first hour has paid for no start: it is charged so much less in the first hours.
+    """
+    usd, start_usd = menu.usd[rows], menu.usd[rows] * menu.lead_h[rows]
     usual = prices - usd[:, None]
     first = np.minimum(usual, 0.0)
-    each = np.where(classes.day == FIRST, first[:, classes.of], usual[:, classes.of]) * classes.lengths
+    begun = classes.day == FIRST
+    each = np.where(begun, first[:, classes.of], usual[:, classes.of]) * classes.lengths
     total = np.concatenate((np.zeros((len(rows), 1)), np.cumsum(each, axis=1)), axis=1)
     most = (total - np.minimum.accumulate(total, axis=1)).max(axis=1)
-    scale = np.minimum(1.0, _ratio(usd * lead, most)) * (1 - 1e-9)
-    # What is held since the first hour has paid for no start.
-    scale[total.max(axis=1) > 1e-9] = 0.0
-    found = np.stack((first, usual, usual)) * scale[None, :, None]
-    return usd[None, :, None] + found
+    over = np.maximum(total.max(axis=1), 0.0)
+    hours = np.bincount(classes.of[begun], classes.lengths[begun], minlength=len(classes.hours))
+    least_usd = (usd[:, None] + first) @ hours
+    scale = np.minimum(1.0, _ratio(start_usd, most))
+    scale = np.minimum(scale, np.where(over > least_usd, _ratio(least_usd, over), 1.0)) * (1 - 1e-9)
+    found = usd[:, None] + np.stack((first, usual, usual)) * scale[None, :, None]
+    paid = found[FIRST] @ hours
+    found[FIRST] *= np.where(paid > 0, 1 - over * scale / np.maximum(paid, 1e-12), 1.0)[:, None] * (1 - 1e-9)
+    return found

@@ -23,7 +23,14 @@ from optimizer.placement.fleet_dual import build_dual
 from optimizer.placement.fleet_menu import STEPS, Menu, build_menu
 from optimizer.placement.holding import due_s
 from optimizer.placement.hour_covers import hour_covers, least_usd, zone_states
-from optimizer.placement.hour_prices import SPARED_PARTS, hour_classes, sharing, valid_prices
+from optimizer.placement.hour_prices import (
+    SPARED_PARTS,
+    USUAL,
+    hour_classes,
+    sharing,
+    start_prices,
+    valid_prices,
+)
 from optimizer.placement.ladders import free_nodes
 from optimizer.placement.prices import counted_midway, horizon_hours, middle_s
 from optimizer.placement.problem import Problem, build_problem
@@ -140,6 +147,24 @@ def test_no_holding_is_charged_more_than_it_pays(
         hourly = valid_prices(menu, share, wish, spared)[classes.day, :, classes.of].T * lengths
         for unit in range(len(menu)):
             _check_every_holding(menu, unit, hourly[unit], lengths)
+
+
+def test_a_start_is_charged_where_the_peak_needs_it() -> None:
+    """Units by the hour keep the shape of their prices on all later days, whatever the first hours allow."""
+    hours = np.arange(72)
+    demand = np.where(hours % 24 < 12, 5.0, 1.0)
+    menu = Menu(
+        unit=np.arange(1), kind=np.arange(1), steps=np.ones(1, dtype=int), net=np.ones(1, dtype=int),
+        size=np.zeros(1), zone=np.zeros(1, dtype=int), most=np.ones(1, dtype=int), usd=np.array([2.0]),
+        surcharge_usd=np.zeros(1), lead_h=np.array([1.5]), term_h=np.zeros(1), whole_usd=np.array([144.0]),
+    )  # fmt: skip
+    classes = hour_classes(demand, np.ones(72), demand.astype(int), 24.0)
+    wish = np.array([[2.0 - 3.0 / 12, 2.0 + 3.0 / 12]])
+    valid = start_prices(menu, np.arange(1), wish, classes)
+    charged = valid[classes.day, :, classes.of].T
+    _check_every_holding(menu, 0, charged[0], np.ones(72))
+    assert valid[USUAL] == pytest.approx(wish)
+    assert charged.sum() >= 144.0 - 3.1
 
 
 def _check_every_holding(menu: Menu, unit: int, charged: np.ndarray, lengths: np.ndarray) -> None:
