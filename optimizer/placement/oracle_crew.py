@@ -102,6 +102,7 @@ class Crew:
         self._later: deque[Task] = deque()
         self._under_way: set[Hashable] = set()
         self._awaited: set[Hashable] = set()
+        self._overtaken: set[Hashable] = set()
         self._changed = threading.Condition()
         self._answers: SimpleQueue[tuple[Task, Any]] = SimpleQueue()
         self._ended = False
@@ -127,6 +128,7 @@ class Crew:
         """
         for task in tasks:
             self.fold()
+            self._overtaken.add(task.key)
             if task.key in self._under_way:
                 self._awaited.add(task.key)
             elif len(self._awaited) < AHEAD * self._alive:
@@ -143,6 +145,7 @@ class Crew:
             return
         with self._changed:
             self._later = deque(task for task in tasks if task.key not in self._under_way)
+            self._overtaken.clear()
             self._changed.notify_all()
 
     def fold(self, wait_s: float = 0.0) -> None:
@@ -172,10 +175,11 @@ class Crew:
             while not self._ended:
                 if self._urgent:
                     return self._urgent.popleft()
-                if self._later:
+                while self._later:
                     task = self._later.popleft()
-                    self._under_way.add(task.key)
-                    return task
+                    if task.key not in self._under_way and task.key not in self._overtaken:
+                        self._under_way.add(task.key)
+                        return task
                 self._changed.wait()
         return None
 

@@ -132,6 +132,22 @@ def test_a_crew_proves_what_one_process_proves() -> None:
     assert proven[:2] == pytest.approx(proven[2:])
 
 
+def test_what_was_asked_at_once_meanwhile_is_not_done_later() -> None:
+    with crew_of(1, 3) as (candidates, crew):
+        done: list[tuple[str, int]] = []
+        ask = LayersAsk(next(iter(candidates.fleets.values())))
+
+        def task(when: str, number: int) -> Task:
+            return Task(("some", number), ask, lambda _: done.append((when, number)))
+
+        crew.later([task("later", number) for number in range(9)])
+        crew.work(task("now", number) for number in range(8))
+        until = time.monotonic() + PATIENCE_S
+        while ("later", 8) not in done and time.monotonic() < until:
+            crew.fold(0.05)
+    assert sorted(number for _, number in done) == list(range(9))
+
+
 def test_a_killed_process_is_done_without() -> None:
     with crew_of(0) as (candidates, crew):
         expected = answered_by(crew, candidates)
