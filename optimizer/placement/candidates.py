@@ -14,9 +14,10 @@ from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_bound import FleetBound
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.fleet_days import MOST_PASSES
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
-from optimizer.placement.oracle_asks import DaysAsk, DualAsk, LayersAsk
+from optimizer.placement.oracle_asks import DAYS, DaysAsk, DualAsk, LayersAsk
 from optimizer.placement.oracle_crew import Crew, Task, nothing
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.run_builder import build_run_candidates, most_each
@@ -42,7 +43,7 @@ class Candidates:
     crew: Crew
     bounded: set[str] = field(default_factory=set)
     sharpened: set[str] = field(default_factory=set)
-    by_day: set[str] = field(default_factory=set)
+    by_day: dict[str, int] = field(default_factory=dict)
 
     def bound_services(
         self,
@@ -89,16 +90,18 @@ class Candidates:
         known = self.bounds[name] if name in self.bounded else None
         return Task(("dual", name), DualAsk(self.fleets[name], known), take)
 
-    def days_task(self, name: str, fleet_usd: float, then: Callable[[], None] = nothing) -> Task:
+    def days_task(self, name: str, fleet_usd: float, passes: int, then: Callable[[], None] = nothing) -> Task:
         """Asks for the days of one bounded service, of which a fleet costs so much."""
 
         def take(bound: FleetBound) -> None:
-            if name not in self.by_day:
-                self.by_day.add(name)
+            if self.by_day.get(name, 0) < passes:
+                self.by_day[name] = passes
                 self._take(name, bound)
             then()
 
-        return Task(("days", name), DaysAsk(self.fleets[name], self.bounds[name], fleet_usd), take)
+        return Task(
+            ("days", name, passes), DaysAsk(self.fleets[name], self.bounds[name], fleet_usd, passes), take
+        )
 
     def sharpen_services(self, known_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
         """Sharpens until ``out_of_time``, where most is unproven of what a known way costs first."""
@@ -126,7 +129,7 @@ class Candidates:
         if depth > 1:
             self.sharpened.add(name)
         if depth > 2:
-            self.by_day.add(name)
+            self.by_day[name] = MOST_PASSES if depth > DAYS else 1
 
     def _take(self, name: str, bound: FleetBound) -> None:
         bound = bound.no_lower_than(self.bounds[name])

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from optimizer.placement.cover import least_cover
-from optimizer.placement.day_knapsack import cheapest_days, hour_set, hour_ways, set_of, standing_sets
+from optimizer.placement.day_knapsack import beside_set, cheapest_days, cheapest_sets, set_of
 from optimizer.placement.hour_knapsack import cover_hours
 from optimizer.placement.problem import Floats, Ints
 from optimizer.placement.rungs import build_rungs
@@ -42,13 +42,14 @@ def _hours() -> None:
 
 
 def _days() -> None:
-    units, usd, steps = _ints(2, 5), _usd(2), np.full((1, 1), 1, dtype=np.int64)
+    units, usd, steps, heads = _ints(2, 5), _usd(1, 2), _ints(1, 1), np.array([0, 2])
+    units[:, 4] = 0
+    stand = cheapest_sets(units, heads, usd, np.array([4]), 1, 3)
     units[:, 2] = 0
-    stand, codes, parts = standing_sets(units, usd, 1, 2, 4)
-    ways = hour_ways(units, usd, 1, 4)
-    cheapest_days(stand, ways[0][None], units, usd[None], _usd(1), _ints(1), steps, spared=True)
-    set_of(codes, parts, stand, units, 0, True, 1)
-    hour_set(*ways, units, usd, 0, 1, 1, 0, True)
+    join = cheapest_sets(units, heads, usd, np.array([4]), 1, 1)
+    cheapest_days(stand.usd, join.usd, units, heads, usd, _usd(1), _ints(1), steps, _ints(1), spared=True)
+    set_of(stand, units, 0, True, 1)
+    beside_set(join, units, usd, 0, _ints(1), _ints(1), 0, True)
 
 
 def _paths() -> None:

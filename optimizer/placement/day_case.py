@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from optimizer.placement.day_knapsack import SIZE, least_steps, most_left
 from optimizer.placement.fleet_menu import EPSILON, Menu, build_menu
-from optimizer.placement.hour_covers import zone_states
+from optimizer.placement.hour_covers import alike, zone_states
 from optimizer.placement.hour_prices import FIRST, HourClasses, Sharing, hour_classes, sharing
+from optimizer.placement.knapsack import NET, OWN, STEP
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.units import FleetCase
 
@@ -44,10 +46,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Units that stand or join: places in the menu ``at`` [M], and what ``day_knapsack`` takes of them."""
+    """Units that stand or join: places in the menu ``at`` [M], and what ``day_knapsack`` takes of them:
+    ``units`` [M, 5], and where alike ones begin, ``heads``."""
 
     at: Ints
     units: Ints
+    heads: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +77,22 @@ class DayCase:
     def hours(self) -> float:
         """The whole time."""
         return float(self.classes.lengths.sum())
+
+    @property
+    def steps(self) -> int:
+        """The highest need, the spares included."""
+        return max(int(self.gross.max()), 1)
+
+    @property
+    def least(self) -> Ints:
+        """Steps of the smallest unit of each size [J] that may stand; beyond all where there is none."""
+        return least_steps(self.standing.units, self.sizes, self.steps)
+
+    @property
+    def tops(self) -> Ints:
+        """The most steps of each class [K] that a unit leaves that leads, by the hour or all day."""
+        lead = self.joining.units if self.spared else self.joining.units[:0]
+        return most_left(lead, self.needs, self.gross, self.least)
 
     @property
     def usual(self) -> Block:
@@ -111,13 +131,15 @@ def build_day_case(problem: Problem, case: FleetCase, first_hour: int, lengths: 
         (
             np.maximum(np.ceil(rate / step * (1 - EPSILON)), 1).astype(np.int64),
             np.ceil((rate - spare) / step - EPSILON).astype(np.int64),
-            size,
             np.array([states.of(int(zone)) for zone in menu.zone], dtype=np.int64),
             np.minimum(menu.most, MANY),
+            size,
         ),
         axis=1,
     )
-    standing, joining = (_group(units, kept) for kept in (owed | termed, ~owed))
+    standing = _group(units, menu.usd, owed | termed)
+    units[:, OWN] = 0
+    joining = _group(units, menu.usd, ~owed)
     needs = np.ceil(highest / step * (1 - EPSILON)).astype(np.int64)
     return DayCase(
         menu, classes, share, owed, np.flatnonzero(termed), ~owed & ~termed, standing, joining, len(sizes),
@@ -125,10 +147,11 @@ def build_day_case(problem: Problem, case: FleetCase, first_hour: int, lengths: 
     )  # fmt: skip
 
 
-def _group(units: Ints, kept: Bools) -> Group:
+def _group(units: Ints, usd: Floats, kept: Bools) -> Group:
     at = np.flatnonzero(kept)
-    at = at[np.argsort(units[at, 2], kind="stable")]
-    return Group(at, np.ascontiguousarray(units[at]))
+    key = units[at].T
+    order, heads = alike(key[SIZE], key[NET], key[STEP], key[OWN], usd[at])
+    return Group(at[order], np.ascontiguousarray(units[at[order]]), heads)
 
 
 def _blocks(demand: Floats, classes: HourClasses) -> tuple[Block, ...]:

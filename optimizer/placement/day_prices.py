@@ -86,10 +86,13 @@ def _most(case: DayCase, off: Floats, part: Floats, block: Block) -> Floats:
     usd = case.menu.usd[case.termed] - off
     event_usd = off * case.menu.term_h[case.termed] / 2
     begin, end, events = _absences(len(block.of))
-    there_h = paid[-1] - (paid[end] - paid[begin])
+    away_h = paid[end] - paid[begin]
+    there_h = paid[-1] - away_h
     pays = usd[:, None] * there_h + event_usd[:, None] * events
     charges = charged[:, -1:] - (charged[:, end] - charged[:, begin])
-    less = (pays < usd[:, None] * paid[-1] * (1 - 1e-12)) & (charges > 1e-12)
+    # Prices of scarcity are paid beside these, for the hours that it is there.
+    scarce = case.menu.surcharge_usd[case.termed][:, None] * away_h
+    less = (pays < (usd[:, None] * paid[-1] + scarce) * (1 - 1e-12)) & (charges > 1e-12)
     ratio = np.divide(pays, charges, out=np.full(pays.shape, np.inf), where=less)
     found: Floats = ratio.min(axis=1, initial=np.inf)
     return found

@@ -8,7 +8,7 @@ with what is known of it at prices no higher.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,8 @@ import numpy as np
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, unplaced_cents
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.oracle_asks import PricedAnswer, PricedAsk
+from optimizer.placement.fleet_days import MOST_PASSES, passes_for
+from optimizer.placement.oracle_asks import DAYS, DUAL, LAYERS, LONG_DAYS, PricedAnswer, PricedAsk
 from optimizer.placement.oracle_crew import Task
 from optimizer.placement.prices import StockPrices, counted_midway, middle_s
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
@@ -27,7 +28,7 @@ from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, no_covers, surcharged
 
 ROUNDING_USD = 0.005
-LAYERS, DUAL, DAYS = range(1, 4)
+KEPT_PRICES = 4
 
 Paid = frozenset[tuple[int, float]]
 """(offer, USD per node-hour) of every priced offer that a service could want."""
@@ -61,13 +62,23 @@ class DualPoint:
 
 @dataclass(slots=True, eq=False)
 class _Tally:
-    """A point in the making. ``gains_usd``: what asking could add; ``hoped_usd``: the total with all that."""
+    """A point in the making. ``gains_usd``: what asking so deep (``depth``) could add, ``open_usd`` in all
+    at first; ``hoped_usd``: the total with all that."""
 
     prices: StockPrices
     least_usd: dict[str, float]
     gains_usd: dict[str, float]
     total_usd: float
+    open_usd: float
     hoped_usd: float
+    depth: int
+
+    def passes_of(self, name: str, depth: int) -> int:
+        """Over its days: by its share of all that asking could add at first, or the most."""
+        if depth < DAYS:
+            return 0
+        share = self.gains_usd[name] / self.open_usd if 0 < self.open_usd < np.inf else 1.0
+        return passes_for(share) if depth == DAYS else MOST_PASSES
 
     def take(self, name: str, usd: float, *, last: bool) -> None:
         """An answer; ``last``: nothing more will be asked of this service."""
@@ -86,9 +97,10 @@ class Dual:
         self.candidates = candidates
         self.pools = pools
         self.asked = 0
-        self._keys: dict[str, tuple[StockPrices, Paid]] = {}
+        self._keys: defaultdict[str, deque[tuple[StockPrices, Paid]]] = defaultdict(_few)
         self._depths: dict[tuple[str, Paid], int] = {}
         self._covers: dict[tuple[str, Paid], tuple[Ints, Counts]] = {}
+        self._run_costs: deque[tuple[StockPrices, Mapping[str, float]]] = deque(maxlen=KEPT_PRICES)
         self._known = {
             service.name: {NO_PRICES: _placed_usd(candidates, service)}
             for service in candidates.problem.services()
@@ -102,12 +114,13 @@ class Dual:
         worth_usd: float,
         out_of_time: Callable[[], bool],
         beat_usd: float = -np.inf,
+        depth: int = LONG_DAYS,
     ) -> DualPoint:
         """What the prices prove. ``most_usd``: what a known way of a service costs at them, so no bound
         is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, for
-        their layers, then for their dual, then for their days without prices, while all gains could still
-        prove more than ``beat_usd``."""
-        tally = self._tally(prices, most_usd)
+        their layers, then for their dual, then for their days (``depth``: how far of these), while all gains
+        could still prove more than ``beat_usd``."""
+        tally = self._tally(prices, most_usd, depth)
 
         def enough() -> bool:
             return tally.hoped_usd <= beat_usd or out_of_time()
@@ -115,38 +128,37 @@ class Dual:
         self.candidates.crew.work(self._tasks(tally, worth_usd, enough), out_of_time)
         return DualPoint(prices, tally.least_usd, tally.total_usd)
 
-    def ahead(self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float) -> bool:
+    def ahead(
+        self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float, depth: int = LONG_DAYS
+    ) -> bool:
         """Has idle processes ask from now on what an evaluation would ask; whether there is anything."""
-        tally = self._tally(prices, most_usd)
-        tasks = list(self._tasks(tally, worth_usd, never, depths=(DUAL, DAYS)))
+        tally = self._tally(prices, most_usd, depth)
+        tasks = list(self._tasks(tally, worth_usd, never, first=DUAL))
         self.candidates.crew.later(tasks)
         return bool(tasks)
 
-    def _tally(self, prices: StockPrices, most_usd: Mapping[str, float]) -> _Tally:
-        """What is known at the prices, and what asking could add."""
+    def _tally(self, prices: StockPrices, most_usd: Mapping[str, float], depth: int) -> _Tally:
+        """What is known at the prices, and what asking so deep could add."""
         for name, known in self._known.items():
             if known[NO_PRICES] <= 0:
                 # Its layers were under way when the search began.
                 known[NO_PRICES] = _placed_usd(self.candidates, self.candidates.fleets[name].service)
-        least = {name: self._run_usd(name, prices) for name in self.pools}
+        least = dict(self._runs_usd(prices))
         least.update((name, min(self.known_usd(name, prices), self._left_usd(name))) for name in self._known)
         gains = {
             name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name]
             for name in self._known
-            if np.isfinite(least[name]) and self._is_open(name, self.key(name, prices))
+            if np.isfinite(least[name]) and self._depth_at(name, self.key(name, prices)) < depth
         }
         total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
-        return _Tally(prices, least, gains, total, total + sum(gain for gain in gains.values() if gain > 0))
+        hoped = sum(gain for gain in gains.values() if gain > 0)
+        return _Tally(prices, least, gains, total, hoped, total + hoped, depth)
 
     def _tasks(
-        self,
-        tally: _Tally,
-        worth_usd: float,
-        enough: Callable[[], bool],
-        depths: Sequence[int] = (LAYERS, DUAL, DAYS),
+        self, tally: _Tally, worth_usd: float, enough: Callable[[], bool], first: int = LAYERS
     ) -> Iterator[Task]:
         """Asks for the largest gains first, for layers, then for duals, then for days, until ``enough``."""
-        for depth in depths:
+        for depth in range(first, tally.depth + 1):
             for name in sorted(tally.gains_usd, key=lambda n: (-tally.gains_usd[n], n)):
                 if tally.gains_usd[name] < worth_usd or enough():
                     break
@@ -157,60 +169,66 @@ class Dual:
     def _task(self, tally: _Tally, name: str, depth: int) -> Task | None:
         """Asks for the least cost of a service at the prices; None where that is known as deep."""
         key = self.key(name, tally.prices)
-        if depth == DAYS:
-            return self._days_task(tally, name)
         if self._depth_at(name, key) >= depth:
             return None
-        case = replace(self.candidates.fleets[name], covers=no_covers())
+        if key:
+            # What knows its layers at no prices knows more than layers at some.
+            return None if depth == LAYERS else self._priced_task(tally, name, key, depth)
+        return self._own_task(tally, name, depth)
 
-        def note(usd: float) -> None:
-            self.asked += 1
-            self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
-            self._depths[name, key] = depth
-            last = depth == DUAL and name in self.candidates.by_day
-            tally.take(name, min(self._known[name][key], self._left_usd(name)), last=last)
+    def _priced_task(self, tally: _Tally, name: str, key: Paid, depth: int) -> Task:
+        case = replace(self.candidates.fleets[name], covers=no_covers())
+        most_usd = tally.least_usd[name] + tally.gains_usd[name]
+        passes = tally.passes_of(name, depth)
 
         def take(answer: PricedAnswer) -> None:
             if len(answer.used):
-                self._covers[name, key] = answer.used, answer.counts
+                self._covers[name, key] = _both(self._covers.get((name, key)), answer)
             rounding = ROUNDING_USD * min(MOST_PLACEMENTS, answer.offers)
-            note(answer.usd - rounding if np.isfinite(answer.usd) else answer.usd)
+            usd = answer.usd - rounding if np.isfinite(answer.usd) else answer.usd
+            self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
+            self._depths[name, key] = LONG_DAYS if passes >= MOST_PASSES else depth
+            self._note(tally, name, depth)
 
-        if key:
-            ask = PricedAsk(case, tuple(sorted(key)), deep=depth == DUAL)
-            return Task(("priced", name, key, depth), ask, take)
-        candidates = self.candidates
-        own = candidates.dual_task if depth == DUAL else candidates.layers_task
-        return own(name, lambda: note(_placed_usd(candidates, candidates.fleets[name].service)))
+        ask = PricedAsk(case, tuple(sorted(key)), depth, most_usd, passes)
+        return Task(("priced", name, key, depth), ask, take)
 
-    def _days_task(self, tally: _Tally, name: str) -> Task | None:
-        """Asks for the days of a bounded service without prices, which count at these as well."""
+    def _own_task(self, tally: _Tally, name: str, depth: int) -> Task | None:
+        """Asks at no prices, which counts at all."""
         candidates = self.candidates
-        if name in candidates.by_day or name not in candidates.bounded:
-            return None
 
         def note() -> None:
-            self.asked += 1
             self._known[name][NO_PRICES] = _placed_usd(candidates, candidates.fleets[name].service)
-            usd = min(self.known_usd(name, tally.prices), self._left_usd(name))
-            tally.take(name, usd, last=True)
+            self._note(tally, name, depth)
 
-        return candidates.days_task(name, tally.least_usd[name] + tally.gains_usd[name], note)
+        if depth == LAYERS:
+            return candidates.layers_task(name, note)
+        if depth == DUAL:
+            return candidates.dual_task(name, note)
+        if name not in candidates.bounded:
+            return None
+        most_usd = tally.least_usd[name] + tally.gains_usd[name]
+        return candidates.days_task(name, most_usd, tally.passes_of(name, depth), note)
 
-    def _is_open(self, name: str, key: Paid) -> bool:
-        """Whether there is anything left to ask of a service."""
-        return self._depth_at(name, key) < DUAL or name not in self.candidates.by_day
+    def _note(self, tally: _Tally, name: str, depth: int) -> None:
+        self.asked += 1
+        usd = min(self.known_usd(name, tally.prices), self._left_usd(name))
+        tally.take(name, usd, last=depth >= tally.depth)
 
     def _depth_at(self, name: str, key: Paid) -> int:
-        """How deep a service was asked: not at all, its layers, its dual as well."""
+        """How deep a service was asked: not at all (0), its layers, its dual as well, its days as well."""
         if not key:
-            return (name in self.candidates.bounded) + (name in self.candidates.sharpened)
+            candidates = self.candidates
+            known = (name in candidates.bounded) + (name in candidates.sharpened)
+            passes = candidates.by_day.get(name)
+            if passes is None:
+                return known
+            return LONG_DAYS if passes >= MOST_PASSES else DAYS
         return self._depths.get((name, key), 0)
 
     def depth_at(self, name: str, prices: StockPrices) -> int:
         """How deep a service was asked at the prices, if they are the last that it was asked of."""
-        last = self._keys.get(name)
-        return self._depth_at(name, last[1]) if last is not None and last[0] is prices else 0
+        return next((self._depth_at(name, paid) for known, paid in self._keys[name] if known is prices), 0)
 
     def learn(self, name: str, key: Paid, usd: float, depth: int) -> None:
         """Takes what is known from elsewhere of a service at some prices, asked so deep."""
@@ -242,10 +260,12 @@ class Dual:
 
     def key(self, name: str, prices: StockPrices) -> Paid:
         """What a service pays at the prices, by offer, of all that it could then want."""
-        known = self._keys.get(name)
-        if known is None or known[0] is not prices:
-            self._keys[name] = prices, self._paid(name, prices)
-        return self._keys[name][1]
+        for known, paid in self._keys[name]:
+            if known is prices:
+                return paid
+        found = self._paid(name, prices)
+        self._keys[name].append((prices, found))
+        return found
 
     def _paid(self, name: str, prices: StockPrices) -> Paid:
         problem, case = self.candidates.problem, self.candidates.fleets[name]
@@ -259,6 +279,15 @@ class Dual:
     def _left_usd(self, name: str) -> float:
         cents = unplaced_cents(self.candidates.problem, name)
         return np.inf if cents is None else cents / 100
+
+    def _runs_usd(self, prices: StockPrices) -> Mapping[str, float]:
+        """The least of every run at the prices, kept for the last few."""
+        for known, usd in self._run_costs:
+            if known is prices:
+                return usd
+        found = {name: self._run_usd(name, prices) for name in self.pools}
+        self._run_costs.append((prices, found))
+        return found
 
     def _run_usd(self, name: str, prices: StockPrices) -> float:
         followers = len(self.candidates.problem.followers(name))
@@ -275,6 +304,21 @@ class Dual:
         usd, start = priced_runs(self.candidates, pool, prices)
         index = int(np.argmin(usd))
         return PricedRun(index, int(start[index]), float(usd[index]))
+
+
+def _both(known: tuple[Ints, Counts] | None, answer: PricedAnswer) -> tuple[Ints, Counts]:
+    """The covers of two answers at the same prices: units [V], counts [M, V]."""
+    if known is None:
+        return answer.used, answer.counts
+    used = np.union1d(known[0], answer.used)
+    counts = np.zeros((len(known[1]) + len(answer.counts), len(used)), dtype=np.int16)
+    counts[: len(known[1]), np.searchsorted(used, known[0])] = known[1]
+    counts[len(known[1]) :, np.searchsorted(used, answer.used)] = answer.counts
+    return used, np.unique(counts, axis=0)
+
+
+def _few() -> deque[tuple[StockPrices, Paid]]:
+    return deque(maxlen=KEPT_PRICES)
 
 
 def _placed_usd(candidates: Candidates, service: Serving) -> float:

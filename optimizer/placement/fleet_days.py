@@ -15,14 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from optimizer.placement.day_case import DAY_H, Block, DayCase, build_day_case
-from optimizer.placement.day_knapsack import (
-    Codes,
-    cheapest_days,
-    hour_set,
-    hour_ways,
-    set_of,
-    standing_sets,
-)
+from optimizer.placement.day_knapsack import Ways, beside_set, cheapest_days, cheapest_sets, set_of
 from optimizer.placement.day_prices import DayPrices, first_prices, tightened
 from optimizer.placement.day_program import DayProgram
 from optimizer.placement.fleet_bound import FleetBound, held_hours
@@ -32,13 +25,13 @@ from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, in_stock
 
-MOST_PASSES, FEWEST_PASSES, PASSES_OVER_ALL = 60, 24, 2400
+MOST_PASSES, FEWEST_PASSES, PASSES_OVER_ALL = 60, 12, 600
 LEAST_DAYS = 2
 SETS_A_PASS = 9
 FIRST_SETS = 12
 APART, FIRST_APART = 5 / 1024, 1 / 24
 FIRST_DEARER = 1.25
-FIRST_STEP, LEAST_STEP, MOST_STEP = 0.4, 0.05, 0.7
+FIRST_STEP, LEAST_STEP, MOST_STEP = 0.4, 0.15, 0.7
 LONGER, SHORTER = 0.1, 0.7
 PROVEN = 0.001
 NEVER_USD = 1e6
@@ -51,11 +44,9 @@ class _Look:
     case: DayCase
     needs: Ints
     gross: Ints
-    stand: Floats
-    codes: Codes
-    parts: Ints
+    stand: Ways
     joined_usd: Floats
-    ways: tuple[tuple[Floats, Codes, Ints], ...]
+    join: Ways
     usd: Floats
 
     @property
@@ -76,23 +67,21 @@ class _Look:
     def _read(self, size: int, spread: int, steps: int) -> tuple[Ints, Ints]:
         case, stands = self.case, size < self.case.sizes
         standing = np.zeros(len(case.menu), dtype=np.int64)
+        gross = self.needs
         if stands:
-            standing[case.standing.at] = set_of(
-                self.codes, self.parts, self.stand, case.standing.units, size, bool(spread), steps
-            )
+            standing[case.standing.at] = set_of(self.stand, case.standing.units, size, bool(spread), steps)
+            gross = self.gross[:, size] - steps
         joining = np.zeros((len(self.needs), len(case.menu)), dtype=np.int64)
-        for number, need in enumerate(self.needs):
-            gross = int(self.gross[number, size]) - steps if stands else int(need)
-            joining[number, case.joining.at] = hour_set(
-                *self.ways[number],
-                case.joining.units,
-                self.joined_usd[number],
-                size if stands else -1,
-                int(need) - steps,
-                gross,
-                1 - spread,
-                case.spared,
-            )
+        joining[:, case.joining.at] = beside_set(
+            self.join,
+            case.joining.units,
+            self.joined_usd,
+            size if stands else -1,
+            self.needs - steps,
+            gross,
+            1 - spread,
+            case.spared,
+        )
         return standing, joining
 
 
@@ -101,17 +90,17 @@ def with_days(
     case: FleetCase,
     known: FleetBound,
     fleet_usd: float = np.inf,
+    passes: int = MOST_PASSES,
     out_of_time: Callable[[], bool] = never,
 ) -> FleetBound:
     """A bound with the days as well, where the service's own time is at least two of them.
 
-    ``fleet_usd``: what a fleet costs.
+    ``fleet_usd``: what a fleet costs; ``passes`` at most.
     """
     time = held_hours(problem, case, known)
     if time is None or len(time[2]) < LEAST_DAYS * DAY_H:
         return known
     due, first, lengths = time
-    passes = passes_for(len(problem.request.workloads))
     days = days_bound(problem, case, first, lengths, fleet_usd, passes, out_of_time)
     covers = (
         np.unique(np.concatenate((known.covers, days.covers)), axis=0) if known.covers.size else days.covers
@@ -119,9 +108,9 @@ def with_days(
     return replace(known, due_s=due, due_usd=max(days.least_usd, known.from_due(due)), covers=covers)
 
 
-def passes_for(workloads: int) -> int:
-    """How long each search may be where there are so many."""
-    return min(MOST_PASSES, max(FEWEST_PASSES, PASSES_OVER_ALL // max(1, workloads)))
+def passes_for(part: float) -> int:
+    """How long a search may be for a part of all that is unproven."""
+    return min(MOST_PASSES, max(FEWEST_PASSES, round(PASSES_OVER_ALL * part)))
 
 
 def days_bound(
@@ -141,19 +130,16 @@ def days_bound(
     days = build_day_case(problem, case, first_hour, lengths)
     search = _Search(days, first_prices(days, prices_by_hour(problem, case, first_hour, lengths)))
     search.run(fleet_usd, passes, out_of_time)
-    return FleetDual(
-        max(_certified_usd(days, centre) for centre in search.centres), _covers(problem, case, search)
-    )
+    return FleetDual(_certified_usd(days, search.best), _covers(problem, case, search))
 
 
 class _Search:
-    """Prices that prove more and more: ``centres``, the first and the best; ``fleets`` of the last mix."""
+    """Prices that prove more and more, of which the ``best`` stay; ``fleets`` of the last mix."""
 
     def __init__(self, case: DayCase, first: DayPrices) -> None:
         self.case = case
         self.program = DayProgram(case)
         self.best = first
-        self.centres = [self.best]
         self.best_usd = -np.inf
         self.fleets: list[Ints] = []
 
@@ -180,7 +166,6 @@ class _Search:
                 break
             asked = self.best.towards(self.program.prices(self.best), step)
         self.fleets = self.program.fleets() if hoped is not None else []
-        self.centres = [self.centres[0], self.best]
 
     def _seed(self) -> None:
         """Sets of all sizes, with and without parts of days, so that the program begins with real fleets."""
@@ -204,18 +189,24 @@ def _priced(
     whole = menu.whole_usd * (total_h / case.hours)
     whole[case.termed] = (menu.usd[case.termed] - off + menu.surcharge_usd[case.termed]) * total_h
     needs, gross = case.needs[at], np.ascontiguousarray(case.gross[at])
-    top = int(case.gross.max())
-    stand, codes, parts = standing_sets(
-        case.standing.units, whole[case.standing.at], case.sizes, case.states, top
-    )
     usd = hourly.copy()
     usd[case.termed] = part
     usd += menu.surcharge_usd[:, None]
-    joined = np.ascontiguousarray(usd[case.joining.at].T)
-    ways = tuple(hour_ways(case.joining.units, each, case.sizes, top) for each in joined)
-    plain = np.stack([way[0] for way in ways])
-    found = cheapest_days(stand, plain, case.joining.units, joined, hours, needs, gross, case.spared)
-    return _Look(case, needs, gross, stand, codes, parts, joined, ways, found)
+    stand_usd, joined_usd = whole[case.standing.at], np.ascontiguousarray(usd[case.joining.at].T)
+    stand = cheapest_sets(
+        case.standing.units,
+        case.standing.heads,
+        stand_usd[None],
+        np.array([case.steps]),
+        case.sizes,
+        case.states,
+    )
+    join = cheapest_sets(case.joining.units, case.joining.heads, joined_usd, case.tops[at], case.sizes, 1)
+    found = cheapest_days(
+        stand.usd, join.usd, case.joining.units, case.joining.heads, joined_usd, hours, needs, gross,
+        case.least, case.spared,
+    )  # fmt: skip
+    return _Look(case, needs, gross, stand, joined_usd, join, found)
 
 
 def _certified_usd(case: DayCase, prices: DayPrices) -> float:

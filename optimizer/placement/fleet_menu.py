@@ -22,9 +22,9 @@ class Menu:
     """Units [N] in ascending order of their largest replica, rates in steps of ``step_rate``.
 
     ``steps`` of a whole unit, rounded up; ``net`` the same without the spares when this unit holds the
-    largest replica; ``size`` that replica's requests/s (0 where nothing is spared). ``usd`` and
-    ``surcharge_usd`` an hour; ``lead_h`` hours that a start costs; ``term_h`` the minimum term;
-    ``whole_usd`` held throughout, with the price of scarcity.
+    largest replica; ``size`` that replica's requests/s (0 where nothing is spared). ``usd`` an hour, with the
+    price of scarcity of what has no term; ``surcharge_usd`` that of the others; ``lead_h`` hours that a start
+    costs; ``term_h`` the minimum term; ``whole_usd`` held throughout, with the price of scarcity.
     """
 
     unit: Ints
@@ -137,12 +137,17 @@ def _best_configurations(problem: Problem, case: FleetCase, step: float) -> Bool
 
 def _menu(problem: Problem, case: FleetCase, at: Ints, step: float, hours: float) -> Menu:
     units, table = case.units, problem.table
-    offer, usd = units.offer[at], units.usd_per_hour[at]
+    offer, surcharge = units.offer[at], units.surcharge_usd_per_hour[at]
     steps, net = _in_steps(case, at, step)
     held_s = np.full(len(at), int(hours * HOUR_S), dtype=np.int64)
-    upfront = units.nodes[at] * table.upfront_usd[offer]
-    scarce_h = np.where(counted_midway(problem, offer), horizon_hours(problem), hours)
-    upfront_h = np.divide(upfront, usd, out=np.zeros(len(at)), where=usd > 0)
+    midway = counted_midway(problem, offer)
+    scarce_h = np.where(midway, horizon_hours(problem), hours)
+    term_h = np.where(table.min_s[offer] > HOUR_S, table.min_s[offer] / HOUR_S, 0.0)
+    # By the hour a price of scarcity is paid like the price, while a node starts, too.
+    alike = np.where((term_h > 0) | midway, 0.0, surcharge)
+    usd = units.usd_per_hour[at] + alike
+    lead_usd = (units.usd_per_hour[at] * _lead_s(problem, case, at) + alike * units.cold_s[at]) / HOUR_S
+    lead_usd += units.nodes[at] * table.upfront_usd[offer]
     return Menu(
         unit=at,
         kind=units.kind[at],
@@ -152,11 +157,10 @@ def _menu(problem: Problem, case: FleetCase, at: Ints, step: float, hours: float
         zone=units.zone[at],
         most=units.most[at],
         usd=usd,
-        surcharge_usd=units.surcharge_usd_per_hour[at],
-        lead_h=_lead_s(problem, case, at) / HOUR_S + upfront_h,
-        term_h=np.where(table.min_s[offer] > HOUR_S, table.min_s[offer] / HOUR_S, 0.0),
-        whole_usd=units.nodes[at] * table.node_cost_usd(offer, held_s)
-        + units.surcharge_usd_per_hour[at] * scarce_h,
+        surcharge_usd=surcharge - alike,
+        lead_h=np.divide(lead_usd, usd, out=np.zeros(len(at)), where=usd > 0),
+        term_h=term_h,
+        whole_usd=units.nodes[at] * table.node_cost_usd(offer, held_s) + surcharge * scarce_h,
     )
 
 

@@ -88,7 +88,7 @@ def _covered(
     later: what it would bring is there for as little. So alike units are left out together.
     """
     own = np.array([states.of(int(zone)) for zone in menu.zone], dtype=np.int64)
-    order, heads = _alike(menu, own, usd)
+    order, heads = alike(menu.size, menu.net, menu.steps, own, usd.mean(axis=1))
     prices = np.ascontiguousarray(usd[order].T)
     units = np.stack((menu.steps, menu.net, own, menu.most), axis=1)[order]
     spared = bool(menu.size.any())
@@ -96,20 +96,19 @@ def _covered(
     return order, counts, least
 
 
-def _alike(menu: Menu, own: Ints, usd: Floats) -> tuple[Ints, Ints]:
+def alike(size: Floats | Ints, net: Ints, steps: Ints, own: Ints, usd: Floats) -> tuple[Ints, Ints]:
     """Units of the same replica, rate and state of zones together, those that cost least by their rate first.
 
     Ascending in the replica: whatever may join a lead is on the table when it is tried. With where each
-    group begins, and the end.
+    group begins, and the end. All [N].
     """
-    mean = usd.mean(axis=1)
-    order = np.lexsort((mean, own, menu.net, menu.steps, menu.size))
-    same = np.stack((own, menu.net, menu.steps, menu.size))[:, order]
+    order = np.lexsort((usd, own, net, steps, size))
+    same = np.stack((own, net, steps, size))[:, order]
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (same[:, 1:] != same[:, :-1]).any(axis=0)
     group = np.cumsum(first) - 1
     heads = order[first]
-    rank = np.lexsort((mean[heads] / menu.steps[heads], menu.size[heads]))
+    rank = np.lexsort((usd[heads] / steps[heads], size[heads]))
     place = np.empty(len(heads), dtype=np.int64)
     place[rank] = np.arange(len(heads))
     order = order[np.argsort(place[group], kind="stable")]

@@ -19,6 +19,9 @@ from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Ints, Problem
 from optimizer.placement.units import Counts, FleetCase, surcharged
 
+LAYERS, DUAL, DAYS, LONG_DAYS = range(1, 5)
+"""How deep a service is asked; of its days twice, with few passes and with the most."""
+
 Answer = TypeVar("Answer", covariant=True)
 
 
@@ -57,15 +60,16 @@ class DualAsk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DaysAsk:
-    """The days of a service that has its layers, of which a fleet costs ``fleet_usd``."""
+    """The days of a service that has its layers, of which a fleet costs ``fleet_usd``, in so many passes."""
 
     case: FleetCase
     known: FleetBound
     fleet_usd: float
+    passes: int
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
         """The bound with them, and with the covers of both."""
-        return with_days(problem, self.case, self.known, self.fleet_usd, out_of_time)
+        return with_days(problem, self.case, self.known, self.fleet_usd, self.passes, out_of_time)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,18 +85,23 @@ class PricedAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedAsk:
-    """The same at prices of scarcity (USD per node-hour by offer): the layers, and where it goes ``deep`` the
-    dual."""
+    """The same at prices of scarcity (USD per node-hour by offer), as deep as asked: the layers, with the
+    dual, or with the days of a service of which a fleet costs ``fleet_usd`` there, in so many passes."""
 
     case: FleetCase
     usd_per_node_hour: tuple[tuple[int, float], ...]
-    deep: bool
+    depth: int
+    fleet_usd: float = np.inf
+    passes: int = 0
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> PricedAnswer:
         """The least cost, with what its dual met."""
         case = surcharged(self.case, dict(self.usd_per_node_hour))
         bound = layer_bound(problem, case)
-        bound = with_dual(problem, case, bound, out_of_time) if self.deep else bound
+        if self.depth == DUAL:
+            bound = with_dual(problem, case, bound, out_of_time)
+        elif self.depth >= DAYS:
+            bound = with_days(problem, case, bound, self.fleet_usd, self.passes, out_of_time)
         usd = bound.from_due(own_due_s(problem, case, bound))
         used = np.flatnonzero(bound.covers.any(axis=0))
         offers = len(np.unique(case.units.offer))

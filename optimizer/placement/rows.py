@@ -14,6 +14,20 @@ def fill(row: Floats, value: float) -> None:
 
 
 @compiled
+def copy(row: Floats, other: Floats) -> None:
+    """What is in as many entries of another."""
+    for entry in range(len(row)):
+        row[entry] = other[entry]
+
+
+@compiled
+def cap(row: Floats, value: float) -> None:
+    """Nothing is more than a value."""
+    for entry in range(len(row)):
+        row[entry] = value if value < row[entry] else row[entry]
+
+
+@compiled
 def lower(row: Floats, other: Floats, more: float) -> int:
     """Takes ``other`` and ``more`` where that is less; at how many entries."""
     count = 0

@@ -33,11 +33,10 @@ from tests.placement.market import T0, offer, request, serving
 
 LOOPS: tuple[Any, ...] = (
     cover._least_cover,
+    day_knapsack.beside_set,
     day_knapsack.cheapest_days,
-    day_knapsack.hour_set,
-    day_knapsack.hour_ways,
+    day_knapsack.cheapest_sets,
     day_knapsack.set_of,
-    day_knapsack.standing_sets,
     hour_knapsack.cover_hours,
     rungs.build_rungs,
     sharing_steps.climbed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.domain.offer import Tier
-from optimizer.placement import day_case, fleet_days
 from optimizer.placement.day_case import DayCase, build_day_case
-from optimizer.placement.day_prices import tightened
+from optimizer.placement.day_prices import first_prices, tightened
 from optimizer.placement.day_program import DayProgram
 from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_covers import cover_columns
@@ -29,16 +28,6 @@ from tests.placement.test_fleet_dual import (
     committed_services,
     no_fleet_costs_less,
 )
-
-
-@pytest.fixture
-def short_days() -> Iterator[None]:
-    """Days of two hours and terms from two hours on, so that every fleet of four hours can be looked at."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(day_case, "DAY_H", 2)
-        patch.setattr(day_case, "LEAST_TERM_H", 2.0)
-        patch.setattr(fleet_days, "DAY_H", 2)
-        yield
 
 
 @pytest.mark.usefixtures("short_days")
@@ -178,3 +167,31 @@ def test_a_service_of_a_day_has_no_days() -> None:
     problem, case = _case(request(serving(hourly=[3.0, 7.0]), hours=24), [offer("free", "1.90")])
     known = bound_fleet(problem, case)
     assert with_days(problem, case, known) is known
+
+
+def test_what_the_program_says_of_a_unit_holds_for_its_likes() -> None:
+    """Two alike commitments, and two alike units by the hour; the program meets the cheaper of each alone."""
+    service = serving(hourly=_diurnal(3.0, 7.5, 24))
+    terms: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": 168.0, "billing_increment_s": 3600}
+    offers = [
+        offer("week", "0.80", nodes=2, **terms),
+        offer("dearer-week", "0.90", nodes=2, **terms),
+        offer("free", "1.90", nodes=2, billing_increment_s=3600),
+        offer("dearer-free", "2.30", nodes=2, billing_increment_s=3600),
+    ]
+    problem, built = _case(request(service, hours=720), offers)
+    case = build_day_case(problem, built, 0, np.ones(720))
+    menu, nobody = case.menu, np.zeros(len(case.menu), dtype=np.int64)
+    assert len(menu) == 4
+    week, free = (int(np.argmin(np.where(mask, menu.usd, np.inf))) for mask in (menu.term_h > 0, case.hourly))
+    program = DayProgram(case)
+    for standing in (nobody, np.where(np.arange(len(menu)) == week, 1, 0)):
+        joining = np.zeros((len(case.needs), len(menu)), dtype=np.int64)
+        joining[:, free] = np.ceil(case.needs / menu.steps[free]) - standing.sum()
+        program.add(standing, joining)
+    assert program.solve() is not None
+    prices = program.prices(first_prices(case, np.repeat(menu.usd[:, None], 720, axis=1)))
+    shape = prices.hourly / menu.usd[:, None]
+    assert shape[case.hourly][0] == pytest.approx(shape[case.hourly][1])
+    assert np.ptp(shape[case.hourly][0]) > 0
+    assert np.ptp(prices.off / menu.usd[case.termed]) == pytest.approx(0.0)

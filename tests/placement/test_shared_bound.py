@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import Column, Piece
 from optimizer.placement.dual import Dual
 from optimizer.placement.estimates import build_estimates
+from optimizer.placement.oracle_asks import DAYS, DUAL, LONG_DAYS
 from optimizer.placement.prices import THROUGHOUT, Row, StockPrices
 from optimizer.placement.problem import build_problem
 from optimizer.placement.run_pool import build_run_pools
@@ -84,6 +87,39 @@ def test_no_prices_prove_more_than_the_optimum(
     best = best_total(asked, offers)
     assert best is not None
     assert bound_usd(candidates_of(asked, offers), prices) <= float(best) + 1e-6
+
+
+@pytest.mark.usefixtures("short_days")
+@PROFILE
+@given(shared_problems(), stock_prices())
+def test_no_days_at_prices_prove_more_than_the_optimum(
+    problem: tuple[PlanRequest, list[Offer]], prices: StockPrices
+) -> None:
+    asked, offers = problem
+    best = best_total(asked, offers)
+    assert best is not None
+    assert bound_usd(candidates_of(asked, offers), prices) <= float(best) + 1e-6
+
+
+def test_days_count_at_prices_of_scarcity() -> None:
+    """Hours alone take half a commitment for the peak; days do not, also where it has a price of scarcity."""
+    terms: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": 168.0, "billing_increment_s": 3600}
+    offers = [
+        offer("week", "0.80", nodes=2, **terms),
+        offer("dearer", "1.10", nodes=4, **terms),
+        offer("free", "1.90", nodes=8, billing_increment_s=3600),
+        offer("small", "0.70", gpu="TINY", billing_increment_s=3600),
+    ]
+    day = [2.6 + 1.4 * (1 + math.cos(2 * math.pi * (hour - 14) / 24)) for hour in range(24)]
+    services = [serving(f"s{i}", day) for i in range(2)]
+    candidates = candidates_of(request(*services, hours=336), offers)
+    prices = StockPrices({Row(0): 0.2})
+    dual = Dual(candidates, {})
+    hours = dual.evaluate(prices, {}, 0.0, lambda: False, depth=DUAL).total_usd
+    days = dual.evaluate(prices, {}, 0.0, lambda: False, depth=DAYS).total_usd
+    assert days > 1.005 * hours
+    assert dual.evaluate(prices, {}, 0.0, lambda: False).total_usd >= days
+    assert {dual.depth_at(service.name, prices) for service in services} == {LONG_DAYS}
 
 
 @PROFILE
