@@ -19,7 +19,7 @@ from optimizer.placement.ladders import free_nodes
 from optimizer.placement.master import Limits
 from optimizer.placement.moves import parties
 from optimizer.placement.neighbours import chosen_anew, neighbourhoods
-from optimizer.placement.oracle_asks import FleetsAsk
+from optimizer.placement.oracle_asks import DUAL, LONG_DAYS, FleetsAsk
 from optimizer.placement.oracle_crew import Task
 from optimizer.placement.prices import StockPrices, mixed
 from optimizer.placement.relaxation import Relaxed, relax
@@ -41,9 +41,10 @@ WORTH_SHARE = 0.1
 RELAX_SHARE = 0.2
 DEEPEN_SHARE = 0.3
 DEEPEN_LATER_SHARE = 0.6
-CONVERGE_SHARE = 0.4
+CONVERGE_SHARE = 0.6
 CONVERGE_STEPS = 8
-CONVERGED_SHARE = 5e-4
+CONVERGED_SHARE = 2e-3
+SHORTEST_WAY = 0.25
 MAKE_SHARE = 0.3
 RUIN_SHARE = 0.15
 COMBINE_SHARE = 0.25
@@ -76,6 +77,8 @@ class Rounds:
         self.frozen = frozen
         self._asked: set[tuple[str, Paid, bool]] = set()
         self._asked_beside: set[tuple[str, bytes]] = set()
+        self._asked_last: StockPrices | None = None
+        self._way: tuple[tuple[StockPrices, StockPrices, float], StockPrices] | None = None
 
     def run(self, *, hasty: bool = False) -> None:
         """Until the gap is reached, the time is over, or nothing has changed for some rounds.
@@ -96,16 +99,21 @@ class Rounds:
         if not self.search.done:
             # What a dual meets on its way makes the fleets of ``make``.
             self.prove(self.prices, self.search.watch.until(DEEPEN_SHARE))
+        # The first prices are those of few columns: of many workloads they are not worth a proof.
+        for step in (self.make, self.price) if hasty else ():
+            if not self.search.done:
+                step()
         for _ in range(MAX_ROUNDS):
             before = self._state()
             for step in (
                 self.make,
                 self.price,
+                self.converge,
                 self.place,
                 self.combine,
                 self.beside,
                 self.tied,
-                self.converge,
+                self.deepen,
             ):
                 if self.search.done:
                     return
@@ -137,57 +145,66 @@ class Rounds:
             self.relaxed, self.prices = found, found.prices
 
     def converge(self) -> None:
-        """Prices, what they prove and columns at them in turn, until neither bound nor relaxation moves.
+        """Prices, what they prove and columns at them in turn, until the bound hardly moves.
 
-        Prices prove little while much is not asked at the best so far, which comes first.
+        Days are too dear to be asked on the way: they are asked at the prices that prove most.
         """
-        if not self.deepen():
-            return
         out_of_time = self.search.watch.until(CONVERGE_SHARE)
         for _ in range(CONVERGE_STEPS):
-            before = self.centre.total_usd, 0.0 if self.relaxed is None else self.relaxed.usd
-            self.prove(mixed(self.prices, self.centre.prices, self.step), out_of_time)
+            before = self.centre.total_usd
+            while not self.prove(self._next_prices(), out_of_time) and self.step > SHORTEST_WAY:
+                if self.search.done or out_of_time():
+                    return
             if self.search.done or out_of_time():
-                break
+                return
+            if self.centre.total_usd - before < CONVERGED_SHARE * self.centre.total_usd:
+                return
             self.make()
             self.price()
-            after = self.centre.total_usd, 0.0 if self.relaxed is None else self.relaxed.usd
-            least = CONVERGED_SHARE * max(after)
-            if after[0] - before[0] < least and before[1] - after[1] < least and self.step <= LEAST_STEP:
-                break
 
     def _look_ahead(self) -> None:
-        """What idle processes ask while the search is at something else: duals alone, then at the prices."""
+        """What idle processes ask while the search is at something else: duals at the next prices, then days
+        at the best."""
         if not self.candidates.crew.size:
             return
         self.candidates.crew.fold()
-        for prices in (StockPrices(), self.prices):
+        asks = ((StockPrices(), DUAL), (self._next_prices(), DUAL), (self.centre.prices, LONG_DAYS))
+        for prices, depth in asks:
             most = self.pool.least_usd(prices, self.candidates.fleets)
-            if self.dual.ahead(prices, most, self._worth_usd()):
+            if self.dual.ahead(prices, most, self._worth_usd(), depth):
                 return
 
-    def deepen(self) -> bool:
-        """Asks at the best prices so far what was not asked there in time: this only adds to the bound.
-
-        Whether all was asked.
-        """
+    def deepen(self) -> None:
+        """Asks at the best prices so far for the days of services: this only adds to the bound."""
         out_of_time = self.search.watch.until(DEEPEN_LATER_SHARE)
-        self._take(self._point(self.centre.prices, out_of_time))
-        return not out_of_time()
+        self._take(self._point(self.centre.prices, out_of_time, LONG_DAYS))
 
     def prove_on(self) -> None:
         """Asks at the best prices so far until the time is over: with what the last look has left of its."""
         if not self.search.done:
-            self._take(self._point(self.centre.prices, self.search.watch.over))
+            self._take(self._point(self.centre.prices, self.search.watch.over, LONG_DAYS))
 
-    def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> None:
-        """The bound at prices, which become the centre if they prove more."""
-        more = self._take(self._point(prices, out_of_time))
-        self.step = min(1.0, 2 * self.step) if more else max(LEAST_STEP, self.step / 2)
+    def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> bool:
+        """The bound at prices, which become the centre if they prove more (whether they do); asked on where
+        time was short."""
+        more = self._take(self._point(prices, out_of_time, DUAL))
+        self._asked_last = None if more or not out_of_time() else prices
+        if self._asked_last is None:
+            self.step = min(1.0, 2 * self.step) if more else max(LEAST_STEP, self.step / 2)
+        return more
 
-    def _point(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> DualPoint:
+    def _next_prices(self) -> StockPrices:
+        """Those that not all was asked at, or the way from the best towards the duals of the relaxation."""
+        if self._asked_last is not None:
+            return self._asked_last
+        way = self.prices, self.centre.prices, self.step
+        if self._way is None or self._way[0] != way:
+            self._way = way, mixed(*way)
+        return self._way[1]
+
+    def _point(self, prices: StockPrices, out_of_time: Callable[[], bool], depth: int) -> DualPoint:
         most = self.pool.least_usd(prices, self.candidates.fleets)
-        return self.dual.evaluate(prices, most, self._worth_usd(), out_of_time, self.centre.total_usd)
+        return self.dual.evaluate(prices, most, self._worth_usd(), out_of_time, self.centre.total_usd, depth)
 
     def _take(self, point: DualPoint) -> bool:
         """The point as the centre, if it proves more; where something cannot be served, nothing does."""
@@ -259,6 +276,7 @@ class Rounds:
         """Insertion of everything by regret at the prices, then ruin and recreate from the best."""
         if self.search.best is None or not self.names:
             return
+        self._look_ahead()
         fixed = {n: c for n, c in self.search.best.columns.items() if n not in self.names}
         anew = self._ruin(Standing(self.candidates, dict(fixed)))
         anew.insert(self.names, 1.0, self.search.watch.over)
