@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from optimizer.placement import (
     compile_ahead,
+    compiled,
     cover,
     day_knapsack,
     hour_knapsack,
@@ -45,6 +47,30 @@ LOOPS: tuple[Any, ...] = (
     shortest_path.cheapest_after,
     shortest_path.cheapest_way,
 )
+
+
+def test_what_is_kept_is_that_of_all_sources(tmp_path: Path) -> None:
+    """A function takes in others of other files: a change of any of them must compile all anew."""
+    (tmp_path / "calls.py").write_text("@compiled\ndef calls(): ...")
+    (tmp_path / "called.py").write_text("@compiled\ndef called(): ...")
+    before = compiled.fingerprint(tmp_path)
+    (tmp_path / "plain.py").write_text("def plain(): ...")
+    assert compiled.fingerprint(tmp_path) == before
+    (tmp_path / "called.py").write_text("@compiled\ndef called(): pass")
+    assert compiled.fingerprint(tmp_path) != before
+    kept = str(compiled.kept_in())
+    assert kept.endswith(compiled.fingerprint(compiled.HERE))
+    assert all(str(loop._cache.cache_path).startswith(kept) for loop in LOOPS)
+
+
+def test_what_other_sources_became_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = tmp_path / "compiled-1", tmp_path / "compiled-2"
+    for folder in (mine, other):
+        (folder / "placement").mkdir(parents=True)
+    monkeypatch.setattr(compiled, "kept_in", lambda: mine)
+    compiled.forget_others()
+    assert mine.exists()
+    assert not other.exists()
 
 
 @settings(max_examples=examples(30), derandomize=True, deadline=None)

@@ -78,15 +78,19 @@ def stock_prices(draw: st.DrawFn) -> StockPrices:
     return StockPrices(usd)
 
 
+def prove_no_more_than_the_optimum(problem: tuple[PlanRequest, list[Offer]], prices: StockPrices) -> None:
+    asked, offers = problem
+    best = best_total(asked, offers)
+    assert best is not None
+    assert bound_usd(candidates_of(asked, offers), prices) <= float(best) + 1e-6
+
+
 @PROFILE
 @given(shared_problems(), stock_prices())
 def test_no_prices_prove_more_than_the_optimum(
     problem: tuple[PlanRequest, list[Offer]], prices: StockPrices
 ) -> None:
-    asked, offers = problem
-    best = best_total(asked, offers)
-    assert best is not None
-    assert bound_usd(candidates_of(asked, offers), prices) <= float(best) + 1e-6
+    prove_no_more_than_the_optimum(problem, prices)
 
 
 @pytest.mark.usefixtures("short_days")
@@ -95,10 +99,7 @@ def test_no_prices_prove_more_than_the_optimum(
 def test_no_days_at_prices_prove_more_than_the_optimum(
     problem: tuple[PlanRequest, list[Offer]], prices: StockPrices
 ) -> None:
-    asked, offers = problem
-    best = best_total(asked, offers)
-    assert best is not None
-    assert bound_usd(candidates_of(asked, offers), prices) <= float(best) + 1e-6
+    prove_no_more_than_the_optimum(problem, prices)
 
 
 def test_days_count_at_prices_of_scarcity() -> None:
