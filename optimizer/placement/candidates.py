@@ -17,7 +17,7 @@ from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_days import MOST_PASSES
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
-from optimizer.placement.oracle_asks import DAYS, DaysAsk, DualAsk, LayersAsk
+from optimizer.placement.oracle_asks import DAYS, LONG_DAYS, DaysAsk, DualAsk, LayersAsk
 from optimizer.placement.oracle_crew import Crew, Task, nothing
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.run_builder import build_run_candidates, most_each
@@ -31,8 +31,8 @@ MOST_PLACEMENTS = 32
 class Candidates:
     """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked.
 
-    ``bounded`` services have their layers, ``sharpened`` ones their dual and covers as well, ``by_day`` their
-    days. ``crew`` answers what is asked of them.
+    ``bounded`` services have their layers, ``sharpened`` ones their dual and covers as well, those in
+    ``by_day`` their days, in so many passes. ``crew`` answers what is asked of them.
     """
 
     problem: Problem
@@ -136,6 +136,12 @@ class Candidates:
         self.bounded.add(name)
         self.bounds[name] = bound
         self.fleets[name] = _judged(self.fleets[name], bound)
+
+    def depth_of(self, name: str) -> int:
+        """How deep a service was asked at no prices: 0 for not at all."""
+        if name in self.by_day:
+            return LONG_DAYS if self.by_day[name] >= MOST_PASSES else DAYS
+        return (name in self.bounded) + (name in self.sharpened)
 
     def log(self, name: str) -> GateLog:
         """What the gates did for a workload."""

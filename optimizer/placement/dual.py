@@ -216,15 +216,8 @@ class Dual:
         tally.take(name, usd, last=depth >= tally.depth)
 
     def _depth_at(self, name: str, key: Paid) -> int:
-        """How deep a service was asked: not at all (0), its layers, its dual as well, its days as well."""
-        if not key:
-            candidates = self.candidates
-            known = (name in candidates.bounded) + (name in candidates.sharpened)
-            passes = candidates.by_day.get(name)
-            if passes is None:
-                return known
-            return LONG_DAYS if passes >= MOST_PASSES else DAYS
-        return self._depths.get((name, key), 0)
+        """How deep a service was asked, 0 for not at all."""
+        return self._depths.get((name, key), 0) if key else self.candidates.depth_of(name)
 
     def depth_at(self, name: str, prices: StockPrices) -> int:
         """How deep a service was asked at the prices, if they are the last that it was asked of."""

@@ -19,10 +19,8 @@ from optimizer.placement.carried import same_but_price
 from optimizer.placement.dual import Dual, DualPoint
 from optimizer.placement.fleet_bound import FleetBound
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_days import MOST_PASSES
 from optimizer.placement.fleet_menu import build_menu
 from optimizer.placement.holding import due_s
-from optimizer.placement.oracle_asks import DAYS, DUAL, LAYERS, LONG_DAYS
 from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase, no_covers, surcharged
@@ -69,7 +67,7 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
         services[name] = _Known(
             service,
             replace(bound.only_from(due), covers=no_covers()),
-            _depth_of(candidates, name),
+            candidates.depth_of(name),
             None if centre is None else centre.least_usd.get(name),
             0 if centre is None or dual is None else dual.depth_at(name, centre.prices),
             tuple(_named(problem, candidates.fleets[name])),
@@ -86,12 +84,6 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
             services,
         ),
     )
-
-
-def _depth_of(candidates: Candidates, name: str) -> int:
-    if name in candidates.by_day:
-        return LONG_DAYS if candidates.by_day[name] >= MOST_PASSES else DAYS
-    return DUAL if name in candidates.sharpened else LAYERS
 
 
 def _slot(problem: Problem) -> Hashable:
