@@ -9,21 +9,21 @@ with what is known of it at prices no higher.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from broker.domain.workload import Serving, Training
+from broker.domain.workload import Serving
 from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, unplaced_cents
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_days import MOST_PASSES, passes_for
 from optimizer.placement.oracle_asks import DAYS, DUAL, LAYERS, LONG_DAYS, PricedAnswer, PricedAsk
 from optimizer.placement.oracle_crew import Task
+from optimizer.placement.priced_runs import priced_runs
 from optimizer.placement.prices import StockPrices, counted_midway, middle_s
-from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.problem import Ints
 from optimizer.placement.run_pool import RunPool
-from optimizer.placement.runs import RunCandidates, deadline_s, last_second
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import Counts, FleetCase, no_covers, surcharged
 
@@ -128,6 +128,11 @@ class Dual:
         self.candidates.crew.work(self._tasks(tally, worth_usd, enough), out_of_time)
         return DualPoint(prices, tally.least_usd, tally.total_usd)
 
+    def most_usd(self, prices: StockPrices, known_usd: Mapping[str, float]) -> float:
+        """What the prices prove at most, however deep is asked, where known ways of services cost so much."""
+        ways = (min(known_usd.get(name, np.inf), self._left_usd(name)) for name in self._known)
+        return sum(self._runs_usd(prices).values()) + sum(ways) - prices.stock_usd(self.candidates.problem)
+
     def ahead(
         self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float, depth: int = LONG_DAYS
     ) -> bool:
@@ -190,7 +195,8 @@ class Dual:
             self._depths[name, key] = LONG_DAYS if passes >= MOST_PASSES else depth
             self._note(tally, name, depth)
 
-        ask = PricedAsk(case, tuple(sorted(key)), depth, most_usd, passes)
+        known = replace(self.candidates.bounds[name], covers=no_covers())
+        ask = PricedAsk(case, known, tuple(sorted(key)), depth, most_usd, passes)
         return Task(("priced", name, key, depth), ask, take)
 
     def _own_task(self, tally: _Tally, name: str, depth: int) -> Task | None:
@@ -317,74 +323,3 @@ def _few() -> deque[tuple[StockPrices, Paid]]:
 def _placed_usd(candidates: Candidates, service: Serving) -> float:
     cents = candidates.least_service_cents(service, None)
     return np.inf if cents is None else cents / 100
-
-
-def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> tuple[Floats, Ints]:
-    """USD of each candidate [X] at the prices, at the cheapest of its starts, and that start.
-
-    Costs do not fall with time, so a later start only helps just after a priced instant.
-    """
-    problem, found = candidates.problem, pool.found
-    charge = np.zeros(len(problem.table))
-    throughout, instants = prices.charged(problem), prices.at_instants(problem)
-    charge[list(throughout)] = list(throughout.values())
-    start = found.start_s.copy()
-    usd = pool.total_usd + found.nodes * charge[found.offer] * _counted_hours(problem, found)
-    priced = np.zeros(len(problem.table), dtype=np.bool_)
-    priced[list(instants)] = True
-    touched = np.flatnonzero(priced[found.offer])
-    led = bool(problem.followers(found.run.name))
-    alike: defaultdict[tuple[bool, tuple[tuple[int, float], ...]], list[int]] = defaultdict(list)
-    for offer in np.unique(found.offer[touched]):
-        alike[bool(problem.table.is_window[offer]), tuple(instants[int(offer)])].append(int(offer))
-    for (is_window, rows), offers in alike.items():
-        here = touched[np.isin(found.offer[touched], offers)]
-        starts = [found.start_s[here]]
-        if not led and not is_window:
-            starts += [np.maximum(found.start_s[here], second + 1) for second, _ in rows]
-        options = [usd[here] + _begun_usd(candidates, found, here, begin, rows) for begin in starts]
-        best = np.argmin(options, axis=0)
-        usd[here] = np.array(options)[best, np.arange(len(here))]
-        start[here] = np.array(starts)[best, np.arange(len(here))]
-    return usd, start
-
-
-def _counted_hours(problem: Problem, found: RunCandidates) -> Floats:
-    """Hours [X] that a candidate is charged for on the row of its offer.
-
-    What is owed in full counts when held at the middle; begun later it might be held then, so it counts
-    only where it is held however late it begins: never.
-    """
-    hours = (found.until_s - found.start_s) / 3600
-    counted: Floats = np.where(counted_midway(problem, found.offer), 0.0, hours)
-    return counted
-
-
-def _begun_usd(
-    candidates: Candidates, found: RunCandidates, here: Ints, begin: Ints, rows: Sequence[tuple[int, float]]
-) -> Floats:
-    """USD beyond those of the first start, of candidates of one offer begun at ``begin``; inf if too late."""
-    shift = begin - found.start_s[here]
-    until = found.until_s[here] + shift
-    usd = _later_usd(candidates, found, here, shift)
-    for second, price in rows:
-        usd = usd + found.nodes[here] * _holds(begin, until, second) * price
-    return usd
-
-
-def _holds(begin: Ints, until: Ints, second: int) -> Bools:
-    held: Bools = (begin <= second) & (second < until)
-    return held
-
-
-def _later_usd(candidates: Candidates, found: RunCandidates, here: Ints, shift: Ints) -> Floats:
-    """What beginning ``shift`` seconds later costs in lateness; inf where that is not allowed."""
-    problem, run = candidates.problem, found.run
-    end = found.end_s[here] + shift
-    late = np.zeros(len(here))
-    if isinstance(run, Training) and run.late_usd_per_hour is not None:
-        hours = np.maximum(0.0, end - deadline_s(problem, run)) / 3600
-        late = hours * float(run.late_usd_per_hour) - found.late_usd[here]
-    allowed = (shift == 0) | (end <= last_second(problem, run))
-    usd: Floats = np.where(allowed, late, np.inf)
-    return usd

@@ -124,6 +124,13 @@ class FleetBound:
         usd, met = self.from_due(due_s), self.feasible
         return replace(self, layers=(), relaxed=None, due_s=due_s, due_usd=usd, met=met)
 
+    def at_prices(self, units: Units) -> FleetBound:
+        """What is known without asking of the same start at prices of scarcity, where ``units`` may serve."""
+        cold = units.cold_s
+        return replace(
+            FleetBound((), None, self.hours, float(cold.min()), float(cold.max())), met=self.feasible
+        )
+
     @classmethod
     def nothing(cls) -> FleetBound:
         """The bound that says nothing."""

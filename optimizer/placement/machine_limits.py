@@ -16,6 +16,7 @@ from broker.domain.sku import Fabric
 from broker.domain.workload import Serving, Training
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece
+from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_pool import free_beside
 from optimizer.placement.ladders import best_ladders, build_service_column
 from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem
@@ -98,14 +99,24 @@ def least_joined_usd(candidates: Candidates, run: Training) -> float:
 
     inf in a market without one.
     """
-    problem, estimates = candidates.problem, candidates.estimates
+    problem = candidates.problem
     fabrics = [sku.fabric for sku in problem.table.skus if sku.fabric is not None]
     if not fabrics:
         return float("inf")
-    joined = _joined(problem, max(fabrics, key=lambda fabric: fabric.gbit_s_per_node))
-    table = estimates.estimator.training([run], joined.table.skus, estimates.node_counts)
-    changed = replace(estimates, training=table, row_of={**estimates.row_of, run.name: 0})
-    return least_usd(build_run_candidates(joined, changed, run, FEW_CANDIDATES))
+    best = max(fabrics, key=lambda fabric: fabric.gbit_s_per_node)
+    joined = problem.once(("joined", best), lambda: _joined(problem, best))
+    estimates = _joined_estimates(candidates, joined, best)
+    return least_usd(build_run_candidates(joined, estimates, run, FEW_CANDIDATES))
+
+
+def _joined_estimates(candidates: Candidates, joined: Problem, fabric: Fabric) -> Estimates:
+    """Every run on nodes that are joined so: asked for all at once, which costs little more than for one."""
+    estimates, runs = candidates.estimates, [r for r in joined.runs() if isinstance(r, Training)]
+    found = estimates.kept.once(
+        ("joined", fabric),
+        lambda: estimates.estimator.training(runs, joined.table.skus, estimates.node_counts),
+    )
+    return replace(estimates, training=found)
 
 
 def _joined(problem: Problem, fabric: Fabric) -> Problem:

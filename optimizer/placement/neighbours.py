@@ -10,7 +10,7 @@ from optimizer.placement.columns import Column
 from optimizer.placement.master import Limits, Part, solve_master
 from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem
-from optimizer.placement.standing import Standing, wanted_by
+from optimizer.placement.standing import Standing, left_cents, wanted_by
 
 MOST_NAMES = 48
 OPTIONS = 16
@@ -64,10 +64,25 @@ def _nearest(pool: ColumnPool, standing: Standing, prices: StockPrices, near: se
     return sorted(near, key=lambda name: (-excess(name), name))[:MOST_NAMES]
 
 
-def chosen_anew(
+def choose_anew(problem: Problem, standing: Standing, group: Neighbourhood, limits: Limits) -> bool:
+    """Has the group stand as the solver would have it beside everything else; whether that costs less."""
+    found = _chosen_anew(problem, standing, group, limits)
+    if found is None:
+        return False
+    cents = sum(found[n].total_cents if n in found else left_cents(problem, n) for n in group.names)
+    if cents >= standing.cents(group.names):
+        return False
+    for name in group.names:
+        standing.lift(name)
+    for column in found.values():
+        standing.place(column)
+    return True
+
+
+def _chosen_anew(
     problem: Problem, standing: Standing, group: Neighbourhood, limits: Limits
 ) -> Mapping[str, Column] | None:
-    """The group's best choice beside everything else; None when the solver finds none in time."""
+    """The group's best choice; None when the solver finds none in time."""
     old = {name: standing.chosen[name] for name in group.names if name in standing.chosen}
     for name in old:
         standing.lift(name)

@@ -85,10 +85,14 @@ class PricedAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedAsk:
-    """The same at prices of scarcity (USD per node-hour by offer), as deep as asked: the layers, with the
-    dual, or with the days of a service of which a fleet costs ``fleet_usd`` there, in so many passes."""
+    """The same at prices of scarcity (USD per node-hour by offer), as deep as asked: the layers, the dual, or
+    the days of a service of which a fleet costs ``fleet_usd`` there, in so many passes.
+
+    ``known``: what it costs without them; where that is nothing, the layers are asked first.
+    """
 
     case: FleetCase
+    known: FleetBound
     usd_per_node_hour: tuple[tuple[int, float], ...]
     depth: int
     fleet_usd: float = np.inf
@@ -97,7 +101,8 @@ class PricedAsk:
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> PricedAnswer:
         """The least cost, with what its dual met."""
         case = surcharged(self.case, dict(self.usd_per_node_hour))
-        bound = layer_bound(problem, case)
+        layered = self.depth == LAYERS or self.known.met is None or not self.known.feasible
+        bound = layer_bound(problem, case) if layered else self.known.at_prices(case.units)
         if self.depth == DUAL:
             bound = with_dual(problem, case, bound, out_of_time)
         elif self.depth >= DAYS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 
@@ -17,7 +18,7 @@ from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines import build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
-from optimizer.placement.columns import in_usd
+from optimizer.placement.columns import in_cents, in_usd
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
 from optimizer.placement.extract import build_placements
@@ -25,7 +26,8 @@ from optimizer.placement.heartbeat import with_heartbeat
 from optimizer.placement.oracle_crew import Crew, hired, usable_cores
 from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem, build_problem
-from optimizer.placement.solve import Search, Solution, solve
+from optimizer.placement.search import Search, gap_of
+from optimizer.placement.solve import Solution, solve
 from optimizer.placement.steady import Steadied, steadied
 from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.unplaced import explain_unplaced
@@ -37,6 +39,8 @@ MOST_BASELINE_SECONDS = 8.0
 TELLING_SHARE = 0.02
 TELLING_SECONDS_EACH = 0.025
 MOST_TELLING_SHARE = 0.25
+CHECKING_SECONDS_EACH = 0.005
+MOST_CHECKING_SHARE = 0.05
 EXPLAIN_SHARE = 0.5
 STEADY_SHARE = 0.1
 LEAST_SERVICES = 20
@@ -79,14 +83,34 @@ def _make(
     candidates = build_candidates(problem, build_estimates(problem, estimator), crew=crew)
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
-    solution = solve(Search(candidates, watch, options.gap, options.seed, progress))
-    crew.close()
+    search = Search(candidates, watch, options.gap, options.seed, progress)
+    solution = solve(search)
     solution, calmed = steadied(
         candidates, solution, options.gap, options.max_churn_premium, whole.until(STEADY_SHARE)
     )
     # Counted work limits them; this only ends them on a busy machine, in time to tell the plan.
     for_baselines = Stopwatch(min(whole.left - telling / 2, max(kept, MOST_BASELINE_SECONDS)), whole.clock)
-    return build_plan(candidates, solution, options, for_baselines, whole, calmed)
+    plan = build_plan(candidates, solution, options, for_baselines, whole, calmed)
+    return proven_on(plan, search, options, whole)
+
+
+def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch) -> Plan:
+    """The plan with what was proven while it was told, and in what is left of the time."""
+    if search.proof is None or plan.bound_usd is None:
+        return plan
+    search.watch.limit_s = whole.limit_s - checking_seconds(search.candidates.problem.request, options)
+    search.proof.prove_on()
+    billed = in_cents(plan.cost_usd + plan.penalty_usd)
+    bound = min(search.bound_cents, billed)
+    gap = gap_of(billed, bound)
+    return replace(
+        plan,
+        status=_status_at(gap, options.gap),
+        bound_usd=in_usd(bound),
+        gap=gap,
+        solve_seconds=round(whole.seconds, 3),
+        scarcity_usd_per_node_hour=by_offer(search.candidates.problem, search.prices),
+    )
 
 
 def processes_for(problem: Problem, options: PlanOptions) -> int:
@@ -106,6 +130,11 @@ def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
     """Kept back to explain the plan and to check it."""
     needed = TELLING_SHARE * options.time_limit_s + TELLING_SECONDS_EACH * len(request.workloads)
     return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
+
+
+def checking_seconds(request: PlanRequest, options: PlanOptions) -> float:
+    """Kept back to check the plan."""
+    return min(CHECKING_SECONDS_EACH * len(request.workloads), MOST_CHECKING_SHARE * options.time_limit_s)
 
 
 def build_plan(
@@ -158,7 +187,10 @@ def status_of(solution: Solution, asked_gap: float) -> PlanStatus:
     """``optimal`` within the asked gap; ``infeasible`` when something that must be placed is not."""
     if solution.choice.required_missing:
         return PlanStatus.INFEASIBLE
-    gap = solution.gap
+    return _status_at(solution.gap, asked_gap)
+
+
+def _status_at(gap: float | None, asked_gap: float) -> PlanStatus:
     return PlanStatus.OPTIMAL if gap is not None and gap <= asked_gap else PlanStatus.FEASIBLE
 
 

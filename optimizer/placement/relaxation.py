@@ -7,7 +7,7 @@ which to insert first) and are plugged into ``dual``, which alone proves; nothin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -24,6 +24,8 @@ from optimizer.placement.stopwatch import Stopwatch
 
 MAX_ROUNDS = 12
 KEEP_OPTIONS = 60
+USED, WHOLE = 1e-6, 0.999
+ONWARD = "use_dual_simplex: true"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +36,10 @@ class Relaxed:
     prices: StockPrices
     shares: Mapping[str, list[tuple[Column, float]]]
     rows: tuple[Row, ...]
+
+    def whole(self, name: str) -> Column | None:
+        """The column that it takes whole of a workload; None where it takes parts, or leaves it out."""
+        return next((column for column, share in self.shares.get(name, ()) if share > WHOLE), None)
 
 
 def relax(
@@ -46,16 +52,16 @@ def relax(
     """The relaxation over the columns that are cheapest at ``prices``; None when it could not be solved."""
     watch = Stopwatch(seconds)
     options = {name: _options(pool, name, prices) for name in sorted(pool.by_workload)}
-    needed, found = dict.fromkeys(rows), None
+    program, found = _Program(pool, options, leave_usd), None
+    program.require(rows)
     for _ in range(MAX_ROUNDS):
-        found = _solve(pool, options, leave_usd, tuple(needed), watch) or found
+        found = program.solve(watch) or found
         if found is None or watch.over():
             break
-        broken = _broken(pool.problem, found)
-        fresh = [row for row in broken if row not in needed]
+        fresh = [row for row in _broken(pool.problem, found) if row not in program.stock]
         if not fresh:
             break
-        needed.update(dict.fromkeys(fresh))
+        program.require(fresh)
     return found
 
 
@@ -68,46 +74,62 @@ def _options(pool: ColumnPool, name: str, prices: StockPrices) -> list[Column]:
     return list(dict.fromkeys([*columns[:half], *priced[:half]]))
 
 
-def _solve(
-    pool: ColumnPool,
-    options: Mapping[str, list[Column]],
-    leave_usd: Mapping[str, float],
-    rows: tuple[Row, ...],
-    watch: Stopwatch,
-) -> Relaxed | None:
-    solver = pywraplp.Solver.CreateSolver("GLOP")
-    objective = solver.Objective()
-    objective.SetMinimization()
-    stock = {row: solver.Constraint(-solver.infinity(), limit_of(pool.problem, row)) for row in rows}
-    by_offer = rows_by_offer(pool.problem, rows)
-    # What must be placed costs more than any plan to leave; more than that leaves the solver no digits.
-    most_usd = 2 * sum(max(c.total_cents for c in columns) for columns in options.values() if columns) / 100
-    taken: dict[str, list[tuple[Column, pywraplp.Variable]]] = {}
-    for name, columns in options.items():
-        one = solver.Constraint(1.0, 1.0)
-        left = solver.NumVar(0.0, 1.0, "")
-        objective.SetCoefficient(left, min(leave_usd[name], most_usd))
-        one.SetCoefficient(left, 1.0)
-        taken[name] = []
-        for column in columns:
-            share = solver.NumVar(0.0, 1.0, "")
-            objective.SetCoefficient(share, column.total_cents / 100)
-            one.SetCoefficient(share, 1.0)
-            for row in dict.fromkeys(r for piece in column.pieces for r in by_offer.get(piece.offer, ())):
-                used = pool.usage(row, column)
-                if used:
-                    stock[row].SetCoefficient(share, used)
-            taken[name].append((column, share))
-    solver.SetTimeLimit(max(1, int(1000 * watch.left)))
-    if solver.Solve() != pywraplp.Solver.OPTIMAL:
-        return None
-    usd = {row: max(0.0, -constraint.dual_value()) for row, constraint in stock.items()}
-    shares = {
-        name: [(column, share.solution_value()) for column, share in pairs if share.solution_value() > 1e-6]
-        for name, pairs in taken.items()
-    }
-    prices = StockPrices({row: price for row, price in usd.items() if price > 1e-6})
-    return Relaxed(objective.Value(), prices, shares, rows)
+class _Program:
+    """A share of each column and of leaving out; rows of ``stock`` join, each solution begins at the last."""
+
+    def __init__(
+        self, pool: ColumnPool, options: Mapping[str, list[Column]], leave_usd: Mapping[str, float]
+    ) -> None:
+        self.pool = pool
+        self.solver = pywraplp.Solver.CreateSolver("GLOP")
+        self.objective = self.solver.Objective()
+        self.objective.SetMinimization()
+        self.stock: dict[Row, pywraplp.Constraint] = {}
+        self._taken: dict[str, list[tuple[Column, pywraplp.Variable]]] = {}
+        self._on: defaultdict[int, list[tuple[Column, pywraplp.Variable]]] = defaultdict(list)
+        # What must be placed costs more than any plan to leave; more than that leaves the solver no digits.
+        most_usd = (
+            2 * sum(max(c.total_cents for c in columns) for columns in options.values() if columns) / 100
+        )
+        for name, columns in options.items():
+            one = self.solver.Constraint(1.0, 1.0)
+            self._share(one, min(leave_usd[name], most_usd))
+            pairs = [(column, self._share(one, column.total_cents / 100)) for column in columns]
+            self._taken[name] = pairs
+            for column, share in pairs:
+                for offer in {piece.offer for piece in column.pieces}:
+                    self._on[offer].append((column, share))
+
+    def _share(self, one: pywraplp.Constraint, usd: float) -> pywraplp.Variable:
+        share = self.solver.NumVar(0.0, 1.0, "")
+        self.objective.SetCoefficient(share, usd)
+        one.SetCoefficient(share, 1.0)
+        return share
+
+    def require(self, rows: Sequence[Row]) -> None:
+        """Limits what all columns use of more rows."""
+        problem = self.pool.problem
+        for row in rows:
+            self.stock[row] = self.solver.Constraint(-self.solver.infinity(), limit_of(problem, row))
+        for offer, mine in rows_by_offer(problem, tuple(rows)).items():
+            for column, share in self._on[offer]:
+                for row in mine:
+                    used = self.pool.usage(row, column)
+                    if used:
+                        self.stock[row].SetCoefficient(share, used)
+
+    def solve(self, watch: Stopwatch) -> Relaxed | None:
+        """The best shares, and the duals of the rows; None where there was no time."""
+        self.solver.SetTimeLimit(max(1, int(1000 * watch.left)))
+        if self.solver.Solve() != pywraplp.Solver.OPTIMAL:
+            return None
+        # From here on rows are broken and all prices good.
+        self.solver.SetSolverSpecificParametersAsString(ONWARD)
+        shares = {name: [(c, v.solution_value()) for c, v in pairs] for name, pairs in self._taken.items()}
+        used = {name: [(c, share) for c, share in pairs if share > USED] for name, pairs in shares.items()}
+        usd = {row: -constraint.dual_value() for row, constraint in self.stock.items()}
+        prices = StockPrices({row: price for row, price in usd.items() if price > USED})
+        return Relaxed(self.objective.Value(), prices, used, tuple(self.stock))
 
 
 def _broken(problem: Problem, found: Relaxed) -> list[Row]:

@@ -24,9 +24,9 @@ from optimizer.placement.carried import carried_bound_usd, recosted_usd
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
-from optimizer.placement.known_bounds import KnownBounds, carry, carry_priced, remember
+from optimizer.placement.known_bounds import KnownBounds, carry, carry_priced
 from optimizer.placement.oracle_crew import hired
-from optimizer.placement.pipeline import build_plan, processes_for, telling_seconds
+from optimizer.placement.pipeline import build_plan, processes_for, proven_on, telling_seconds
 from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.rounds import Rounds
@@ -77,7 +77,8 @@ def replan(
             search = Search(candidates, watch, options.gap, options.seed, told)
             search.prove(in_cents(bound_usd), "carried")
             found = resolve(search, start, warm)
-        plan = build_plan(candidates, found, replace(options, baselines=False), Stopwatch(0.0), whole)
+            plan = build_plan(candidates, found, replace(options, baselines=False), Stopwatch(0.0), whole)
+            plan = proven_on(plan, search, options, whole)
         return _replanned(plan, found, start)
 
     return with_heartbeat(work, whole, progress)
@@ -117,22 +118,21 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
     columns = [column for pool in free.values() for column in pool.columns]
     prices = _prices_of(candidates.problem, warm)
     rounds = Rounds(search, pools, [*columns, *start.values()], prices, frozen)
+    search.proof = rounds.proof
     if before is not None:
         carry_priced(candidates, rounds.dual, before, prices)
     if not search.done:
         # The plan is good already; what is new is mostly to be proven.
-        rounds.prove(prices, search.watch.until(PROVE_SHARE))
+        rounds.proof.prove(prices, search.watch.until(PROVE_SHARE))
     if not search.done:
         rounds.run()
+    rounds.proof.prove_beside()
     assert search.best is not None
     last = settled(
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
     search.offer_columns(last, "settled")
     search.watch.limit_s += settling
-    rounds.prove_on()
-    search.prices = rounds.centre.prices
-    remember(candidates, rounds.dual, rounds.centre)
     return solution_of(search, search.best, rounds.pool.all(), pools)
 
 

@@ -8,46 +8,42 @@ columns are furthest above its bound or that stands furthest above its best.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
-from optimizer.placement.dual import Dual, DualPoint, Paid, priced_runs
+from optimizer.placement.dual import Dual, Paid
 from optimizer.placement.fleet_pool import free_beside
 from optimizer.placement.improve import Improver
 from optimizer.placement.ladders import free_nodes
 from optimizer.placement.master import Limits
 from optimizer.placement.moves import parties
-from optimizer.placement.neighbours import chosen_anew, neighbourhoods
-from optimizer.placement.oracle_asks import DUAL, LONG_DAYS, FleetsAsk
+from optimizer.placement.neighbours import choose_anew, neighbourhoods
+from optimizer.placement.oracle_asks import FleetsAsk
 from optimizer.placement.oracle_crew import Task
-from optimizer.placement.prices import StockPrices, mixed
+from optimizer.placement.priced_runs import runs_at_prices
+from optimizer.placement.prices import StockPrices
+from optimizer.placement.proving import Proving
 from optimizer.placement.relaxation import Relaxed, relax
 from optimizer.placement.ruin import Ruin
-from optimizer.placement.run_columns import begun_later
-from optimizer.placement.run_pool import RunPool, keep
+from optimizer.placement.run_pool import RunPool
 from optimizer.placement.search import Search
 from optimizer.placement.standing import NEVER_CENTS, Standing, free_names, left_cents
 
 MAX_ROUNDS = 40
 STALE_ROUNDS = 3
 RUIN_STEPS = 8
-GROUPS = 12
 GROUP_WORK = 2.0
-FIRST_STEP = 1.0
-LEAST_STEP = 0.05
-RUNS_AT_PRICES = 3
-WORTH_SHARE = 0.1
 RELAX_SHARE = 0.2
 DEEPEN_SHARE = 0.3
 DEEPEN_LATER_SHARE = 0.6
 CONVERGE_SHARE = 0.6
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 2e-3
-SHORTEST_WAY = 0.25
+SETTLED_SHARE = 1e-2
 MAKE_SHARE = 0.3
-RUIN_SHARE = 0.15
-COMBINE_SHARE = 0.25
+RUIN_SHARE = 0.1
+COMBINE_SHARE = 0.4
 
 
 class Rounds:
@@ -69,16 +65,15 @@ class Rounds:
         self.pool.add(columns)
         self.dual = Dual(search.candidates, runs)
         self.prices = prices or StockPrices()
-        self.centre = self.dual.evaluate(StockPrices(), {}, float("inf"), lambda: False)
-        self.step = FIRST_STEP
         self.relaxed: Relaxed | None = None
         self.rng = random.Random(search.seed)  # noqa: S311  draws, not secrets
         self.names = sorted(free_names(search.candidates) - frozen)
         self.frozen = frozen
+        self.proof = Proving(search, self.pool, self.dual, self.prices, len(self.names))
         self._asked: set[tuple[str, Paid, bool]] = set()
         self._asked_beside: set[tuple[str, bytes]] = set()
-        self._asked_last: StockPrices | None = None
-        self._way: tuple[tuple[StockPrices, StockPrices, float], StockPrices] | None = None
+        self._remake_s = 0.0
+        self._combined: set[tuple[frozenset[str], tuple[int, ...], int]] = set()
 
     def run(self, *, hasty: bool = False) -> None:
         """Until the gap is reached, the time is over, or nothing has changed for some rounds.
@@ -86,28 +81,23 @@ class Rounds:
         ``hasty``: the plan so far is a first one, of which much can be had cheaper before anything is proven.
         """
         self._rounds(hasty=hasty)
-        if self.candidates.crew.size:
-            # What came since the last proof.
-            self.candidates.crew.fold()
-            self._take(self.dual.evaluate(self.centre.prices, {}, float("inf"), lambda: True))
+        self.proof.gather()
 
     def _rounds(self, *, hasty: bool) -> None:
         stale = 0
-        self._look_ahead()
+        self.proof.look_ahead()
         if hasty and not self.search.done:
             self.beside()
         if not self.search.done:
             # What a dual meets on its way makes the fleets of ``make``.
-            self.prove(self.prices, self.search.watch.until(DEEPEN_SHARE))
+            self.proof.prove(self.prices, self.search.watch.until(DEEPEN_SHARE))
         # The first prices are those of few columns: of many workloads they are not worth a proof.
-        for step in (self.make, self.price) if hasty else ():
-            if not self.search.done:
-                step()
+        if hasty and not self.search.done:
+            self.remake()
         for _ in range(MAX_ROUNDS):
             before = self._state()
             for step in (
-                self.make,
-                self.price,
+                self.remake,
                 self.converge,
                 self.place,
                 self.combine,
@@ -130,11 +120,13 @@ class Rounds:
     def _leave_usd(self) -> dict[str, float]:
         return {name: left_cents(self.problem, name) / 100 for name in self.pool.by_workload}
 
-    def _worth_usd(self) -> float:
-        """What one workload's answer must change to be worth asking for: its part of the asked gap."""
-        best = self.search.best
-        total = self.search.bound_cents if best is None else best.objective_cents
-        return WORTH_SHARE * self.search.asked_gap * total / 100 / max(1, len(self.names))
+    def remake(self) -> None:
+        """Columns at the prices, and prices anew."""
+        began_s = self.search.watch.seconds
+        self.make()
+        if not self.search.done:
+            self.price()
+        self._remake_s = self.search.watch.seconds - began_s
 
     def price(self) -> None:
         """New prices: the duals of the relaxation over all known columns."""
@@ -143,76 +135,34 @@ class Rounds:
         found = relax(self.pool, self._leave_usd(), rows, self.prices, seconds)
         if found is not None:
             self.relaxed, self.prices = found, found.prices
+            self.proof.aim = found.prices
 
     def converge(self) -> None:
-        """Prices, what they prove and columns at them in turn, until the bound hardly moves.
-
-        Days are too dear to be asked on the way: they are asked at the prices that prove most.
-        """
-        out_of_time = self.search.watch.until(CONVERGE_SHARE)
-        for _ in range(CONVERGE_STEPS):
-            before = self.centre.total_usd
-            while not self.prove(self._next_prices(), out_of_time) and self.step > SHORTEST_WAY:
-                if self.search.done or out_of_time():
-                    return
-            if self.search.done or out_of_time():
-                return
-            if self.centre.total_usd - before < CONVERGED_SHARE * self.centre.total_usd:
-                return
-            self.make()
-            self.price()
-
-    def _look_ahead(self) -> None:
-        """What idle processes ask while the search is at something else: duals at the next prices, then days
-        at the best."""
-        if not self.candidates.crew.size:
+        """Prices, what they prove and columns at them, until no others could prove much more, or there
+        is no time for others."""
+        proof, watch = self.proof, self.search.watch
+        if proof.days_are_open():
             return
-        self.candidates.crew.fold()
-        asks = ((StockPrices(), DUAL), (self._next_prices(), DUAL), (self.centre.prices, LONG_DAYS))
-        for prices, depth in asks:
-            most = self.pool.least_usd(prices, self.candidates.fleets)
-            if self.dual.ahead(prices, most, self._worth_usd(), depth):
+        out_of_time, end_s = watch.until(CONVERGE_SHARE), watch.second_at(CONVERGE_SHARE)
+        for _ in range(CONVERGE_STEPS):
+            before, began_s = proof.centre.total_usd, watch.seconds
+            if not proof.prove_next(out_of_time):
+                proof.settled = proof.centre.total_usd > before
+                return
+            now_s = watch.seconds
+            is_late = now_s + (now_s - began_s) + self._remake_s > end_s
+            proof.settled = is_late or proof.centre.total_usd < (1 + CONVERGED_SHARE) * before
+            if proof.settled:
+                return
+            self.remake()
+            relaxed_usd = float("inf") if self.relaxed is None else self.relaxed.usd
+            proof.settled = proof.open_usd(relaxed_usd) < SETTLED_SHARE * proof.centre.total_usd
+            if proof.settled:
                 return
 
     def deepen(self) -> None:
         """Asks at the best prices so far for the days of services: this only adds to the bound."""
-        out_of_time = self.search.watch.until(DEEPEN_LATER_SHARE)
-        self._take(self._point(self.centre.prices, out_of_time, LONG_DAYS))
-
-    def prove_on(self) -> None:
-        """Asks at the best prices so far until the time is over: with what the last look has left of its."""
-        if not self.search.done:
-            self._take(self._point(self.centre.prices, self.search.watch.over, LONG_DAYS))
-
-    def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> bool:
-        """The bound at prices, which become the centre if they prove more (whether they do); asked on where
-        time was short."""
-        more = self._take(self._point(prices, out_of_time, DUAL))
-        self._asked_last = None if more or not out_of_time() else prices
-        if self._asked_last is None:
-            self.step = min(1.0, 2 * self.step) if more else max(LEAST_STEP, self.step / 2)
-        return more
-
-    def _next_prices(self) -> StockPrices:
-        """Those that not all was asked at, or the way from the best towards the duals of the relaxation."""
-        if self._asked_last is not None:
-            return self._asked_last
-        way = self.prices, self.centre.prices, self.step
-        if self._way is None or self._way[0] != way:
-            self._way = way, mixed(*way)
-        return self._way[1]
-
-    def _point(self, prices: StockPrices, out_of_time: Callable[[], bool], depth: int) -> DualPoint:
-        most = self.pool.least_usd(prices, self.candidates.fleets)
-        return self.dual.evaluate(prices, most, self._worth_usd(), out_of_time, self.centre.total_usd, depth)
-
-    def _take(self, point: DualPoint) -> bool:
-        """The point as the centre, if it proves more; where something cannot be served, nothing does."""
-        if not self.centre.total_usd < point.total_usd < float("inf"):
-            return False
-        self.centre = point
-        self.search.prove(point.cents, "bounded")
-        return True
+        self.proof.deepen(self.search.watch.until(DEEPEN_LATER_SHARE))
 
     def make(self) -> None:
         """Columns at the prices: for each run, and for services whose known ones are above their bound."""
@@ -220,7 +170,7 @@ class Rounds:
         for name in self.runs:
             if out_of_time():
                 break
-            self.pool.add(self._runs_at_prices(name))
+            self.pool.add(runs_at_prices(self.candidates, self.runs[name], self.prices))
         self.candidates.crew.work(self._fleets_tasks(out_of_time), out_of_time)
         self.search.tell()
 
@@ -233,7 +183,7 @@ class Rounds:
             if name in self.names
         }
         for name in sorted(above, key=lambda n: (-above[n], n)):
-            if above[name] < self._worth_usd() or out_of_time():
+            if above[name] < self.proof.worth_usd() or out_of_time():
                 break
             task = self._fleets_task(name)
             if task is not None:
@@ -252,65 +202,46 @@ class Rounds:
     def _add(self, columns: list[Column]) -> None:
         self.pool.add(columns)
 
-    def _runs_at_prices(self, name: str) -> list[Column]:
-        """The cheapest few offers' columns of a run at the prices, begun when they are cheapest."""
-        pool, made = self.runs[name], []
-        if not len(pool.found) or not self.prices.usd:
-            return []
-        usd, start = priced_runs(self.candidates, pool, self.prices)
-        seen: set[int] = set()
-        for index in usd.argsort(kind="stable")[: 8 * RUNS_AT_PRICES]:
-            offer = int(pool.found.offer[index])
-            if offer in seen or len(seen) >= RUNS_AT_PRICES:
-                continue
-            seen.add(offer)
-            keep(self.candidates, pool, int(index))
-            column: Column | None = pool.kept.get(int(index))
-            if column is not None and start[index] > pool.found.start_s[index]:
-                column = begun_later(self.problem, pool.found.run, column, int(start[index]))
-            if column is not None:
-                made.append(column)
-        return made
-
     def place(self) -> None:
-        """Insertion of everything by regret at the prices, then ruin and recreate from the best."""
+        """What the relaxation takes whole, the others by regret at the prices; then ruin and recreate from
+        the best."""
         if self.search.best is None or not self.names:
             return
-        self._look_ahead()
+        self.proof.look_ahead()
         fixed = {n: c for n, c in self.search.best.columns.items() if n not in self.names}
-        anew = self._ruin(Standing(self.candidates, dict(fixed)))
-        anew.insert(self.names, 1.0, self.search.watch.over)
-        self.search.offer_columns(anew.standing.chosen, "inserted")
-        ruin = self._ruin(Standing(self.candidates, dict(self.search.best.columns)))
+        anew = Standing(self.candidates, fixed)
+        for name in self.names:
+            # Between two instants that are priced, and of a pool, it may take more than there is.
+            whole = None if self.relaxed is None else self.relaxed.whole(name)
+            if whole is not None and anew.allows(whole):
+                anew.place(whole)
+        others = [name for name in self.names if name not in anew.chosen]
+        self._ruin(anew, others).insert(others, 1.0, self.search.watch.over)
+        self.search.offer_columns(anew.chosen, "inserted")
+        ruin = self._ruin(Standing(self.candidates, dict(self.search.best.columns)), self.names)
         ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(RUIN_SHARE))
         self.search.offer_columns(ruin.standing.chosen, "recreated")
 
-    def _ruin(self, standing: Standing) -> Ruin:
-        return Ruin(self.candidates, self.runs, self.pool, standing, self.names, self.prices, self.rng)
+    def _ruin(self, standing: Standing, names: Sequence[str]) -> Ruin:
+        return Ruin(self.candidates, self.runs, self.pool, standing, names, self.prices, self.rng)
 
     def combine(self) -> None:
-        """The solver on each group around a scarce offer, with everything else as it stands."""
+        """The solver on each group around a scarce offer, with everything else as it stands: once each."""
         if self.search.best is None:
             return
         standing = Standing(self.candidates, dict(self.search.best.columns))
         out_of_time = self.search.watch.until(COMBINE_SHARE)
-        for number, group in enumerate(neighbourhoods(self.pool, standing, self.names, self.prices)):
-            if number >= GROUPS or out_of_time():
+        for group in neighbourhoods(self.pool, standing, self.names, self.prices):
+            if out_of_time():
                 break
+            known = group.names, tuple(map(id, group.columns)), standing.cents(self.names)
+            if known in self._combined:
+                continue
             limits = Limits(self.search.watch.left, self.search.asked_gap / 10, self.search.seed, GROUP_WORK)
-            found = chosen_anew(self.problem, standing, group, limits)
-            if found is not None and self._gains(standing, group.names, found):
-                for name in group.names:
-                    standing.lift(name)
-                for column in found.values():
-                    standing.place(column)
+            if choose_anew(self.problem, standing, group, limits):
                 self.search.offer_columns(standing.chosen, "combined")
-
-    def _gains(self, standing: Standing, names: frozenset[str], found: Mapping[str, Column]) -> bool:
-        after = sum(
-            found[name].total_cents if name in found else left_cents(self.problem, name) for name in names
-        )
-        return after < standing.cents(names)
+            else:
+                self._combined.add(known)
 
     def beside(self) -> None:
         """Fleets from what all others leave, for services that stand furthest above their best."""
@@ -325,11 +256,11 @@ class Rounds:
             if name in self.names
         }
         out_of_time = self.search.watch.until(MAKE_SHARE)
-        self._look_ahead()
+        self.proof.look_ahead()
 
         def tasks() -> Iterator[Task]:
             for name in sorted(above, key=lambda n: (-above[n], n)):
-                if above[name] < self._worth_usd() or out_of_time():
+                if above[name] < self.proof.worth_usd() or out_of_time():
                     return
                 task = self._beside_task(standing, name)
                 if task is not None:

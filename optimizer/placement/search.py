@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from broker.plan_ports import Progress, ProgressSink
 from optimizer.placement.candidates import Candidates
@@ -18,8 +19,21 @@ def gap_of(objective_cents: int, bound_cents: int) -> float:
     return (objective_cents - bound_cents) / objective_cents if objective_cents else 0.0
 
 
+class Proof(Protocol):
+    """What can be proven on when the search is over."""
+
+    def prove_beside(self) -> None:
+        """Has idle processes go on."""
+
+    def prove_on(self) -> None:
+        """Takes up what they found, and goes on itself until the time is over, or the gap is reached."""
+
+
 class Search:
-    """What is known so far; tells ``progress`` of each step. ``prices``: those that prove most."""
+    """What is known so far; tells ``progress`` of each step.
+
+    ``prices``: those that prove most; ``proof``: what goes on while the plan is told.
+    """
 
     def __init__(
         self,
@@ -36,6 +50,7 @@ class Search:
         self.best: Choice | None = None
         self.bound_cents = 0
         self.prices = StockPrices()
+        self.proof: Proof | None = None
         self._progress = progress
         self._stage = "priced"
 

@@ -91,18 +91,18 @@ def solve(search: Search) -> Solution:
     rounds: Rounds | None = None
     if not search.done:
         rounds = Rounds(search, pools, columns)
+        search.proof = rounds.proof
         rounds.run(hasty=not few)
-        columns, search.prices = rounds.pool.all(), rounds.centre.prices
+        rounds.proof.prove_beside()
+        columns = rounds.pool.all()
     if few:
         columns = rebuild(search, pools, columns)
 
     hurry = None if few else search.watch.for_seconds(settling)
     best = settle(search, pools, columns, hurry)
     search.watch.limit_s += settling
-    if rounds is not None and not few:
-        rounds.prove_on()
-        search.prices = rounds.centre.prices
-    remember(candidates, *((rounds.dual, rounds.centre) if rounds is not None else (None, None)))
+    if rounds is None:
+        remember(candidates, None, None)
     return solution_of(search, best, columns, pools)
 
 

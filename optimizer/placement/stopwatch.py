@@ -91,8 +91,12 @@ class Stopwatch:
 
     def until(self, share: float) -> Callable[[], bool]:
         """Whether a share of the time that is left now is over."""
-        end = self.seconds + share * self._left
+        end = self.second_at(share)
         return lambda: self.seconds >= min(end, self.limit_s)
+
+    def second_at(self, share: float) -> float:
+        """When a share of the time that is left now will be over."""
+        return self.seconds + share * self._left
 
     def for_seconds(self, seconds: float) -> Callable[[], bool]:
         """Whether so many seconds from now are over, whatever the limit."""

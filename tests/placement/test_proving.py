@@ -1,0 +1,131 @@
+"""What is proven while a plan is told, and at which prices days are asked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from broker.domain.offer import Offer, Tier
+from broker.domain.plan import Plan, PlanStatus
+from broker.domain.workload import PlanRequest
+from broker.plan_ports import PlanOptions
+from optimizer.placement.column_pool import ColumnPool
+from optimizer.placement.dual import Dual
+from optimizer.placement.oracle_asks import DUAL, LONG_DAYS
+from optimizer.placement.pipeline import proven_on
+from optimizer.placement.prices import Row, StockPrices
+from optimizer.placement.proving import Proving
+from optimizer.placement.search import Search
+from optimizer.placement.stopwatch import Stopwatch, never
+from tests.placement.market import offer, plan, request, serving
+from tests.placement.test_shared_bound import candidates_of
+
+CROWD = 8
+OPTIONS = PlanOptions(time_limit_s=30.0, gap=0.01, baselines=False)
+
+
+def problem(count: int = 2) -> tuple[PlanRequest, list[Offer]]:
+    """Services over weekly commitments of scarce stock: days prove more than hours."""
+    terms: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": 168.0, "billing_increment_s": 3600}
+    offers = [
+        offer("week", "0.80", nodes=2, **terms),
+        offer("dearer", "1.10", nodes=4, **terms),
+        offer("free", "1.90", nodes=8, billing_increment_s=3600),
+        offer("small", "0.70", gpu="TINY", billing_increment_s=3600),
+    ]
+    day = [2.6 + 1.4 * (1 + math.cos(2 * math.pi * (hour - 14) / 24)) for hour in range(24)]
+    return request(*(serving(f"s{i}", day) for i in range(count)), hours=336), offers
+
+
+def search_of(asked: PlanRequest, offers: list[Offer], seconds: float = 30.0) -> Search:
+    return Search(candidates_of(asked, offers), Stopwatch(seconds), OPTIONS.gap, 1)
+
+
+def proving_of(search: Search) -> Proving:
+    """Towards a price of the cheapest commitment, of which everybody wants all that there is."""
+    aim = StockPrices({Row(search.candidates.problem.index_of["week"]): 0.2})
+    pool, dual = ColumnPool(search.candidates.problem), Dual(search.candidates, {})
+    return Proving(search, pool, dual, aim, CROWD)
+
+
+@dataclass
+class Later:
+    """A proof that raises the bound by so much when it goes on."""
+
+    search: Search
+    cents: int
+
+    def prove_beside(self) -> None:
+        raise AssertionError("nobody is idle here")
+
+    def prove_on(self) -> None:
+        self.search.bound_cents += self.cents
+        self.search.prices = StockPrices({Row(0): 0.5})
+
+
+def told() -> tuple[Plan, Search]:
+    asked, offers = problem()
+    found = plan(asked, offers, time_limit_s=30.0, gap=0.5)
+    search = search_of(asked, offers)
+    assert found.bound_usd is not None
+    search.bound_cents = int(found.bound_usd * 100)
+    return found, search
+
+
+def test_what_is_proven_later_is_told() -> None:
+    found, search = told()
+    assert found.bound_usd is not None
+    open_cents = int((found.cost_usd + found.penalty_usd) * 100) - search.bound_cents
+    search.proof = Later(search, open_cents // 2)
+    better = proven_on(found, search, OPTIONS, Stopwatch(30.0))
+    assert better.bound_usd == found.bound_usd + Decimal(open_cents // 2) / 100
+    assert better.gap == pytest.approx((found.gap or 0.0) / 2, rel=0.05)
+    assert (better.cost_usd, better.placements) == (found.cost_usd, found.placements)
+    assert better.scarcity_usd_per_node_hour == {"dearer": 0.5}
+
+
+def test_no_later_bound_passes_the_plan() -> None:
+    found, search = told()
+    search.proof = Later(search, 10**9)
+    better = proven_on(found, search, OPTIONS, Stopwatch(30.0))
+    assert better.bound_usd == found.cost_usd + found.penalty_usd
+    assert (better.gap, better.status) == (0.0, PlanStatus.OPTIMAL)
+
+
+def test_a_search_without_rounds_has_nothing_to_add() -> None:
+    found, search = told()
+    assert proven_on(found, search, OPTIONS, Stopwatch(30.0)) is found
+
+
+def test_days_come_before_other_prices_once_these_are_settled() -> None:
+    search = search_of(*problem(CROWD))
+    proof = proving_of(search)
+    assert not proof.days_are_open()
+    assert proof.prove_next(never)
+    hours, prices = proof.centre.total_usd, proof.centre.prices
+    assert not proof.settled
+    proof.settled = True
+    assert proof.days_are_open()
+    proof.deepen(never)
+    assert proof.centre.prices is prices
+    assert proof.centre.total_usd > hours
+    assert not proof.days_are_open()
+    assert {proof.dual.depth_at(name, prices) for name in proof.candidates.fleets} == {LONG_DAYS}
+
+
+def test_prices_that_not_all_was_asked_at_are_asked_on() -> None:
+    """Cut after the first answer, then finished when the plan was told."""
+    search = search_of(*problem(CROWD))
+    proof = proving_of(search)
+    answers = iter([False, False, True])
+    assert not proof.prove_next(lambda: next(answers, True))
+    cut = proof.centre.total_usd
+    proof.prove_on()
+    assert proof.centre.total_usd > cut
+    depths = {proof.dual.depth_at(name, proof.centre.prices) for name in proof.candidates.fleets}
+    assert min(depths) >= DUAL
+    assert search.bound_cents == proof.centre.cents
