@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.domain.offer import Tier
-from optimizer.placement.day_case import DayCase, build_day_case
+from optimizer.placement.day_case import Block, DayCase, build_day_case
 from optimizer.placement.day_prices import first_prices, tightened
 from optimizer.placement.day_program import DayProgram
 from optimizer.placement.fleet_bound import bound_fleet
@@ -55,20 +55,30 @@ def test_no_holding_of_a_term_is_charged_more_than_it_pays(seed: int, days: int)
     usd, term_h = case.menu.usd[case.termed], case.menu.term_h[case.termed]
     off = usd * rng.uniform(0, 0.2, len(usd))
     wish = rng.uniform(0, 3, (len(usd), len(case.needs))) ** 2
-    part = tightened(case, off, wish, case.blocks)
-    assert (part >= 0).all()
     edges = _edges(case)
+    blocks = [_block(case, first, last) for first, last in itertools.pairwise(edges)]
+    parts = [tightened(case, off, wish, (block,)) for block in blocks]
+    assert all((part >= 0).all() for part in parts)
     for _ in range(40):
         unit = int(rng.integers(len(usd)))
         begin = int(rng.integers(0, edges[-1]))
         end = int(min(edges[-1], begin + term_h[unit] + rng.integers(0, 60)))
         charged = 0.0
-        for first, last in itertools.pairwise(edges):
+        for block, part, (first, last) in zip(blocks, parts, itertools.pairwise(edges), strict=True):
             there = np.arange(max(begin, first), min(end, last))
             whole = (usd[unit] - off[unit]) * (last - first)
+            whole += off[unit] * term_h[unit] / 2 * (block.first + block.last)
             some = float(part[unit, case.classes.of[there]].sum())
             charged += whole if len(there) == last - first else min(whole, some)
         assert charged <= usd[unit] * max(term_h[unit], end - begin) + 1e-6
+
+
+def _block(case: DayCase, first: int, last: int) -> Block:
+    """The day of the case that has these hours."""
+    ends = first == 0, last == len(case.classes.of)
+    alike = [b for b in case.blocks if (b.first, b.last) == ends and len(b.of) == last - first]
+    (found,) = [b for b in alike if (b.of == case.classes.of[first:last]).all()][:1]
+    return found
 
 
 def _edges(case: DayCase) -> np.ndarray:
