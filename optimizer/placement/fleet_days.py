@@ -130,7 +130,7 @@ def days_bound(
     days = build_day_case(problem, case, first_hour, lengths)
     search = _Search(days, first_prices(days, prices_by_hour(problem, case, first_hour, lengths)))
     search.run(fleet_usd, passes, out_of_time)
-    return FleetDual(_certified_usd(days, search.best), _covers(problem, case, search))
+    return FleetDual(certified_usd(days, search.best), _covers(problem, case, search))
 
 
 class _Search:
@@ -213,8 +213,8 @@ def _priced(
     return _Look(case, needs, gross, stand, joined_usd, join, found)
 
 
-def _certified_usd(case: DayCase, prices: DayPrices) -> float:
-    """The bound: each day at valid prices near the given ones."""
+def certified_usd(case: DayCase, prices: DayPrices) -> float:
+    """The bound that any prices prove: each day at valid ones near these."""
     rows = np.flatnonzero(case.hourly)
     first = later = prices.hourly
     if len(rows):
