@@ -24,19 +24,21 @@ from optimizer.placement.units import FleetCase
 
 DAY_H = 24
 LEAST_TERM_H = 48.0
-FEWEST_STEPS, MOST_STEPS, STEPS_OVER_ALL = 512, 2048, 1 << 17
+FEWEST_STEPS, MOST_STEPS, STEPS_OVER_ALL = 512, 2048, 1 << 18
 MANY = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """Hours [B] from one peak to the next, ``count`` times: their classes, lengths, and whether a start may
-    be charged in them (``later``)."""
+    be charged in them (``later``). ``first``, ``last``: the whole time begins or ends with them."""
 
     count: int
     of: Ints
     lengths: Floats
     later: Bools
+    first: bool = False
+    last: bool = False
 
     @property
     def hours(self) -> float:
@@ -163,7 +165,8 @@ def _blocks(demand: Floats, classes: HourClasses) -> tuple[Block, ...]:
     found: dict[tuple[bytes, ...], Block] = {}
     for begin, end in itertools.pairwise(edges):
         parts = (classes.of[begin:end], classes.lengths[begin:end], later[begin:end])
-        key = tuple(part.tobytes() for part in parts)
+        ends = bool(begin == 0), bool(end == len(demand))
+        key = (*(part.tobytes() for part in parts), bytes(ends))
         counts[key] += 1
-        found.setdefault(key, Block(0, *parts))
+        found.setdefault(key, Block(0, *parts, *ends))
     return tuple(replace(block, count=counts[key]) for key, block in found.items())

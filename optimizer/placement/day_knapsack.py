@@ -108,16 +108,18 @@ def cheapest_days(
     """
     sizes, zoned = stand.shape[1], stand.shape[2] > 1
     found = _by_zones(stand[0], least)
-    led, cost = np.full((sizes + 1, int(needs.max()) + 1), np.inf), np.empty(stand.shape[3])
+    # A lead may bring less than its spares: it then counts on what stands beyond the need.
+    under = max(0, -int(units[:, NET].min())) if spared and len(units) else 0
+    led, cost = np.full((sizes + 1, under + int(needs.max()) + 1), np.inf), np.empty(stand.shape[3])
     for hour in range(len(usd)):
         if hours[hour] <= 0:
             continue
         need, covers = needs[hour], plain[hour, :, 0]
         if spared:
-            _lead(led[:, : need + 1], covers, units, heads, usd[hour])
+            _lead(led[:, : under + need + 1], covers, units, heads, usd[hour], under)
         for size in range(sizes):
             low, left = least[size], gross[hour, size]
-            _beside(cost[low:left], covers[size], led[size + 1, : max(need - low, 0) + 1])
+            _beside(cost[low:left], covers[size], led[size + 1, : max(under + need - low, 0) + 1])
             _add(found[size, 1, low:left], cost[low:], hours[hour])
             if zoned:
                 _add(found[size, 0, low:left], cost[low:], hours[hour])
@@ -125,7 +127,7 @@ def cheapest_days(
                 high = max(low, left)
                 fill(cost[high:], min(covers[size, 1], led[size + 1, 0]))
                 _add(found[size, 0, high:], cost[high:], hours[hour])
-        found[sizes, 1, 0] += hours[hour] * (led[0, need] if spared else covers[sizes - 1, need])
+        found[sizes, 1, 0] += hours[hour] * (led[0, under + need] if spared else covers[sizes - 1, need])
         if zoned:
             alone = covers[sizes - 1, max(need, 1)]
             if spared:
@@ -149,15 +151,16 @@ def _by_zones(stand: Floats, least: Ints) -> Floats:
 
 
 @compiled
-def _lead(led: Floats, plain: Floats, units: Ints, heads: Ints, usd: Floats) -> None:
-    """The least USD of each need up to some [J + 1, D + 1], led by a unit of a size or a larger one."""
+def _lead(led: Floats, plain: Floats, units: Ints, heads: Ints, usd: Floats, under: int) -> None:
+    """The least USD of each need from -``under`` up to some [J + 1, D + 1], led by a unit of a size or a
+    larger one."""
     size = len(plain)
     for group in range(len(heads) - 2, -1, -1):
         cheapest = _cheapest(usd, heads[group], heads[group + 1])
         while size > units[cheapest, SIZE]:
             size -= 1
             copy(led[size], led[size + 1])
-        _lower_beyond(led[size], plain[size], units[cheapest, NET], usd[cheapest])
+        _lower_beyond(led[size], plain[size], under + units[cheapest, NET], usd[cheapest])
     while size > 0:
         size -= 1
         copy(led[size], led[size + 1])
@@ -190,7 +193,7 @@ def _beside(cost: Floats, plain: Floats, led: Floats) -> None:
     left, need = len(cost), len(led) - 1
     for entry in range(left):
         cost[entry] = plain[left - entry]
-    for entry in range(need):
+    for entry in range(min(need, left)):
         cost[entry] = led[need - entry] if led[need - entry] < cost[entry] else cost[entry]
     cap(cost[need:], led[0])
 

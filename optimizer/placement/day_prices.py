@@ -2,10 +2,12 @@
 
 A commitment with a minimum term T pays its price p for at least T hours. Of that price ``off`` an hour is
 charged where it begins and where it ends instead, T/2 × ``off`` at each: no stretch of T hours or more is
-charged more than it pays. On a day it then stands throughout, at (p − off) an hour, or it is there in part:
-up to an hour, from an hour on, or with a gap, as it cannot begin and end within a day. Where that costs as
-much as the whole day, the whole day is as good; any ``part`` prices by the hour that charge none of the
-other parts more than they pay may stand for them. N units, W with a term, K classes of hours.
+charged more than it pays, nor one that begins or ends with the whole time and is charged for that on its
+first or last day. On a day it then stands throughout, at (p − off) an hour, or it is there in part: up to an
+hour, from an hour on, or with a gap, as it cannot begin and end within a day. Where that costs as much as
+the whole day, the whole day is as good; any ``part`` prices by the hour that charge none of the
+other parts more than they pay may stand for them, others on other days. N units, W with a term, K classes
+of hours.
 """
 
 from __future__ import annotations
@@ -69,6 +71,15 @@ def _shape(case: DayCase) -> Floats:
     return shape
 
 
+def tried_parts(case: DayCase, part: Floats, block: Block) -> tuple[Floats, ...]:
+    """Part prices [W, K] of which a day may have those that prove most: the given ones were found for usual
+    days, so where the whole time begins or ends flatter ones, too."""
+    if not (block.first or block.last):
+        return (part,)
+    flat = np.repeat(case.menu.usd[case.termed][:, None], part.shape[1], axis=1)
+    return part, np.sqrt(part * flat), flat
+
+
 def tightened(case: DayCase, off: Floats, part: Floats, blocks: tuple[Block, ...]) -> Floats:
     """Part prices [W, K] times the most that leaves them valid on all of some days."""
     most = np.full(len(off), np.inf)
@@ -85,22 +96,24 @@ def _most(case: DayCase, off: Floats, part: Floats, block: Block) -> Floats:
     charged = np.concatenate((zero, np.cumsum(part[:, block.of] * block.lengths, axis=1)), axis=1)
     usd = case.menu.usd[case.termed] - off
     event_usd = off * case.menu.term_h[case.termed] / 2
-    begin, end, events = _absences(len(block.of))
+    begin, end, events = _absences(block)
     away_h = paid[end] - paid[begin]
     there_h = paid[-1] - away_h
     pays = usd[:, None] * there_h + event_usd[:, None] * events
+    whole = usd * paid[-1] + event_usd * (block.first + block.last)
     charges = charged[:, -1:] - (charged[:, end] - charged[:, begin])
     # Prices of scarcity are paid beside these, for the hours that it is there.
     scarce = case.menu.surcharge_usd[case.termed][:, None] * away_h
-    less = (pays < (usd[:, None] * paid[-1] + scarce) * (1 - 1e-12)) & (charges > 1e-12)
+    less = (pays < (whole[:, None] + scarce) * (1 - 1e-12)) & (charges > 1e-12)
     ratio = np.divide(pays, charges, out=np.full(pays.shape, np.inf), where=less)
     found: Floats = ratio.min(axis=1, initial=np.inf)
     return found
 
 
-def _absences(hours: int) -> tuple[Ints, Ints, Ints]:
+def _absences(block: Block) -> tuple[Ints, Ints, Ints]:
     """First and last hour without a unit that is there for part of a day, and how often it begins or ends."""
+    hours = len(block.of)
     begin, end = np.triu_indices(hours + 1, 1)
     some = (begin > 0) | (end < hours)
     begin, end = begin[some], end[some]
-    return begin, end, (begin > 0).astype(np.int64) + (end < hours)
+    return begin, end, (begin > 0) * (1 + block.first) + (end < hours) * (1 + block.last)

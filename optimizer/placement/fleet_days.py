@@ -16,7 +16,7 @@ import numpy as np
 
 from optimizer.placement.day_case import DAY_H, Block, DayCase, build_day_case
 from optimizer.placement.day_knapsack import Ways, beside_set, cheapest_days, cheapest_sets, set_of
-from optimizer.placement.day_prices import DayPrices, first_prices, tightened
+from optimizer.placement.day_prices import DayPrices, first_prices, tightened, tried_parts
 from optimizer.placement.day_program import DayProgram
 from optimizer.placement.fleet_bound import FleetBound, held_hours
 from optimizer.placement.fleet_dual import FleetDual, prices_by_hour
@@ -130,7 +130,7 @@ def days_bound(
     days = build_day_case(problem, case, first_hour, lengths)
     search = _Search(days, first_prices(days, prices_by_hour(problem, case, first_hour, lengths)))
     search.run(fleet_usd, passes, out_of_time)
-    return FleetDual(_certified_usd(days, search.best), _covers(problem, case, search))
+    return FleetDual(certified_usd(days, search.best), _covers(problem, case, search))
 
 
 class _Search:
@@ -182,12 +182,16 @@ def _look(case: DayCase, prices: DayPrices) -> _Look:
 
 
 def _priced(
-    case: DayCase, hourly: Floats, off: Floats, part: Floats, hours: Floats, at: Ints | slice
+    case: DayCase, hourly: Floats, off: Floats, part: Floats, hours: Floats, at: Ints | slice, ends: int = 0
 ) -> _Look:
-    """Days of ``hours`` [Q] of some classes, at the prices [N, Q] and [W, Q] of these."""
+    """Days of ``hours`` [Q] of some classes, at the prices [N, Q] and [W, Q] of these.
+
+    ``ends``: how often what stands begins and ends with the whole time.
+    """
     menu, total_h = case.menu, float(hours.sum())
     whole = menu.whole_usd * (total_h / case.hours)
     whole[case.termed] = (menu.usd[case.termed] - off + menu.surcharge_usd[case.termed]) * total_h
+    whole[case.termed] += off * menu.term_h[case.termed] / 2 * ends
     needs, gross = case.needs[at], np.ascontiguousarray(case.gross[at])
     usd = hourly.copy()
     usd[case.termed] = part
@@ -209,23 +213,26 @@ def _priced(
     return _Look(case, needs, gross, stand, joined_usd, join, found)
 
 
-def _certified_usd(case: DayCase, prices: DayPrices) -> float:
-    """The bound: each day at valid prices near the given ones."""
-    part = tightened(case, prices.off, prices.part, case.blocks)
+def certified_usd(case: DayCase, prices: DayPrices) -> float:
+    """The bound that any prices prove: each day at valid ones near these."""
     rows = np.flatnonzero(case.hourly)
     first = later = prices.hourly
     if len(rows):
         valid = start_prices(case.menu, rows, prices.hourly[rows], case.classes)
         first, later = prices.hourly.copy(), prices.hourly.copy()
         first[rows], later[rows] = valid[0], valid[1]
-    return sum(block.count * _block_usd(case, block, first, later, prices.off, part) for block in case.blocks)
+    return sum(block.count * _block_usd(case, block, first, later, prices) for block in case.blocks)
 
 
-def _block_usd(case: DayCase, block: Block, first: Floats, later: Floats, off: Floats, part: Floats) -> float:
+def _block_usd(case: DayCase, block: Block, first: Floats, later: Floats, prices: DayPrices) -> float:
     kinds, of = np.unique(np.stack((block.of, block.later)), axis=1, return_inverse=True)
     hours = np.bincount(of.reshape(-1), weights=block.lengths).astype(np.float64)
     hourly = np.where(kinds[1][None, :] > 0, later[:, kinds[0]], first[:, kinds[0]])
-    return _priced(case, hourly, off, part[:, kinds[0]], hours, kinds[0]).least_usd
+    off, ends = prices.off, int(block.first) + int(block.last)
+    parts = (tightened(case, off, part, (block,)) for part in tried_parts(case, prices.part, block))
+    return max(
+        _priced(case, hourly, off, part[:, kinds[0]], hours, kinds[0], ends).least_usd for part in parts
+    )
 
 
 def _covers(problem: Problem, case: FleetCase, search: _Search) -> Counts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optimizer.placement.day_knapsack import (
@@ -97,6 +97,7 @@ def test_no_set_costs_less_than_the_table_says_and_what_is_read_back_costs_that(
 
 @settings(max_examples=examples(40), derandomize=True, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 2))
+@example(1865, 2)
 def test_no_day_costs_less_and_the_cheapest_is_read_back(seed: int, spared: int) -> None:
     rng = np.random.default_rng(seed)
     replicas = np.array([2, 3, 5] if spared else [2])

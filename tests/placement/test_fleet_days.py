@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.domain.offer import Tier
-from optimizer.placement.day_case import DayCase, build_day_case
-from optimizer.placement.day_prices import first_prices, tightened
+from optimizer.placement.day_case import Block, DayCase, build_day_case
+from optimizer.placement.day_prices import DayPrices, first_prices, tightened
 from optimizer.placement.day_program import DayProgram
 from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_covers import cover_columns
-from optimizer.placement.fleet_days import with_days
+from optimizer.placement.fleet_days import certified_usd, with_days
 from optimizer.placement.ladders import free_nodes
 from tests.placement.market import offer, request, serving
 from tests.placement.test_fleet_dual import (
@@ -55,20 +55,44 @@ def test_no_holding_of_a_term_is_charged_more_than_it_pays(seed: int, days: int)
     usd, term_h = case.menu.usd[case.termed], case.menu.term_h[case.termed]
     off = usd * rng.uniform(0, 0.2, len(usd))
     wish = rng.uniform(0, 3, (len(usd), len(case.needs))) ** 2
-    part = tightened(case, off, wish, case.blocks)
-    assert (part >= 0).all()
     edges = _edges(case)
+    blocks = [_block(case, first, last) for first, last in itertools.pairwise(edges)]
+    parts = [tightened(case, off, wish, (block,)) for block in blocks]
+    assert all((part >= 0).all() for part in parts)
     for _ in range(40):
         unit = int(rng.integers(len(usd)))
         begin = int(rng.integers(0, edges[-1]))
         end = int(min(edges[-1], begin + term_h[unit] + rng.integers(0, 60)))
         charged = 0.0
-        for first, last in itertools.pairwise(edges):
+        for block, part, (first, last) in zip(blocks, parts, itertools.pairwise(edges), strict=True):
             there = np.arange(max(begin, first), min(end, last))
             whole = (usd[unit] - off[unit]) * (last - first)
+            whole += off[unit] * term_h[unit] / 2 * (block.first + block.last)
             some = float(part[unit, case.classes.of[there]].sum())
             charged += whole if len(there) == last - first else min(whole, some)
         assert charged <= usd[unit] * max(term_h[unit], end - begin) + 1e-6
+
+
+@PROFILE
+@given(st.integers(0, 10_000), st.floats(0.0, 1.0), st.sampled_from([60.0, 168.0, 200.0, 216.0]))
+def test_no_prices_prove_more_than_one_commitment_costs(seed: int, share: float, term_h: float) -> None:
+    """One unit alone that is needed throughout, held for less than two terms; whatever is charged where."""
+    week = offer("week", "0.80", tier=Tier.COMMITTED, min_hours=term_h, billing_increment_s=3600)
+    problem, built = _case(request(serving(hourly=_diurnal(1.0, 2.4, 24)), hours=240), [week])
+    case, rng = build_day_case(problem, built, 0, np.ones(240)), np.random.default_rng(seed)
+    usd = case.menu.usd[case.termed]
+    part = usd[:, None] * rng.uniform(0, 3, (1, len(case.needs))) ** 2
+    hourly = np.repeat(case.menu.usd[:, None], len(case.needs), axis=1)
+    proven = certified_usd(case, DayPrices(hourly, share * usd, part))
+    assert 0 < proven <= 240 * 0.80 + 1e-6
+
+
+def _block(case: DayCase, first: int, last: int) -> Block:
+    """The day of the case that has these hours."""
+    ends = first == 0, last == len(case.classes.of)
+    alike = [b for b in case.blocks if (b.first, b.last) == ends and len(b.of) == last - first]
+    (found,) = [b for b in alike if (b.of == case.classes.of[first:last]).all()][:1]
+    return found
 
 
 def _edges(case: DayCase) -> np.ndarray:
