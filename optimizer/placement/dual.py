@@ -29,6 +29,7 @@ from optimizer.placement.units import Counts, FleetCase, no_covers, surcharged
 
 ROUNDING_USD = 0.005
 KEPT_PRICES = 4
+SMALL_SHARE = 0.15
 
 Paid = frozenset[tuple[int, float]]
 """(offer, USD per node-hour) of every priced offer that a service could want."""
@@ -72,6 +73,12 @@ class _Tally:
     open_usd: float
     hoped_usd: float
     depth: int
+
+    @property
+    def small_usd(self) -> float:
+        """A gain that is small beside the others."""
+        mean_usd = self.open_usd / max(1, len(self.gains_usd))
+        return SMALL_SHARE * mean_usd if mean_usd < np.inf else 0.0
 
     def passes_of(self, name: str, depth: int) -> int:
         """Over its days: by its share of all that asking could add at first, or the most."""
@@ -162,10 +169,17 @@ class Dual:
     def _tasks(
         self, tally: _Tally, worth_usd: float, enough: Callable[[], bool], first: int = LAYERS
     ) -> Iterator[Task]:
-        """Asks for the largest gains first, for layers, then for duals, then for days, until ``enough``."""
-        for depth in range(first, tally.depth + 1):
+        """Asks for the largest gains first, for layers, then for duals, then for days, until ``enough``.
+
+        Days of small gains come after the longer search of large ones: a third of what is open can be had there,
+        and nothing here.
+        """
+        depths = range(first, tally.depth + 1)
+        legs = [(depth, worth_usd if depth < DAYS else max(worth_usd, tally.small_usd)) for depth in depths]
+        legs += [(depth, worth_usd) for depth in depths if depth >= DAYS]
+        for depth, least_usd in legs:
             for name in sorted(tally.gains_usd, key=lambda n: (-tally.gains_usd[n], n)):
-                if tally.gains_usd[name] < worth_usd or enough():
+                if tally.gains_usd[name] < least_usd or enough():
                     break
                 task = self._task(tally, name, depth)
                 if task is not None:
