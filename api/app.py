@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import structlog
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -18,6 +18,7 @@ from api.membership import Membership
 from api.pages import STATIC, session
 from api.pages import routes as pages
 from api.pages.rendering import on_http_exception
+from api.query_parameters import only_known_parameters
 from api.routes import (
     approvals,
     budgets,
@@ -61,6 +62,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
         lifespan=life,
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(only_known_parameters)],
     )
     app.state.product = product
     errors.install(app)
