@@ -50,7 +50,7 @@ def plan(
 ) -> None:
     """Plan workloads over a market: where, when, how many, at what cost, and why.
 
-    No server is needed, and none knows the plan: ``broker plans --new`` asks one for a plan to be reserved.
+    No server is needed, and none knows the plan: `broker plans --new` asks one for a plan to be reserved.
     Exit code 6 when some workload cannot be placed; the plan of the others is still printed.
 
     Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
