@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from api import errors
 from api.dependencies import SAFE_METHODS, product_of
+from api.habits import habit
 from api.pages import TEMPLATES, words
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
@@ -50,6 +51,7 @@ templates.env.filters.update(
     offer_words=words.offer_words,
     hours=words.hours,
     counted=words.counted,
+    habit=habit,
 )
 
 
