@@ -56,7 +56,7 @@ def offers(
 
 def _under_its_right_name(gpu: str, rest: OfferFilter, empty: Market) -> Market:
     """For a GPU that nobody sells: perhaps it has another name; InputError names the nearest."""
-    right = resolve_gpu(gpu, "/gpu", "options")
+    right = resolve_gpu(gpu, "--gpu", "options")
     if right == gpu:
         return empty
     return stored_market(OfferFilter(rest.provider, right, rest.region, rest.tier))

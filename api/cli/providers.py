@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +102,7 @@ def list_providers(
 
 
 Asked = tuple[FeedHealth, Polling]
+_CLOUD = re.compile(r"[a-z0-9_]+")
 
 
 async def _feeds(product: Product) -> list[Asked]:
@@ -168,6 +170,9 @@ def _require_catalogue(spec: ProviderSpec, cloud: str, files: Sequence[Path]) ->
         problem = FieldProblem(
             "--cloud", repr(cloud), f"no cloud of {spec.name}: {', '.join(catalogues)} have"
         )
+        raise InputError("providers parse", (problem,))
+    if _CLOUD.fullmatch(cloud) is None:
+        problem = FieldProblem("--cloud", repr(cloud), "the catalogue's word for a cloud, such as aws")
         raise InputError("providers parse", (problem,))
     if len(files) > 1:
         problem = FieldProblem("--cloud", f"{len(files)} files of {cloud}", "the one file of that cloud")

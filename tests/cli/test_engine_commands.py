@@ -118,6 +118,7 @@ def test_a_file_of_a_catalogue_is_parsed_by_the_cloud_that_is_told(tmp_path: Pat
     for words, said in (
         (("lambda", packed, "--cloud", "aws"), "gpuhunt, skypilot have"),
         (("skypilot", packed, packed, "--cloud", "aws"), "the one file of that cloud"),
+        (("skypilot", packed, "--cloud", "AWS!"), "such as aws"),
     ):
         done = broker("providers", "parse", *words)
         assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
