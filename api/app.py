@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import structlog
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -17,7 +17,8 @@ from api.boundary import Boundary
 from api.membership import Membership
 from api.pages import STATIC, session
 from api.pages import routes as pages
-from api.pages.rendering import on_http_exception
+from api.pages.rendering import on_http_exception, tell
+from api.query_parameters import only_known_parameters
 from api.routes import (
     approvals,
     budgets,
@@ -61,6 +62,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
         lifespan=life,
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(only_known_parameters)],
     )
     app.state.product = product
     errors.install(app)
@@ -70,7 +72,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
         app.include_router(room.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.add_middleware(Boundary)
+    app.add_middleware(Boundary, tell=tell)
     openapi.install(app)
     return app
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
-from fastapi import HTTPException, Request
+from fastapi import HTTPException, Request, Response
 from prometheus_client import Counter, Histogram
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.errors import Kind, on_unexpected, problem
+from api.errors import SEE_THE_LOG, UNEXPECTED, Kind, log_unexpected
 
 TRACE_HEADER = "X-Request-Id"
 LARGEST_BODY_BYTES = 8 * 1024 * 1024
@@ -35,10 +35,14 @@ SECONDS = Histogram("broker_http_request_seconds", "Time to the end of an answer
 
 
 class Boundary:
-    """ASGI middleware, the outermost of ours. Streams pass through it untouched."""
+    """ASGI middleware, the outermost of ours. Streams pass through it untouched.
 
-    def __init__(self, app: ASGIApp) -> None:
+    ``tell``: the answer to what is refused or went wrong here, in the form that the one who asks reads.
+    """
+
+    def __init__(self, app: ASGIApp, tell: Callable[[Request, Kind, str], Response]) -> None:
         self._app = app
+        self._tell = tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets one request through, or answers it."""
@@ -59,15 +63,15 @@ class Boundary:
         request = Request(scope, receive)
         refusal = _refusal(request)
         if refusal is not None:
-            await problem(request, *refusal)(scope, receive, answer.send)
+            await self._tell(request, *refusal)(scope, receive, answer.send)
             return
         try:
             await self._app(scope, _limited(receive), answer.send)
         except Exception as error:
             if answer.status is not None:
                 raise  # half an answer is out: the server has to break the connection
-            response = await on_unexpected(request, error)
-            await response(scope, receive, answer.send)
+            log_unexpected(request, error)
+            await self._tell(request, UNEXPECTED, SEE_THE_LOG)(scope, receive, answer.send)
 
 
 class _Answer:

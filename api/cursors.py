@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
+from datetime import date, datetime
 from decimal import Decimal
 from typing import TypeVar
 
@@ -16,15 +17,30 @@ SortKey = tuple[Decimal, str]
 
 
 def page_of(
-    items: Sequence[Item], key: Callable[[Item], SortKey], limit: int, cursor: str | None
+    items: Sequence[Item], key: Callable[[Item], SortKey], limit: int | None, cursor: str | None
 ) -> tuple[Sequence[Item], str | None]:
-    """At most ``limit`` items after ``cursor`` by ascending ``key``, and the next cursor."""
+    """At most ``limit`` items (None: all) after ``cursor`` by ascending ``key``, and the next cursor."""
     ordered = sorted(items, key=key)
     if cursor is not None:
         after = _decode(cursor)
         ordered = [item for item in ordered if key(item) > after]
     page = ordered[:limit]
-    return page, _encode(key(page[-1])) if len(ordered) > limit else None
+    return page, _encode(key(page[-1])) if len(ordered) > len(page) else None
+
+
+def by_name(name: str) -> SortKey:
+    """A key for a list in the order of names."""
+    return Decimal(0), name
+
+
+def by_instant(at: datetime, name: str = "") -> SortKey:
+    """A key for a list in the order of time, at one instant of names."""
+    return Decimal(str(at.timestamp())), name
+
+
+def by_day(day: date, name: str = "") -> SortKey:
+    """A key for a list in the order of days, on one day of names."""
+    return Decimal(day.toordinal()), name
 
 
 def _encode(key: SortKey) -> str:

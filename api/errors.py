@@ -62,6 +62,9 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
     (errors.BrokerError, Kind(500, "internal", "Something went wrong")),
 )
 
+UNEXPECTED = KINDS[-1][1]
+SEE_THE_LOG = "see the server's log"
+
 
 def kind_of(error: errors.BrokerError) -> Kind:
     """The entry of KINDS for ``error``."""
@@ -158,9 +161,14 @@ def _allowed_methods(request: Request) -> list[str]:
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:
-    """The boundary: logs what nobody foresaw and answers without its text."""
+    """The last resort: logs what nobody foresaw and answers without its text."""
+    log_unexpected(request, error)
+    return problem(request, UNEXPECTED, SEE_THE_LOG)
+
+
+def log_unexpected(request: Request, error: Exception) -> None:
+    """Notes what nobody foresaw, with where it happened."""
     log.error("unexpected error", path=request.url.path, exc_info=error)
-    return problem(request, Kind(500, "internal", "Something went wrong"), "see the server's log")
 
 
 def install(app: FastAPI) -> None:

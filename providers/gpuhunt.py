@@ -48,7 +48,7 @@ MOST_RATIO = 200
 """How much larger a file may be than its packed form; repetitive price lists reach about 50."""
 _VERSION = re.compile(r"(?P<day>\d{8})-\d{1,9}")
 _CLOUD = re.compile(r"[a-z0-9_-]{1,40}")
-_RECORDED = re.compile(r"(?P<cloud>[a-z0-9_]+)-(?P<version>\d{8}-\d+)\.zip")
+_RECORDED = re.compile(r"(?P<cloud>[a-z0-9_]+)(-(?P<version>\d{8}-\d+))?\.(?P<form>zip|csv)")
 _BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
@@ -75,10 +75,13 @@ def parse_offers(catalogues: Sequence[Catalogue], observed_at: datetime) -> Offe
     listed = HostedList(NAME, f"GET {CATALOG_PATH}")
     for catalogue in catalogues:
         seen_at = collected_at(catalogue.version, observed_at)
-        body = unpacked(catalogue)
-        for row in read_csv(NAME, f"{catalogue.cloud}.csv", body, COLUMNS):
-            _add(listed, catalogue.cloud, row, seen_at)
+        _read(listed, catalogue.cloud, unpacked(catalogue), seen_at)
     return listed.batch()
+
+
+def _read(listed: HostedList, cloud: str, body: bytes, seen_at: datetime) -> None:
+    for row in read_csv(NAME, f"{cloud}.csv", body, COLUMNS):
+        _add(listed, cloud, row, seen_at)
 
 
 def collected_at(version: str, observed_at: datetime) -> datetime:
@@ -93,20 +96,16 @@ def collected_at(version: str, observed_at: datetime) -> datetime:
 
 def unpacked(catalogue: Catalogue) -> bytes:
     """The CSV file in a packed catalogue, no larger than allowed; PayloadUnreadable for anything else."""
-    most = min(MOST_CSV_BYTES, MOST_RATIO * max(1, len(catalogue.packed)))
+    cloud, packed = catalogue.cloud, catalogue.packed
+    most = min(MOST_CSV_BYTES, MOST_RATIO * max(1, len(packed)))
     try:
-        with (
-            zipfile.ZipFile(io.BytesIO(catalogue.packed)) as archive,
-            archive.open(f"{catalogue.cloud}.csv") as file,
-        ):
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive, archive.open(f"{cloud}.csv") as file:
             body = file.read(most + 1)
     except _BROKEN as error:
         kind = type(error).__name__
-        raise PayloadUnreadable(
-            NAME, f"the catalogue of {catalogue.cloud} cannot be unpacked ({kind})"
-        ) from None
+        raise PayloadUnreadable(NAME, f"the catalogue of {cloud} cannot be unpacked ({kind})") from None
     if len(body) > most:
-        raise PayloadUnreadable(NAME, f"the catalogue of {catalogue.cloud} is larger than allowed unpacked")
+        raise PayloadUnreadable(NAME, f"the catalogue of {cloud} is larger than allowed unpacked")
     return body
 
 
@@ -148,14 +147,24 @@ def _listed(seller: str, name: str, gpus: int, row: Mapping[str, str]) -> Listed
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded catalogues, named ``<cloud>-<version>.zip``."""
-    found: list[Catalogue] = []
+    """Recorded catalogues: ``<cloud>-<version>`` or, seen when they are read, ``<cloud>``; .zip or .csv."""
+    listed = HostedList(NAME, f"GET {CATALOG_PATH}")
     for name, body in payloads:
         match = _RECORDED.fullmatch(name)
         if match is None:
             raise PayloadUnreadable(NAME, f"{name} is no catalogue")
-        found.append(Catalogue(match["cloud"], match["version"], body))
-    return parse_offers(found, observed_at)
+        cloud, version = match["cloud"], match["version"] or ""
+        seen_at = collected_at(version, observed_at) if version else observed_at
+        plain = body if match["form"] == "csv" else unpacked(Catalogue(cloud, version, body))
+        _read(listed, cloud, plain, seen_at)
+    return listed.batch()
+
+
+def name_of_cloud(cloud: str, name: str) -> str:
+    """The name that ``parse`` takes for the catalogue of ``cloud`` in the file ``name``."""
+    version = re.search(r"\d{8}-\d+", name)
+    stem = f"{cloud}-{version[0]}" if version else cloud
+    return f"{stem}{'.csv' if name.endswith('.csv') else '.zip'}"
 
 
 class GpuHunt:
@@ -213,4 +222,5 @@ SPEC = ProviderSpec(
     parse=parse,
     keyless=True,
     poll_every_s=HOSTED_EVERY_S,
+    name_of_cloud=name_of_cloud,
 )

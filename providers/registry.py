@@ -35,7 +35,14 @@ from providers import (
     vultr,
 )
 from providers.http import HttpFactory, ProviderHttp
-from providers.spec import Feed, ProviderAdapter, ProviderSettings, ProviderSpec, settings_from_environment
+from providers.spec import (
+    Capability,
+    Feed,
+    ProviderAdapter,
+    ProviderSettings,
+    ProviderSpec,
+    settings_from_environment,
+)
 
 SPECS: Mapping[str, ProviderSpec] = MappingProxyType(
     {
@@ -70,6 +77,8 @@ SPECS: Mapping[str, ProviderSpec] = MappingProxyType(
     }
 )
 """Every provider by its key."""
+PRICE_LISTS = frozenset(name for name, spec in SPECS.items() if Capability.RESERVE not in spec.capabilities)
+"""Those that say what others ask: nothing can be ordered there."""
 
 
 def find_spec(name: str) -> ProviderSpec:

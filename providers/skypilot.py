@@ -237,4 +237,5 @@ SPEC = ProviderSpec(
     parse=parse,
     keyless=True,
     poll_every_s=HOSTED_EVERY_S,
+    name_of_cloud=lambda cloud, _: f"{cloud}-vms.csv",
 )

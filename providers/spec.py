@@ -172,7 +172,8 @@ class ProviderSpec:
     defaults. Every provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``.
     ``keyless``: ``list_offers`` works without credentials. ``adapter``: the class that ``build`` makes.
     ``idempotency`` None: nothing can be bought from it. ``poll_every_s``: prices are no newer than that, so
-    it is asked no more often.
+    it is asked no more often. ``name_of_cloud``: of a catalogue with a file a cloud, the name under which
+    ``parse`` takes one, from the cloud and the file's own name.
     """
 
     name: str
@@ -188,6 +189,7 @@ class ProviderSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     optional_credentials: Mapping[str, str] = field(default_factory=dict)
     poll_every_s: float = 0.0
+    name_of_cloud: Callable[[str, str], str] | None = None
 
     def variable(self, name: str) -> str:
         """The environment variable of a credential or option."""

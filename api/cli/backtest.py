@@ -51,9 +51,13 @@ class Episode:
 def backtest(
     history: Annotated[str, typer.Option(help="Folder of recorded markets, or a broker's database.")],
     workloads: Annotated[Path, typer.Option(help="Workloads document, YAML or JSON.")],
-    policy: Annotated[list[LookPolicy] | None, typer.Option(help="When to look again; all four.")] = None,
-    since: Annotated[str | None, typer.Option("--from", help="First instant; that of the history.")] = None,
-    until: Annotated[str | None, typer.Option("--to", help="Last instant; that of the history.")] = None,
+    policy: Annotated[
+        list[LookPolicy] | None, typer.Option(help="When to look again; default: all four.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="First instant; default: the history's.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Last instant; default: the history's.")] = None,
     time_limit: Annotated[
         float, typer.Option(min=0.1, help="Seconds of work of a first plan at most.")
     ] = 5.0,

@@ -52,7 +52,8 @@ def keys(
 
     Example: BROKER_KEY=… broker keys --new ci --team research --days 90
 
-    Finance: broker keys --new ada --team finance --scope spend:read --scope spend:approve --scope plans:read
+    Example of finance: broker keys --new ada --team finance --scope spend:read
+    --scope spend:approve --scope plans:read
     """
     require_companions(context, ANSWERS)
     if new is not None and team is None:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from api.cli.errors import exit_code_of, tell
 from broker.domain.errors import BrokerError
+
+Command = TypeVar("Command")
+
+
+def _flowing(command: Command) -> Command:
+    """``command``, with help whose paragraphs break where the screen ends, not where the source does."""
+    text = getattr(command, "help", None)
+    if text:
+        paragraphs = inspect.cleandoc(text).split("\n\n")
+        command.help = "\n\n".join(" ".join(one.split("\n")) for one in paragraphs)  # type: ignore[attr-defined]
+    for inner in getattr(command, "commands", {}).values():
+        _flowing(inner)
+    return command
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,7 @@ class LazyGroup(TyperGroup):
         entry = self.entries.get(args[0]) if args else None
         if entry is not None and args[0] not in self.commands:
             module = importlib.import_module(entry.module)
-            self.add_command(typer.main.get_command(module.app), args[0])
+            self.add_command(_flowing(typer.main.get_command(module.app)), args[0])
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

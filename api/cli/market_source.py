@@ -18,14 +18,27 @@ from broker.domain.offer import Offer
 from broker.domain.spot import SpotBook
 from broker.services.offers import OfferFilter
 from broker.settings import Settings
+from providers.registry import PRICE_LISTS
 
 T = TypeVar("T")
 
 
 def find_market(path: Path | None) -> Market:
-    """The market of a file, or every current offer of the database, to plan with; InputError without any."""
-    market = stored_market(OfferFilter()) if path is None else read_market(read_text(path), str(path))
+    """The market of a file as it is, or what the database has on sale now, to plan with; InputError without.
+
+    Of the database, price lists are left out, as the server does: nothing can be ordered from them.
+    """
+    if path is None:
+        market = orderable(stored_market(OfferFilter()))
+    else:
+        market = read_market(read_text(path), str(path))
     return replace(market, offers=with_spot_rates(market.offers))
+
+
+def orderable(market: Market) -> Market:
+    """``market`` without the offers of price lists."""
+    offers = (offer for offer in market.offers if offer.provider not in PRICE_LISTS)
+    return replace(market, offers=tuple(offers))
 
 
 def with_spot_rates(offers: Iterable[Offer]) -> tuple[Offer, ...]:

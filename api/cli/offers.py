@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.figures import day_and_time
-from api.cli.market_source import stored_market
+from api.cli.market_source import orderable, stored_market
 from api.cli.output import Json, print_json, stdout
 from api.schemas.market import Market, market_to_document
 from broker.catalogue import load_provider_names, resolve_gpu
@@ -31,6 +31,9 @@ def offers(
     provider: Annotated[str | None, typer.Option(help="Provider key.")] = None,
     region: Annotated[str | None, typer.Option(help="Region, or a pattern such as us-*.")] = None,
     tier: Annotated[Tier | None, typer.Option(help="How it is sold.")] = None,
+    only_orderable: Annotated[
+        bool, typer.Option("--orderable", help="Without price lists, from which nothing can be ordered.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table; --json has all.")] = 50,
     as_json: Json = False,
 ) -> None:
@@ -44,6 +47,7 @@ def offers(
     market = stored_market(OfferFilter(provider, gpu, region, str(tier) if tier is not None else None))
     if gpu is not None and not market.offers:
         market = _under_its_right_name(gpu, OfferFilter(provider, None, region, tier), market)
+    market = orderable(market) if only_orderable else market
     if as_json:
         print_json(market_to_document(market.as_of, market.offers))
     else:
@@ -52,7 +56,7 @@ def offers(
 
 def _under_its_right_name(gpu: str, rest: OfferFilter, empty: Market) -> Market:
     """For a GPU that nobody sells: perhaps it has another name; InputError names the nearest."""
-    right = resolve_gpu(gpu, "/gpu", "options")
+    right = resolve_gpu(gpu, "--gpu", "options")
     if right == gpu:
         return empty
     return stored_market(OfferFilter(rest.provider, right, rest.region, rest.tier))

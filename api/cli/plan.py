@@ -28,8 +28,10 @@ from api.schemas.market import Market
 from api.schemas.plan_writer import plan_to_document
 from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
+from broker.domain.plan import Plan
 from broker.plan_ports import PlanOptions
 from broker.settings import Settings
+from providers.registry import PRICE_LISTS
 
 app = typer.Typer(add_completion=False)
 
@@ -50,7 +52,7 @@ def plan(
 ) -> None:
     """Plan workloads over a market: where, when, how many, at what cost, and why.
 
-    No server is needed, and none knows the plan: ``broker plans --new`` asks one for a plan to be reserved.
+    No server is needed, and none knows the plan: `broker plans --new` asks one for a plan to be reserved.
     Exit code 6 when some workload cannot be placed; the plan of the others is still printed.
 
     Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
@@ -75,8 +77,18 @@ def plan(
         print_json(document)
     else:
         print_plan(stdout(), answer, request)
+    warn_of_price_lists(answer)
     if misses_something(answer):
         raise typer.Exit(ExitCode.UNPLACED)
+
+
+def warn_of_price_lists(plan: Plan) -> None:
+    """A line on stderr when a plan rests on price lists: nothing can be ordered there."""
+    for provider in sorted(PRICE_LISTS & {placement.provider for placement in plan.placements}):
+        placed = sorted({one.workload for one in plan.placements if one.provider == provider})
+        told = f"warning: {provider} is a price list, nothing can be ordered there: {', '.join(placed)}"
+        way_out = f"`broker offers --json --orderable`, or policy: {{providers: {{exclude: [{provider}]}}}}"
+        stderr().print(f"{told} ({way_out})", markup=False, soft_wrap=True)
 
 
 def warn_of_unknown_gpus(market: Market) -> None:

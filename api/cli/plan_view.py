@@ -14,6 +14,7 @@ from rich.text import Text
 
 from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd, whole_usd
 from api.cli.timeline import axis, bar, span_of
+from api.habits import habit
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
 from broker.domain.plan import Alternative, Baseline, BindingRule, Obstacle, Placement, Plan, PlanStatus
@@ -30,12 +31,6 @@ STATUS_STYLE = {
     PlanStatus.OPTIMAL: "bold green",
     PlanStatus.FEASIBLE: "bold yellow",
     PlanStatus.INFEASIBLE: "bold red",
-}
-BASELINE_NAMES = {
-    "single_shape": "one node type for all",
-    "single_provider": "one provider for all",
-    "cheapest_gpu_hour": "cheapest GPU-hour each",
-    "converged": "one always-on pool",
 }
 
 
@@ -122,7 +117,7 @@ def _saving(plan: Plan) -> Text | None:
     saved = cost - plan.cost_usd
     return Text.assemble(
         (f"{usd(saved)} ({percent(float(saved / cost))})", "bold green" if saved > 0 else ""),
-        f" against {BASELINE_NAMES.get(name, name)}",
+        f" against {habit(name)}",
     )
 
 
@@ -248,7 +243,7 @@ def _baselines(plan: Plan, width: int) -> Padding:
     table.add_column("how", overflow="fold", ratio=3, style="dim")
     for row in plan.baselines:
         cost = usd(row.cost_usd) if row.cost_usd is not None else "cannot run"
-        table.add_row(BASELINE_NAMES.get(row.name, row.name), cost, _difference(row, plan), row.why)
+        table.add_row(habit(row.name), cost, _difference(row, plan), row.why)
     return _spaced(table)
 
 

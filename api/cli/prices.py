@@ -46,14 +46,18 @@ def prices(
     ] = None,
     offer: Annotated[str | None, typer.Option(help="One offer, by its id, instead of a GPU.")] = None,
     since: Annotated[
-        str | None, typer.Option("--from", help="First instant or UTC day; 30 days ago.")
+        str | None, typer.Option("--from", help="First instant or UTC day; default: 30 days ago.")
     ] = None,
-    until: Annotated[str | None, typer.Option("--to", help="First instant after the last; now.")] = None,
-    by_provider: Annotated[bool, typer.Option(help="A row for each seller.")] = False,
+    until: Annotated[
+        str | None, typer.Option("--to", help="First instant after the last; default: now.")
+    ] = None,
+    by_provider: Annotated[bool, typer.Option("--by-provider", help="A row for each seller.")] = False,
     at: Annotated[
         str | None, typer.Option(help="The market as it was known then; --json: for `plan --market`.")
     ] = None,
-    forecast: Annotated[bool, typer.Option(help="What the offer's price may become.")] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="What the price of --offer may become.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, help="Rows of a market's table.")] = 50,
     as_json: Json = False,
 ) -> None:

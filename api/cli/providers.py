@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.market import FeedHealth
 from broker.domain.polling import Polling
 from providers.registry import SPECS, configured, find_spec
-from providers.spec import Capability
+from providers.spec import Capability, ProviderSpec
 
 app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
 
@@ -101,6 +102,7 @@ def list_providers(
 
 
 Asked = tuple[FeedHealth, Polling]
+_CLOUD = re.compile(r"[a-z0-9_]+")
 
 
 async def _feeds(product: Product) -> list[Asked]:
@@ -139,17 +141,43 @@ def _shown(at: datetime | None) -> str:
 def parse(
     name: Annotated[str, typer.Argument(help="Provider key.")],
     files: Annotated[list[Path], typer.Argument(help="Recorded answers of its API.")],
-    as_json: Json = True,
+    cloud: Annotated[
+        str | None, typer.Option(help="Whose file of a catalogue it is; without it, its name says so.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Always so.", show_default=False)] = True,
 ) -> None:
     """Read a provider's recorded answers: offers, and the rows that could not become one, as JSON.
 
     Example: broker providers parse lambda instance_types.json
+
+    Example: broker providers parse skypilot vms.csv --cloud aws
     """
     spec = find_spec(name)
-    payloads = [(file.name, read_bytes(file)) for file in files]
+    if cloud is not None:
+        _require_catalogue(spec, cloud, files)
+    payloads = [(_payload_name(spec, cloud, file.name), read_bytes(file)) for file in files]
     try:
         batch = spec.parse(payloads, datetime.now(UTC))
     except PayloadUnreadable as error:
         problem = FieldProblem("", str(error), f"answers as {spec.title} documents them")
         raise InputError(", ".join(str(file) for file in files), (problem,)) from error
     print_json(batch_to_document(batch))
+
+
+def _require_catalogue(spec: ProviderSpec, cloud: str, files: Sequence[Path]) -> None:
+    catalogues = sorted(key for key, one in SPECS.items() if one.name_of_cloud is not None)
+    if spec.name_of_cloud is None:
+        problem = FieldProblem(
+            "--cloud", repr(cloud), f"no cloud of {spec.name}: {', '.join(catalogues)} have"
+        )
+        raise InputError("providers parse", (problem,))
+    if _CLOUD.fullmatch(cloud) is None:
+        problem = FieldProblem("--cloud", repr(cloud), "the catalogue's word for a cloud, such as aws")
+        raise InputError("providers parse", (problem,))
+    if len(files) > 1:
+        problem = FieldProblem("--cloud", f"{len(files)} files of {cloud}", "the one file of that cloud")
+        raise InputError("providers parse", (problem,))
+
+
+def _payload_name(spec: ProviderSpec, cloud: str | None, name: str) -> str:
+    return name if cloud is None or spec.name_of_cloud is None else spec.name_of_cloud(cloud, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.errors import ExitCode
-from api.cli.figures import day_and_time, hours, usd
+from api.cli.figures import day_and_time, hours, plural, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
 from api.schemas.audit import AuditForm
@@ -32,24 +33,39 @@ STYLES = {
 
 
 def print_reservations(console: Console, rows: Sequence[ReservationForm]) -> None:
-    """A table, newest first as they came; one line when there are none."""
+    """A table, newest first as they came, and how many stand how; one line when there are none."""
     if not rows:
         console.print("no reservations")
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("reservation, workload,\nprovider's ids", no_wrap=True, overflow="ellipsis")
-    table.add_column("state", overflow="fold")
-    table.add_column("what", overflow="fold")
-    table.add_column("when (UTC)", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("what, price, when (UTC)", overflow="fold")
     for row in rows:
         references = "".join(f"\n{reference}" for reference in row.provider_references)
         table.add_row(
             Text.assemble(row.reservation_id, "\n", (f"{row.workload or '-'}{references}", "dim")),
-            Text.assemble((str(row.state), STYLES.get(row.state, "")), "\n", (row.reason, "dim")),
-            Text.assemble(f"{row.nodes} × {row.sku}", "\n", (f"{row.provider} {row.region}", "dim")),
-            Text.assemble(_span(row.start, row.end), *((f"\n{line}", "dim") for line in _apart(row))),
+            Text(str(row.state), STYLES.get(row.state, "")),
+            Text.assemble(
+                f"{row.nodes} × {_node(row)}{_price(row)}\n",
+                (f"{row.provider} {row.region}\n", "dim"),
+                _span(row.start, row.end),
+                *((f"\n{line}", "dim") for line in (*_apart(row), *filter(None, [row.reason]))),
+            ),
         )
     console.print(table)
+    states = Counter(row.state for row in rows)
+    told = ", ".join(f"{states[state]} {state}" for state in ReservationState if states[state])
+    console.print(f"{plural(len(rows), 'reservation')}: {told}", style="dim")
+
+
+def _node(row: ReservationForm) -> str:
+    return row.sku if row.gpu is None else f"{row.gpus_per_node} {row.gpu}"
+
+
+def _price(row: ReservationForm) -> str:
+    price = row.price_usd_per_node_hour
+    return "" if price is None else f", {usd(price)}/node-h"
 
 
 def print_history(console: Console, entries: Sequence[AuditForm]) -> None:
@@ -69,7 +85,7 @@ def print_history(console: Console, entries: Sequence[AuditForm]) -> None:
 
 
 def _span(start: datetime, end: datetime | None) -> str:
-    return f"{day_and_time(start)}\nto {day_and_time(end) if end is not None else 'released'}"
+    return f"{day_and_time(start)} to {day_and_time(end) if end is not None else 'released'}"
 
 
 def _apart(row: ReservationForm) -> Iterator[str]:

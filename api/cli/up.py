@@ -52,7 +52,9 @@ def up(
     host: Host = None,
     port: Port = None,
     database: Database = None,
-    workloads: Annotated[Path, typer.Option(help="What to plan; default: a bundled example.")] = BUNDLED,
+    workloads: Annotated[
+        Path, typer.Option(help="What to plan; default: a bundled example.", show_default=False)
+    ] = BUNDLED,
     as_json: Json = False,
 ) -> None:
     """Do everything: database, market, poll, plan of the example workloads, then serve.

@@ -18,6 +18,8 @@ WIDE, NARROW = 1080, 340
 WIDEST_BAR = 64.0
 ROUNDED_UP = 0.9995
 """What three digits make a whole of."""
+FLATTEST = 0.05
+"""Share of the highest value that a scale spans at least, so that its labels differ."""
 REACH = 2.5
 """Times the highest bar that a line may be above nought."""
 TEXT_WIDTH = 6.2
@@ -92,8 +94,11 @@ class Scale:
 
 
 def scale_over(least: float, most: float) -> Scale:
-    """A scale whose ends are round and hold both; from nought where ``least`` is 0."""
-    spread = most - least if most > least else abs(most) or 1.0
+    """A scale whose ends are round and hold both; from nought where ``least`` is 0.
+
+    What differs by less than three digits tell is drawn as what it is, a flat line.
+    """
+    spread = max(most - least, FLATTEST * abs(most)) if most > least else abs(most) or 1.0
     step = nice_step(spread)
     floor = math.floor(least / step + 1e-9) * step
     return Scale(floor, max(floor + step, math.ceil(most / step - 1e-9) * step), step)

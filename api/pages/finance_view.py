@@ -48,7 +48,9 @@ def unit_cards(units: UnitCosts) -> tuple[Card, ...]:
         Card(
             "10¹² tokens trained",
             usd(units.usd_per_trillion_tokens_trained),
-            f"{units.tokens_trained:.3g} tokens" if units.tokens_trained else "no run here says how many",
+            f"{units.tokens_trained / 1e12:.3g} × 10¹² tokens"
+            if units.tokens_trained
+            else "no run here says how many",
         ),
         Card(
             "A million tokens served",

@@ -53,7 +53,9 @@ async def market_page(
         "market.html",
         "Market",
         feeds=feeds,
-        breakers=market_view.breakers(product.adapters),
+        breakers=market_view.breakers(
+            product.adapters, {feed.provider: product.offers.polling_of(feed) for feed in feeds}
+        ),
         quarantine=await product.offers.find_quarantine(),
         offers=await product.offers.find_named([label.offer_id for label in shown]),
         cards=market_view.market_cards(found),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import median
 
 from api.pages.cards import Card
 from api.pages.words import counted, price, seller, words
 from broker.domain.market import OfferLabel
+from broker.domain.polling import BreakerState, Polling
 from providers.spec import Feed, TellsPauses
 
 FILTERS: Mapping[str, str] = {"gpu": "GPU", "provider": "Provider", "region": "Region", "tier": "Tier"}
@@ -36,14 +38,22 @@ class Filter:
     choices: tuple[tuple[str, str], ...]
 
 
-def breakers(adapters: Mapping[str, Feed]) -> dict[str, str]:
-    """What this process holds back of each provider's calls, in words, as far as its client tells."""
-    return {name: _breaker(adapter) for name, adapter in adapters.items() if isinstance(adapter, TellsPauses)}
+def breakers(
+    adapters: Mapping[str, Feed], pollings: Mapping[str, Polling]
+) -> dict[str, tuple[BreakerState, str]]:
+    """Whether each feed is asked in its turn, and in words what is held back until when: by the timetable, or
+    by this process's client, as far as that tells."""
+    paused = {name: one.paused_until() for name, one in adapters.items() if isinstance(one, TellsPauses)}
+    return {name: _breaker(paused.get(name, {}), polling) for name, polling in pollings.items()}
 
 
-def _breaker(adapter: TellsPauses) -> str:
-    paused = adapter.paused_until()
-    return ", ".join(f"{words(name)} paused until {until:%H:%M:%S}" for name, until in sorted(paused.items()))
+def _breaker(paused: Mapping[str, datetime], polling: Polling) -> tuple[BreakerState, str]:
+    if paused:
+        told = (f"{words(name)} paused until {until:%H:%M:%S}" for name, until in sorted(paused.items()))
+        return BreakerState.OPEN, ", ".join(told)
+    if polling.breaker is BreakerState.CLOSED or polling.next_at is None:
+        return polling.breaker, ""
+    return polling.breaker, f"next try {polling.next_at:%H:%M:%S}"
 
 
 def matching_offers(offers: Iterable[OfferLabel], wanted: Mapping[str, str]) -> list[OfferLabel]:

@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
+from api.habits import habit
 from api.pages.cards import SPLIT_BASELINE, Card, saved_usd
 from api.pages.charts import Charts, both_widths
 from api.pages.timelines import Bar, Lane, timeline
-from api.pages.words import DASH, moment, offer_words, seller, share, usd, words
+from api.pages.words import DASH, moment, offer_words, seller, share, usd
 from broker.domain.approvals import ApprovalState
 from broker.domain.billing import holding_cost_usd
 from broker.domain.money import ZERO, to_cents
@@ -168,7 +169,7 @@ def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
     this = BaselineRow("this plan", plan.cost_usd, None, float(plan.cost_usd / dearest), "", is_this=True)
     others = (
         BaselineRow(
-            words(b.name),
+            habit(b.name),
             b.cost_usd,
             None if b.cost_usd is None else b.cost_usd - plan.cost_usd,
             0.0 if b.cost_usd is None else float(b.cost_usd / dearest),
@@ -208,11 +209,11 @@ def _saving_card(plan: Plan) -> Card:
     ran = {b.name: b.cost_usd for b in plan.baselines if b.cost_usd is not None}
     if not ran:
         return Card("Saved against other habits", DASH, "none of them could run")
-    habit = SPLIT_BASELINE if SPLIT_BASELINE in ran else min(ran, key=lambda name: ran[name])
-    before = ran[habit]
+    against = SPLIT_BASELINE if SPLIT_BASELINE in ran else min(ran, key=lambda name: ran[name])
+    before = ran[against]
     saved = before - plan.cost_usd
     part = f"{share(float(saved / before))} less" if saved > 0 else "this habit costs no more"
-    name = "one shape" if habit == SPLIT_BASELINE else f"“{words(habit)}”"
+    name = "one shape" if against == SPLIT_BASELINE else f"“{habit(against)}”"
     return Card(f"Saved against {name}", usd(saved), part, tone="good" if saved > 0 else "")
 
 

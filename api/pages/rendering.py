@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from api import errors
 from api.dependencies import SAFE_METHODS, product_of
+from api.habits import habit
 from api.pages import TEMPLATES, words
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
@@ -50,6 +51,7 @@ templates.env.filters.update(
     offer_words=words.offer_words,
     hours=words.hours,
     counted=words.counted,
+    habit=habit,
 )
 
 
@@ -124,15 +126,29 @@ def _page_of(request: Request) -> str:
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """An address that no page has, told a browser as a page; to the API's callers a problem document."""
     assert isinstance(error, HTTPException)
-    asked = request.method in SAFE_METHODS and "text/html" in request.headers.get("Accept", "")
-    if error.status_code != 404 or not asked or request.url.path.startswith("/v1/"):
+    if error.status_code != 404 or request.method not in SAFE_METHODS or not _is_for_a_browser(request):
         return await errors.on_http_exception(request, error)
     return show_error(request, NotFound("page", request.url.path), "No page has this address.")
 
 
+def tell(request: Request, kind: errors.Kind, detail: str) -> Response:
+    """What was refused or went wrong before any page or call had it: a browser is told in a page."""
+    if not _is_for_a_browser(request):
+        return errors.problem(request, kind, detail)
+    return _error_page(request, kind, f"{detail[:1].upper()}{detail[1:]}.")
+
+
+def _is_for_a_browser(request: Request) -> bool:
+    accepts = request.headers.get("Accept", "")
+    return "text/html" in accepts and not request.url.path.startswith("/v1/")
+
+
 def show_error(request: Request, error: BrokerError, told: str) -> Response:
     """An error as a page, with the status that the API gives it."""
-    kind = errors.kind_of(error)
+    return _error_page(request, errors.kind_of(error), told)
+
+
+def _error_page(request: Request, kind: errors.Kind, told: str) -> Response:
     return show(
         request,
         "error.html",

@@ -7,20 +7,36 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.dependencies import Approver, SpendReader, listing, product_of, window_between
+from api.cursors import SortKey, by_name, page_of
+from api.dependencies import (
+    AnyLimit,
+    Approver,
+    Cursor,
+    SpendReader,
+    listing,
+    product_of,
+    window_between,
+)
 from api.schemas.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
 from api.schemas.validation import TRIMMED
 from broker.domain.account import Caller
-from broker.domain.budgets import Budget, BudgetPeriod
+from broker.domain.budgets import Budget, BudgetPeriod, BudgetStanding
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"])
 
 
 @router.get("", responses={200: {"model": BudgetPage}})
-async def list_budgets(request: Request, caller: SpendReader, team: str | None = None) -> JSONResponse:
+async def list_budgets(
+    request: Request,
+    caller: SpendReader,
+    team: str | None = None,
+    limit: AnyLimit = None,
+    cursor: Cursor = None,
+) -> JSONResponse:
     """Every budget against what is owed and expected, with the day it runs out."""
     found = await product_of(request).budgets.find_standings(caller, team)
-    return listing([budget_to_document(one) for one in found], None)
+    page, next_cursor = page_of(found, _by_team, limit, cursor)
+    return listing([budget_to_document(one) for one in page], next_cursor)
 
 
 @router.get("/{team:path}/{period}", responses={200: {"model": BudgetForm}})
@@ -48,6 +64,10 @@ async def delete_budget(request: Request, caller: Approver, team: str, period: B
     """Ends a budget."""
     await product_of(request).budgets.remove(caller, team, period)
     return Response(status_code=204)
+
+
+def _by_team(found: BudgetStanding) -> SortKey:
+    return by_name(f"{found.budget.team}/{found.budget.period}")
 
 
 def _budget(request: Request, caller: Caller, team: str, period: BudgetPeriod, wanted: NewBudget) -> Budget:

@@ -9,8 +9,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from api.cursors import by_day, page_of
 from api.dependencies import (
+    AnyLimit,
     Approver,
+    Cursor,
     Since,
     SpendReader,
     Until,
@@ -142,7 +145,10 @@ async def close_month(
 
 
 @router.get("/closed", responses={200: {"model": ClosedMonthPage}})
-async def list_closed(request: Request, caller: SpendReader) -> JSONResponse:
+async def list_closed(
+    request: Request, caller: SpendReader, limit: AnyLimit = None, cursor: Cursor = None
+) -> JSONResponse:
     """Closed months, the first one first."""
     found = await product_of(request).spend.find_closed(caller)
-    return listing([closed_to_document(one) for one in found], None)
+    page, next_cursor = page_of(found, lambda one: by_day(one.month), limit, cursor)
+    return listing([closed_to_document(one) for one in page], next_cursor)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from api.cursors import page_of
+from api.cursors import SortKey, by_instant, by_name, page_of
 from api.dependencies import (
     Administrator,
     AnyCaller,
+    AnyLimit,
     Cursor,
     Limit,
     answer_once,
@@ -38,13 +37,13 @@ router = APIRouter(prefix="/v1", tags=["market"])
 SHOWN_REJECTED = 100
 
 
-def price_per_gpu(offer: Offer) -> tuple[Decimal, str]:
+def price_per_gpu(offer: Offer) -> SortKey:
     """Orders offers: USD per GPU-hour, then id."""
     return offer.price_usd_per_node_hour / offer.sku.gpus_per_node, offer.offer_id
 
 
-def _by_age(entry: Quarantined) -> tuple[Decimal, str]:
-    return Decimal(str(entry.since.timestamp())), entry.offer.offer_id
+def _by_age(entry: Quarantined) -> SortKey:
+    return by_instant(entry.since, entry.offer.offer_id)
 
 
 @router.get("/offers", responses={200: {"model": PageForm[OfferForm]}})
@@ -97,11 +96,16 @@ async def release_from_quarantine(request: Request, caller: Administrator, offer
 
 
 @router.get("/providers", responses={200: {"model": PageForm[ProviderForm]}})
-async def list_providers(request: Request, caller: AnyCaller) -> JSONResponse:
+async def list_providers(
+    request: Request, caller: AnyCaller, limit: AnyLimit = None, cursor: Cursor = None
+) -> JSONResponse:
     """Every configured provider: capabilities, health and freshness of its feed, rejected rows."""
     offers = product_of(request).offers
     items = []
-    for feed in await offers.find_feeds():
+    feeds, next_cursor = page_of(
+        await offers.find_feeds(), lambda feed: by_name(feed.provider), limit, cursor
+    )
+    for feed in feeds:
         spec = SPECS.get(feed.provider)
         latest = await offers.find_rejected(feed.provider)
         rows = latest.rejected if latest else ()
@@ -114,4 +118,4 @@ async def list_providers(request: Request, caller: AnyCaller) -> JSONResponse:
                 "rejected_rows": [{"row": row.row, "reason": row.reason} for row in rows[:SHOWN_REJECTED]],
             }
         )
-    return listing(items, None)
+    return listing(items, next_cursor)

@@ -9,7 +9,18 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
-from api.dependencies import AnyCaller, Moment, Since, Until, listing, product_of, window_between
+from api.cursors import by_day, by_instant, page_of
+from api.dependencies import (
+    AnyCaller,
+    AnyLimit,
+    Cursor,
+    Moment,
+    Since,
+    Until,
+    listing,
+    product_of,
+    window_between,
+)
 from api.schemas.market import MarketForm, market_to_document
 from api.schemas.parts import PageForm
 from api.schemas.prices import (
@@ -68,6 +79,8 @@ async def list_prices(
     since: Since = None,
     until: Until = None,
     interval: Detail = Detail.POINT,
+    limit: AnyLimit = None,
+    cursor: Cursor = None,
 ) -> JSONResponse:
     """Price changes of one offer, led by the price in force at the start; 30 days when no time is given.
 
@@ -76,9 +89,11 @@ async def list_prices(
     product, window = product_of(request), _window(request, since, until)
     if interval is Detail.DAY:
         days = await product.prices.find_days(offer_id, window)
-        return listing([day_to_document(day) for day in days], None)
+        page, next_cursor = page_of(days, lambda day: by_day(day.day), limit, cursor)
+        return listing([day_to_document(day) for day in page], next_cursor)
     points = await product.offers.find_prices(offer_id, window)
-    return listing([point_to_document(point) for point in points], None)
+    part, next_cursor = page_of(points, lambda point: by_instant(point.at), limit, cursor)
+    return listing([point_to_document(point) for point in part], next_cursor)
 
 
 @router.get("/offers/{offer_id:path}/forecast", responses={200: {"model": ForecastForm}})
@@ -105,12 +120,15 @@ async def list_sku_prices(
     until: Until = None,
     interval: SkuInterval = SkuInterval.DAY,
     by: By = By.ALL,
+    limit: AnyLimit = None,
+    cursor: Cursor = None,
 ) -> JSONResponse:
     """Prices of a GPU in one tier by day, per GPU-hour, over all sellers or of each; 30 days by default."""
     window = _window(request, since, until)
     prices = product_of(request).prices
     days = await prices.find_sku_days(gpu, tier.value, window, by_provider=by is By.PROVIDER)
-    return listing([sku_day_to_document(day) for day in days], None)
+    page, next_cursor = page_of(days, lambda day: by_day(day.day, day.provider or ""), limit, cursor)
+    return listing([sku_day_to_document(day) for day in page], next_cursor)
 
 
 @router.get("/market", responses={200: {"model": MarketForm}})

@@ -50,6 +50,7 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
             end,
             wish.workload,
             outward=wish.fit is Fit.OUTWARD,
+            most_usd_per_node_hour=wish.max_price_usd_per_node_hour,
         )
         return _accepted(reservation)
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.parts import Money, PageForm, SpanForm
+from api.schemas.parts import Money, NotNegativeMoney, PageForm, SpanForm
 from api.schemas.times import Instant, ToldInstant, format_time
 from api.schemas.validation import PRINTABLE
 from api.schemas.windows import span_to_document
 from broker.domain.money import format_usd
+from broker.domain.offer import Tier
 from broker.domain.reservation import Reservation, ReservationState
 
 
@@ -35,6 +36,7 @@ class ReservationForm(BaseModel):
     ``requested``: as asked; ``start`` and ``end``: as ordered; ``granted``: as the seller gave it (null: not
     said yet); ``usable``: less the seller's teardown (null: until released). ``unwanted_hours`` and
     ``unwanted_usd``: paid and not asked for (null outside windows). ``replaces``: whose place it takes.
+    ``price_usd_per_node_hour``: at which it was ordered.
     """
 
     reservation_id: str
@@ -60,6 +62,10 @@ class ReservationForm(BaseModel):
     unwanted_hours: float | None = None
     unwanted_usd: Money | None = None
     replaces: list[str] = []
+    gpu: str | None = None
+    gpus_per_node: int | None = None
+    tier: Tier | None = None
+    price_usd_per_node_hour: Money | None = None
 
 
 ReservationPage = PageForm[ReservationForm]
@@ -75,6 +81,7 @@ class ReservationRequest(BaseModel):
     """The body of ``POST /v1/reservations``. ``start`` left out: now; ``end``: until released.
 
     ``fit`` (ours) ``outward``: a wish off the seller's grid buys the shortest window that covers it.
+    ``max_price_usd_per_node_hour``: refused where the offer has become dearer.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -85,6 +92,7 @@ class ReservationRequest(BaseModel):
     end: ToldInstant | None = None
     workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
     fit: Fit = Fit.EXACT
+    max_price_usd_per_node_hour: NotNegativeMoney | None = None
 
 
 class ExtensionRequest(BaseModel):
@@ -131,4 +139,8 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
         "unwanted_hours": use.unwanted_hours if use is not None else None,
         "unwanted_usd": format_usd(use.unwanted_usd) if use is not None else None,
         "replaces": list(reservation.replaces),
+        "gpu": reservation.offer.sku.gpu,
+        "gpus_per_node": reservation.offer.sku.gpus_per_node,
+        "tier": str(reservation.offer.tier),
+        "price_usd_per_node_hour": format_usd(reservation.offer.price_usd_per_node_hour),
     }

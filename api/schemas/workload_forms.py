@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
+from annotated_types import GroupedMetadata
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from api.schemas.parts import OneTeam
@@ -16,6 +18,13 @@ from broker.domain.offer import Tier
 from broker.domain.reoptimize_policy import ReoptimizeMode
 from broker.domain.workload import Precision, TrafficShape
 
+MOST_DAYS = 1830
+MOST_HOURS = MOST_DAYS * 24
+MOST_ZONES = 100
+MOST_SPARES = 100
+MOST_REQUESTS_PER_S = 10**9
+MOST_MEASURED_PER_S = 10**12
+MOST_GB = 10**9
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 
 
@@ -34,20 +43,46 @@ def _money(value: Any) -> Any:
     return value.replace("_", "") if isinstance(value, str) else value
 
 
-def _told(kind: str, **limits: float) -> WithJsonSchema:
-    """What pydantic leaves out of a JSON schema where a validator stands before the limits."""
-    return WithJsonSchema({"type": kind, **limits})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(GroupedMetadata):
+    """Limits of a number: checked, and told in the JSON schema, where a validator before them hides them."""
+
+    kind: Literal["number", "integer"] = "number"
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """What pydantic reads of it."""
+        told = {
+            "minimum": self.least,
+            "exclusiveMinimum": self.above,
+            "maximum": self.most,
+            "exclusiveMaximum": self.below,
+        }
+        yield Field(ge=self.least, gt=self.above, le=self.most, lt=self.below)
+        yield WithJsonSchema({"type": self.kind, **{name: n for name, n in told.items() if n is not None}})
 
 
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Positive = Annotated[Number, Field(gt=0), _told("number", exclusiveMinimum=0)]
-NotNegative = Annotated[Number, Field(ge=0), _told("number", minimum=0)]
-Share = Annotated[Number, Field(ge=0, le=1), _told("number", minimum=0, maximum=1)]
-Days = Annotated[Number, Field(gt=0, le=1830), _told("number", exclusiveMinimum=0, maximum=1830)]
-HourOfDay = Annotated[Number, Field(ge=0, lt=24), _told("number", minimum=0, exclusiveMaximum=24)]
-Count = Annotated[
-    int, BeforeValidator(_number), Field(ge=1, le=10**9), _told("integer", minimum=1, maximum=10**9)
-]
+Whole = Annotated[int, BeforeValidator(_number)]
+AtLeastOne = Annotated[Number, Limits(least=1)]
+Share = Annotated[Number, Limits(least=0, most=1)]
+Days = Annotated[Number, Limits(above=0, most=MOST_DAYS)]
+Hours = Annotated[Number, Limits(least=0, most=MOST_HOURS)]
+SomeHours = Annotated[Number, Limits(above=0, most=MOST_HOURS)]
+SomeMinutes = Annotated[Number, Limits(above=0, most=MOST_HOURS * 60)]
+HourOfDay = Annotated[Number, Limits(least=0, below=24)]
+Milliseconds = Annotated[Number, Limits(above=0)]
+Gigabytes = Annotated[Number, Limits(least=0, most=MOST_GB)]
+Demand = Annotated[Number, Limits(least=0, most=MOST_REQUESTS_PER_S)]
+PeakDemand = Annotated[Number, Limits(above=0, most=MOST_REQUESTS_PER_S)]
+Measured = Annotated[Number, Limits(above=0, most=MOST_MEASURED_PER_S)]
+Count = Annotated[Whole, Limits(kind="integer", least=1, most=10**9)]
+CountOrNone = Annotated[Whole, Limits(kind="integer", least=0, most=10**9)]
+Zones = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_ZONES)]
+Spares = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
 Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=int(LARGEST_USD), allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Team = Annotated[Name, OneTeam]
@@ -88,15 +123,15 @@ class ReoptimizeForm(WorkloadPart):
     mode: ReoptimizeMode | None = None
     min_saving_usd: Usd | None = None
     min_saving_share: Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=1)] | None = None
-    cooldown_hours: NotNegative | None = None
-    lapse_hours: Positive | None = None
+    cooldown_hours: Hours | None = None
+    lapse_hours: SomeHours | None = None
 
 
 class QuotaForm(WorkloadPart):
     """The most GPUs or nodes that may be held of a provider at once."""
 
-    gpus: Annotated[int, BeforeValidator(_number), Field(ge=0, le=10**9)] | None = None
-    nodes: Annotated[int, BeforeValidator(_number), Field(ge=0, le=10**9)] | None = None
+    gpus: CountOrNone | None = None
+    nodes: CountOrNone | None = None
 
 
 class PolicyForm(WorkloadPart):
@@ -118,8 +153,8 @@ class MeasuredForm(WorkloadPart):
 
     gpu: Name
     gpus: Count = 1
-    tokens_per_s: Positive | None = None
-    requests_per_s: Positive | None = None
+    tokens_per_s: Measured | None = None
+    requests_per_s: Measured | None = None
 
 
 class GpusForm(WorkloadPart):
@@ -132,13 +167,13 @@ class GpusForm(WorkloadPart):
 class CheckpointForm(WorkloadPart):
     """How often the run saves its state."""
 
-    every_minutes: Positive
+    every_minutes: SomeMinutes
 
 
 class DatasetForm(WorkloadPart):
     """Data, in GB (10⁹ bytes), that must be where the work is."""
 
-    gb: NotNegative
+    gb: Gigabytes
     provider: Name
     region: Name
 
@@ -146,7 +181,7 @@ class DatasetForm(WorkloadPart):
 class RequestSizeForm(WorkloadPart):
     """A share of all requests, and how long they are."""
 
-    share: Annotated[Number, Field(gt=0, le=1)]
+    share: Annotated[Number, Limits(above=0, most=1)]
     input_tokens: Count
     output_tokens: Count
 
@@ -158,24 +193,24 @@ class TrafficForm(WorkloadPart):
     output_tokens: Count | None = None
     mix: Annotated[list[RequestSizeForm], Field(min_length=1)] | None = None
     shape: TrafficShape | None = None
-    peak_requests_per_s: Positive | None = None
+    peak_requests_per_s: PeakDemand | None = None
     trough_share: Share = 1.0
     peak_hour_utc: HourOfDay = 0.0
-    hourly: Annotated[list[NotNegative], Field(min_length=1)] | None = None
+    hourly: Annotated[list[Demand], Field(min_length=1)] | None = None
 
 
 class SloForm(WorkloadPart):
     """95th percentiles of time to first token and of the time between tokens."""
 
-    ttft_p95_ms: Positive
-    itl_p95_ms: Positive
+    ttft_p95_ms: Milliseconds
+    itl_p95_ms: Milliseconds
 
 
 class RedundancyForm(WorkloadPart):
     """Replicas in at least ``zones`` zones, and spares over demand."""
 
-    zones: Count = 1
-    spare_replicas: Annotated[int, BeforeValidator(_number), Field(ge=0)] = 0
+    zones: Zones = 1
+    spare_replicas: Spares = 0
 
 
 class StartsForm(WorkloadPart):
@@ -204,15 +239,15 @@ class TrainingForm(WorkloadForm):
     """A run over ``tokens``."""
 
     kind: Literal["training"]
-    tokens: Positive
+    tokens: AtLeastOne
     sequence_length: Count
-    global_batch_tokens: Positive
+    global_batch_tokens: AtLeastOne
     precision: TrainingPrecision = "bf16"
     gpus: GpusForm = GpusForm()
     earliest_start: str | None = None
     deadline: str
     late_usd_per_hour: Usd | None = None
-    headroom: NotNegative = 0.0
+    headroom: Share = 0.0
     checkpoint: CheckpointForm | None = None
     interruptible: bool = False
     dataset: DatasetForm | None = None
@@ -235,7 +270,7 @@ class BatchForm(WorkloadForm):
 
     kind: Literal["batch"]
     precisions: Annotated[list[Precision], Field(min_length=1)] = [Precision.BF16]
-    requests: Positive
+    requests: AtLeastOne
     input_tokens: Count
     output_tokens: Count
     earliest_start: str | None = None

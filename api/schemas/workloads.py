@@ -29,7 +29,7 @@ from api.schemas.workload_forms import (
     WorkloadForm,
     WorkloadsForm,
 )
-from broker.catalogue import load_models, load_provider_names, resolve_gpu, resolve_model
+from broker.catalogue import load_gpus, load_models, load_provider_names, resolve_gpu, resolve_model
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.model_shape import ModelShape
 from broker.domain.reoptimize_policy import ReoptimizePolicy
@@ -54,6 +54,11 @@ from broker.domain.workload import (
 
 SHARES_TOLERANCE = 1e-6
 HOURS_PER_WEEK = 168
+TERA = 1e12
+LEAST_FLOP_PER_PARAM = 4
+"""FLOP of training per active parameter and token: forward and the gradient of what flows through (weights
+that are frozen have none of their own)."""
+SHORTEST_HORIZON = timedelta(hours=1)
 
 
 def read_workloads(text: str, *, source: str, base: Path | None, now: datetime) -> PlanRequest:
@@ -104,7 +109,11 @@ class _Reader:
             start = parse_start(form.horizon.start, self.now)
         except ValueError as error:
             self._wrong("/horizon/start", str(error))
-        end = start + timedelta(days=form.horizon.days)
+        duration = timedelta(days=form.horizon.days)
+        if duration < SHORTEST_HORIZON:
+            self._wrong("/horizon/days", "at least an hour, 0.0417: demand is told by the hour")
+            duration = SHORTEST_HORIZON
+        end = start + duration
         if end <= self.now:
             found = f"a horizon that ended at {format_time(end)}"
             self._wrong("/horizon", f"one that ends after {format_time(self.now)}", found)
@@ -120,15 +129,23 @@ class _Reader:
 
     def _check_providers(self, policy: PolicyForm | None, at: str) -> None:
         """A slip would bar every offer, or none of those that were meant."""
-        if policy is None or policy.providers is None:
+        if policy is None:
             return
-        known = load_provider_names()
         for field in ("only", "exclude"):
-            for index, name in enumerate(getattr(policy.providers, field)):
-                if name not in known:
-                    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4)
-                    hint = f" (nearest: {', '.join(near)})" if near else " (`broker providers list`)"
-                    self._wrong(f"{at}/providers/{field}/{index}", f"a provider's key{hint}")
+            names = getattr(policy.providers, field) if policy.providers is not None else ()
+            for index, name in enumerate(names):
+                self._check_provider(name, f"{at}/providers/{field}/{index}", repr(name))
+        for name, quota in policy.quotas.items():
+            self._check_provider(name, f"{at}{pointer_of('quotas', name)}", repr(name))
+            if quota.gpus is None and quota.nodes is None:
+                self._wrong(f"{at}{pointer_of('quotas', name)}", "gpus or nodes, the most that may be held")
+
+    def _check_provider(self, name: str, at: str, found: str) -> None:
+        known = load_provider_names()
+        if name not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4)
+            hint = f" (nearest: {', '.join(near)})" if near else " (`broker providers list`)"
+            self._wrong(at, f"a provider's key{hint}", found)
 
     def _workload(self, row: WorkloadForm, at: str, form: WorkloadsForm, horizon: Window) -> Workload:
         self._check_providers(row.policy, f"{at}/policy")
@@ -138,9 +155,7 @@ class _Reader:
             "model": self._model(row.model, f"{at}/model"),
             "policy": _policy(row.policy),
             "unplaced_usd": row.unplaced_usd,
-            "measured": tuple(
-                self._measurement(entry, f"{at}/measured/{index}") for index, entry in enumerate(row.measured)
-            ),
+            "measured": self._measurements(row.measured, f"{at}/measured"),
         }
         if isinstance(row, TrainingForm):
             return self._training(row, at, base, horizon)
@@ -159,6 +174,17 @@ class _Reader:
             for problem in error.problems:
                 self._wrong(at, problem.expected, problem.found)
         return next(iter(load_models().values()))
+
+    def _measurements(self, rows: Sequence[MeasuredForm], at: str) -> tuple[Measurement, ...]:
+        found: list[Measurement] = []
+        for index, row in enumerate(rows):
+            told = self._measurement(row, f"{at}/{index}")
+            for field in ("tokens_per_s", "requests_per_s"):
+                same = (m for m in found if (m.gpu, m.gpus) == (told.gpu, told.gpus))
+                if getattr(told, field) is not None and any(getattr(m, field) is not None for m in same):
+                    self._wrong(f"{at}/{index}/{field}", f"one such figure of {told.gpus} × {told.gpu}")
+            found.append(told)
+        return tuple(found)
 
     def _measurement(self, row: MeasuredForm, at: str) -> Measurement:
         gpu = row.gpu
@@ -194,6 +220,10 @@ class _Reader:
             self._wrong(f"{at}/gpus/max", f"at least gpus.min, {row.gpus.min}")
         if row.global_batch_tokens < row.sequence_length:
             self._wrong(f"{at}/global_batch_tokens", f"at least one sequence of {row.sequence_length} tokens")
+        if row.tokens < row.global_batch_tokens:
+            self._wrong(f"{at}/tokens", f"at least one step of {row.global_batch_tokens:g} tokens")
+        for index, told in enumerate(base["measured"]):
+            self._check_training_rate(told, base["model"], f"{at}/measured/{index}")
         return Training(
             **base,
             tokens=row.tokens,
@@ -210,6 +240,20 @@ class _Reader:
             interruptible=row.interruptible,
             dataset=_data(row.dataset),
         )
+
+    def _check_training_rate(self, told: Measurement, model: ModelShape, at: str) -> None:
+        """A rate that the card's arithmetic forbids would make the run cost next to nothing."""
+        if told.tokens_per_s is None:
+            self._wrong(at, "tokens_per_s: what a training run is measured by")
+            return
+        gpu = load_gpus().get(told.gpu)
+        if gpu is None:
+            return
+        peak = max(filter(None, (gpu.bf16_tflops, gpu.fp16_tflops, gpu.fp8_tflops)), default=math.inf)
+        most = peak * TERA * told.gpus / (LEAST_FLOP_PER_PARAM * model.active_params)
+        if told.tokens_per_s > most:
+            expected = f"at most {most:,.0f}, all that {told.gpus} × {told.gpu} can multiply"
+            self._wrong(f"{at}/tokens_per_s", expected)
 
     def _batch(self, row: BatchForm, at: str, base: dict[str, Any], horizon: Window) -> Batch:
         start, deadline = self._times(row, at, horizon)

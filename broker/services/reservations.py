@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from broker import crash_points
 from broker.approving import Approving, require_approved, require_as_approved
@@ -207,16 +208,18 @@ class ReservationsService:
         workload: str | None = None,
         *,
         outward: bool = False,
+        most_usd_per_node_hour: Decimal | None = None,
     ) -> Reservation:
         """``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
 
         ``outward``: a wish off the seller's grid is snapped to the shortest window on sale that covers it.
-        Raises InputError that names the field, NotFound, Conflict when others hold the stock, OverQuota, and
-        the provider's error; then nothing is held.
+        Raises InputError that names the field, NotFound, Conflict when others hold the stock or it has become
+        dearer than ``most_usd_per_node_hour``, OverQuota, and the provider's error; then nothing is held.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         async with self._drafting.turn, self._uow_factory() as uow:
             offer = await _on_sale(uow, offer_id)
+            _check_price(offer, most_usd_per_node_hour)
             now = self._clock.now()
             begin, until = default_window(offer, start, end, now)
             intent = Intent(offer, nodes, begin, until, workload, Wish(begin, until))
@@ -329,6 +332,16 @@ async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:
         raise NotFound("offer", offer_id, expected).naming(
             FieldProblem("/offer_id", repr(offer_id), expected)
         ) from error
+
+
+def _check_price(offer: Offer, most: Decimal | None) -> None:
+    """Conflict for an offer that asks more than ``most`` USD per node-hour."""
+    price = offer.price_usd_per_node_hour
+    if most is not None and price > most:
+        expected = f"at least {price:f}, what it asks now, or another offer: GET /v1/offers"
+        raise Conflict(f"offer {offer.offer_id} asks {price:f} USD per node-hour now").naming(
+            FieldProblem("/max_price_usd_per_node_hour", f"{most:f}", expected)
+        )
 
 
 async def _taken_up(uow: UnitOfWork, record: PlanRecord) -> PlanRecord:

@@ -171,8 +171,8 @@ class Dual:
     ) -> Iterator[Task]:
         """Asks for the largest gains first, for layers, then for duals, then for days, until ``enough``.
 
-        Days of small gains come after the longer search of large ones: a third of what is open can be had there,
-        and nothing here.
+        Days of small gains come after the longer search of large ones: of these a third can be had,
+        of those next to nothing.
         """
         depths = range(first, tally.depth + 1)
         legs = [(depth, worth_usd if depth < DAYS else max(worth_usd, tally.small_usd)) for depth in depths]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.api.house import Home
+from tests.api.house import DOCUMENT, Home
 from tests.fakes.provider import Fault
 
 WISH = {"offer_id": "h100-a", "nodes": 1}
@@ -26,9 +26,10 @@ async def test_another_body_or_query_under_the_key_is_refused(home: Home) -> Non
     client = home.client()
     client.headers["Idempotency-Key"] = "k-1"
     await client.post(PATH, json=WISH)
+    await client.post("/v1/plans?gap=0.1", json=DOCUMENT)
     for answer in (
         await client.post(PATH, json={**WISH, "nodes": 2}),
-        await client.post(PATH + "?gap=1", json=WISH),
+        await client.post("/v1/plans?gap=0.2", json=DOCUMENT),
     ):
         assert (answer.status_code, answer.json()["code"]) == (422, "idempotency-mismatch")
     assert len(home.house.provider.ledger) == 1

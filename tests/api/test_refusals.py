@@ -77,6 +77,10 @@ async def end_before_start(home: Home) -> httpx.Response:
     return await order(home, start="2026-11-25T00:00:00Z", end="2026-11-24T00:00:00Z")
 
 
+async def dearer_than_the_most(home: Home) -> httpx.Response:
+    return await order(home, max_price_usd_per_node_hour="23.99")
+
+
 async def window_in_the_past(home: Home) -> httpx.Response:
     await sell(home, an_offer("slots", window=slot_terms(NOON - timedelta(days=2), 240), stock=None))
     times = {"start": "2026-11-22T12:00:00Z", "end": "2026-11-23T18:00:00Z"}
@@ -128,6 +132,7 @@ CASES = [
     (line_break_in_a_name, 422, "/workload", "text without control characters"),
     (start_in_the_past, 422, "/start", "not before now"),
     (end_before_start, 422, "/end", "after start"),
+    (dearer_than_the_most, 409, "/max_price_usd_per_node_hour", "at least 24"),
     (window_in_the_past, 422, "/start", "not before now"),
     (window_without_end, 422, "/end", "the end of the window"),
     (dearer_plan, 409, "/placements/0/cost_usd", "plan again"),

@@ -35,7 +35,7 @@ def quickstart(**fields: Any) -> str:
         ({"model": "Llama-9"}, ["/workloads/0/model", "'Llama-9'", "nearest", "Llama-3"]),
         ({"measured": [{"gpu": "H100", "tokens_per_s": 1}]}, ["/measured/0/gpu", "'H100'", "H100-SXM-80GB"]),
         ({"earliest_start": "+5d"}, ["/workloads/0/deadline", '"+4d"', "after the earliest start"]),
-        ({"tokens": "-3e9"}, ["/workloads/0/tokens", "-3", "above 0"]),
+        ({"tokens": "-3e9"}, ["/workloads/0/tokens", "-3", "at least 1"]),
         ({"unplaced_usd": "1e30"}, ["/workloads/0/unplaced_usd", "at most 1000000000000"]),
         ({"name": "../a"}, ["/workloads/0/name", "letters, digits"]),
         ({"tokns": "3e9"}, ["unknown field 'tokns'", "'tokens'"]),

@@ -97,6 +97,33 @@ def test_a_recorded_payload_is_parsed_without_a_network() -> None:
     assert set(document) == {"offers", "rejected"}
 
 
+def test_a_file_of_a_catalogue_is_parsed_by_the_cloud_that_is_told(tmp_path: Path) -> None:
+    folder = ROOT / "fixtures" / "providers"
+    copies = {
+        "skypilot": ("vms.csv", "skypilot/aws-vms.csv"),
+        "gpuhunt": ("catalog.csv", "gpuhunt/csv/aws.csv"),
+    }
+    for name, (copy, recorded) in copies.items():
+        (tmp_path / copy).write_bytes((folder / recorded).read_bytes())
+        done = broker("providers", "parse", name, tmp_path / copy, "--cloud", "aws")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["offers"]
+    packed = folder / "gpuhunt" / "aws-20261121-42.zip"
+    (tmp_path / "catalog.zip").write_bytes(packed.read_bytes())
+    told, named = (
+        json.loads(broker("providers", "parse", "gpuhunt", *words).stdout)["offers"]
+        for words in ((tmp_path / "catalog.zip", "--cloud", "aws"), (packed,))
+    )
+    assert [offer["offer_id"] for offer in told] == [offer["offer_id"] for offer in named]
+    for words, said in (
+        (("lambda", packed, "--cloud", "aws"), "gpuhunt, skypilot have"),
+        (("skypilot", packed, packed, "--cloud", "aws"), "the one file of that cloud"),
+        (("skypilot", packed, "--cloud", "AWS!"), "such as aws"),
+    ):
+        done = broker("providers", "parse", *words)
+        assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
 def test_a_payload_that_cannot_be_read_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("<html>")
     done = broker("providers", "parse", "lambda", tmp_path / "x.json")

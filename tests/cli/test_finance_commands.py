@@ -174,6 +174,11 @@ def test_finance_asks_what_changed_what_units_cost_and_what_is_saved() -> None:
     assert "from=plan-1&to=plan-2" in server.seen[0][1]
     for word in ("$102,500.00", "$2.5625", "1 run\n", "159 kWh"):
         assert word in units.stdout
-    for word in ("single_shape", "$60.00", "20 %", "converged could not run for plan-1: no offer can"):
+    for word in (
+        "one node type for all",
+        "$60.00",
+        "20 %",
+        "one always-on pool could not run for plan-1: no offer can",
+    ):
         assert word in saved.stdout
     assert json.loads(data.stdout)["usd_per_run"] == "205.00"

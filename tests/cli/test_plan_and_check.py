@@ -121,6 +121,18 @@ def test_offers_of_unknown_gpus_are_told(tmp_path: Path) -> None:
     assert "X900" in made.stderr
 
 
+def test_a_plan_on_a_price_list_is_told(tmp_path: Path) -> None:
+    market = market_document()
+    for one in market["offers"]:
+        one["provider"] = "gpuhunt"
+    (tmp_path / "market.json").write_text(json.dumps(market))
+    made = broker("plan", QUICKSTART, "--market", tmp_path / "market.json", "--time-limit", "3")
+    assert made.exit_code == 0
+    assert "gpuhunt is a price list" in made.stderr
+    assert "assistant-8b, finetune-8b" in made.stderr
+    assert "exclude: [gpuhunt]" in made.stderr
+
+
 def test_workloads_can_come_from_standard_input(folder: Path) -> None:
     given = {"--market": folder / "market.json", "--time-limit": "3"}
     arguments = [str(part) for pair in given.items() for part in pair]

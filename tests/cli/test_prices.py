@@ -40,6 +40,23 @@ async def fill(url: str) -> None:
     await store.close()
 
 
+async def list_one(url: str) -> None:
+    store = create_store(url)
+    await say(store, BEGIN + timedelta(days=12), [offer("listed", "40")], "gpuhunt")
+    await store.close()
+
+
+def test_what_can_be_ordered_leaves_price_lists_out(env: dict[str, str]) -> None:
+    asyncio.run(list_one(env["BROKER_DATABASE_URL"]))
+    every, orderable = (
+        {row["provider"] for row in json.loads(broker("offers", "--json", *words, env=env).stdout)["offers"]}
+        for words in ((), ("--orderable",))
+    )
+    assert (every, orderable) == ({"aws", "gpuhunt"}, {"aws"})
+    listed = broker("offers", "--orderable", "--provider", "gpuhunt", env=env)
+    assert "no offer matches" in listed.stdout
+
+
 def told(env: dict[str, str], *words: str) -> Any:
     """What ``broker prices --json`` prints."""
     run = broker("prices", *words, "--json", env=env)

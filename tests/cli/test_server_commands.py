@@ -146,6 +146,27 @@ def test_reservations_show_what_was_asked_granted_and_usable() -> None:
     assert (data["unwanted_usd"], data["usable"]["end"]) == ("480.00", "2026-11-25T11:00:00Z")
 
 
+def test_reservations_are_told_with_node_and_price_on_eighty_columns() -> None:
+    told = {"gpu": "H200-SXM-141GB", "gpus_per_node": 1, "price_usd_per_node_hour": "2.07"}
+    name = "rsv-01m82dkftm94r1pgw3fyqne7xa"
+    sku, region = "datacrunch_1H200.141S.44V_1x", "eu_north"
+    row = reservation("scheduled", name, sku=sku, region=region, provider="prime_intellect", **told)
+    row["end"] = "2026-11-30T12:00:00Z"
+    with fake_server(
+        {LIST: [(200, {"items": [row, {**row, "state": "failed"}], "next_cursor": None})]}
+    ) as server:
+        lines = broker("reservations", env=server.env, width=80).stdout.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    for words in (
+        name,
+        "2 × 1 H200-SXM-141GB, $2.07/node-h",
+        "prime_intellect eu_north",
+        "24 Nov 00:00 to 30 Nov 12:00",
+    ):
+        assert any(words in line for line in lines), (words, lines)
+    assert lines[-1].strip() == "2 reservations: 1 scheduled, 1 failed"
+
+
 def test_release_waits_and_twice_is_no_error() -> None:
     gone = reservation("released")
     answers = {DELETE: [(202, reservation("releasing")), (202, gone)], ONE: [(200, gone)]}

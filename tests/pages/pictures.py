@@ -1,6 +1,6 @@
-"""The pictures of the README, taken from a running broker: ``python -m tests.pages.pictures URL KEY``.
+"""The pictures of the README, of a running broker: ``python -m tests.pages.pictures URL KEY [PLAN_ID]``.
 
-The plan is the newest; the picture ends after the chart, so that it stays readable.
+The plan is the newest, unless told; the picture ends after the chart, so that it stays readable.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tests.chromium import launched
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDTH = 1280
+PLAN_HEIGHT = 880
 
 
 def take(page: Page, path: str, name: str, height: int) -> None:
@@ -25,18 +26,21 @@ def take(page: Page, path: str, name: str, height: int) -> None:
     )
 
 
-def main(url: str, key: str) -> None:
-    """Takes both."""
+def main(url: str, key: str, plan_id: str | None = None) -> None:
+    """Takes both, or that of a plan alone."""
     with launched() as chromium:
         context = chromium.new_context(viewport={"width": WIDTH, "height": 900}, base_url=url)
         context.add_cookies([{"name": "broker_session", "value": key, "url": url}])
         page = context.new_page()
+        if plan_id is not None:
+            take(page, f"/plans/{plan_id}", "plan", PLAN_HEIGHT)
+            return
         page.goto("/plans")
         newest = page.locator("tbody a").first.get_attribute("href")
         assert newest is not None, "no plan to show"
-        take(page, newest, "plan", 880)
+        take(page, newest, "plan", PLAN_HEIGHT)
         take(page, "/spend?group_by=workload", "spend", 860)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:4])

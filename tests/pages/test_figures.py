@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from api.pages.budget_view import budget_rows, pace_of, running_charts, running_days
 from api.pages.charts import Level, Overlay, Series, scale_over, short_usd, stacked_bars
 from api.pages.curves import Band, Curve, Drawing, Limit, curves
+from api.pages.market_view import breakers
 from api.pages.reservation_view import held_rows
 from api.pages.spend_groups import group_rows
 from api.pages.steps import Step, steps
 from api.pages.tables import Address, paged, wished_sorting
 from api.pages.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from broker.domain.budgets import Budget, BudgetPeriod, standing
+from broker.domain.polling import BreakerState, Polling
 from broker.domain.reservation import Reservation, ReservationState
 from broker.domain.spend import Charge, CostView, Interval
 from broker.settled_spend import SumKey
@@ -126,6 +128,22 @@ def test_scales_hold_both_ends(a: float, b: float) -> None:
     assert scale.floor <= min(a, b) + slack
     assert scale.ceiling >= max(a, b) - slack
     assert 1 <= round((scale.ceiling - scale.floor) / scale.step) <= 8
+
+
+def test_labels_differ_where_a_price_hardly_moves() -> None:
+    for least in (0.410416, 0.999, 3.2901, 104.0):
+        scale = scale_over(least, least * 1.000003)
+        steps = round((scale.ceiling - scale.floor) / scale.step)
+        labels = [short_usd(scale.floor + n * scale.step) for n in range(steps + 1)]
+        assert len(set(labels)) == len(labels), labels
+
+
+def test_a_breaker_is_told_by_the_timetable_and_by_the_client() -> None:
+    def polling(state: BreakerState) -> Polling:
+        return Polling(timedelta(minutes=1), 3, state, NOON)
+
+    told = breakers({}, {"a": polling(BreakerState.CLOSED), "b": polling(BreakerState.HALF_OPEN)})
+    assert told == {"a": ("closed", ""), "b": ("half_open", "next try 12:00:00")}
 
 
 @pytest.mark.parametrize(("usd_", "is_drawn"), [(1.0, True), (4.9, True), (5.1, False)])

@@ -160,3 +160,30 @@ async def test_plans_in_every_state_have_a_page(home: Home) -> None:
     await client.post(f"/v1/plans/{plan['plan_id']}/reserve")
     held = await visitor.get("/reservations")
     assert "tune-8b" in held.text
+
+
+async def test_what_no_page_had_yet_is_told_as_the_visitor_asked(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zero byte in an address, and what nobody foresaw: pages for browsers, problems for the rest."""
+
+    async def fail(*_: object) -> None:
+        raise ZeroDivisionError("secret words")
+
+    monkeypatch.setattr(home.product.offers, "find_feeds", fail)
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    client = home.client(cookies={SESSION_COOKIE: ADMIN_KEY})
+    for path, status, words in (
+        ("/plans/a%00b", 400, "A zero byte (%00) can be part of no name."),
+        ("/market", 500, "See the server&#39;s log."),
+    ):
+        page = await client.get(path, headers=browser)
+        assert (page.status_code, page.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
+        assert words in page.text
+        assert "secret" not in page.text
+        assert page.headers["X-Request-Id"] in page.text
+        plain = await client.get(path)
+        assert (plain.status_code, plain.headers["Content-Type"]) == (status, "application/problem+json")
+    for path, status in (("/v1/plans/a%00b", 400), ("/v1/providers", 500)):
+        answer = await client.get(path, headers=browser)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")

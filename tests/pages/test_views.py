@@ -102,7 +102,7 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
         ((("single_shape", "150"), ("converged", "120")), "Saved against one shape", "$50.00"),
         (
             (("single_shape", None), ("converged", "130"), ("single_provider", "180")),
-            "Saved against “converged”",
+            "Saved against “one always-on pool”",
             "$30.00",
         ),
         ((("single_shape", None),), "Saved against other habits", "–"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from api.schemas.workload_forms import WorkloadsForm
 from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
 from broker.domain.errors import FieldProblem, InputError
@@ -186,6 +187,23 @@ def test_horizon_starts(word: str, start: datetime) -> None:
     assert read(changed(horizon__start=word, workloads__2__deadline="+9d")).horizon.start == start
 
 
+def test_demand_may_be_nothing_in_some_hours() -> None:
+    traffic = {"input_tokens": 10, "output_tokens": 10, "hourly": [0] * 167 + [5.0]}
+    assert read(changed(workloads__1__traffic=traffic)).workloads
+    assert read(changed(workloads__1__traffic__trough_share=0)).workloads
+    both = [{"gpu": "L4", "tokens_per_s": 900}, {"gpu": "L4", "requests_per_s": 2}]
+    assert len(read(changed(workloads__1__measured=both)).workloads[1].measured) == 2
+
+
+def test_limits_are_told_in_the_form() -> None:
+    forms = WorkloadsForm.model_json_schema()["$defs"]
+    assert forms["TrainingForm"]["properties"]["tokens"]["minimum"] == 1
+    assert forms["SloForm"]["properties"]["ttft_p95_ms"] == {
+        "exclusiveMinimum": 0, "title": "Ttft P95 Ms", "type": "number"
+    }  # fmt: skip
+    assert forms["RedundancyForm"]["properties"]["zones"]["maximum"] == 100
+
+
 def test_hourly_demand_of_a_week_or_of_the_horizon() -> None:
     traffic = {"input_tokens": 10, "output_tokens": 10, "hourly": [1.0] * 167 + [5.0]}
     service = read(changed(workloads__1__traffic=traffic)).workloads[1]
@@ -203,7 +221,64 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"workloads__2__measured__0": {"gpu": "L4"}}, "/workloads/2/measured/0", "gpu", "tokens_per_s"),
     ({"workloads__0__deadline": "2026-11-23T00:00:00Z"}, "/workloads/0/deadline", "2026-11-23", "2026-11-24"),
     ({"workloads__2__deadline": "+1d"}, "/workloads/2/deadline", "+1d", "2026-11-25"),
-    ({"workloads__0__tokens": -5}, "/workloads/0/tokens", "-5", "above 0"),
+    ({"workloads__0__tokens": -5}, "/workloads/0/tokens", "-5", "at least 1"),
+    ({"workloads__0__tokens": 0.5}, "/workloads/0/tokens", "0.5", "at least 1"),
+    ({"workloads__0__tokens": 3e6}, "/workloads/0/tokens", "3000000", "one step of 4e+06 tokens"),
+    ({"workloads__2__requests": 0.5}, "/workloads/2/requests", "0.5", "at least 1"),
+    ({"workloads__0__headroom": 10}, "/workloads/0/headroom", "10", "at most 1"),
+    (
+        {"workloads__0__checkpoint__every_minutes": 1e300},
+        "/workloads/0/checkpoint/every_minutes",
+        "",
+        "at most",
+    ),
+    ({"workloads__0__dataset__gb": 1e300}, "/workloads/0/dataset/gb", "1e+300", "at most 1000000000"),
+    ({"workloads__1__redundancy__zones": 101}, "/workloads/1/redundancy/zones", "101", "at most 100"),
+    (
+        {"workloads__1__redundancy__spare_replicas": 1e9},
+        "/workloads/1/redundancy/spare_replicas",
+        "",
+        "at most 100",
+    ),
+    (
+        {"workloads__1__traffic__peak_requests_per_s": 1e10},
+        "/workloads/1/traffic/peak_requests_per_s",
+        "",
+        "at most",
+    ),
+    ({"workloads__1__slo__ttft_p95_ms": 0}, "/workloads/1/slo/ttft_p95_ms", "0", "above 0"),
+    (
+        {"workloads__2__measured__0__tokens_per_s": 1e300},
+        "/workloads/2/measured/0/tokens_per_s",
+        "",
+        "at most",
+    ),
+    (
+        {"workloads__2__measured__1": {"gpu": "L4", "tokens_per_s": 5}},
+        "/workloads/2/measured/1/tokens_per_s",
+        "5",
+        "one such figure of 1 × L4",
+    ),
+    (
+        {"workloads__0__measured": [{"gpu": "L4", "tokens_per_s": 1e6}]},
+        "/workloads/0/measured/0/tokens_per_s",
+        "1000000",
+        "1 × L4",
+    ),
+    (
+        {"workloads__0__measured": [{"gpu": "L4", "requests_per_s": 1}]},
+        "/workloads/0/measured/0",
+        "",
+        "tokens_per_s",
+    ),
+    ({"policy__quotas": {"lamda": {"gpus": 8}}}, "/policy/quotas/lamda", "lamda", "nearest: lambda"),
+    ({"policy__quotas": {"lambda": {}}}, "/policy/quotas/lambda", "empty object", "gpus or nodes"),
+    (
+        {"policy__reoptimize": {"cooldown_hours": 1e300}},
+        "/policy/reoptimize/cooldown_hours",
+        "1e+300",
+        "at most 43920",
+    ),
     ({"workloads__0__tokens": True}, "/workloads/0/tokens", "true", "a number"),
     ({"workloads__0__tokens": "many"}, "/workloads/0/tokens", "many", "a number"),
     ({"workloads__0__tokens": "1e999"}, "/workloads/0/tokens", "1e999", "finite"),
@@ -241,6 +316,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"horizon__start": "2026-11-23T00:00:00"}, "/horizon/start", "2026-11-23T00:00:00", "zone"),
     ({"horizon__start": "2025-01-01"}, "/horizon", "2025-01-31", "2026-11-23T09:30:00Z"),
     ({"horizon__days": 0}, "/horizon/days", "0", "above 0"),
+    ({"horizon__days": 1e-9}, "/horizon/days", "1e-09", "at least an hour"),
     ({"workloads__0__kind": "mining"}, "/workloads/0/kind", "mining", "training"),
     ({"workloads__0__kind": ...}, "/workloads/0/kind", "nothing", "training"),
     ({"workloads": []}, "/workloads", "empty list", "at least 1"),

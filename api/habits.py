@@ -1,0 +1,17 @@
+"""What a plan is compared with, in the words that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+HABITS: Mapping[str, str] = {
+    "single_shape": "one node type for all",
+    "single_provider": "one provider for all",
+    "cheapest_gpu_hour": "cheapest GPU-hour each",
+    "converged": "one always-on pool",
+}
+
+
+def habit(name: str) -> str:
+    """A baseline of a plan by its name: ``converged`` → ``one always-on pool``."""
+    return HABITS.get(name, name)

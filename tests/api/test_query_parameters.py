@@ -1,0 +1,80 @@
+"""Query parameters: what no call knows is refused, and every list takes its limit and cursor."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from api.openapi import build_document
+from tests.api.house import Home
+
+PROBES = ("/healthz", "/readyz", "/metrics", "/signin")
+
+
+async def test_every_call_refuses_a_parameter_that_it_does_not_know(home: Home) -> None:
+    client, paths = home.client(), build_document(home.app)["paths"]
+    asked = 0
+    for template, operations in paths.items():
+        for method, operation in operations.items():
+            path = re.sub(r"\{\w+\}", "x", template)
+            answer = await client.request(method, path, params={"limt": "5"}, json={})
+            assert answer.status_code == 422, (method, template, answer.text)
+            assert answer.headers["Content-Type"] == "application/problem+json"
+            (error,) = (one for one in answer.json()["errors"] if one["pointer"] == "/limt")
+            assert error["found"] == 'an unknown parameter, "5"'
+            known = [p["name"] for p in operation.get("parameters", []) if p["in"] == "query"]
+            assert all(name in error["expected"] for name in known), error
+            asked += 1
+    assert asked > 50
+    assert (await client.get("/v1/plans?limit=5&team=research")).status_code == 200
+
+
+async def test_the_nearest_parameter_is_told(home: Home) -> None:
+    answer = await home.client().get("/v1/plans?limt=5&tem=a")
+    expected = {one["pointer"]: one["expected"] for one in answer.json()["errors"]}
+    assert expected == {
+        "/limt": "the parameter 'limit' (there are team, limit, cursor)",
+        "/tem": "the parameter 'team' (there are team, limit, cursor)",
+    }
+    nothing = await home.client().get("/v1/plans/x?team=a")
+    assert nothing.json()["errors"][0]["expected"] == "no parameter: this call takes none"
+
+
+async def test_pages_and_probes_take_what_others_hang_on_an_address(home: Home) -> None:
+    for path in PROBES:
+        assert (await home.client().get(path, params={"utm_source": "mail"})).status_code in {200, 503}, path
+
+
+def lists_of(document: dict[str, Any]) -> list[str]:
+    """The calls that answer a part of a list."""
+    found = []
+    for path, operations in document["paths"].items():
+        schemas = str(operations.get("get", {}).get("responses", {}).get("200", {}))
+        if "PageForm" in schemas or re.search(r"schemas/\w+Page\b", schemas):
+            found.append(path)
+    return found
+
+
+async def test_every_list_is_paged(home: Home) -> None:
+    document = build_document(home.app)
+    lists = lists_of(document)
+    assert len(lists) >= 12, lists
+    for path in lists:
+        names = {one["name"] for one in document["paths"][path]["get"]["parameters"]}
+        assert names >= {"limit", "cursor"}, path
+
+
+async def test_budgets_come_in_parts(home: Home) -> None:
+    client = home.client()
+    for team in ("b", "a", "c"):
+        made = await client.put(f"/v1/budgets/{team}/month", json={"limit_usd": "10.00"})
+        assert made.status_code == 200, made.text
+    seen, asked = [], {"limit": "2"}
+    while True:
+        page = (await client.get("/v1/budgets", params=asked)).json()
+        seen.append([one["team"] for one in page["items"]])
+        if page["next_cursor"] is None:
+            break
+        asked["cursor"] = page["next_cursor"]
+    assert seen == [["a", "b"], ["c"]]
+    assert len((await client.get("/v1/budgets")).json()["items"]) == 3
