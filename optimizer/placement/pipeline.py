@@ -96,10 +96,14 @@ def _make(
 
 def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch) -> Plan:
     """The plan with what was proven while it was told, and in what is left of the time."""
-    if search.proof is None or plan.bound_usd is None:
+    if search.proof is None:
+        return plan
+    if plan.bound_usd is None:
+        search.proof.remember()
         return plan
     search.watch.limit_s = whole.limit_s - checking_seconds(search.candidates.problem.request, options)
     search.proof.prove_on()
+    search.proof.remember()
     billed = in_cents(plan.cost_usd + plan.penalty_usd)
     bound = min(search.bound_cents, billed)
     gap = gap_of(billed, bound)

@@ -100,13 +100,16 @@ class Proving:
             self.look_ahead()
 
     def prove_on(self) -> None:
-        """Asks on until the time is over, or the gap is reached; keeps what is proven for the next search."""
+        """Asks on until the time is over, or the gap is reached."""
         self.gather()
         if self._asked_last is not None and not self.settled and not self.search.done:
             self.prove(self._asked_last, self.search.watch.over)
         if not self.search.done:
             self.deepen(self.search.watch.over)
         self.search.prices = self.centre.prices
+
+    def remember(self) -> None:
+        """Keeps what is proven for the next search."""
         remember(self.candidates, self.dual, self.centre)
 
     def _next_prices(self) -> StockPrices:

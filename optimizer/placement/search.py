@@ -28,6 +28,9 @@ class Proof(Protocol):
     def prove_on(self) -> None:
         """Takes up what they found, and goes on itself until the time is over, or the gap is reached."""
 
+    def remember(self) -> None:
+        """Keeps what is proven for the next search."""
+
 
 class Search:
     """What is known so far; tells ``progress`` of each step.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -58,6 +58,7 @@ class Later:
 
     search: Search
     cents: int
+    remembered: bool = False
 
     def prove_beside(self) -> None:
         raise AssertionError("nobody is idle here")
@@ -65,6 +66,9 @@ class Later:
     def prove_on(self) -> None:
         self.search.bound_cents += self.cents
         self.search.prices = StockPrices({Row(0): 0.5})
+
+    def remember(self) -> None:
+        self.remembered = True
 
 
 def told() -> tuple[Plan, Search]:
@@ -80,12 +84,21 @@ def test_what_is_proven_later_is_told() -> None:
     found, search = told()
     assert found.bound_usd is not None
     open_cents = int((found.cost_usd + found.penalty_usd) * 100) - search.bound_cents
-    search.proof = Later(search, open_cents // 2)
+    search.proof = later = Later(search, open_cents // 2)
     better = proven_on(found, search, OPTIONS, Stopwatch(30.0))
     assert better.bound_usd == found.bound_usd + Decimal(open_cents // 2) / 100
     assert better.gap == pytest.approx((found.gap or 0.0) / 2, rel=0.05)
     assert (better.cost_usd, better.placements) == (found.cost_usd, found.placements)
     assert better.scarcity_usd_per_node_hour == {"dearer": 0.5}
+    assert later.remembered
+
+
+def test_a_plan_without_a_bound_teaches_the_next_search_all_the_same() -> None:
+    found, search = told()
+    search.proof = later = Later(search, 100)
+    missing = replace(found, bound_usd=None, gap=None, status=PlanStatus.INFEASIBLE)
+    assert proven_on(missing, search, OPTIONS, Stopwatch(30.0)) is missing
+    assert later.remembered
 
 
 def test_no_later_bound_passes_the_plan() -> None:
