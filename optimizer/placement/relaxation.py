@@ -25,6 +25,7 @@ from optimizer.placement.stopwatch import Stopwatch
 MAX_ROUNDS = 12
 KEEP_OPTIONS = 60
 USED, WHOLE = 1e-6, 0.999
+A_LITTLE, PASSED = 1e-4, 1e-3
 ONWARD = "use_dual_simplex: true"
 
 
@@ -110,7 +111,9 @@ class _Program:
         """Limits what all columns use of more rows."""
         problem = self.pool.problem
         for row in rows:
-            self.stock[row] = self.solver.Constraint(-self.solver.infinity(), limit_of(problem, row))
+            # Of many prices that are as good, those are wanted at which a little more would be sold.
+            most = limit_of(problem, row) * (1 + A_LITTLE)
+            self.stock[row] = self.solver.Constraint(-self.solver.infinity(), most)
         for offer, mine in rows_by_offer(problem, tuple(rows)).items():
             for column, share in self._on[offer]:
                 for row in mine:
@@ -186,7 +189,7 @@ def _broken_quota(
 
 def _is_passed(problem: Problem, row: Row, pairs: list[tuple[Column, float]]) -> bool:
     used = sum(share * usage_of(problem, row, column) for column, share in pairs)
-    return used > limit_of(problem, row) * (1 + 1e-6)
+    return used > limit_of(problem, row) * (1 + PASSED)
 
 
 def _worst_instant(spans: list[tuple[Span, float]], limits: Callable[[Ints], Ints | Floats]) -> int | None:
@@ -198,7 +201,7 @@ def _worst_instant(spans: list[tuple[Span, float]], limits: Callable[[Ints], Int
     for (start, end, nodes), share in spans:
         first, last = np.searchsorted(edges, (start, end))
         held[first:last] += share * nodes
-    over = held - limits(edges) * (1 + 1e-6)
+    over = held - limits(edges) * (1 + PASSED)
     worst = int(np.argmax(over))
     if over[worst] <= 1e-6:
         return None

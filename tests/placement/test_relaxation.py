@@ -68,7 +68,8 @@ def test_its_prices_prove_what_it_costs(pool: ColumnPool) -> None:
     found = relaxed(pool)
     least = pool.least_usd(found.prices, NAMES)
     proven = sum(min(least[name], LEAVE_USD[name]) for name in NAMES) - found.prices.stock_usd(pool.problem)
-    assert proven == pytest.approx(found.usd, abs=1e-5)
+    # Solved as if a ten-thousandth more were sold of everything.
+    assert proven == pytest.approx(found.usd + 1e-4 * found.prices.stock_usd(pool.problem), abs=1e-5)
 
 
 @PROFILE
@@ -77,7 +78,7 @@ def test_rows_that_join_later_are_as_good_as_rows_from_the_beginning(pool: Colum
     found = relaxed(pool)
     at_once = relax(pool, LEAVE_USD, found.rows, StockPrices(), 10.0)
     assert at_once is not None
-    assert at_once.usd == pytest.approx(found.usd, abs=1e-5)
+    assert at_once.usd == pytest.approx(found.usd, rel=1e-3)
 
 
 @PROFILE

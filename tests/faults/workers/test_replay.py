@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from tests.faults.workers.conftest import HEADERS, Pair
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
 
+JSON = {"Content-Type": "application/json"}
 FREE_STOCK = ("latitude", "cudo", "oci")
 RECORDED = {
     "/v1/plans": "plan.request",
@@ -39,13 +41,13 @@ RECORDED = {
 
 
 async def twins(pair: Pair, path: str, key: str, body: Any, **query: str) -> list[httpx.Response]:
-    """The same request to both servers at once, and once more when both have answered."""
+    """The same request to both servers at once, once more when both have answered, and in other bytes."""
     headers = {**HEADERS, "Idempotency-Key": key}
     async with httpx.AsyncClient(headers=headers, timeout=120) as client:
         urls = [server.url + path for server in pair.servers]
         both = await asyncio.gather(*(client.post(url, params=query, json=body) for url in urls))
         last = [await client.post(url, params=query, json=body) for url in urls]
-        other = await client.post(urls[0], params={**query, "other": "wish"}, json=body)
+        other = await client.post(urls[0], params=query, content=" " + json.dumps(body), headers=JSON)
     assert other.status_code == 422, other.text
     assert other.json()["code"] == "idempotency-mismatch"
     return [*both, *last]
