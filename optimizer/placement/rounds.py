@@ -40,7 +40,7 @@ DEEPEN_LATER_SHARE = 0.6
 CONVERGE_SHARE = 0.6
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 2e-3
-SETTLED_SHARE = 4e-3
+WORTH_ALL_TIME = 0.04
 MAKE_SHARE = 0.3
 RUIN_SHARE = 0.1
 COMBINE_SHARE = 0.4
@@ -138,8 +138,8 @@ class Rounds:
             self.proof.aim = found.prices
 
     def converge(self) -> None:
-        """Prices, what they prove and columns at them, until no others could prove much more, or there
-        is no time for others."""
+        """Prices, what they prove and columns at them, until no others could prove much more for the part of
+        the time that asking there takes, or there is no time for others."""
         proof, watch = self.proof, self.search.watch
         if proof.days_are_open():
             return
@@ -155,8 +155,10 @@ class Rounds:
             if proof.settled:
                 return
             self.remake()
+            now_s = watch.seconds
+            part = (now_s - began_s) / max(watch.limit_s - now_s, 1e-9)
             relaxed_usd = float("inf") if self.relaxed is None else self.relaxed.usd
-            proof.settled = proof.open_usd(relaxed_usd) < SETTLED_SHARE * proof.centre.total_usd
+            proof.settled = proof.open_usd(relaxed_usd) < part * WORTH_ALL_TIME * proof.centre.total_usd
             if proof.settled:
                 return
 
