@@ -126,10 +126,8 @@ class FleetBound:
 
     def at_prices(self, units: Units) -> FleetBound:
         """What is known without asking of the same start at prices of scarcity, where ``units`` may serve."""
-        cold = units.cold_s
-        return replace(
-            FleetBound((), None, self.hours, float(cold.min()), float(cold.max())), met=self.feasible
-        )
+        cold = float(units.cold_s.min()), float(units.cold_s.max())
+        return FleetBound((), None, self.hours, *cold, met=self.feasible)
 
     @classmethod
     def nothing(cls) -> FleetBound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -129,3 +130,16 @@ def plan(
 
 def total(found: Plan) -> Decimal:
     return found.cost_usd + found.penalty_usd
+
+
+def weekly(count: int) -> tuple[PlanRequest, list[Offer]]:
+    """So many services over weekly commitments of scarce stock: days prove more than hours."""
+    terms: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": 168.0, "billing_increment_s": 3600}
+    offers = [
+        offer("week", "0.80", nodes=2, **terms),
+        offer("dearer", "1.10", nodes=4, **terms),
+        offer("free", "1.90", nodes=8, billing_increment_s=3600),
+        offer("small", "0.70", gpu="TINY", billing_increment_s=3600),
+    ]
+    day = [2.6 + 1.4 * (1 + math.cos(2 * math.pi * (hour - 14) / 24)) for hour in range(24)]
+    return request(*(serving(f"s{i}", day) for i in range(count)), hours=336), offers

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
-from broker.domain.offer import Offer, Tier
+from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions
@@ -21,24 +19,11 @@ from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.proving import Proving
 from optimizer.placement.search import Search
 from optimizer.placement.stopwatch import Stopwatch, never
-from tests.placement.market import offer, plan, request, serving
+from tests.placement.market import plan, weekly
 from tests.placement.test_shared_bound import candidates_of
 
 CROWD = 8
 OPTIONS = PlanOptions(time_limit_s=30.0, gap=0.01, baselines=False)
-
-
-def problem(count: int = 2) -> tuple[PlanRequest, list[Offer]]:
-    """Services over weekly commitments of scarce stock: days prove more than hours."""
-    terms: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": 168.0, "billing_increment_s": 3600}
-    offers = [
-        offer("week", "0.80", nodes=2, **terms),
-        offer("dearer", "1.10", nodes=4, **terms),
-        offer("free", "1.90", nodes=8, billing_increment_s=3600),
-        offer("small", "0.70", gpu="TINY", billing_increment_s=3600),
-    ]
-    day = [2.6 + 1.4 * (1 + math.cos(2 * math.pi * (hour - 14) / 24)) for hour in range(24)]
-    return request(*(serving(f"s{i}", day) for i in range(count)), hours=336), offers
 
 
 def search_of(asked: PlanRequest, offers: list[Offer], seconds: float = 30.0) -> Search:
@@ -72,7 +57,7 @@ class Later:
 
 
 def told() -> tuple[Plan, Search]:
-    asked, offers = problem()
+    asked, offers = weekly(2)
     found = plan(asked, offers, time_limit_s=30.0, gap=0.5)
     search = search_of(asked, offers)
     assert found.bound_usd is not None
@@ -115,7 +100,7 @@ def test_a_search_without_rounds_has_nothing_to_add() -> None:
 
 
 def test_days_come_before_other_prices_once_these_are_settled() -> None:
-    search = search_of(*problem(CROWD))
+    search = search_of(*weekly(CROWD))
     proof = proving_of(search)
     assert not proof.days_are_open()
     assert proof.prove_next(never)
@@ -132,7 +117,7 @@ def test_days_come_before_other_prices_once_these_are_settled() -> None:
 
 def test_prices_that_not_all_was_asked_at_are_asked_on() -> None:
     """Cut after the first answer, then finished when the plan was told."""
-    search = search_of(*problem(CROWD))
+    search = search_of(*weekly(CROWD))
     proof = proving_of(search)
     answers = iter([False, False, True])
     assert not proof.prove_next(lambda: next(answers, True))

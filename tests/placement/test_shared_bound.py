@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -26,7 +25,7 @@ from optimizer.placement.run_pool import build_run_pools
 from tests.depth import examples
 from tests.placement.brute_force import Spans, best_total, ways_of
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import T0, at, offer, request, serving, training
+from tests.placement.market import T0, at, offer, request, serving, training, weekly
 
 PROFILE = settings(max_examples=examples(25), derandomize=True, deadline=None)
 
@@ -104,23 +103,15 @@ def test_no_days_at_prices_prove_more_than_the_optimum(
 
 def test_days_count_at_prices_of_scarcity() -> None:
     """Hours alone take half a commitment for the peak; days do not, also where it has a price of scarcity."""
-    terms: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": 168.0, "billing_increment_s": 3600}
-    offers = [
-        offer("week", "0.80", nodes=2, **terms),
-        offer("dearer", "1.10", nodes=4, **terms),
-        offer("free", "1.90", nodes=8, billing_increment_s=3600),
-        offer("small", "0.70", gpu="TINY", billing_increment_s=3600),
-    ]
-    day = [2.6 + 1.4 * (1 + math.cos(2 * math.pi * (hour - 14) / 24)) for hour in range(24)]
-    services = [serving(f"s{i}", day) for i in range(2)]
-    candidates = candidates_of(request(*services, hours=336), offers)
+    asked, offers = weekly(2)
+    candidates = candidates_of(asked, offers)
     prices = StockPrices({Row(0): 0.2})
     dual = Dual(candidates, {})
     hours = dual.evaluate(prices, {}, 0.0, lambda: False, depth=DUAL).total_usd
     days = dual.evaluate(prices, {}, 0.0, lambda: False, depth=DAYS).total_usd
     assert days > 1.005 * hours
     assert dual.evaluate(prices, {}, 0.0, lambda: False).total_usd >= days
-    assert {dual.depth_at(service.name, prices) for service in services} == {LONG_DAYS}
+    assert {dual.depth_at(service.name, prices) for service in asked.workloads} == {LONG_DAYS}
 
 
 @PROFILE
