@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from broker.domain.errors import PlanInvalid
+from broker.domain.lanes import Division
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
@@ -13,6 +15,7 @@ from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions, ProgressSink
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.check import check_plan
+from optimizer.placement.dividing import divide
 from optimizer.placement.pipeline import make_plan
 from optimizer.placement.replan import Replanned, replan
 from optimizer.placement.warm import WarmStart
@@ -71,6 +74,26 @@ class JointPlanner:
         )
         self._require_valid(found.plan, request, offers)
         return found
+
+    def divide(
+        self,
+        request: PlanRequest,
+        offers: Sequence[Offer],
+        as_of: datetime,
+        options: PlanOptions,
+        least_saving: float,
+    ) -> Division:
+        """Lanes for services whose requests have several sizes, where they save ``least_saving`` of it.
+
+        ``options`` are of each plan by which a service is judged, whole and divided. Raises as ``plan``.
+        """
+
+        def judged(asked: PlanRequest) -> Plan:
+            return self.plan(asked, offers, as_of, replace(options, baselines=False))
+
+        return divide(
+            request, offers, as_of, self._estimator, self._terms, self._recall, judged, least_saving
+        )
 
     def _require_valid(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> None:
         violations = self.check(plan, request, offers)

@@ -27,6 +27,7 @@ class BrokerGroup(LazyGroup):
         "prices": CommandEntry("api.cli.prices", "Prices over time, and what they may become.", LOOK),
         "quarantine": CommandEntry("api.cli.quarantine", "Prices that are not believed.", LOOK),
         "plan": CommandEntry("api.cli.plan", "Plan workloads.", PLAN),
+        "divide": CommandEntry("api.cli.divide", "Lanes for requests of several sizes.", PLAN),
         "check": CommandEntry("api.cli.check", "Verify a plan independently.", PLAN),
         "backtest": CommandEntry("api.cli.backtest", "Policies of looking again over recorded prices.", PLAN),
         "export": CommandEntry("api.cli.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),

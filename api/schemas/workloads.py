@@ -50,6 +50,7 @@ from broker.domain.workload import (
     TrafficShape,
     Training,
     Workload,
+    mean_tokens,
 )
 
 SHARES_TOLERANCE = 1e-6
@@ -313,7 +314,7 @@ class _Reader:
             self._wrong(f"{at}/peak_requests_per_s", f"requests per second at the peak (shape {shape})")
         peak = max(hourly, default=0.0) if shape is TrafficShape.HOURLY else form.peak_requests_per_s or 0.0
         mix = self._mix(form, at)
-        tokens_in, tokens_out = _mean(mix)
+        tokens_in, tokens_out = mean_tokens(mix)
         return Traffic(
             input_tokens=form.input_tokens or tokens_in,
             output_tokens=form.output_tokens or tokens_out,
@@ -348,13 +349,6 @@ class _Reader:
             self._wrong(at, f"{wanted} figures, one an hour, for a week or the whole horizon")
         elif max(hourly) <= 0:
             self._wrong(at, "at least one hour with requests", "requests in no hour")
-
-
-def _mean(mix: Sequence[RequestSize]) -> tuple[int, int]:
-    """The mean lengths, in and out, of the requests of a mix in whole tokens; 1 where there is none."""
-    tokens_in = sum(size.share * size.input_tokens for size in mix)
-    tokens_out = sum(size.share * size.output_tokens for size in mix)
-    return max(1, round(tokens_in)), max(1, round(tokens_out))
 
 
 def _policy(form: PolicyForm | None) -> Policy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -149,6 +149,13 @@ class RequestSize:
     share: float
     input_tokens: int
     output_tokens: int
+
+
+def mean_tokens(mix: Sequence[RequestSize]) -> tuple[int, int]:
+    """The mean lengths, in and out, of the requests of a mix in whole tokens; 1 where there is none."""
+    tokens_in = sum(size.share * size.input_tokens for size in mix)
+    tokens_out = sum(size.share * size.output_tokens for size in mix)
+    return max(1, round(tokens_in)), max(1, round(tokens_out))
 
 
 @dataclass(frozen=True, slots=True)

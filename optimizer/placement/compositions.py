@@ -79,10 +79,10 @@ def compose(
     return Compositions(shelf, counts, net_rates(shelf, counts, case.spare), counts @ shelf.usd)
 
 
-def demand_levels(demand: Floats) -> Floats:
-    """Distinct demands, lowest first; thinned to the highest of at most ``MAX_LEVELS`` groups."""
+def demand_levels(demand: Floats, most: int = MAX_LEVELS) -> Floats:
+    """Distinct demands, lowest first; thinned to the highest of at most so many groups."""
     distinct = np.unique(demand)
-    groups = np.array_split(distinct, min(MAX_LEVELS, len(distinct)))
+    groups = np.array_split(distinct, min(most, len(distinct)))
     return np.array([group[-1] for group in groups])
 
 

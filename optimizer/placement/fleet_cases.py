@@ -36,7 +36,7 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     log.evaluated = len(problem.table) * len(table.configs)
     fits_kind: Bools = np.any(table.fits[row], axis=1)
     fit_gates(log, opened, obstacles, fits_kind)
-    demand = _demand(problem, service)
+    demand = hourly_demand(problem, service)
     replicas = Replicas.of(problem, estimates, row)
     _unit_gate(log, opened, replicas)
     supply = _Supply(problem, opened, replicas, service, float(demand.max(initial=0.0)))
@@ -69,7 +69,7 @@ def _redundancy_gates(case: FleetCase) -> None:
         log.obstacle = Obstacle.STOCK
 
 
-def _demand(problem: Problem, service: Serving) -> Floats:
+def hourly_demand(problem: Problem, service: Serving) -> Floats:
     """Requests/s [H]; what has a daily form is asked for one day."""
     hours, traffic = hour_count(problem), service.traffic
     asked = hours if traffic.shape is TrafficShape.HOURLY else min(hours, HOURS_OF_DAY)

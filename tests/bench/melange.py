@@ -9,8 +9,8 @@ each size, between two kinds. One's rate comes from that, the A100's own is this
 size, without latency limits. The paper's four kinds are compared too, with L4 and H100 as estimated.
 
 Here an offer is one instance, and every instance of a service serves its sizes in the same shares. So a mix
-is asked for in two ways, each one call of the planner, and the least counts: one service with all of its
-sizes, and one service for each group of sizes that one kind serves best per dollar.
+is asked for as ``broker divide`` does, each way one call of the planner, and the least counts: one service
+with all of its sizes, and one for each of the lanes that are found at these prices.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from broker.catalogue import load_gpus, load_models
 from broker.domain.offer import NativePrice, Offer, Tier
 from broker.domain.sku import IntraNode, LinkKind, Sku
@@ -35,6 +37,7 @@ from broker.domain.workload import Measurement, PlanRequest, RequestSize, Servin
 from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
+from optimizer.placement.lanes import LaneDemand, LaneMenu, find_lanes
 from optimizer.planner import JointPlanner
 from tests.peers_env import run
 
@@ -48,6 +51,7 @@ slowly."""
 MIX_SLICES = 4
 """What its authors find enough."""
 SIZE_SLICES = 32
+MOST_INSTANCES = 1000
 
 Size = tuple[int, int]
 
@@ -198,7 +202,7 @@ def solve_theirs(problems: Sequence[Problem], limit_s: float) -> Iterator[dict[s
 def _compared(problem: Problem, theirs: Mapping[str, Any], planner: JointPlanner) -> Comparison:
     offers = [_offer(kind) for kind in problem.profile.kinds]
     began = time.process_time()
-    usd, way = min((_planned(planner, asked, offers), way) for way, asked in ways_of(problem).items())
+    usd, way = min((_planned(planner, asked, offers), way) for way, asked in ways_of(problem))
     ours = time.process_time() - began
     return Comparison(problem, theirs["usd"], theirs["cpu_s"], theirs["proven"], usd, ours, way)
 
@@ -208,36 +212,45 @@ def _planned(planner: JointPlanner, asked: PlanRequest, offers: Sequence[Offer])
     return float(planner.plan(asked, offers, START, options).cost_usd)
 
 
-def ways_of(problem: Problem) -> dict[str, PlanRequest]:
-    """How the planner can be asked for a problem."""
-    sizes = list(problem.req_per_s)
-    ways = {"one service": [sizes]}
-    if len(sizes) > 1:
-        kinds = range(len(problem.profile.kinds))
-        best = {size: max(kinds, key=lambda kind: _per_usd(problem.profile, size, kind)) for size in sizes}
-        ways["by best kind"] = [[s for s in sizes if best[s] == kind] for kind in kinds]
+def ways_of(problem: Problem) -> Iterator[tuple[str, PlanRequest]]:
+    """How the planner is asked for a problem."""
     horizon = Window(START, START + timedelta(hours=1))
-    return {
-        way: PlanRequest("bench", horizon, tuple(_measured(problem, g, i) for i, g in enumerate(groups) if g))
-        for way, groups in ways.items()
-    }
+    for way, lanes in (("one service", [dict(problem.req_per_s)]), ("in lanes", lanes_of(problem))):
+        if lanes:
+            services = tuple(_measured(problem, lane, number) for number, lane in enumerate(lanes))
+            yield way, PlanRequest("bench", horizon, services)
 
 
-def _per_usd(profile: Profile, size: Size, kind: int) -> float:
-    return profile.req_per_s[size][kind] / profile.kinds[kind].usd
+def lanes_of(problem: Problem) -> list[dict[Size, float]]:
+    """Requests a second of each size in each lane; none where one kind serves all for least."""
+    sizes, kinds = list(problem.req_per_s), problem.profile.kinds
+    rates = np.array([problem.profile.req_per_s[size] for size in sizes])
+    asked = np.array([problem.req_per_s[size] for size in sizes])
+    menu = LaneMenu(
+        requests_per_s=rates.T.copy(),
+        usd_per_hour=np.array([kind.usd for kind in kinds]),
+        most=np.full(len(kinds), MOST_INSTANCES),
+        spare_units=np.zeros(len(kinds)),
+    )
+    demand = LaneDemand(np.array([asked.sum()]), np.ones(1), asked / asked.sum())
+    parts = find_lanes(menu, demand, OUR_LIMIT_S)
+    used = [] if parts is None else [row * asked for row in parts if row.any()]
+    if len(used) < 2:
+        return []
+    return [{size: float(rate) for size, rate in zip(sizes, row, strict=True) if rate} for row in used]
 
 
-def _measured(problem: Problem, sizes: Sequence[Size], number: int) -> Serving:
-    """A service of ``sizes`` that every instance serves in the same shares."""
-    profile, rate = problem.profile, sum(problem.req_per_s[size] for size in sizes)
+def _measured(problem: Problem, req_per_s: Mapping[Size, float], number: int) -> Serving:
+    """A service of such requests, that every instance serves in the same shares."""
+    profile, rate, sizes = problem.profile, sum(req_per_s.values()), list(req_per_s)
     measured = []
     for kind, instance in enumerate(profile.kinds):
-        load = sum(problem.req_per_s[size] / profile.req_per_s[size][kind] for size in sizes)
+        load = sum(asked / profile.req_per_s[size][kind] for size, asked in req_per_s.items())
         measured.append(Measurement(instance.gpu, instance.gpus, requests_per_s=rate / load))
     service = _service(f"sizes-{number}", profile.model, rate, sizes[0], tuple(measured))
     if len(sizes) == 1:
         return service
-    mix = tuple(RequestSize(problem.req_per_s[size] / rate, *size) for size in sizes)
+    mix = tuple(RequestSize(asked / rate, *size) for size, asked in req_per_s.items())
     return replace(service, traffic=replace(service.traffic, mix=mix))
 
 

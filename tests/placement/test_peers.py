@@ -30,12 +30,13 @@ def test_the_rebuilt_programme_gives_the_published_answer(tmp_path: Path) -> Non
     assert (answer["instances"], round(answer["usd"], 2), answer["proven"]) == ([3, 1], 6.70, True)
 
 
-def test_fleets_for_one_size_of_request_cost_no_more_than_melange_s(estimator: Estimator) -> None:
-    """Mixes of sizes share instances there, which a service of ours cannot: see the benchmark."""
-    profile = melange.read_profiles(estimator)[0]
-    drawn = melange.draw_problems(profile, (5.0, 16.0))
-    for found in melange.compare([problem for problem in drawn if len(problem.req_per_s) == 1], estimator):
-        assert found.proven
+@pytest.mark.parametrize(("number", "rates"), [(0, (5.0, 16.0)), (2, (4.0,))])
+def test_fleets_for_one_size_and_for_mixes_cost_no_more_than_melange_s(
+    number: int, rates: tuple[float, ...], estimator: Estimator
+) -> None:
+    """Two kinds of instance, and four; routed by size there as in our lanes."""
+    profile = melange.read_profiles(estimator)[number]
+    for found in melange.compare(list(melange.draw_problems(profile, rates)), estimator):
         assert found.our_usd <= found.their_usd + 0.005, found.problem.name
 
 
