@@ -22,6 +22,7 @@ MOST_DAYS = 1830
 MOST_HOURS = MOST_DAYS * 24
 MOST_ZONES = 100
 MOST_SPARES = 100
+MOST_DRAFTED = 64
 MOST_REQUESTS_PER_S = 10**9
 MOST_MEASURED_PER_S = 10**12
 MOST_GB = 10**9
@@ -206,6 +207,15 @@ class SloForm(WorkloadPart):
     itl_p95_ms: Milliseconds
 
 
+class SpeculationForm(WorkloadPart):
+    """Speculative decoding: tokens drafted a step, the chance that each is kept, and what one costs of a
+    plain step's time."""
+
+    drafted_tokens: Annotated[Whole, Limits(kind="integer", least=1, most=MOST_DRAFTED)]
+    acceptance: Share
+    draft_cost: Share = 0.05
+
+
 class RedundancyForm(WorkloadPart):
     """Replicas in at least ``zones`` zones, and spares over demand."""
 
@@ -263,6 +273,8 @@ class ServingForm(WorkloadForm):
     redundancy: RedundancyForm = RedundancyForm()
     starts: Annotated[StartsForm | None, BeforeValidator(_starts)] = None
     weights: DatasetForm | None = None
+    prefix_cache_hit_share: Share = 0.0
+    speculation: SpeculationForm | None = None
 
 
 class BatchForm(WorkloadForm):
@@ -275,6 +287,8 @@ class BatchForm(WorkloadForm):
     output_tokens: Count
     earliest_start: str | None = None
     deadline: str
+    prefix_cache_hit_share: Share = 0.0
+    speculation: SpeculationForm | None = None
 
 
 AnyWorkloadForm = Annotated[TrainingForm | ServingForm | BatchForm, Field(discriminator="kind")]
@@ -304,6 +318,7 @@ FORMS_BY_FIELD: Mapping[str, type[BaseModel]] = {
     "traffic": TrafficForm,
     "mix": RequestSizeForm,
     "slo": SloForm,
+    "speculation": SpeculationForm,
     "redundancy": RedundancyForm,
     "starts": StartsForm,
     "training": TrainingForm,

@@ -132,6 +132,21 @@ def _serving_document(service: Serving) -> dict[str, Any]:
         },
         "starts": starts,
         "weights": _data_document(service.weights),
+        **_decoding_document(service),
+    }
+
+
+def _decoding_document(workload: Serving | Batch) -> dict[str, Any]:
+    draft = workload.speculation
+    return {
+        "prefix_cache_hit_share": workload.prefix_cache_hit_share,
+        "speculation": None
+        if draft is None
+        else {
+            "drafted_tokens": draft.drafted_tokens,
+            "acceptance": draft.acceptance,
+            "draft_cost": draft.draft_cost,
+        },
     }
 
 
@@ -166,4 +181,5 @@ def _batch_document(batch: Batch) -> dict[str, Any]:
         "output_tokens": batch.output_tokens,
         "earliest_start": format_time(batch.earliest_start),
         "deadline": format_time(batch.deadline),
+        **_decoding_document(batch),
     }

@@ -24,6 +24,7 @@ from api.schemas.workload_forms import (
     PolicyForm,
     ReoptimizeForm,
     ServingForm,
+    SpeculationForm,
     TrafficForm,
     TrainingForm,
     WorkloadForm,
@@ -46,6 +47,7 @@ from broker.domain.workload import (
     RequestSize,
     Serving,
     Slo,
+    SpeculativeDecoding,
     Traffic,
     TrafficShape,
     Training,
@@ -266,6 +268,8 @@ class _Reader:
             earliest_start=start,
             deadline=deadline,
             precisions=_unique(row.precisions),
+            prefix_cache_hit_share=row.prefix_cache_hit_share,
+            speculation=_speculation(row.speculation),
         )
 
     def _serving(
@@ -281,6 +285,8 @@ class _Reader:
             starts_at=starts_at,
             starts_after=starts_after,
             weights=_data(row.weights),
+            prefix_cache_hit_share=row.prefix_cache_hit_share,
+            speculation=_speculation(row.speculation),
         )
 
     def _starts(
@@ -349,6 +355,12 @@ class _Reader:
             self._wrong(at, f"{wanted} figures, one an hour, for a week or the whole horizon")
         elif max(hourly) <= 0:
             self._wrong(at, "at least one hour with requests", "requests in no hour")
+
+
+def _speculation(form: SpeculationForm | None) -> SpeculativeDecoding | None:
+    if form is None:
+        return None
+    return SpeculativeDecoding(form.drafted_tokens, form.acceptance, form.draft_cost)
 
 
 def _policy(form: PolicyForm | None) -> Policy:

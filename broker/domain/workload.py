@@ -189,6 +189,17 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculativeDecoding:
+    """A draft proposes ``drafted_tokens`` a step; each is kept with the chance ``acceptance``, given that
+    those before it were. ``draft_cost``: the time of one drafted token over that of a plain step.
+    """
+
+    drafted_tokens: int
+    acceptance: float
+    draft_cost: float
+
+
+@dataclass(frozen=True, slots=True)
 class Slo:
     """Latency objective: 95th percentiles in milliseconds."""
 
@@ -209,7 +220,8 @@ class Serving(WorkloadBase):
     """A fleet of replicas for as long as traffic lasts.
 
     Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon. ``weights``: finished
-    ones that lie somewhere; those of ``starts_after`` lie where that run is.
+    ones that lie somewhere; those of ``starts_after`` lie where that run is. ``prefix_cache_hit_share``: of
+    the tokens of prompts, in [0, 1].
     """
 
     traffic: Traffic
@@ -219,13 +231,16 @@ class Serving(WorkloadBase):
     starts_at: datetime | None = None
     starts_after: str | None = None
     weights: Dataset | None = None
+    prefix_cache_hit_share: float = 0.0
+    speculation: SpeculativeDecoding | None = None
 
     kind = WorkloadKind.SERVING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch(WorkloadBase):
-    """``requests`` to answer between ``earliest_start`` and ``deadline``, without a latency objective."""
+    """``requests`` to answer between ``earliest_start`` and ``deadline``, without a latency objective;
+    ``prefix_cache_hit_share`` and ``speculation`` as of a service."""
 
     requests: float
     input_tokens: int
@@ -233,6 +248,8 @@ class Batch(WorkloadBase):
     earliest_start: datetime
     deadline: datetime
     precisions: tuple[Precision, ...] = (Precision.BF16,)
+    prefix_cache_hit_share: float = 0.0
+    speculation: SpeculativeDecoding | None = None
 
     kind = WorkloadKind.BATCH
 

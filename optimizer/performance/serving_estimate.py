@@ -57,9 +57,18 @@ class Most:
 
 
 def lengths_of(workload: Serving | Batch) -> Lengths:
-    """Tokens in and out of a mean request."""
+    """Tokens in and out of a mean request, and what of its prompt the prefix cache holds."""
     source = workload.traffic if isinstance(workload, Serving) else workload
-    return Lengths(number(source.input_tokens), number(max(source.output_tokens, 1)))
+    cached = number(workload.prefix_cache_hit_share)
+    return Lengths(number(source.input_tokens), number(max(source.output_tokens, 1)), cached_share=cached)
+
+
+def speculation_of(workload: Serving | Batch) -> Speculation | None:
+    """The draft of a workload; None for plain decoding."""
+    draft = workload.speculation
+    if draft is None:
+        return None
+    return Speculation(number(draft.drafted_tokens), number(draft.acceptance), number(draft.draft_cost))
 
 
 def objective_of(workload: Serving | Batch) -> Objective:
@@ -142,17 +151,12 @@ class RateShift(Protocol):
 
 
 class ServingCore:
-    """Serving physics bound to a GPU table and constants; plain decoding unless ``speculation`` is given."""
+    """Serving physics bound to a GPU table and constants."""
 
     def __init__(
-        self,
-        gpus: Mapping[str, GpuSpec],
-        calibration: Calibration,
-        own: RateShift | None = None,
-        speculation: Speculation | None = None,
+        self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: RateShift | None = None
     ) -> None:
         self.gpus, self.calibration, self.own = gpus, calibration, own
-        self.speculation = speculation
         self.engine = calibration.engines[calibration.default_engine]
         self._hardware = SingleHardware(gpus, calibration)
 
@@ -201,7 +205,8 @@ class ServingCore:
     ) -> ServedModel:
         shapes = build_shape(workload.model)
         form = format_of(precision, self.calibration)
-        return ServedModel(shapes, form, replica, hw, self.calibration, speculation=self.speculation)
+        draft = speculation_of(workload)
+        return ServedModel(shapes, form, replica, hw, self.calibration, speculation=draft)
 
     def estimate(
         self,
@@ -227,7 +232,8 @@ class ServingCore:
         if measured is not None:
             load = self._measured_load(workload, precision, replica, hw, most, measured)
         value = self._metrics(workload, most, load, rate, hw, usd_per_replica_hour)
-        known, near = bool(hw.calibrated), NO_ROWS
+        # No published row tells how often drafts are kept: what they make of a rate is modelled alone.
+        known, near = bool(hw.calibrated) and workload.speculation is None, NO_ROWS
         if self.own is not None and self.own.moves(workload):
             near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
         relative = serving_relative(

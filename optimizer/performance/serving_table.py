@@ -30,6 +30,7 @@ from optimizer.performance.serving_estimate import (
     lengths_of,
     measurement_for,
     objective_of,
+    speculation_of,
     within,
 )
 from optimizer.performance.shapes import stack_shapes
@@ -77,8 +78,10 @@ class ServingTable:
             self._formats[np.ix_(asked, able)] = True
             for batch in (False, True):
                 same = [w for w in asked if isinstance(workloads[w], Batch) is batch]
-                if same and cells.kind.size:
-                    self._fill(precision, same, cells, rates, starts)
+                plain = [w for w in same if workloads[w].speculation is None]
+                for alike in (plain, sorted({*same} - {*plain})):
+                    if alike and cells.kind.size:
+                        self._fill(precision, alike, cells, rates, starts)
         self._overlay_measured(rates)
         self._drop_needless_pipelines(rates)
         self.requests_per_s: Array = rates[:, self._kind, :]
@@ -181,7 +184,8 @@ class ServingTable:
 
 
 class _Cases:
-    """The physics of cells of some workloads in one number format, all services or all batch work."""
+    """The physics of cells of some workloads in one number format, all services or all batch work, and all
+    or none with drafts."""
 
     def __init__(
         self,
@@ -196,6 +200,8 @@ class _Cases:
         self._shapes = stack_shapes([workload.model for workload in workloads])
         self._lengths = [lengths_of(workload) for workload in workloads]
         self._objectives = [objective_of(workload) for workload in workloads]
+        drafts = [speculation_of(workload) for workload in workloads]
+        self._drafts = [draft for draft in drafts if draft is not None]
         able = [k for k, kind in enumerate(kinds) if kind.gpu in core.gpus]
         self._hw = build_hardware([kinds[k] for k in able], core.gpus, core.calibration)
         self._gpus = [kind.gpu for kind in kinds]
@@ -251,7 +257,7 @@ class _Cases:
             self._replica(cells),
             hw,
             self._core.calibration,
-            speculation=self._core.speculation,
+            speculation=stacked(self._drafts, cells.asked) if self._drafts else None,
         )
 
 
@@ -261,7 +267,8 @@ def _physics_of(core: ServingCore, workload: Serving | Batch) -> Hashable:
     lengths = lengths_of(workload)
     tokens = float(lengths.input_tokens), float(lengths.output_tokens)
     measured = workload.measured if core.own is not None and core.own.moves(workload) else ()
-    return type(workload), workload.model, tokens, slo, workload.precisions, measured
+    decoding = workload.prefix_cache_hit_share, workload.speculation
+    return type(workload), workload.model, tokens, slo, workload.precisions, measured, decoding
 
 
 def _parts(size: int) -> Iterator[Places]:

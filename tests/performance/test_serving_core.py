@@ -15,13 +15,12 @@ from optimizer.performance.hardware import build_hardware
 from optimizer.performance.queueing import Lengths
 from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.serving import decode_step, filling_tokens, prefill, product_rate
-from optimizer.performance.serving_estimate import ServingCore
 from optimizer.performance.serving_regimes import Asked, closed_loop, limit_of
 from optimizer.performance.serving_rows import ServingRow, predict_serving, read_row, run_share
 from optimizer.performance.serving_words import products_of
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.speculation import Speculation
-from tests.performance.builders import serving, sku
+from tests.performance.builders import sku
 
 CONTEXT = as_array(2000.0)
 
@@ -87,19 +86,6 @@ def test_speculation_pays_less_in_large_batches() -> None:
     gains = [total(plain, batch) / total(drafted, batch) for batch in (1.0, 64.0, 512.0)]
     assert gains == sorted(gains, reverse=True)
     assert gains[0] > 1.5
-
-
-def test_a_caller_may_give_speculation_to_the_estimate() -> None:
-    work, kind = serving("Llama-3.1-70B"), sku("H100-SXM-80GB")
-    replica = Replica(as_array([8.0]), as_array([1.0]), as_array([1.0]))
-    hw = build_hardware([kind], load_gpus(), load_calibration())
-    plain, drafted = (
-        ServingCore(load_gpus(), load_calibration(), speculation=given).most(
-            work, work.precisions[0], replica, hw, kind.gpu
-        )
-        for given in (None, speculation(2, 0.8))
-    )
-    assert drafted.requests_per_s[0] > plain.requests_per_s[0]
 
 
 def test_experts_fill_by_their_own_tokens() -> None:
