@@ -29,6 +29,7 @@ from api.schemas.plan_writer import plan_to_document
 from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest, Serving
 from broker.plan_ports import PlanOptions
 from broker.settings import Settings
 from providers.registry import PRICE_LISTS
@@ -78,8 +79,20 @@ def plan(
     else:
         print_plan(stdout(), answer, request)
     warn_of_price_lists(answer)
+    tell_of_lanes(request)
     if misses_something(answer):
         raise typer.Exit(ExitCode.UNPLACED)
+
+
+def tell_of_lanes(request: PlanRequest) -> None:
+    """A line on stderr when requests of several sizes share a fleet."""
+    mixed = [w.name for w in request.workloads if isinstance(w, Serving) and len(w.traffic.mix) > 1]
+    if mixed:
+        names = ", ".join(mixed[:MOST_NAMES])
+        told = (
+            f"requests of several sizes share the fleets of {names}; `broker divide` tells whether lanes pay"
+        )
+        stderr().print(told, markup=False, soft_wrap=True)
 
 
 def warn_of_price_lists(plan: Plan) -> None:

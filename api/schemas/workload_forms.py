@@ -16,7 +16,7 @@ from api.schemas.validation import NAME
 from broker.domain.budgets import LARGEST_USD
 from broker.domain.offer import Tier
 from broker.domain.reoptimize_policy import ReoptimizeMode
-from broker.domain.workload import Precision, TrafficShape
+from broker.domain.workload import Precision, ServingEngine, TrafficShape, TrainingStack
 
 MOST_DAYS = 1830
 MOST_HOURS = MOST_DAYS * 24
@@ -261,6 +261,7 @@ class TrainingForm(WorkloadForm):
     checkpoint: CheckpointForm | None = None
     interruptible: bool = False
     dataset: DatasetForm | None = None
+    software: TrainingStack = TrainingStack.TUNED
 
 
 class ServingForm(WorkloadForm):
@@ -273,6 +274,7 @@ class ServingForm(WorkloadForm):
     redundancy: RedundancyForm = RedundancyForm()
     starts: Annotated[StartsForm | None, BeforeValidator(_starts)] = None
     weights: DatasetForm | None = None
+    engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: Share = 0.0
     speculation: SpeculationForm | None = None
 
@@ -287,6 +289,7 @@ class BatchForm(WorkloadForm):
     output_tokens: Count
     earliest_start: str | None = None
     deadline: str
+    engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: Share = 0.0
     speculation: SpeculationForm | None = None
 

@@ -109,6 +109,7 @@ def _training_document(run: Training) -> dict[str, Any]:
         "checkpoint": {"every_minutes": every} if every is not None else None,
         "interruptible": run.interruptible,
         "dataset": _data_document(run.dataset),
+        "software": str(run.software),
     }
 
 
@@ -139,6 +140,7 @@ def _serving_document(service: Serving) -> dict[str, Any]:
 def _decoding_document(workload: Serving | Batch) -> dict[str, Any]:
     draft = workload.speculation
     return {
+        "engine": str(workload.engine),
         "prefix_cache_hit_share": workload.prefix_cache_hit_share,
         "speculation": None
         if draft is None

@@ -242,6 +242,7 @@ class _Reader:
             checkpoint_every_minutes=row.checkpoint.every_minutes if row.checkpoint is not None else None,
             interruptible=row.interruptible,
             dataset=_data(row.dataset),
+            software=row.software,
         )
 
     def _check_training_rate(self, told: Measurement, model: ModelShape, at: str) -> None:
@@ -268,6 +269,7 @@ class _Reader:
             earliest_start=start,
             deadline=deadline,
             precisions=_unique(row.precisions),
+            engine=row.engine,
             prefix_cache_hit_share=row.prefix_cache_hit_share,
             speculation=_speculation(row.speculation),
         )
@@ -285,6 +287,7 @@ class _Reader:
             starts_at=starts_at,
             starts_after=starts_after,
             weights=_data(row.weights),
+            engine=row.engine,
             prefix_cache_hit_share=row.prefix_cache_hit_share,
             speculation=_speculation(row.speculation),
         )

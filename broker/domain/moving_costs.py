@@ -24,7 +24,13 @@ from broker.domain.workload import Precision, Serving, Training, Workload
 
 CHECKPOINT_BYTES_PER_PARAM = 14
 """Weights, master copy and moments of Adam in mixed precision: 2 + 4 + 4 + 4 B."""
-WEIGHT_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 1, Precision.INT4: 0.5}
+WEIGHT_BYTES = {
+    Precision.BF16: 2,
+    Precision.FP16: 2,
+    Precision.FP8: 1,
+    Precision.FP4: 0.5625,
+    Precision.INT4: 0.5,
+}
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 

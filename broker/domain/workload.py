@@ -25,12 +25,34 @@ class WorkloadKind(StrEnum):
 
 
 class Precision(StrEnum):
-    """Number format of weights and matrix products."""
+    """Number format of weights and matrix products; ``fp4`` with block scales (NVFP4, MXFP4), to serve in."""
 
     BF16 = "bf16"
     FP16 = "fp16"
     FP8 = "fp8"
+    FP4 = "fp4"
     INT4 = "int4"
+
+
+class TrainingStack(StrEnum):
+    """Classes of training software: tuned Megatron-Core and NeMo (also MaxText), Megatron-LM as its users run
+    it, compiled sharding (FSDP, torchtitan, ZeRO), eager trainers (nanotron, Hugging Face) and
+    Megatron-DeepSpeed.
+    """
+
+    TUNED = "tuned"
+    MEGATRON_LM = "megatron_lm"
+    FSDP = "fsdp"
+    EAGER = "eager"
+    DEEPSPEED = "deepspeed"
+
+
+class ServingEngine(StrEnum):
+    """Engines that serve replicas; vLLM on AMD's cards is its ROCm build."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    TENSORRT_LLM = "tensorrt_llm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +147,7 @@ class Training(WorkloadBase):
     checkpoint_every_minutes: float | None = None
     interruptible: bool = False
     dataset: Dataset | None = None
+    software: TrainingStack = TrainingStack.TUNED
 
     kind = WorkloadKind.TRAINING
 
@@ -231,6 +254,7 @@ class Serving(WorkloadBase):
     starts_at: datetime | None = None
     starts_after: str | None = None
     weights: Dataset | None = None
+    engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: float = 0.0
     speculation: SpeculativeDecoding | None = None
 
@@ -248,6 +272,7 @@ class Batch(WorkloadBase):
     earliest_start: datetime
     deadline: datetime
     precisions: tuple[Precision, ...] = (Precision.BF16,)
+    engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: float = 0.0
     speculation: SpeculativeDecoding | None = None
 

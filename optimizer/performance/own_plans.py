@@ -38,7 +38,7 @@ from optimizer.performance.serving_estimate import (
     lengths_of,
     measurement_for,
 )
-from optimizer.performance.training_estimate import TRAINABLE, TrainingCore, step_tokens
+from optimizer.performance.training_estimate import TRAINABLE, TrainingCore, software_of, step_tokens
 from optimizer.performance.training_table import search
 
 FABRIC_GBIT_S_PER_GPU = 400.0
@@ -113,7 +113,7 @@ class OwnTraining:
 
     def _described(self, workload: Training, gpu: str, count: float, degrees: NDArray[np.int64]) -> Described:
         words = words_of(workload.model, gpu, self._core.gpus) | {
-            "engine": self._core.calibration.default_software,
+            "engine": software_of(workload),
             "precision": workload.precision.value,
             "metric": STEP,
         }
@@ -226,7 +226,7 @@ class OwnServing:
         tp, pp, batch = numbers
         lengths, working = lengths_of(workload), isinstance(workload, Batch)
         words = words_of(workload.model, gpu, self._core.gpus) | {
-            "engine": self._core.calibration.default_engine,
+            "engine": self._core.engine_class(workload, gpu),
             "precision": f"{precision.value}/{precision.value}",
             "metric": "rate" if working else "itl",
         }

@@ -10,7 +10,7 @@ from typing import Protocol
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Precision, Serving
+from broker.domain.workload import Batch, Precision, Serving, ServingEngine
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
 from optimizer.performance.calibration import Calibration
@@ -27,6 +27,7 @@ from optimizer.performance.queueing import (
     most_under,
 )
 from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens, weight_bytes
+from optimizer.performance.serving_words import engine_on
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.speculation import Speculation
 
@@ -84,6 +85,11 @@ def format_of(precision: Precision, calibration: Calibration) -> Format:
     return Format(precision.value, precision.value, number(calibration.serving.kv_bytes), products.value)
 
 
+def runs_engine(spec: GpuSpec | None, engine: ServingEngine) -> bool:
+    """Whether the engine is made for the GPU."""
+    return engine is not ServingEngine.TENSORRT_LLM or spec is None or spec.vendor == "NVIDIA"
+
+
 def has_format(spec: GpuSpec | None, precision: Precision) -> bool:
     """Whether the GPU computes in ``precision``; INT4 needs some 16-bit format only."""
     if spec is None:
@@ -92,6 +98,7 @@ def has_format(spec: GpuSpec | None, precision: Precision) -> bool:
         Precision.BF16: spec.bf16_tflops,
         Precision.FP16: spec.fp16_tflops,
         Precision.FP8: spec.fp8_tflops,
+        Precision.FP4: spec.fp4_tflops,
         Precision.INT4: spec.bf16_tflops or spec.fp16_tflops,
     }
     return bool(peaks[precision])
@@ -157,7 +164,6 @@ class ServingCore:
         self, gpus: Mapping[str, GpuSpec], calibration: Calibration, own: RateShift | None = None
     ) -> None:
         self.gpus, self.calibration, self.own = gpus, calibration, own
-        self.engine = calibration.engines[calibration.default_engine]
         self._hardware = SingleHardware(gpus, calibration)
 
     def most(
@@ -168,7 +174,7 @@ class ServingCore:
         Own measurements nearby stretch the times: the model answers for the objective over the stretch, and
         its rates are divided by it.
         """
-        served, lengths = self._served(workload, precision, replica, hw), lengths_of(workload)
+        served, lengths = self._served(workload, precision, replica, hw, gpu), lengths_of(workload)
         batch, wanted = isinstance(workload, Batch), objective_of(workload)
         limit = self.limit(served, lengths, batch)
         found = self.most_of(served, lengths, wanted, limit, batch)
@@ -200,13 +206,17 @@ class ServingCore:
         depth = served.shapes.layers / served.replica.pp
         return cold_start_s(dense + experts, served.replica.gpus, self.calibration.coldstart, depth)
 
+    def engine_class(self, workload: Serving | Batch, gpu: str) -> str:
+        """The class of constants of a workload's engine on a GPU."""
+        return engine_on(self.gpus.get(gpu), workload.engine.value)
+
     def _served(
-        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware
+        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware, gpu: str
     ) -> ServedModel:
         shapes = build_shape(workload.model)
         form = format_of(precision, self.calibration)
-        draft = speculation_of(workload)
-        return ServedModel(shapes, form, replica, hw, self.calibration, speculation=draft)
+        engine, draft = self.engine_class(workload, gpu), speculation_of(workload)
+        return ServedModel(shapes, form, replica, hw, self.calibration, engine, draft)
 
     def estimate(
         self,
@@ -218,8 +228,9 @@ class ServingCore:
     ) -> Estimate | None:
         """The metrics of the contract for one replica; None when it does not fit."""
         tp, pp = layout.tp, layout.pp
-        allowed = precision in workload.precisions and has_format(self.gpus.get(sku.gpu), precision)
-        if not allowed or not allowed_degrees(sku, tp, pp):
+        spec = self.gpus.get(sku.gpu)
+        allowed = precision in workload.precisions and has_format(spec, precision)
+        if not allowed or not runs_engine(spec, workload.engine) or not allowed_degrees(sku, tp, pp):
             return None
         hw = self._hardware.of(sku)
         replica = Replica(number(tp), number(pp), number(layout.dp))
@@ -230,8 +241,9 @@ class ServingCore:
             return None
         load = most.load
         if measured is not None:
-            load = self._measured_load(workload, precision, replica, hw, most, measured)
-        value = self._metrics(workload, most, load, rate, hw, usd_per_replica_hour)
+            served = self._served(workload, precision, replica, hw, sku.gpu)
+            load = _measured_load(served, lengths_of(workload), most, measured)
+        value = self._metrics(workload, most, load, rate, hw, sku.gpu, usd_per_replica_hour)
         # No published row tells how often drafts are kept: what they make of a rate is modelled alone.
         known, near = bool(hw.calibrated) and workload.speculation is None, NO_ROWS
         if self.own is not None and self.own.moves(workload):
@@ -246,32 +258,25 @@ class ServingCore:
         )
         return with_interval(value, relative, provenance_of(measured is not None, known, near))
 
-    def _measured_load(
+    def _metrics(
         self,
         workload: Serving | Batch,
-        precision: Precision,
-        replica: Replica,
-        hw: Hardware,
         most: Most,
+        load: Load,
         rate: float,
-    ) -> Load:
-        """Latencies of the model at the measured rate, as far as the model thinks it can follow."""
-        served = self._served(workload, precision, replica, hw)
-        start = harness(served)
-        limit = xp.maximum(most.batch_most, 1.0)
-        return load_at_rate(served, lengths_of(workload), number(rate), limit, start)[0]
-
-    def _metrics(
-        self, workload: Serving | Batch, most: Most, load: Load, rate: float, hw: Hardware, usd: float
+        hw: Hardware,
+        gpu: str,
+        usd: float,
     ) -> dict[str, float]:
         tokens_per_s = rate * float(lengths_of(workload).output_tokens)
         objective = objective_of(workload)
+        engine = self.calibration.engines[self.engine_class(workload, gpu)]
         return {
             "requests_per_s_per_replica": rate,
             "ttft_p95_ms": 1e3 * float(xp.minimum(load.ttft_p95_s, objective.ttft_p95_s)),
             "itl_p95_ms": 1e3 * float(xp.minimum(load.itl_p95_s, objective.itl_p95_s)),
             "tokens_per_s": tokens_per_s,
-            "memory_gb_per_gpu": self.engine.memory_share * float(hw.memory_bytes) / 1e9,
+            "memory_gb_per_gpu": engine.memory_share * float(hw.memory_bytes) / 1e9,
             "kv_tokens": max(float(xp.floor(most.cache_tokens)), 0.0),
             "usd_per_million_tokens": usd / (3600.0 * tokens_per_s) * 1e6,
             "cold_start_s": float(most.cold_start_s),
@@ -301,6 +306,12 @@ class ServingCore:
 def within(wanted: Objective, token: Array, first: Array) -> Objective:
     """What the model has to meet where tokens take ``token`` and first tokens ``first`` times as long."""
     return Objective(wanted.ttft_p95_s / first, wanted.itl_p95_s / token)
+
+
+def _measured_load(served: ServedModel, lengths: Lengths, most: Most, rate: float) -> Load:
+    """Latencies of the model at the measured rate, as far as the model thinks it can follow."""
+    limit = xp.maximum(most.batch_most, 1.0)
+    return load_at_rate(served, lengths, number(rate), limit, harness(served))[0]
 
 
 def _stretched(found: Most, token: Array, first: Array) -> Most:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.plan import Obstacle
 from broker.domain.sku import Sku
-from broker.domain.workload import Batch, Precision, Serving
+from broker.domain.workload import Batch, Precision, Serving, ServingEngine
 from optimizer.performance.arrays import Array, Mask, Places, as_array, number, stacked
 from optimizer.performance.hardware import build_hardware, kinds_of
 from optimizer.performance.queueing import Lengths
@@ -30,9 +30,11 @@ from optimizer.performance.serving_estimate import (
     lengths_of,
     measurement_for,
     objective_of,
+    runs_engine,
     speculation_of,
     within,
 )
+from optimizer.performance.serving_words import engine_on
 from optimizer.performance.shapes import stack_shapes
 
 CELLS_AT_ONCE = 6_000
@@ -74,14 +76,11 @@ class ServingTable:
         self._tried: NDArray[np.int64] = np.zeros(shape[:2], dtype=np.int64)
         for precision in Precision:
             asked = [w for w, workload in enumerate(workloads) if precision in workload.precisions]
-            able, cells = self._cells(precision)
-            self._formats[np.ix_(asked, able)] = True
-            for batch in (False, True):
-                same = [w for w in asked if isinstance(workloads[w], Batch) is batch]
-                plain = [w for w in same if workloads[w].speculation is None]
-                for alike in (plain, sorted({*same} - {*plain})):
-                    if alike and cells.kind.size:
-                        self._fill(precision, alike, cells, rates, starts)
+            cells = self._cells(precision)
+            for alike in self._alike(asked):
+                for engine, mine in self._by_engine(self._workloads[alike[0]].engine, cells):
+                    self._formats[np.asarray(alike)[:, None], np.unique(mine.kind)] = True
+                    self._fill(precision, engine, alike, mine, rates, starts)
         self._overlay_measured(rates)
         self._drop_needless_pipelines(rates)
         self.requests_per_s: Array = rates[:, self._kind, :]
@@ -93,8 +92,25 @@ class ServingTable:
         """Configurations [W, S] that were compared."""
         return self._tried[:, self._kind]
 
-    def _cells(self, precision: Precision) -> tuple[list[int], _Cells]:
-        """Kinds that compute in ``precision``, and the configurations that they allow (of one workload)."""
+    def _alike(self, asked: Sequence[int]) -> list[list[int]]:
+        """Workloads whose physics can be asked together: services or batches, with drafts or without, of one
+        engine."""
+        groups: dict[Hashable, list[int]] = {}
+        for w in asked:
+            one = self._workloads[w]
+            groups.setdefault((isinstance(one, Batch), one.speculation is None, one.engine), []).append(w)
+        return list(groups.values())
+
+    def _by_engine(self, engine: ServingEngine, cells: _Cells) -> Iterator[tuple[str, _Cells]]:
+        """The cells of GPUs for which the engine is made, by its class of constants there."""
+        specs = [self._core.gpus.get(kind.gpu) for kind in self._kinds]
+        classes = [engine_on(spec, engine.value) if runs_engine(spec, engine) else "" for spec in specs]
+        named = np.asarray(classes)[cells.kind]
+        for name in np.unique(named[named != ""]).tolist():
+            yield name, cells.at(np.flatnonzero(named == name))
+
+    def _cells(self, precision: Precision) -> _Cells:
+        """The configurations that kinds allow which compute in ``precision`` (of one workload)."""
         gpus = self._core.gpus
         able = [k for k, kind in enumerate(self._kinds) if has_format(gpus.get(kind.gpu), precision)]
         mine = [c for c, config in enumerate(self.configs) if config.precision is precision]
@@ -102,10 +118,16 @@ class ServingTable:
             config = self.configs[c]
             self._allowed[k, c] = allowed_degrees(self._kinds[k], config.tp, config.pp)
         kind, place = np.nonzero(self._allowed[:, mine])
-        return able, _Cells(np.zeros_like(kind), kind, np.asarray(mine, dtype=np.intp)[place])
+        return _Cells(np.zeros_like(kind), kind, np.asarray(mine, dtype=np.intp)[place])
 
     def _fill(
-        self, precision: Precision, asked: Sequence[int], cells: _Cells, rates: Array, starts: Array
+        self,
+        precision: Precision,
+        engine: str,
+        asked: Sequence[int],
+        cells: _Cells,
+        rates: Array,
+        starts: Array,
     ) -> None:
         """Memory of every case first; then the most of those that it allows, one workload a question."""
         same: dict[Hashable, list[int]] = {}
@@ -115,7 +137,8 @@ class ServingTable:
         each = cells.kind.size
         kind, config = np.tile(cells.kind, front.size), np.tile(cells.config, front.size)
         every = _Cells(np.repeat(np.arange(front.size), each), kind, config)
-        cases = _Cases(self._core, precision, [self._workloads[w] for w in front], self._kinds, self.configs)
+        workloads = [self._workloads[w] for w in front]
+        cases = _Cases(self._core, precision, engine, workloads, self._kinds, self.configs)
         limit = np.empty(every.kind.size)
         for part in _parts(every.kind.size):
             some = every.at(part)
@@ -138,6 +161,8 @@ class ServingTable:
         for w, workload in enumerate(self._workloads):
             gpus = {measured.gpu for measured in workload.measured}
             for k in (k for k, kind in enumerate(self._kinds) if kind.gpu in gpus):
+                if not runs_engine(self._core.gpus.get(self._kinds[k].gpu), workload.engine):
+                    continue
                 for c in np.flatnonzero(self._allowed[k]):
                     if self.configs[c].precision not in workload.precisions:
                         continue
@@ -184,18 +209,20 @@ class ServingTable:
 
 
 class _Cases:
-    """The physics of cells of some workloads in one number format, all services or all batch work, and all
-    or none with drafts."""
+    """The physics of cells of some workloads in one number format and class of engine, all services or all
+    batch work, and all or none with drafts."""
 
     def __init__(
         self,
         core: ServingCore,
         precision: Precision,
+        engine: str,
         workloads: Sequence[Serving | Batch],
         kinds: Sequence[Sku],
         configs: Sequence[ServingConfig],
     ) -> None:
         self._core, self._precision, self._format = core, precision, format_of(precision, core.calibration)
+        self._engine = engine
         self._workloads, self._batch = workloads, isinstance(workloads[0], Batch)
         self._shapes = stack_shapes([workload.model for workload in workloads])
         self._lengths = [lengths_of(workload) for workload in workloads]
@@ -257,7 +284,8 @@ class _Cases:
             self._replica(cells),
             hw,
             self._core.calibration,
-            speculation=stacked(self._drafts, cells.asked) if self._drafts else None,
+            self._engine,
+            stacked(self._drafts, cells.asked) if self._drafts else None,
         )
 
 

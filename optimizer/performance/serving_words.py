@@ -177,8 +177,12 @@ def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -
     """The class of the row's engine and release; vLLM on AMD's cards is a class of its own, and what
     benchmark submissions run there."""
     told = (row.get(name) or "" for name in ("source", "engine", "engine_version"))
-    found = calibration.engine_of(*told)
-    return ROCM if spec.vendor == "AMD" and found in LIKE_VLLM_ON_AMD else found
+    return engine_on(spec, calibration.engine_of(*told))
+
+
+def engine_on(spec: GpuSpec | None, engine: str) -> str:
+    """The class of an engine on a GPU."""
+    return ROCM if spec is not None and spec.vendor == "AMD" and engine in LIKE_VLLM_ON_AMD else engine
 
 
 def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:

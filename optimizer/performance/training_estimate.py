@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
-from broker.domain.workload import Measurement, Precision, Training
+from broker.domain.workload import Measurement, Precision, Training, TrainingStack
 from optimizer.performance.arrays import Array, as_array, number
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.compute import model_flops_per_token
@@ -33,6 +33,7 @@ from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training import Step, steps_by_sharding
 
 TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8})
+DEEPSPEED = "deepspeed_2022"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,11 @@ def run_of(workload: Training) -> Run:
     """Whole sequences a step, at least one."""
     sequences = max(1, round(workload.global_batch_tokens / workload.sequence_length))
     return Run(number(workload.sequence_length), number(sequences), workload.precision.value)
+
+
+def software_of(workload: Training) -> str:
+    """The class of constants of a workload's stack."""
+    return DEEPSPEED if workload.software is TrainingStack.DEEPSPEED else workload.software.value
 
 
 def step_tokens(workload: Training) -> float:
@@ -126,15 +132,14 @@ class TrainingCore:
         self.gpus, self.calibration, self.own = gpus, calibration, own
         self._hardware = SingleHardware(gpus, calibration)
 
-    @property
-    def software(self) -> Software:
-        """The class of stack that plans assume."""
-        return self.calibration.software[self.calibration.default_software]
+    def software(self, workload: Training) -> Software:
+        """The class of stack that the workload runs."""
+        return self.calibration.software[software_of(workload)]
 
     def scenario(self, workload: Training, layouts: Layouts, hw: Hardware) -> Scenario:
         """The workload's steps in ``layouts`` on ``hw``."""
         shapes, run = build_shape(workload.model), run_of(workload)
-        return Scenario(shapes, run, layouts, hw, self.software, self.calibration)
+        return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration)
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
         """The best way to run ``layout``; None when GPU, format, fabric, batch or memory forbid it."""
@@ -201,7 +206,7 @@ class TrainingCore:
             case.measured,
             calibration.intervals,
             near,
-            software=calibration.default_software,
+            software=software_of(workload),
         )
         return with_interval(value, relative, provenance_of(case.measured, known, near))
 

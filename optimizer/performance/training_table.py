@@ -192,7 +192,7 @@ class TrainingTable:
 def _physics_of(workload: Training) -> Hashable:
     """What a step depends on: runs that differ in tokens, dates or policy share their search."""
     sequences = float(run_of(workload).sequences)
-    return workload.model, workload.sequence_length, sequences, workload.precision
+    return workload.model, workload.sequence_length, sequences, workload.precision, workload.software
 
 
 def search(
@@ -240,7 +240,7 @@ def _deepest_pipelines(
 
     Memory is rounded down to a power of two.
     """
-    weights = core.software.weight_grad_bytes_per_param * workload.model.total_params
+    weights = core.software(workload).weight_grad_bytes_per_param * workload.model.total_params
     memory = GIB * np.exp2(np.trunc(np.log2(memory_bytes / GIB)))
     need = weights / (min(per_node, 8) * 0.5 * memory)
     depth = np.ceil(np.log2(np.maximum(need, 1.0))) + 1.0

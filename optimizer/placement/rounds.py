@@ -41,6 +41,9 @@ CONVERGE_SHARE = 0.6
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 2e-3
 WORTH_ALL_TIME = 0.04
+DAYS_COST = 7.0
+"""All days take so many times as long as their duals at prices (S and M 5, L 7)."""
+PLACE_SHARE = 0.08
 MAKE_SHARE = 0.3
 RUIN_SHARE = 0.1
 COMBINE_SHARE = 0.4
@@ -149,18 +152,26 @@ class Rounds:
             if not proof.prove_next(out_of_time):
                 proof.settled = proof.centre.total_usd > before
                 return
-            now_s = watch.seconds
-            is_late = now_s + (now_s - began_s) + self._remake_s > end_s
+            now_s, asked_s = watch.seconds, watch.seconds - began_s
+            is_late = now_s + asked_s + self._remake_s > end_s
             proof.settled = is_late or proof.centre.total_usd < (1 + CONVERGED_SHARE) * before
             if proof.settled:
                 return
             self.remake()
-            now_s = watch.seconds
-            part = (now_s - began_s) / max(watch.limit_s - now_s, 1e-9)
             relaxed_usd = float("inf") if self.relaxed is None else self.relaxed.usd
-            proof.settled = proof.open_usd(relaxed_usd) < part * WORTH_ALL_TIME * proof.centre.total_usd
+            worth = self._worth(watch.seconds - began_s, asked_s)
+            proof.settled = proof.open_usd(relaxed_usd) < worth * proof.centre.total_usd
             if proof.settled:
                 return
+
+    def _worth(self, step_s: float, asked_s: float) -> float:
+        """What share others must be able to prove to be worth a step of so long, ``asked_s`` of it for duals:
+        little where there is time for all days after it, else its part of the time that is left."""
+        watch = self.search.watch
+        left_s = max(watch.limit_s - watch.seconds, 1e-9)
+        worth = WORTH_ALL_TIME * step_s / left_s
+        leaves_days = left_s - step_s > DAYS_COST * asked_s + PLACE_SHARE * watch.limit_s
+        return min(worth, CONVERGED_SHARE) if leaves_days else worth
 
     def deepen(self) -> None:
         """Asks at the best prices so far for the days of services: this only adds to the bound."""

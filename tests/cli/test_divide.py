@@ -77,6 +77,7 @@ def test_a_service_is_divided_and_the_written_document_is_planned_for_that_price
     document["workloads"] = document["workloads"][:2]
     (folder / "lanes.json").write_text(json.dumps(document))
     planned = broker("plan", folder / "lanes.json", "--market", folder / "market.json", "--json")
+    assert "share the fleets of chat-2;" in planned.stderr
     cost = float(json.loads(planned.stdout)["cost_usd"])
     assert cost == pytest.approx(float(one["divided_usd"]), rel=0.01)
     assert float(one["saves_usd"]) == pytest.approx(float(one["whole_usd"]) - float(one["divided_usd"]))

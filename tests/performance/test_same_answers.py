@@ -14,7 +14,16 @@ import pytest
 
 from broker.catalogue import load_gpus
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
-from broker.domain.workload import Batch, Measurement, Precision, Serving, Slo, Training
+from broker.domain.workload import (
+    Batch,
+    Measurement,
+    Precision,
+    Serving,
+    ServingEngine,
+    Slo,
+    Training,
+    TrainingStack,
+)
 from optimizer.performance import elementwise
 from optimizer.performance.arrays import as_array, number, smooth_max
 from optimizer.performance.calibration import load_calibration
@@ -49,13 +58,19 @@ def drawn_runs(rng: random.Random, count: int) -> list[Training]:
             sequence_length=rng.choice((2048, 8192, 32768)),
             global_batch_tokens=rng.choice((2e5, 4e6)),
             precision=rng.choice((Precision.BF16, Precision.FP8)),
+            software=rng.choice(list(TrainingStack)),
         )
         for _ in range(count)
     ]
 
 
 def drawn_services(rng: random.Random, count: int) -> list[Serving | Batch]:
-    formats = ((Precision.BF16,), (Precision.BF16, Precision.FP8), (Precision.INT4,))
+    formats = (
+        (Precision.BF16,),
+        (Precision.BF16, Precision.FP8),
+        (Precision.INT4,),
+        (Precision.FP8, Precision.FP4),
+    )
     services: list[Serving | Batch] = [
         serving(
             rng.choice(MODELS),
@@ -63,6 +78,7 @@ def drawn_services(rng: random.Random, count: int) -> list[Serving | Batch]:
             rng.choice((1, 300)),
             slo=Slo(rng.choice((300, 1000, 5000)), rng.choice((15, 60))),
             precisions=rng.choice(formats),
+            engine=rng.choice(list(ServingEngine)),
         )
         for _ in range(count)
     ]
@@ -128,7 +144,7 @@ def test_searches_that_skip_what_cannot_fit_find_the_best_of_all() -> None:
 
 
 def _stages_most(run: Training, per_node: int, memory_bytes: float, core: TrainingCore) -> int:
-    weights = core.software.weight_grad_bytes_per_param * run.model.total_params
+    weights = core.software(run).weight_grad_bytes_per_param * run.model.total_params
     rung = 2.0**30 * 2.0 ** int(math.log2(memory_bytes / 2.0**30))
     need = weights / (min(per_node, 8) * 0.5 * rung)
     return 1 << max(1, math.ceil(math.log2(max(need, 1.0))) + 1)

@@ -93,6 +93,21 @@ def test_obstacles() -> None:
     assert table.obstacle(0, 2) is Obstacle.GPU_UNKNOWN
 
 
+def test_fp4_serves_more_than_8_bit_where_gpus_multiply_it_and_nowhere_else() -> None:
+    """Within what 100 published pairs say (``test_serving_rules_of_thumb``): 1.0 to 1.6 times."""
+    kinds = [sku("B200-SXM-180GB"), sku("MI355X-288GB"), sku("H100-SXM-80GB")]
+    eight, four = (
+        serving("Llama-3.1-70B", precisions=(precision,)) for precision in (Precision.FP8, Precision.FP4)
+    )
+    table = estimator().serving([eight, four], kinds)
+    assert table.obstacle(1, 2) is Obstacle.PRECISION
+    rates = table.requests_per_s.max(axis=2)
+    both = estimator().serving([replace(four, precisions=(Precision.FP8, Precision.FP4))], kinds)
+    assert both.requests_per_s.max(axis=2)[0] == pytest.approx(rates.max(axis=0))
+    for kind in (0, 1):
+        assert 1.0 < rates[1, kind] / rates[0, kind] < 2.0
+
+
 def test_table_and_single_replica_agree() -> None:
     works: list[Serving | Batch] = [
         serving("Llama-3.1-8B", precisions=(Precision.BF16, Precision.FP8, Precision.INT4)),

@@ -337,36 +337,6 @@ def test_each_mistake_names_field_found_and_expected(
     assert expected in hit[0].expected
 
 
-MIXED = CONTRACT.replace(
-    "input_tokens: 1500, output_tokens: 300,",
-    "mix: [{share: 0.75, input_tokens: 200, output_tokens: 100}, {share: 0.25, input_tokens: 3000, "
-    "output_tokens: 60}],",
-)
-
-
-def test_traffic_may_have_several_sizes_of_request() -> None:
-    request = read(MIXED)
-    service = request.workloads[1]
-    assert isinstance(service, Serving)
-    assert [size.share for size in service.traffic.mix] == [0.75, 0.25]
-    assert (service.traffic.input_tokens, service.traffic.output_tokens) == (900, 90)
-    assert read(json.dumps(to_document(request))) == request
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "field", "expected"),
-    [
-        ("share: 0.25", "share: 0.35", "mix", "shares that sum to 1"),
-        ("share: 0.25", "share: 0", "share", "a number above 0"),
-        ("mix: [", "input_tokens: 5, mix: [", "input_tokens", "no length beside a mix"),
-    ],
-)
-def test_a_mix_that_cannot_be_is_told(old: str, new: str, field: str, expected: str) -> None:
-    (problem,) = problems(MIXED.replace(old, new))
-    assert problem.pointer.split("/")[-1] == field
-    assert expected in problem.expected
-
-
 def test_every_problem_is_told_at_once_with_its_line() -> None:
     text = CONTRACT.replace("tokens: 2.0e11", "tokens: -1").replace("model: Qwen3-32B", "model: Qwen9")
     (negative,) = problems(text)
