@@ -36,8 +36,7 @@ class Precision(StrEnum):
 
 class TrainingStack(StrEnum):
     """Classes of training software: tuned Megatron-Core and NeMo (also MaxText), Megatron-LM as its users run
-    it, compiled sharding (FSDP, torchtitan, ZeRO), eager trainers (nanotron, Hugging Face) and
-    Megatron-DeepSpeed.
+    it, compiled sharding (FSDP, torchtitan; DeepSpeed's ZeRO) and eager trainers (nanotron, Hugging Face).
     """
 
     TUNED = "tuned"

@@ -33,7 +33,6 @@ from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training import Step, steps_by_sharding
 
 TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8})
-DEEPSPEED = "deepspeed_2022"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,9 @@ def run_of(workload: Training) -> Run:
 
 
 def software_of(workload: Training) -> str:
-    """The class of constants of a workload's stack."""
-    return DEEPSPEED if workload.software is TrainingStack.DEEPSPEED else workload.software.value
+    """The class of constants of a workload's stack; ZeRO counts as sharding, as published rows of it do."""
+    sharded = workload.software is TrainingStack.DEEPSPEED
+    return (TrainingStack.FSDP if sharded else workload.software).value
 
 
 def step_tokens(workload: Training) -> float:

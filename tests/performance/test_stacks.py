@@ -9,7 +9,7 @@ import pytest
 
 from broker.catalogue import load_gpus
 from broker.domain.plan import Obstacle
-from broker.domain.workload import Measurement, Serving, ServingEngine, TrainingStack
+from broker.domain.workload import Batch, Measurement, Serving, ServingEngine, TrainingStack
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.training_estimate import software_of
@@ -38,6 +38,15 @@ def test_stacks_take_the_order_that_published_runs_have() -> None:
     assert (hours[2] / hours[0] < 2.0).all()
 
 
+def test_zero_counts_as_sharding() -> None:
+    """As published rows of DeepSpeed do that are not Megatron-DeepSpeed's of 2022."""
+    assert load_calibration().software_of("deepspeed zero-3") == "fsdp"
+    zero, sharded = (
+        training("Llama-3.1-8B", software=one) for one in (TrainingStack.DEEPSPEED, TrainingStack.FSDP)
+    )
+    assert software_of(zero) == software_of(sharded)
+
+
 def test_runs_that_differ_in_their_stack_alone_are_searched_apart() -> None:
     runs = [training("Llama-3.1-8B", software=stack) for stack in TrainingStack]
     together = estimator().training(runs, [H100], [2]).hours
@@ -48,7 +57,7 @@ def test_runs_that_differ_in_their_stack_alone_are_searched_apart() -> None:
 @pytest.mark.parametrize("engine", list(ServingEngine))
 def test_engines_beside_each_other_answer_as_alone(engine: ServingEngine) -> None:
     works = [serving("Llama-3.1-70B", engine=one) for one in ServingEngine]
-    works_and_batch = [*works, batch("Llama-3.1-8B", engine=engine)]
+    works_and_batch: list[Serving | Batch] = [*works, batch("Llama-3.1-8B", engine=engine)]
     place = list(ServingEngine).index(engine)
     together = estimator().serving(works_and_batch, [H100, MI300X]).requests_per_s
     for row in (place, len(works)):
