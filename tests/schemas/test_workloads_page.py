@@ -1,0 +1,55 @@
+"""``docs/workloads.md`` names every field that a workloads document may have, and its example is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from api.schemas.workload_forms import WorkloadsForm
+from api.schemas.workloads import read_workloads
+from broker.domain.offer import Tier
+from broker.domain.workload import Precision, ServingEngine, TrafficShape, TrainingStack
+from tests.placement.market import T0
+
+PAGE = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+NAMED = set(re.findall(r"`([a-z0-9_]+)`", PAGE))
+
+
+def forms(form: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A form and those of its fields, at any depth."""
+    yield form
+    for field in form.model_fields.values():
+        for part in _parts(field.annotation):
+            yield from forms(part)
+
+
+def _parts(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and not isinstance(annotation, UnionType) and not get_args(annotation):
+        if issubclass(annotation, BaseModel):
+            yield annotation
+        return
+    for part in get_args(annotation):
+        yield from _parts(part)
+
+
+def test_every_field_is_named() -> None:
+    fields = {name for form in forms(WorkloadsForm) for name in form.model_fields}
+    assert {"traffic", "drafted_tokens", "software", "cooldown_hours", "countries", "zones"} <= fields
+    assert fields - NAMED == set()
+
+
+@pytest.mark.parametrize("words", [Precision, ServingEngine, TrafficShape, TrainingStack, Tier])
+def test_every_word_of_a_closed_set_is_named(words: Any) -> None:
+    assert {word.value for word in words} - NAMED == set()
+
+
+def test_the_example_is_a_document() -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    request = read_workloads(example, source="page", base=None, now=T0)
+    assert [workload.name for workload in request.workloads] == ["finetune", "chat"]
