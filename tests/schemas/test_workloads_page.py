@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
 from typing import Any, get_args
 
 import pytest
@@ -30,11 +29,10 @@ def forms(form: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def _parts(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and not isinstance(annotation, UnionType) and not get_args(annotation):
-        if issubclass(annotation, BaseModel):
-            yield annotation
-        return
-    for part in get_args(annotation):
+    parts = get_args(annotation)
+    if not parts and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in parts:
         yield from _parts(part)
 
 
