@@ -31,6 +31,7 @@ from api.schemas.division import divided_document, division_to_document
 from api.schemas.document import read_document
 from api.schemas.workloads import read_workloads
 from broker.domain.lanes import DividedService, Division, Lane
+from broker.domain.money import ZERO
 from broker.domain.plan import Plan
 from broker.domain.workload import RequestSize
 from broker.plan_ports import PlanOptions
@@ -119,7 +120,7 @@ def _lanes(one: DividedService) -> Table:
     table.add_column("cost", justify="right")
     for lane in one.lanes:
         placements = one.divided.placements_of(lane.name)
-        cost = sum((placement.cost_usd for placement in placements), start=one.saves_usd * 0)
+        cost = sum((placement.cost_usd for placement in placements), ZERO)
         table.add_row(
             lane.name, percent(lane.share), str(len(lane.sizes)), _stands_on(lane, one.divided), usd(cost)
         )

@@ -12,7 +12,7 @@ from broker.domain.plan import Plan
 
 
 def division_to_document(division: Division) -> dict[str, Any]:
-    """The JSON form of ``division`` as plain data."""
+    """The JSON form of ``division`` as plain data; nulls for a service that has no place whole."""
     return {
         "divided": [_divided(one) for one in division.divided],
         "kept": [{"workload": one.service, "why": one.why} for one in division.kept],
@@ -20,14 +20,14 @@ def division_to_document(division: Division) -> dict[str, Any]:
 
 
 def _divided(one: DividedService) -> dict[str, Any]:
-    bound = one.whole.bound_usd
+    bound, placed = one.whole.bound_usd, not one.whole.unplaced
     return {
         "workload": one.service.name,
-        "whole_usd": format_usd(one.whole.cost_usd),
+        "whole_usd": format_usd(one.whole.cost_usd) if placed else None,
         "whole_bound_usd": format_usd(bound) if bound is not None else None,
         "divided_usd": format_usd(one.divided.cost_usd),
-        "saves_usd": format_usd(one.saves_usd),
-        "surely_saves_usd": format_usd(one.surely_saves_usd),
+        "saves_usd": format_usd(one.saves_usd) if placed else None,
+        "surely_saves_usd": format_usd(one.surely_saves_usd) if placed else None,
         "lanes": [_lane(lane, one.divided) for lane in one.lanes],
         "routes": [
             {"input_tokens": size.input_tokens, "output_tokens": size.output_tokens, "to": to}

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.schemas.division import division_to_document
 from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.lanes import Division
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.sku import Sku
@@ -194,6 +196,17 @@ def test_what_saves_too_little_stays_whole_and_says_what_it_would_be() -> None:
     assert "in 2 lanes it costs $" in kept.why
     assert "less than whole" in kept.why
     assert found.apply(asked) == asked
+
+
+def test_what_has_no_place_whole_may_have_one_in_lanes() -> None:
+    """All sizes in the same shares need more of BIG than there is."""
+    offers = [replace(one, stock=replace(one.stock, nodes=1)) for one in market()[:2]] + market()[2:]
+    (one,) = planner(SizedEstimator()).divide(request(mixed(), hours=24), offers, T0, OPTIONS, 0.5).divided
+    assert one.whole.unplaced
+    assert not one.divided.unplaced
+    (told,) = division_to_document(Division((one,), ()))["divided"]
+    assert told["whole_usd"] is told["saves_usd"] is None
+    assert Decimal(told["divided_usd"]) == one.divided.cost_usd
 
 
 def test_one_kind_that_is_best_for_all_sizes_is_not_divided() -> None:
