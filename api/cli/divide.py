@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +12,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from api.cli.asked import read_asked
 from api.cli.figures import percent, plural, usd
-from api.cli.market_source import find_market
 from api.cli.output import (
     Json,
     print_json,
-    read_text,
     require_writable,
     stderr,
     stdout,
@@ -26,16 +24,14 @@ from api.cli.output import (
     write_text,
 )
 from api.cli.progress import ProgressLine
-from api.planning_call import build_planner, installed_quotas
+from api.planning_call import build_planner
 from api.schemas.division import divided_document, division_to_document
 from api.schemas.document import read_document
-from api.schemas.workloads import read_workloads
 from broker.domain.lanes import DividedService, Division, Lane
 from broker.domain.money import ZERO
 from broker.domain.plan import Plan
 from broker.domain.workload import RequestSize
 from broker.plan_ports import PlanOptions
-from broker.settings import Settings
 
 app = typer.Typer(add_completion=False)
 
@@ -68,17 +64,15 @@ def divide(
     """
     if output is not None:
         require_writable(output)
-    text = read_text(workloads)
-    found = find_market(market)
-    request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
-    request = replace(request, quotas=installed_quotas(Settings()))
+    asked = read_asked(workloads, market)
+    found = asked.market
     with ProgressLine() as progress:
         progress.say(f"dividing by size over {len(found.offers):,} offers")
         division = build_planner().divide(
-            request, found.offers, found.as_of, PlanOptions(time_limit, GAP), least_saving
+            asked.request, found.offers, found.as_of, PlanOptions(time_limit, GAP), least_saving
         )
     if output is not None:
-        document = divided_document(read_document(text, str(workloads)).data, division)
+        document = divided_document(read_document(asked.text, str(workloads)).data, division)
         as_yaml = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
         write_text(output, to_json(document) if output.suffix == ".json" else as_yaml)
         stderr().print(f"workloads written to {output}", markup=False, soft_wrap=True)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from api.cli.asked import MOST_NAMES, read_asked
 from api.cli.errors import ExitCode
-from api.cli.market_source import find_market
 from api.cli.output import (
     Json,
     print_json,
-    read_text,
     require_writable,
     stderr,
     stdout,
@@ -23,11 +20,8 @@ from api.cli.output import (
 )
 from api.cli.plan_view import misses_something, print_plan
 from api.cli.progress import ProgressLine
-from api.planning_call import build_planner, installed_quotas
-from api.schemas.market import Market
+from api.planning_call import build_planner
 from api.schemas.plan_writer import plan_to_document
-from api.schemas.workloads import read_workloads
-from broker.catalogue import load_gpus
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, Serving
 from broker.plan_ports import PlanOptions
@@ -35,8 +29,6 @@ from broker.settings import Settings
 from providers.registry import PRICE_LISTS
 
 app = typer.Typer(add_completion=False)
-
-MOST_NAMES = 8
 
 
 @app.command()
@@ -60,15 +52,11 @@ def plan(
     """
     if output is not None:
         require_writable(output)
-    text = read_text(workloads)
-    found = find_market(market)
-    warn_of_unknown_gpus(found)
-    request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
-    settings = Settings()
-    request = replace(request, quotas=installed_quotas(settings))
+    asked = read_asked(workloads, market)
+    request, found = asked.request, asked.market
     with ProgressLine() as progress:
         progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
-        options = PlanOptions(time_limit, gap, seed, workers=settings.plan_workers)
+        options = PlanOptions(time_limit, gap, seed, workers=Settings().plan_workers)
         answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
     document = plan_to_document(answer)
     if output is not None:
@@ -102,12 +90,3 @@ def warn_of_price_lists(plan: Plan) -> None:
         told = f"warning: {provider} is a price list, nothing can be ordered there: {', '.join(placed)}"
         way_out = f"`broker offers --json --orderable`, or policy: {{providers: {{exclude: [{provider}]}}}}"
         stderr().print(f"{told} ({way_out})", markup=False, soft_wrap=True)
-
-
-def warn_of_unknown_gpus(market: Market) -> None:
-    """A line on stderr when offers name GPUs without figures: nothing can be placed on those."""
-    unknown = Counter(offer.sku.gpu for offer in market.offers if offer.sku.gpu not in load_gpus())
-    if unknown:
-        names = ", ".join(sorted(unknown)[:MOST_NAMES])
-        told = f"warning: {unknown.total():,} offers left aside, no figures in config/gpus.csv for {names}"
-        stderr().print(told, markup=False, soft_wrap=True)
