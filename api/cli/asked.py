@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from api.cli.market_source import find_market
 from api.cli.output import read_text, stderr
@@ -14,6 +17,11 @@ from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.workload import PlanRequest
 from broker.settings import Settings
+
+WorkloadsFile = Annotated[Path, typer.Argument(help="Workloads document, YAML or JSON; - for stdin.")]
+MarketFile = Annotated[
+    Path | None, typer.Option(help="Market document; without it, the offers of the database.")
+]
 
 MOST_NAMES = 8
 

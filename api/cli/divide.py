@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from api.cli.asked import read_asked
+from api.cli.asked import MarketFile, WorkloadsFile, read_asked
 from api.cli.figures import percent, plural, usd
 from api.cli.output import (
     Json,
@@ -40,10 +40,8 @@ GAP = 0.002
 
 @app.command()
 def divide(
-    workloads: Annotated[Path, typer.Argument(help="Workloads document, YAML or JSON; - for stdin.")],
-    market: Annotated[
-        Path | None, typer.Option(help="Market document; without it, the offers of the database.")
-    ] = None,
+    workloads: WorkloadsFile,
+    market: MarketFile = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the document with lanes to this file: YAML, or .json.")
     ] = None,

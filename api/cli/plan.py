@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.asked import MOST_NAMES, read_asked
+from api.cli.asked import MOST_NAMES, MarketFile, WorkloadsFile, read_asked
 from api.cli.errors import ExitCode
 from api.cli.output import (
     Json,
@@ -33,10 +33,8 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def plan(
-    workloads: Annotated[Path, typer.Argument(help="Workloads document, YAML or JSON; - for stdin.")],
-    market: Annotated[
-        Path | None, typer.Option(help="Market document; without it, the offers of the database.")
-    ] = None,
+    workloads: WorkloadsFile,
+    market: MarketFile = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds to search at most.")] = 30.0,
     gap: Annotated[float, typer.Option(min=0, max=1, help="Stop this close to the proven bound.")] = 0.01,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the search.")] = 1,

@@ -7,6 +7,7 @@ like any other, planned, reserved and scaled for itself; every lane keeps the zo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -50,12 +51,11 @@ class DividedService:
         found: dict[RequestSize, dict[str, float]] = {}
         for size in self.service.traffic.mix:
             lengths = size.input_tokens, size.output_tokens
-            taken = {
-                lane.name: lane.share * one.share
-                for lane in self.lanes
-                for one in lane.sizes
-                if (one.input_tokens, one.output_tokens) == lengths
-            }
+            taken: defaultdict[str, float] = defaultdict(float)
+            for lane in self.lanes:
+                for one in lane.sizes:
+                    if (one.input_tokens, one.output_tokens) == lengths:
+                        taken[lane.name] += lane.share * one.share
             whole = sum(taken.values())
             found[size] = {name: share / whole for name, share in taken.items()}
         return found

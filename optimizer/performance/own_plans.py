@@ -34,7 +34,7 @@ from optimizer.performance.serving_estimate import (
     DEGREES,
     ServingCore,
     allowed_degrees,
-    has_format,
+    can_serve,
     lengths_of,
     measurement_for,
 )
@@ -191,7 +191,7 @@ class OwnServing:
         best: tuple[float, Described] | None = None
         for precision in workload.precisions:
             for tp, pp in DEGREES:
-                able = has_format(self._core.gpus[m.gpu], precision) and allowed_degrees(sku, tp, pp)
+                able = can_serve(self._core.gpus[m.gpu], workload, precision) and allowed_degrees(sku, tp, pp)
                 if tp * pp != m.gpus or not able:
                     continue
                 replica = Replica(as_array([tp]), as_array([pp]), as_array([1.0]))

@@ -104,6 +104,12 @@ def has_format(spec: GpuSpec | None, precision: Precision) -> bool:
     return bool(peaks[precision])
 
 
+def can_serve(spec: GpuSpec | None, workload: Serving | Batch, precision: Precision) -> bool:
+    """Whether the workload may be served in the precision, and its engine does so on the GPU."""
+    allowed = precision in workload.precisions and has_format(spec, precision)
+    return allowed and runs_engine(spec, workload.engine)
+
+
 def allowed_degrees(sku: Sku, tp: int, pp: int) -> bool:
     """Tensor groups tile a node; pipelines join whole nodes (or eights of a larger one) by the fabric."""
     node = sku.gpus_per_node
@@ -228,9 +234,7 @@ class ServingCore:
     ) -> Estimate | None:
         """The metrics of the contract for one replica; None when it does not fit."""
         tp, pp = layout.tp, layout.pp
-        spec = self.gpus.get(sku.gpu)
-        allowed = precision in workload.precisions and has_format(spec, precision)
-        if not allowed or not runs_engine(spec, workload.engine) or not allowed_degrees(sku, tp, pp):
+        if not can_serve(self.gpus.get(sku.gpu), workload, precision) or not allowed_degrees(sku, tp, pp):
             return None
         hw = self._hardware.of(sku)
         replica = Replica(number(tp), number(pp), number(layout.dp))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from itertools import count
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, RequestSize, Serving
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.mixes import is_mixed, parts_of
+from optimizer.performance.mixes import parts_of
 from optimizer.placement.compositions import demand_levels
 from optimizer.placement.estimates import Estimates, build_estimates
 from optimizer.placement.fleet_cases import Replicas, hourly_demand
@@ -53,7 +54,7 @@ def divide(
     names = {workload.name for workload in request.workloads}
     divided, kept = [], []
     for service in request.workloads:
-        if not isinstance(service, Serving) or not is_mixed(service) or len(service.traffic.mix) < 2:
+        if not isinstance(service, Serving) or len(service.traffic.mix) < 2:
             continue
         obstacle = _obstacle(service)
         if obstacle is not None:
@@ -113,10 +114,9 @@ def _ways(
     problem: Problem, estimator: Estimator, service: Serving, names: set[str]
 ) -> Iterator[tuple[Lane, ...]]:
     """Different lanes: at prices by the hour, and at those of commitments as well."""
-    sizes = tuple(one for _, one in parts_of(service))
     parts = tuple(
         replace(one, name=f"{number}", starts_after=None)
-        for number, one in enumerate(sizes)
+        for number, (_, one) in enumerate(parts_of(service))
         if isinstance(one, Serving)
     )
     asked = replace(problem, request=replace(problem.request, workloads=parts))
@@ -146,32 +146,24 @@ def _lane_demand(demand: Floats, service: Serving) -> LaneDemand:
 def lanes_of(parts: Floats, service: Serving, names: set[str]) -> tuple[Lane, ...]:
     """Parts [U, S] of each size as lanes, that of the shortest requests first, under names still free."""
     mix = service.traffic.mix
-    shares = np.array([size.share for size in mix])
-    taken = parts * shares
-    used = [row / row.sum() for row in taken[taken.sum(axis=1) > 0]]
-    whole = [float(row.sum()) for row in taken[taken.sum(axis=1) > 0]]
+    taken = parts * np.array([size.share for size in mix])
+    taken = taken[taken.any(axis=1)]
+    whole = taken.sum(axis=1)
     tokens = np.array([size.input_tokens + size.output_tokens for size in mix], dtype=np.float64)
-    order = sorted(range(len(used)), key=lambda lane: float(used[lane] @ tokens))
-    free = (name for name in _numbered(service.name) if name not in names)
+    order = np.argsort(taken @ tokens / whole, kind="stable")
+    free = (name for number in count(1) if (name := f"{service.name}-{number}") not in names)
     return tuple(
         Lane(
-            next(free),
-            whole[lane],
+            name,
+            float(whole[lane]),
             tuple(
                 RequestSize(float(share), size.input_tokens, size.output_tokens)
-                for share, size in zip(used[lane], mix, strict=True)
+                for share, size in zip(taken[lane] / whole[lane], mix, strict=True)
                 if share > 0
             ),
         )
-        for lane in order
+        for lane, name in zip(order, free, strict=False)
     )
-
-
-def _numbered(name: str) -> Iterator[str]:
-    number = 0
-    while True:
-        number += 1
-        yield f"{name}-{number}"
 
 
 def _menu(problem: Problem, estimates: Estimates, parts: Sequence[Serving], *, by_the_hour: bool) -> LaneMenu:

@@ -25,6 +25,7 @@ from optimizer.placement.net_cover import gross_cover, in_steps, net_cover
 from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.shortest_path import cheapest_after
+from optimizer.placement.start_costs import jump_costs, on_grid, start_costs, start_cover
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import HOUR_S, Counts, FleetCase, Units, no_covers, only_units, with_units
 
@@ -146,7 +147,7 @@ def layer_bound(problem: Problem, case: FleetCase) -> FleetBound:
     if not len(units):
         return FleetBound((), None, hours)
     scarce = bool((units.surcharge_usd_per_hour > 0).any())
-    in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and _on_grid(problem)
+    in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and on_grid(problem)
     in_hours = in_hours and not scarce
     in_cents = in_hours and _whole_cents(problem, case)
     cold = (float(units.cold_s.min()), float(units.cold_s.max()))
@@ -298,9 +299,9 @@ def _bases(problem: Problem, case: FleetCase, step: float, zones: int) -> Iterat
 
 def _path_layer(problem: Problem, sketch: _Sketch, steps: int) -> Layer:
     price, low, high = _steps_of(sketch.cover, steps, sketch.needs)
-    starting = _start_costs(problem, sketch.rest)
-    jumps = _jumps(
-        low, high, _start_cover(sketch.rest, starting, sketch.step), float(starting.min(initial=np.inf))
+    starting = start_costs(problem, sketch.rest)
+    jumps = jump_costs(
+        low, high, start_cover(sketch.rest, starting, sketch.step), float(starting.min(initial=np.inf))
     )
     hours, needs = _hour_lengths(problem, len(sketch.needs)), sketch.needs.astype(np.float64)
     onward = cheapest_after(price, np.ascontiguousarray(jumps.T), high.astype(np.float64), needs, hours)
@@ -313,11 +314,6 @@ def _whole_cents(problem: Problem, case: FleetCase) -> bool:
     return bool((np.abs(amounts - np.rint(amounts)) < 1e-9).all())
 
 
-def _on_grid(problem: Problem) -> bool:
-    """Whether the horizon ends with a grid hour, so that whole hours stay whole."""
-    return problem.end_s % HOUR_S == 0
-
-
 def _hour_lengths(problem: Problem, hours: int) -> Floats:
     ends = np.minimum((np.arange(hours) + 1) * HOUR_S, problem.end_s)
     lengths: Floats = (ends - np.arange(hours) * HOUR_S) / HOUR_S
@@ -327,59 +323,6 @@ def _hour_lengths(problem: Problem, hours: int) -> Floats:
 def _rate_groups(rates: Floats, most: int) -> list[tuple[float, float]]:
     groups = np.array_split(np.unique(rates), min(most, len(np.unique(rates))))
     return [(float(group[0]), float(group[-1])) for group in groups]
-
-
-def _start_costs(problem: Problem, case: FleetCase) -> Floats:
-    """USD to start each unit [U]: its cold start rounded up to billing increments; 0 with two spares
-    or more, when a smaller largest replica can raise the net rate for nothing."""
-    units = case.units
-    if case.spare > 1:
-        return np.zeros(len(units))
-    increment = problem.table.increment_s[units.offer]
-    rounded = np.ceil(units.cold_s / increment) * increment
-    lead_s = np.where((HOUR_S % increment == 0) & _on_grid(problem), rounded, units.cold_s)
-    upfront = units.nodes * problem.table.upfront_usd[units.offer]
-    cost: Floats = units.usd_per_hour * lead_s / HOUR_S + upfront
-    return cost
-
-
-def _start_cover(case: FleetCase, cost: Floats, step: float) -> Floats:
-    """Least cost of starting units that bring a rise of each number of steps."""
-    rates = case.units.requests_per_s
-    if not len(rates):
-        return np.zeros(GRID + 1)
-    linear = np.arange(GRID + 1) * step * float((cost / np.maximum(rates, 1e-12)).min())
-    rise: Floats = np.maximum(linear * (1 - 1e-9), _whole_start_cover(in_steps(rates, step), cost))
-    rise[0] = 0.0
-    return rise
-
-
-def _whole_start_cover(steps: Ints, cost: Floats) -> Floats:
-    """Unbounded knapsack over the undominated (steps, cost) pairs."""
-    pairs = sorted({(float(c), -int(s)) for s, c in zip(steps, cost, strict=True)})
-    kept: list[tuple[int, float]] = []
-    for price, negative in pairs:
-        if not kept or -negative > kept[-1][0]:
-            kept.append((-negative, price))
-    found, rises = np.full(GRID + 1, np.inf), np.arange(GRID + 1)
-    found[0] = 0.0
-    for gain, price in kept:
-        count = 1
-        while count * max(1, gain) < 2 * GRID:
-            before = np.maximum(0, rises - count * max(1, gain))
-            found = np.minimum(found, found[before] + count * price)
-            count *= 2
-    return found
-
-
-def _jumps(low: Ints, high: Ints, rise: Floats, single: float) -> Floats:
-    """Least cost of going from each step to each [J, J].
-
-    A rate is known to one step only, so a rise counts one step less; but any rise starts some unit.
-    """
-    some = np.where(low[None, :] > high[:, None], single, 0.0)
-    jumps: Floats = np.maximum(some, rise[np.maximum(0, low[None, :] - high[:, None] - 1)])
-    return jumps
 
 
 def _steps_of(cover: Floats, count: int, needs: Ints | None = None) -> tuple[Floats, Ints, Ints]:

@@ -198,6 +198,17 @@ def test_what_saves_too_little_stays_whole_and_says_what_it_would_be() -> None:
     assert found.apply(asked) == asked
 
 
+def test_a_size_that_stands_twice_in_a_mix_goes_one_way() -> None:
+    service = mixed()
+    half = replace(SHORT, share=SHORT.share / 2)
+    twice = replace(service, traffic=replace(service.traffic, mix=(half, half, LONG)))
+    (one,) = planner(SizedEstimator()).divide(request(twice, hours=24), market(), T0, OPTIONS, 0.02).divided
+    assert sum(lane.share for lane in one.lanes) == pytest.approx(1.0)
+    to_short = sum(lane.share * size.share for lane in one.lanes[:1] for size in lane.sizes) / SHORT.share
+    assert one.routes[half]["chat-1"] == pytest.approx(to_short)
+    assert sum(one.routes[half].values()) == pytest.approx(1.0)
+
+
 def test_what_has_no_place_whole_may_have_one_in_lanes() -> None:
     """All sizes in the same shares need more of BIG than there is."""
     offers = [replace(one, stock=replace(one.stock, nodes=1)) for one in market()[:2]] + market()[2:]
