@@ -89,7 +89,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Team = Annotated[Name, OneTeam]
 Patterns = Annotated[list[Name], Field(min_length=1)]
 Country = Annotated[str, Field(pattern=r"^[A-Za-z]{2}$")]
-TrainingPrecision = Literal["bf16", "fp16", "fp8"]
+TrainingPrecision = Literal["bf16", "fp16", "fp8", "fp4"]
 
 
 class WorkloadPart(BaseModel):

@@ -253,7 +253,8 @@ class _Reader:
         gpu = load_gpus().get(told.gpu)
         if gpu is None:
             return
-        peak = max(filter(None, (gpu.bf16_tflops, gpu.fp16_tflops, gpu.fp8_tflops)), default=math.inf)
+        rates = (gpu.bf16_tflops, gpu.fp16_tflops, gpu.fp8_tflops, gpu.fp4_tflops)
+        peak = max(filter(None, rates), default=math.inf)
         most = peak * TERA * told.gpus / (LEAST_FLOP_PER_PARAM * model.active_params)
         if told.tokens_per_s > most:
             expected = f"at most {most:,.0f}, all that {told.gpus} × {told.gpu} can multiply"

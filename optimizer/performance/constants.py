@@ -176,8 +176,11 @@ class ServingRates:
     All-reduces by kind of link: starts ``reduce_start_s``·log2(tp)^``reduce_growth``, ``reduce_share`` of a
     link, ``one_shot_share`` of any for messages to all ranks at once. By architecture: ``hbm_reach`` of the
     bandwidth and ``product_reach`` of the matrix rate that kernels reach (all of it on ``one_die_gpus``),
-    ``portable_share`` of it without the GPU's own instructions. ``moe_kernels``: factor on ``moe_layer_s`` by
-    the experts' format.
+    ``portable_share`` of it without the GPU's own instructions, ``fused_experts`` 1 where an expert layer is
+    one launch. Kernels a layer: ``layer_s`` of all, ``quantise_layer_s`` more by the format that inputs are
+    cast to, ``latent_layer_s`` with a latent cache (MLA), ``moe_layer_s`` with experts, times ``moe_kernels``
+    by their format. Weights stored narrower than the GPU multiplies: ``widened_share`` of the wide rate,
+    ``widened_tile`` of the usual ``tokens_half``.
     ``halved_gpus``: factor by which integers of a card exceed what its 16-bit products in FP32 suggest.
     """
 
@@ -191,6 +194,8 @@ class ServingRates:
     roofline_norm: float
     host_norm: float
     layer_s: float
+    quantise_layer_s: Table
+    latent_layer_s: float
     moe_layer_s: float
     moe_kernels: Table
     moe_dispatch_s: float
@@ -220,6 +225,9 @@ class ServingRates:
     halved_gpus: Table
     portable_share: Table
     quantised_compute: Table
+    widened_share: float
+    widened_tile: float
+    fused_experts: Table
     drain_share: float
 
 
@@ -227,10 +235,12 @@ class ServingRates:
 class Engine:
     """A class of serving engines, as factors on the times of the shared physics.
 
-    ``overhead`` on launches and host time, ``moe`` on those of an MoE layer, ``sequence`` on the
+    ``overhead`` on launches and host time, ``step`` on the host time of a step alone, ``sequence`` on the
     bookkeeping of a sequence, ``busy`` on decode's roofline, ``prefill`` on prompts and ``attention`` on
-    their attention; prompts are worked off in pieces of ``chunk_tokens``; messages of up to
-    ``one_shot_tokens`` are all-reduced in one shot;
+    their attention, ``moe`` on an expert layer's kernels where the GPU has no fused ones, ``widened`` on the
+    rate of products whose 4-bit weights are unpacked; ``tuned`` 1: products reach on the newest cards what
+    they do on others; prompts are worked off in pieces of ``chunk_tokens``;
+    messages of up to ``one_shot_tokens`` are all-reduced in one shot;
     ``portable`` 1: kernels use no instruction of a GPU's own. ``stream_s``: host time of handing a token to a
     client in the engine's own process, 0 where engines run in a process apart. ``reduce_host_s``: host time
     of starting an all-reduce in a step with prompts, outside recorded graphs. ``harness_s``: from the
@@ -244,10 +254,13 @@ class Engine:
     """
 
     overhead: float
+    step: float
     sequence: float
     busy: float
     prefill: float
     moe: float
+    widened: float
+    tuned: float
     attention: float
     chunk_tokens: float
     one_shot_tokens: float

@@ -32,14 +32,16 @@ class Hardware:
     """Kinds of SKU, one entry each.
 
     ``peak``: dense datasheet rate, ``gemm``: best measured matrix rate, FLOP/s by number format, 0
-    where the GPU lacks it. ``link`` and ``fabric`` rates are bytes/s per GPU in one direction after
-    protocol losses (``link_raw``: before). Without a fabric ``nodes_most`` is 1 and the rate next to none.
+    where the GPU lacks it; ``trains_fp4`` 1 where runs in FP4 were published. ``link`` and ``fabric`` rates
+    are bytes/s per GPU in one direction after protocol losses (``link_raw``: before). Without a fabric
+    ``nodes_most`` is 1 and the rate next to none.
     ``link_ramp_s``, ``fabric_ramp_s``: what short messages lose (``network.ramped``). ``switch_share``: of
     the raw link when the switch adds up, 0 where it cannot. ``link_domain``: ranks that the fast link joins.
     ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth and
     ``product_reach`` of the matrix rate that kernels get, ``portable_share`` of the best matrix rate that
-    instructions of every GPU reach, all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate;
-    ``peers`` 1: ranks read each other's memory.
+    instructions of every GPU reach, ``fused_experts`` 1 where engines have an expert layer in one launch,
+    all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's
+    memory.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
     """
 
@@ -48,9 +50,11 @@ class Hardware:
     hbm_bytes_per_s: Array
     hbm_reach: Array
     product_reach: Array
+    fused_experts: Array
     portable_share: Array
     peak: Mapping[str, Array]
     gemm: Mapping[str, Array]
+    trains_fp4: Array
     attention_share: Array
     long_run_share: Array
     link_raw_bytes_per_s: Array
@@ -155,6 +159,7 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "hbm_bytes_per_s": spec.hbm_gbyte_s * 1e9,
         "hbm_reach": _reach(spec, calibration.serving.hbm_reach, calibration),
         "product_reach": _reach(spec, calibration.serving.product_reach, calibration),
+        "fused_experts": calibration.serving.fused_experts.get(spec.arch, 0.0),
         "portable_share": calibration.serving.portable_share.get(spec.arch, 1.0),
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
         "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),
@@ -184,6 +189,7 @@ def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:
     rates = {
         "attention_share": compute.attention_share.get(spec.arch, min(compute.attention_share.values())),
         "long_run_share": compute.long_run_share.get(spec.arch, 1.0),
+        "trains_fp4": float(spec.vendor == "NVIDIA" and spec.arch in compute.gemm_share_fp4),
     }
     for name in FORMATS:
         table = tables.get(name, compute.gemm_share_bf16)

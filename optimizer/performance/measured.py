@@ -9,7 +9,7 @@ import io
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "performance"
-TABLES = ("train_measured.csv.gz", "train_grid.csv.gz", "serving_measured.csv.gz")
+TABLES = ("train_measured.csv.gz", "train_grid.csv.gz", "serving_measured.csv.gz", "decode_pools.csv.gz")
 SWEEPS, COLD_STARTS, CACHES = "comm_measured.csv.gz", "coldstart.csv", "kv_capacity.csv"
 
 

@@ -38,7 +38,7 @@ from optimizer.performance.serving_estimate import (
     lengths_of,
     measurement_for,
 )
-from optimizer.performance.training_estimate import TRAINABLE, TrainingCore, software_of, step_tokens
+from optimizer.performance.training_estimate import TrainingCore, can_train, software_of, step_tokens
 from optimizer.performance.training_table import search
 
 FABRIC_GBIT_S_PER_GPU = 400.0
@@ -89,11 +89,11 @@ class OwnTraining:
     def _compared(self, workload: Training, m: Measurement) -> Iterator[tuple[Described, float]]:
         """The entry in words and numbers, and log(measured / predicted) of its step."""
         specs = self._core.gpus
-        if not m.tokens_per_s or m.gpu not in specs or workload.precision not in TRAINABLE:
+        if not m.tokens_per_s or m.gpu not in specs:
             return
         sku = _sku(m.gpu, m.gpus, specs)
         hw = build_hardware([sku], specs, self._core.calibration)
-        if hw.peak[workload.precision.value][0] <= 0:
+        if not can_train(hw, workload)[0]:
             return
         found = search(self._core, workload, [sku], hw, as_array([m.gpus // sku.gpus_per_node]))
         if np.isfinite(found.step_s[0, 0]):

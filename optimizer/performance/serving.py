@@ -15,12 +15,17 @@ from optimizer.performance.served_model import (
     once,
     slowdown,
     weight_bytes,
-    wide_best,
 )
 from optimizer.performance.serving_links import shared_token_s, traffic_s
+from optimizer.performance.serving_products import (
+    decode_attention_s,
+    filling_tokens,
+    head_token_s,
+    layer_products_s,
+    packed_token_s,
+    prefill_attention_s,
+)
 from optimizer.performance.shapes import experts_touched, seen_context
-
-REFERENCE_BALANCE = 794.5e12 / 3.35e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,8 @@ def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep
 def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> DecodeStep:
     """A step in which each sequence asks for ``queries`` tokens.
 
-    Roofline of bytes and products (p-norm), bookkeeping of sequences partly beside it, then launches and
-    all-reduces. Pipelined replicas pass pp batches in turn, so that a sequence meets the whole model at
+    Roofline of bytes and products (p-norm), bookkeeping of a rank's sequences partly beside it, then launches
+    and all-reduces. Pipelined replicas pass pp batches in turn, so that a sequence meets the whole model at
     batch/pp. Drafted tokens of a sequence read its cache once.
     """
     rates, replica = served.rates, served.replica
@@ -83,7 +88,7 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
     compute = _decode_products_s(served, here * queries / replica.dp, seen * queries)
     start, moved = traffic_s(served, mine * queries)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
-    busy = smooth_max(busy, sequence * here, rates.host_norm)
+    busy = smooth_max(busy, sequence * mine, rates.host_norm)
     total = (busy + start + moved + overhead) * slowdown(served)
     return DecodeStep(total, weights, cache, compute, start + moved, overhead)
 
@@ -104,76 +109,8 @@ def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array
     """Products of a step of ``tokens`` tokens a rank that see ``keys`` cached tokens in all."""
     tokens = xp.maximum(tokens, 1.0 / served.replica.dp)
     filled = filling_tokens(served, tokens)
-    others = _head_token_s(served) * filled + _decode_attention_s(served) * keys
-    return (_layer_products_s(served, tokens, tokens, filled) + others) / served.replica.tp
-
-
-@once
-def _head_token_s(served: ServedModel) -> Array:
-    return 2.0 * served.shapes.head_params / product_rate(served)
-
-
-@once
-def _decode_attention_s(served: ServedModel) -> Array:
-    """Time of one query that meets one cached token, in all layers."""
-    shapes = served.shapes
-    rate = wide_best(served.hw) * served.rates.decode_attention_share
-    return 4.0 * shapes.decode_width * shapes.layers / rate
-
-
-@once
-def product_rate(served: ServedModel) -> Array:
-    """FLOP/s of products of many tokens: a share of the best measured rate of the format."""
-    share = served.rates.product_share * served.hw.product_reach
-    return served.product_best * share * _quantised(served)
-
-
-def _layer_products_s(served: ServedModel, tokens: Array, together: Array, filled: Array) -> Array:
-    """Products of ``tokens`` tokens in all layers, as one GPU would do them; ``together`` share a step and
-    take as long as ``filled`` (``filling_tokens``).
-
-    Dense weights meet all tokens of a step, an expert its own: n·k of them over the experts touched.
-    """
-    shapes = served.shapes
-    dense, experts = _layer_token_s(served)
-    if not xp.any(shapes.experts):
-        return dense * (filled / together) * tokens
-    gathered = together * served.replica.dp
-    touched = experts_touched(shapes, gathered) / xp.maximum(shapes.active_experts, 1.0)
-    unfilled = filling_tokens(served, gathered, xp.maximum(touched, 1.0)) / gathered
-    return (dense * (filled / together) + experts * unfilled) * tokens
-
-
-@once
-def _layer_token_s(served: ServedModel) -> tuple[Array, Array]:
-    """Dense and expert products of one token of many in all layers, on one GPU."""
-    shapes, replica = served.shapes, served.replica
-    scale = 2.0 * shapes.layers / product_rate(served)
-    dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
-    split = replica.tp / xp.minimum(replica.ep, replica.tp)
-    experts = shapes.expert_layer_params * _narrow(served, shapes.expert_ffn / split)
-    return dense * scale, experts / served.rates.moe_share * scale
-
-
-def _narrow(served: ServedModel, width: Array) -> Array:
-    """Factor on products of a slice of ``width``: 1 + half/width, tiles and waves left empty."""
-    return 1.0 + served.rates.width_half / xp.maximum(width, 1.0)
-
-
-def filling_tokens(served: ServedModel, tokens: Array, groups: Array | float = 1.0) -> Array:
-    """Tokens whose products take as long as those of ``tokens`` that leave tiles empty: √(n·(n + half)).
-
-    ``half`` grows with the ``groups`` that the tokens are spread over.
-    """
-    return xp.sqrt(tokens * (tokens + _tokens_half(served) * groups))
-
-
-@once
-def _tokens_half(served: ServedModel) -> Array:
-    """Tokens that leave half of a unit empty; they grow with its balance of FLOPs (the best measured) over
-    bytes/s, here over that of an H100 in BF16."""
-    balance = served.product_best / served.hw.hbm_bytes_per_s / REFERENCE_BALANCE
-    return served.rates.tokens_half * balance
+    others = head_token_s(served) * filled + decode_attention_s(served) * keys
+    return (layer_products_s(served, tokens, tokens, filled) + others) / served.replica.tp
 
 
 @once
@@ -181,10 +118,13 @@ def launch_s(served: ServedModel) -> Array:
     """Host time, launches and small kernels of one step, and the starts of expert dispatch."""
     shapes, rates = served.shapes, served.rates
     dispatch = rates.moe_dispatch_s * xp.log2(xp.maximum(served.replica.ep, served.replica.dp))
-    kernels = rates.moe_layer_s * served.engine.moe * rates.moe_kernels.get(served.number_format.experts, 1.0)
+    in_parts = xp.where(served.hw.fused_experts > 0.0, 1.0, served.engine.moe)
+    kernels = rates.moe_layer_s * rates.moe_kernels.get(served.number_format.experts, 1.0) * in_parts
     moe = shapes.moe_layers * (kernels + dispatch)
-    layers = shapes.layers * rates.layer_s + shapes.sparse_layers * rates.indexer_layer_s
-    return (layers + moe + rates.step_s) * served.engine.overhead
+    layer = rates.layer_s + rates.quantise_layer_s.get(served.number_format.dense, 0.0)
+    layers = shapes.layers * layer + shapes.latent_layers * rates.latent_layer_s
+    layers = layers + shapes.sparse_layers * rates.indexer_layer_s
+    return (layers + moe + rates.step_s * served.engine.step) * served.engine.overhead
 
 
 def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
@@ -195,12 +135,12 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     """
     rates, replica, chunk = served.rates, served.replica, served.engine.chunk_tokens
     attended = input_tokens * seen_context(served.shapes, input_tokens)
-    rest = _head_token_s(served) + attended * _prefill_attention_s(served)
+    rest = head_token_s(served) + attended * prefill_attention_s(served)
     factor = served.engine.prefill / replica.tp
     piece = xp.minimum(input_tokens, chunk)
     pieces = input_tokens / piece
-    alone = _layer_products_s(served, input_tokens, piece, filling_tokens(served, piece))
-    packed = (_packed_token_s(served) * input_tokens + rest) * factor
+    alone = layer_products_s(served, input_tokens, piece, filling_tokens(served, piece))
+    packed = (packed_token_s(served) * input_tokens + rest) * factor
     read = _weight_read_s(served, piece) * pieces
     start, moved = traffic_s(served, input_tokens)
     launched = (start + launch_s(served)) * pieces
@@ -208,20 +148,6 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     latency = smooth_max((alone + rest) * factor, read, rates.roofline_norm) + moved + launched
     shared = shared_token_s(served) * input_tokens
     return Prefill(latency=latency * slow, work=(packed + shared) * slow / (replica.pp * replica.dp))
-
-
-@once
-def _prefill_attention_s(served: ServedModel) -> Array:
-    """Time of one prompt token that meets one of those before it, in all layers; half of them, causal."""
-    rate = wide_best(served.hw) * served.rates.product_share * served.hw.product_reach
-    return 2.0 * served.shapes.attention_width * served.shapes.layers * served.engine.attention / rate
-
-
-@once
-def _packed_token_s(served: ServedModel) -> Array:
-    """Products of one token in a full step of prompts."""
-    full = xp.full_like(served.replica.tp, served.engine.chunk_tokens)
-    return _layer_products_s(served, xp.ones_like(full), full, filling_tokens(served, full))
 
 
 def _weight_read_s(served: ServedModel, tokens: Array) -> Array:
@@ -241,7 +167,3 @@ def _whole_read_s(served: ServedModel) -> tuple[Array, Array]:
     rate = served.hw.hbm_bytes_per_s * served.hw.hbm_reach * served.rates.hbm_share_weights
     one = experts / xp.maximum(shapes.experts, 1.0) / (replica.tp * replica.dp * table[form.experts])
     return (dense - lookup) / replica.tp / table[form.dense] / rate, one / rate
-
-
-def _quantised(served: ServedModel) -> Array:
-    return number(served.rates.quantised_compute.get(served.number_format.dense, 1.0))

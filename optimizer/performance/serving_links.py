@@ -34,17 +34,40 @@ def _once_s(served: ServedModel) -> tuple[Array, Array, Array, Array]:
     reduce-scatter and all-gather, 2(tp − 1)/tp of them, or in a switch that adds up, (1 + 1/tp), whichever
     ends first; and dispatched to experts.
 
-    Starts grow by a power of log2(tp), hardly at all where ranks read each other's memory at once.
+    Starts grow by a power of log2(tp), hardly at all where ranks read each other's memory at once. Groups
+    wider than the link's domain also meet the fabric (``_between_s``).
     """
     shapes, hw, tp, dp = served.shapes, served.hw, served.replica.tp, served.replica.dp
-    starts = 2.0 * shapes.layers * hw.reduce_start_s * xp.power(xp.log2(tp), hw.reduce_growth)
+    inside = xp.minimum(tp, hw.link_domain)
+    starts = 2.0 * shapes.layers * hw.reduce_start_s * xp.power(xp.log2(inside), hw.reduce_growth)
     size = 2.0 * shapes.layers * 2.0 * shapes.hidden
     direct = hw.link_raw_bytes_per_s * served.rates.one_shot_share
-    ring = 2.0 * (tp - 1.0) / tp / hw.reduce_bytes_per_s
+    ring = 2.0 * (inside - 1.0) / inside / hw.reduce_bytes_per_s
     switch = hw.link_raw_bytes_per_s * hw.switch_share
-    added = xp.where(tp > 1.0, (1.0 + 1.0 / tp) / xp.maximum(switch, 1.0), 0.0)
-    dispatched = xp.zeros_like(tp)
-    if xp.any(dp > 1.0):
-        others = (dp - 1.0) * (1.0 - xp.power(1.0 - 1.0 / dp, shapes.active_experts))
-        dispatched = shapes.moe_layers * 4.0 * shapes.hidden * others / direct
-    return starts, size * (tp - 1.0) * hw.peers / direct, size * xp.minimum(ring, added), dispatched
+    added = xp.where(inside > 1.0, (1.0 + 1.0 / inside) / xp.maximum(switch, 1.0), 0.0)
+    whole, halves = (inside - 1.0) * hw.peers / direct, xp.minimum(ring, added)
+    if xp.any(tp > hw.link_domain):
+        hops, between = _between_s(served)
+        starts, whole, halves = starts + hops, whole + between, halves + between
+    dispatched = _dispatched_s(served) if xp.any(dp > 1.0) else xp.zeros_like(tp)
+    return starts, size * whole, size * halves, dispatched
+
+
+def _between_s(served: ServedModel) -> tuple[Array, Array]:
+    """Hops of a step's all-reduces over the fabric, there and back for each doubling of domains, and the time
+    of a byte: every rank of a domain carries its share to the others, 2(k − 1)/k of it."""
+    hw = served.hw
+    domains = xp.maximum(served.replica.tp / hw.link_domain, 1.0)
+    hops = 2.0 * served.shapes.layers * 2.0 * xp.log2(domains) * hw.fabric_hop_s
+    return hops, 2.0 * (domains - 1.0) / domains / hw.link_domain / hw.fabric_bytes_per_s
+
+
+def _dispatched_s(served: ServedModel) -> Array:
+    """A token's bytes to the ranks that hold its experts and back, in all layers; those beyond the link's
+    domain go over the fabric."""
+    shapes, hw, dp = served.shapes, served.hw, served.replica.dp
+    reached = (dp - 1.0) * (1.0 - xp.power(1.0 - 1.0 / dp, shapes.active_experts))
+    outside = xp.maximum(dp - hw.link_domain, 0.0) / xp.maximum(dp - 1.0, 1.0)
+    direct = hw.link_raw_bytes_per_s * served.rates.one_shot_share
+    byte = xp.maximum((1.0 - outside) / direct, outside / hw.fabric_bytes_per_s)
+    return shapes.moe_layers * 4.0 * shapes.hidden * reached * byte

@@ -1,4 +1,5 @@
-"""What a load asks of a replica: closed and open loops, offline work, fixed batches, one at a time.
+"""What a load asks of a replica: closed and open loops, offline work, fixed batches, decode pools, one at a
+time.
 
 Arrays over rows; tokens/s of one copy, times in seconds.
 """
@@ -266,6 +267,17 @@ def fixed_batch(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     return Answer(tokens, Spread(begin, alike), Spread(step, alike), np.ones_like(step, dtype=np.bool_))
 
 
+def decode_pool(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+    """The decoding half of a disaggregated deployment: prompts are read elsewhere, ``asked.batch`` sequences
+    decode, and nothing interrupts them. First tokens are not its own."""
+    limit = _limit_for(served, lengths, asked.batch)
+    batch = np.minimum(np.maximum(asked.batch, 1.0), limit)
+    step = decode_step(served, batch, lengths.mean_context).total
+    unknown, jitter = np.full_like(step, np.nan), served.calibration.queueing.itl_jitter
+    between = Spread(step, np.zeros_like(step) + jitter**2)
+    return Answer(batch / step, Spread(unknown, unknown), between, np.ones_like(step, dtype=np.bool_))
+
+
 def single_stream(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """One request at a time."""
     constants = served.calibration.queueing
@@ -283,5 +295,6 @@ ANSWERS: Mapping[str, Callable[[ServedModel, Lengths, Asked], Answer]] = {
     "offline": offline,
     "open": open_loop,
     "static": fixed_batch,
+    "decode": decode_pool,
     "single": single_stream,
 }

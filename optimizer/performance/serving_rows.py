@@ -197,7 +197,7 @@ def _size(row: Mapping[str, str], regime: str, at_once: bool) -> float:
     size = number(row, "concurrency_or_batch") or (number(row, "num_requests") if at_once else None)
     if regime == "single":
         return 1.0
-    if size is None and regime in {"closed", "static"}:
+    if size is None and regime in {"closed", "static", "decode"}:
         raise Unreadable("concurrency_or_batch is missing")
     return size or 0.0
 

@@ -19,8 +19,10 @@ REGIMES = {
     "single_stream": "single",
     "single_stream_ttft": "single",
     "static_batch": "static",
+    "decode_pool": "decode",
 }
 OTHER_REGIMES = (
+    ("decode", "decode_pool"),
     ("offline", "offline_max"),
     ("throughput", "offline_max"),
     ("burst", "offline_burst"),
@@ -71,6 +73,7 @@ FORMAT_WORDS = (
 )
 FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int6", "int5", "int4", "int3")
 AT_ONCE = "offline_burst"
+NARROW = frozenset({"fp4", "fp8", "mxfp4"})
 MXFP4 = "mxfp4"
 ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0", "submission"})
 LOCAL, INTEGERS = "local", frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"})
@@ -97,7 +100,8 @@ class Formats:
 def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Formats:
     """As the row says; else as its model's name says; else as the model was published. Raises Unreadable.
 
-    MXFP4 checkpoints keep everything but their experts in 16 bits (gpt-oss).
+    MXFP4 checkpoints keep everything but their experts in 16 bits; tables that call gpt-oss FP4 or FP8 mean
+    that checkpoint, the only one there is.
     """
     wide = "bf16" if spec.bf16_tflops else "fp16"
     told, note = (row.get("weight_precision") or "").strip(), ""
@@ -108,6 +112,8 @@ def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Form
         dense = format_named(row.get("model", "")) or _native(model.name.lower(), wide)
         note = f"weight precision not given, {dense} assumed"
     experts = format_named(row.get("moe_precision") or "")
+    if dense in NARROW and _native(model.name.lower(), wide) == MXFP4:
+        dense, experts = MXFP4, None
     if dense == MXFP4:
         return Formats(wide, experts or "fp4", note) if model.is_moe else Formats("fp4", "fp4", note)
     narrow = "fp4" if experts == MXFP4 else experts

@@ -25,7 +25,8 @@ class Shapes:
     ``attention_width``: mean of the query·key and value widths over all heads, ``head_width`` of one;
     ``decode_width`` the same against the cache (latent width for MLA, absorbed form). ``kv_elements``: cached
     numbers per token; ``cache_groups``: ranks that can share them without copies. ``windowed_share``: share
-    of caching layers that see ``window`` tokens only. ``sparse_layers``: those with an index of the cache.
+    of caching layers that see ``window`` tokens only. ``latent_layers``: those with a latent cache (MLA),
+    ``sparse_layers``: those with an index of the cache.
     """
 
     layers: Array
@@ -53,6 +54,7 @@ class Shapes:
     cache_groups: Array
     window: Array
     windowed_share: Array
+    latent_layers: Array
     sparse_layers: Array
 
     @property
@@ -136,6 +138,7 @@ def _attention(model: ModelShape) -> dict[str, float]:
         "cache_groups": 1.0 if mla else float(model.kv_heads),
         "window": float(model.sliding_window or math.inf),
         "windowed_share": windowed,
+        "latent_layers": float(model.layers if mla else 0),
         "sparse_layers": float(model.layers if model.index_topk else 0),
     }
 

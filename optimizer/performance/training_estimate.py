@@ -14,7 +14,7 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
 from broker.domain.sku import Sku
 from broker.domain.workload import Measurement, Precision, Training, TrainingStack
-from optimizer.performance.arrays import Array, as_array, number
+from optimizer.performance.arrays import Array, Mask, as_array, number
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.compute import model_flops_per_token
 from optimizer.performance.constants import Software
@@ -32,7 +32,7 @@ from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training import Step, steps_by_sharding
 
-TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8})
+TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8, Precision.FP4})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,14 @@ def run_of(workload: Training) -> Run:
     """Whole sequences a step, at least one."""
     sequences = max(1, round(workload.global_batch_tokens / workload.sequence_length))
     return Run(number(workload.sequence_length), number(sequences), workload.precision.value)
+
+
+def can_train(hw: Hardware, workload: Training) -> Mask:
+    """Where the run's products have units, and for FP4 a published recipe: NVFP4 on Blackwell."""
+    if workload.precision not in TRAINABLE:
+        return np.zeros_like(hw.gpus_per_node, dtype=np.bool_)
+    able: Mask = np.asarray(hw.peak[workload.precision.value]) > 0.0
+    return able & (np.asarray(hw.trains_fp4) > 0.0) if workload.precision is Precision.FP4 else able
 
 
 def software_of(workload: Training) -> str:
@@ -143,12 +151,12 @@ class TrainingCore:
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
         """The best way to run ``layout``; None when GPU, format, fabric, batch or memory forbid it."""
-        if sku.gpu not in self.gpus or workload.precision not in TRAINABLE:
+        if sku.gpu not in self.gpus:
             return None
         hw = self._hardware.of(sku)
         gpus = nodes * sku.gpus_per_node
         degrees = layout.tp * layout.pp * layout.cp * layout.dp
-        if nodes > hw.nodes_most or degrees != gpus or hw.peak[workload.precision.value] <= 0:
+        if nodes > hw.nodes_most or degrees != gpus or not can_train(hw, workload):
             return None
         layouts = ways_of(layout)
         one = self.scenario(workload, layouts[0], hw)

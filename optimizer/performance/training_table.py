@@ -20,10 +20,10 @@ from optimizer.performance.hardware import GIB, Hardware, build_hardware, kinds_
 from optimizer.performance.layouts import FULL_RECOMPUTE, Layouts, enumerate_layouts, recompute_word
 from optimizer.performance.training import footprint, step
 from optimizer.performance.training_estimate import (
-    TRAINABLE,
     Case,
     TrainingCore,
     bottleneck_of,
+    can_train,
     held_hours,
     measurement_for,
     run_of,
@@ -81,9 +81,7 @@ class TrainingTable:
         nodes = as_array(self.node_counts)
         searched: dict[Hashable, _Found] = {}
         for w, workload in enumerate(self._workloads):
-            if workload.precision not in TRAINABLE:
-                continue
-            has_format = hw.peak[workload.precision.value] > 0
+            has_format = can_train(hw, workload)
             self._formats[w, places] = has_format
             able = np.flatnonzero(has_format)
             if not able.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,8 @@ from optimizer.performance.cells import Unreadable
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.queueing import Lengths
 from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
-from optimizer.performance.serving import decode_step, filling_tokens, prefill, product_rate
+from optimizer.performance.serving import decode_step, prefill
+from optimizer.performance.serving_products import expert_product_rate, product_rate
 from optimizer.performance.serving_regimes import Asked, closed_loop, limit_of
 from optimizer.performance.serving_rows import ServingRow, predict_serving, read_row, run_share
 from optimizer.performance.serving_words import products_of
@@ -54,6 +56,10 @@ def read(**cells: str) -> ServingRow:
     return read_row(row | cells, load_calibration(), load_gpus(), load_models())
 
 
+def values_of(row: ServingRow) -> Mapping[str, float]:
+    return predict_serving([row], load_calibration(), load_gpus())[0].values
+
+
 def speculation(drafted: float, acceptance: float, draft_share: float = 0.05) -> Speculation:
     return Speculation(as_array(drafted), as_array(acceptance), as_array(draft_share))
 
@@ -89,10 +95,101 @@ def test_speculation_pays_less_in_large_batches() -> None:
 
 
 def test_experts_fill_by_their_own_tokens() -> None:
-    """The same tokens over more experts leave more of each tile empty."""
-    model = served("Mixtral-8x7B")
-    few, many = (float(filling_tokens(model, as_array([64.0]), groups)[0]) for groups in (1.0, 32.0))
-    assert 64.0 < few < many
+    """The same tokens over more experts leave more of each tile empty: a token of a small batch costs several
+    times one of a large batch, the more the more experts."""
+    gains = []
+    for name in ("Mixtral-8x7B", "Qwen3-235B-A22B"):
+        model = served(name)
+        few, many = (float(decode_step(model, as_array([b]), CONTEXT).compute[0]) / b for b in (64.0, 4096.0))
+        gains.append(few / many)
+    assert 1.0 < gains[0] < gains[1]
+
+
+def test_attention_ranks_keep_the_books_of_their_own_sequences() -> None:
+    """Schedulers of attention-parallel ranks work side by side: 2,048 sequences on 32 are 64 for each."""
+    one, many = (
+        served("DeepSeek-V3", "GB200-186GB", dp=8, ep=8),
+        served("DeepSeek-V3", "GB200-186GB", dp=32, ep=32),
+    )
+    steps = []
+    for model, batch in ((one, 512.0), (many, 2048.0)):
+        rates = replace(model.calibration.serving, sequence_s=0.001)
+        changed = replace(model, calibration=replace(model.calibration, serving=rates))
+        steps.append(total(changed, batch))
+    assert steps[0] > 0.064
+    assert steps[1] == pytest.approx(steps[0], rel=0.2)
+
+
+def test_a_latent_cache_has_kernels_of_its_own() -> None:
+    model = served("DeepSeek-V3", tp=8, ep=8)
+    assert model.shapes.latent_layers == model.shapes.layers
+    assert served("Qwen3-235B-A22B").shapes.latent_layers == 0
+    free = replace(model.calibration.serving, latent_layer_s=0.0)
+    without = replace(model, calibration=replace(model.calibration, serving=free))
+    extra = model.calibration.serving.latent_layer_s * float(model.shapes.layers)
+    assert total(model, 1.0) - total(without, 1.0) == pytest.approx(extra, rel=0.2)
+
+
+@pytest.mark.parametrize(("gpu", "fused"), [("H200-SXM-141GB", False), ("B200-SXM-180GB", True)])
+def test_expert_layers_are_one_launch_on_blackwell_alone(gpu: str, fused: bool) -> None:
+    """What TensorRT-LLM's expert layers cost more falls on GPUs without the fused kernels."""
+    model = replace(served("DeepSeek-V3", gpu, tp=8, ep=8), engine_class="tensorrt_llm")
+    engines = {**model.calibration.engines, "tensorrt_llm": replace(model.engine, moe=3.0 * model.engine.moe)}
+    slower = replace(model, calibration=replace(model.calibration, engines=engines))
+    assert (total(slower, 1.0) == pytest.approx(total(model, 1.0))) is fused
+
+
+def test_tuned_submissions_lag_on_no_card() -> None:
+    """Engines' kernels reach less of what was measured on the newest cards, benchmark submissions as much."""
+    for gpu, lag in (("H100-SXM-80GB", False), ("B200-SXM-180GB", True)):
+        engine = replace(served("Llama-2-70B", gpu), engine_class="tensorrt_llm")
+        tuned = replace(served("Llama-2-70B", gpu), engine_class="submission")
+        assert bool(product_rate(tuned)[0] > 1.05 * product_rate(engine)[0]) is lag
+
+
+def test_mxfp4_experts_multiply_in_8_bits_where_the_gpu_has_fp4_and_are_widened_elsewhere() -> None:
+    mixed = Format("bf16", "fp4", as_array([2.0]), "bf16")
+    old, new = (
+        replace(served("gpt-oss-120b", gpu), number_format=mixed)
+        for gpu in ("H100-SXM-80GB", "B200-SXM-180GB")
+    )
+    share = old.calibration.serving.widened_share * old.calibration.serving.moe_share
+    assert expert_product_rate(old) == pytest.approx(product_rate(old) * share)
+    assert expert_product_rate(new) > 1.5 * product_rate(new)
+
+
+def test_widened_weights_lose_little_in_small_batches_and_much_in_full_ones() -> None:
+    """Marlin and Triton kernels read packed weights at small tiles: products of few tokens are no dearer than
+    plain ones, those of thousands a third."""
+    plain = served("Llama-3.1-70B", "A100-SXM-80GB", tp=4, precision="bf16")
+    packed = replace(plain, number_format=Format("int4", "int4", as_array([2.0]), "bf16"))
+    few, many = (
+        decode_step(packed, as_array([b]), CONTEXT).compute[0]
+        / decode_step(plain, as_array([b]), CONTEXT).compute[0]
+        for b in (8.0, 8192.0)
+    )
+    assert few < 0.85
+    assert many > 1.15
+
+
+def test_decode_pools_do_nothing_but_decode() -> None:
+    """No prompt interrupts them: faster than a closed loop of as many, as fast as a fixed batch's steps."""
+    asked = {
+        "model": "Llama-3.1-8B",
+        "gpu": "H100-SXM-80GB",
+        "gpus": "1",
+        "tp": "1",
+        "isl": "4000",
+        "osl": "500",
+    }
+    pool, loop, fixed = (
+        values_of(read(**asked, regime=regime, concurrency_or_batch="32"))
+        for regime in ("decode_pool", "closed_loop", "static_batch")
+    )
+    assert pool["pred_tpot_ms_p50"] == pytest.approx(fixed["pred_tpot_ms_p50"], rel=1e-3)
+    assert pool["pred_tpot_ms_p50"] < 0.9 * loop["pred_tpot_ms_p50"]
+    assert pool["pred_output_tokens_per_s_total"] == pytest.approx(32e3 / pool["pred_tpot_ms_p50"], rel=1e-2)
+    assert np.isnan(pool["pred_ttft_ms_p50"])
 
 
 def test_whole_experts_are_wider_than_slices() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.catalogue import load_gpus
 from broker.domain.plan import Obstacle
-from broker.domain.workload import Batch, Measurement, Serving, ServingEngine, TrainingStack
+from broker.domain.workload import Batch, Measurement, Precision, Serving, ServingEngine, TrainingStack
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.training_estimate import software_of
@@ -36,6 +36,24 @@ def test_stacks_take_the_order_that_published_runs_have() -> None:
     assert (np.diff(hours, axis=0) > 0).all()
     assert (hours[1] / hours[0] > 1.05).all()
     assert (hours[2] / hours[0] < 2.0).all()
+
+
+def test_runs_in_fp4_have_a_place_on_blackwell_alone() -> None:
+    """NVFP4 over FP8 as published: 1.36 for 405B on GB200, 1.13 to 1.37 for 70B; nobody published AMD's."""
+    cards = [sku(gpu) for gpu in ("B200-SXM-180GB", "GB300-288GB", "H200-SXM-141GB", "MI355X-288GB")]
+    eight, four = (training("Llama-3.1-70B", precision=form) for form in (Precision.FP8, Precision.FP4))
+    table = estimator().training([eight, four], cards, [8, 16])
+    assert np.isfinite(table.hours[0]).all()
+    assert np.isfinite(table.hours[1]).all(axis=1).tolist() == [True, True, False, False]
+    gains = table.hours[0, :2] / table.hours[1, :2]
+    assert ((gains > 1.03) & (gains < 1.5)).all()
+
+
+def test_an_own_figure_of_a_run_in_fp4_counts_where_it_may_run() -> None:
+    measured = (Measurement("B200-SXM-180GB", 64, tokens_per_s=3.0e5),)
+    run = training("Llama-3.1-70B", precision=Precision.FP4, measured=measured)
+    hours = estimator().training([run], [sku("B200-SXM-180GB")], [8]).hours[0, 0, 0]
+    assert hours == pytest.approx(run.tokens / 3.0e5 / 3600.0, rel=0.1)
 
 
 def test_zero_counts_as_sharding() -> None:

@@ -34,7 +34,7 @@ workloads:
                                              {share: 0.25, input_tokens: 3000, output_tokens: 60}]},
      slo: {ttft_p95_ms: 900, itl_p95_ms: 90}}
   - {name: run, kind: training, model: Llama-3.1-8B, tokens: 1.0e9, sequence_length: 8192, software: fsdp,
-     global_batch_tokens: 1.0e6, deadline: +1d}
+     precision: fp4, global_batch_tokens: 1.0e6, deadline: +1d}
   - {name: files, kind: batch, model: Llama-3.1-8B, requests: 1000, input_tokens: 900, output_tokens: 90,
      deadline: +1d, prefix_cache_hit_share: 1, speculation: {drafted_tokens: 1, acceptance: 1, draft_cost: 0}}
 """
@@ -55,6 +55,7 @@ def test_they_are_read_and_written() -> None:
     assert chat.speculation == SpeculativeDecoding(3, 0.7, 0.05)
     assert files.speculation == SpeculativeDecoding(1, 1.0, 0.0)
     assert run.software is TrainingStack.FSDP
+    assert run.precision is Precision.FP4
     assert (chat.engine, mixed.engine) == (ServingEngine.VLLM, ServingEngine.SGLANG)
     assert mixed.precisions == (Precision.FP8, Precision.FP4)
     assert [size.share for size in mixed.traffic.mix] == [0.75, 0.25]
