@@ -10,18 +10,11 @@ from typing import Any
 
 import yaml
 
+from api.export.engines import commands_of, require_commands
 from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.servers import PORT, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import Target, Words, load_words, named, require_words
-from api.export.vllm import (
-    INSTALL_VLLM,
-    PORT,
-    batch_command,
-    gpus_per_node,
-    nodes_per_server,
-    replicas_per_server,
-    serve_command,
-    servers,
-)
+from api.export.vllm import batch_command
 from broker.catalogue import load_gpus
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.offer import Tier
@@ -39,6 +32,7 @@ def dstack_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str
     """A fleet and a run a placement; InputError for what dstack cannot say."""
     words = load_words(Target.DSTACK)
     require_words(plan, words, source)
+    require_commands(plan, source)
     files = {}
     for at, (name, placement) in enumerate(named(plan)):
         if placement.kind is WorkloadKind.SERVING and nodes_per_server(placement) > 1:
@@ -94,12 +88,16 @@ def _run(name: str, placement: Placement, models: Mapping[str, str], words: Word
     if placement.kind is WorkloadKind.TRAINING:
         run |= {"nodes": placement.nodes, "commands": [RUN_GUARD, TORCHRUN]}
     elif placement.kind is WorkloadKind.BATCH:
-        run |= {"nodes": 1, "commands": [INSTALL_VLLM, MODEL_GUARD, BATCH_GUARD, batch_command(placement)]}
+        run |= {
+            "nodes": 1,
+            "commands": [commands_of(placement).install, MODEL_GUARD, BATCH_GUARD, batch_command(placement)],
+        }
     else:
+        commands = commands_of(placement)
         run |= {
             "port": PORT,
             **_replicas(placement),
-            "commands": [INSTALL_VLLM, MODEL_GUARD, serve_command(placement)],
+            "commands": [commands.install, MODEL_GUARD, commands.serve(placement)],
         }
     return run | _place(placement, words)
 

@@ -10,19 +10,11 @@ from typing import Any
 
 import yaml
 
+from api.export.engines import commands_of, require_commands
 from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.servers import PORT, SERVED, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import Target, Words, load_words, named, require_words
-from api.export.vllm import (
-    INSTALL_VLLM,
-    PORT,
-    SERVED,
-    batch_command,
-    gpus_per_node,
-    nodes_per_server,
-    replicas_per_server,
-    serve_command,
-    servers,
-)
+from api.export.vllm import batch_command
 from broker.domain.offer import Tier
 from broker.domain.plan import Placement, Plan
 from broker.domain.workload import WorkloadKind
@@ -32,16 +24,13 @@ TORCHRUN = (
     'torchrun --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" '
     f'--nproc-per-node "$SKYPILOT_NUM_GPUS_PER_NODE" --master-addr "{_FIRST}" --master-port 29500 $COMMAND'
 )
-SPANNING = (
-    ' --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" '
-    f'--master-addr "{_FIRST}" $([ "$SKYPILOT_NODE_RANK" = 0 ] || echo --headless)'
-)
 
 
 def skypilot_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, str]:
     """A task a placement; InputError for sellers and GPUs that SkyPilot does not know."""
     words = load_words(Target.SKYPILOT)
     require_words(plan, words, source)
+    require_commands(plan, source)
     return {
         f"{name}.sky.yaml": yaml.safe_dump(_task(name, placement, models, words), sort_keys=False, width=200)
         for name, placement in named(plan)
@@ -56,7 +45,7 @@ def _task(name: str, placement: Placement, models: Mapping[str, str], words: Wor
         "envs": environment(placement, models),
     }
     if placement.kind in SERVED:
-        task["setup"] = INSTALL_VLLM
+        task["setup"] = commands_of(placement).install
     if placement.kind is WorkloadKind.TRAINING:
         task["run"] = f"{RUN_GUARD}\n{TORCHRUN}\n"
     elif placement.kind is WorkloadKind.BATCH:
@@ -66,8 +55,17 @@ def _task(name: str, placement: Placement, models: Mapping[str, str], words: Wor
         task["num_nodes"] = spanned
         task["resources"]["ports"] = PORT
         task["service"] = _service(placement)
-        task["run"] = f"{MODEL_GUARD}\n{serve_command(placement)}{SPANNING if spanned > 1 else ''}\n"
+        task["run"] = f"{MODEL_GUARD}\n{_serve(placement)}\n"
     return task
+
+
+def _serve(placement: Placement) -> str:
+    """The server's command, with what joins its nodes where it spans several."""
+    commands = commands_of(placement)
+    if commands.spans is None or nodes_per_server(placement) == 1:
+        return commands.serve(placement)
+    joined = {"nodes": "$SKYPILOT_NUM_NODES", "rank": "$SKYPILOT_NODE_RANK", "first": _FIRST}
+    return commands.serve(placement) + commands.spans.format(**joined)
 
 
 def _resources(placement: Placement, words: Words) -> dict[str, Any]:

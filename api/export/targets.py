@@ -14,6 +14,7 @@ from typing import Any
 from broker.catalogue import CONFIG
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.plan import Placement, Plan
+from broker.domain.workload import ServingEngine
 
 LONGEST_NAME = 40
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
@@ -55,9 +56,9 @@ def load_words(target: Target) -> Words:
     )
 
 
-def load_precisions() -> Mapping[str, Mapping[str, str]]:
-    """VLLM's arguments for a precision."""
-    table: Mapping[str, Mapping[str, str]] = _export_words()["vllm"]["precisions"]
+def load_precisions(engine: ServingEngine) -> Mapping[str, Mapping[str, str]]:
+    """An engine's arguments for a precision."""
+    table: Mapping[str, Mapping[str, str]] = _export_words()[engine]["precisions"]
     return table
 
 

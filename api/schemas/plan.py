@@ -31,7 +31,7 @@ from broker.domain.plan import (
     Unplaced,
     Why,
 )
-from broker.domain.workload import Precision, WorkloadKind
+from broker.domain.workload import Precision, ServingEngine, WorkloadKind
 
 EXPECTED_FORM = "a plan, as `broker plan --output` writes it"
 Metrics = dict[str, float]
@@ -131,7 +131,7 @@ class WhyForm(JsonPart):
 
 
 class PlacementForm(JsonPart):
-    """One workload on one offer. ``window_use``, ``transfers`` and ``work_share`` are additions of ours."""
+    """One workload on one offer. Ours: ``window_use``, ``transfers``, ``work_share``, ``engine``."""
 
     workload: str
     kind: WorkloadKind
@@ -156,6 +156,7 @@ class PlacementForm(JsonPart):
     window_use: WindowUseForm | None = None
     transfers: tuple[TransferForm, ...] = ()
     work_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    engine: ServingEngine | None = None
 
     def to_placement(self) -> Placement:
         """The domain's placement."""
@@ -183,6 +184,7 @@ class PlacementForm(JsonPart):
             window_use=self.window_use.to_use() if self.window_use is not None else None,
             transfers=tuple(one.to_transfer() for one in self.transfers),
             work_share=self.work_share,
+            engine=self.engine,
         )
 
 

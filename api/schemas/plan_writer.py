@@ -74,6 +74,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "window_use": window_use_to_document(placement.window_use),
         "transfers": transfers_to_document(placement.transfers),
         "work_share": placement.work_share,
+        "engine": placement.engine and str(placement.engine),
     }
 
 

@@ -14,7 +14,7 @@ from broker.domain.offer import Tier
 from broker.domain.transfer import Transfer
 from broker.domain.window import Segment
 from broker.domain.window_use import WindowUse
-from broker.domain.workload import Precision, WorkloadKind
+from broker.domain.workload import Precision, ServingEngine, WorkloadKind
 
 
 class PlanStatus(StrEnum):
@@ -112,7 +112,7 @@ class Placement:
     ``gpus_per_replica`` the GPUs of one model copy. ``window_use``: of a run in a window, what is wanted,
     bought and usable. ``cost_usd`` is what is held and, in it, what ``transfers`` of data to it cost.
     ``work_share``: a run in parts has a placement for each, in order of time, and the estimate is that of
-    the part.
+    the part. ``engine``: what serves, None for runs and where a plan does not say.
     """
 
     workload: str
@@ -138,6 +138,7 @@ class Placement:
     window_use: WindowUse | None = None
     transfers: tuple[Transfer, ...] = ()
     work_share: float = 1.0
+    engine: ServingEngine | None = None
 
     @property
     def transfer_usd(self) -> Decimal:

@@ -73,6 +73,7 @@ def _placement(
         window_use=_window_use(candidates, column, workload, piece, segments, cost),
         transfers=transfers,
         work_share=piece.share,
+        engine=None if isinstance(workload, Training) else workload.engine,
     )
 
 

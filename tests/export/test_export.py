@@ -15,13 +15,14 @@ from api.export.dstack import dstack_files
 from api.export.skypilot import skypilot_files
 from api.export.targets import Target, load_words
 from api.export.vllm import vllm_files
+from api.schemas.plan import read_plan
 from api.schemas.plan_writer import plan_to_document
 from broker.catalogue import load_gpus, load_hugging_face_names
 from broker.domain.errors import InputError
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.offer import Tier
 from broker.domain.plan import Placement, Plan
-from broker.domain.workload import Precision, WorkloadKind
+from broker.domain.workload import Precision, ServingEngine, WorkloadKind
 from providers.registry import SPECS
 from tests.cli.running import broker
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
@@ -124,7 +125,7 @@ def test_vllm_configurations_have_documented_options_only() -> None:
     assert read["chat-2.vllm.yaml"]["quantization"] == "fp8"
     assert (read["chat-1.vllm.yaml"]["model"], read["chat-1.vllm.yaml"]["dtype"]) == (MODEL, "bfloat16")
     assert "model" not in read["w-8-summaries.vllm.yaml"]
-    with pytest.raises(InputError, match="training alone"):
+    with pytest.raises(InputError, match="none that vLLM serves"):
         vllm_files(replace(the_plan(), placements=the_plan().placements[:1]), {}, "plan.json")
 
 
@@ -145,6 +146,78 @@ def test_a_replica_over_two_nodes_is_one_server() -> None:
     assert "--node-rank" in task["run"]
     with pytest.raises(InputError, match="at most one node"):
         dstack_files(a_plan(wide), {}, "plan.json")
+
+
+def served_by(engine: ServingEngine, kind: WorkloadKind = WorkloadKind.SERVING, **changes: Any) -> Plan:
+    layout = Parallelism(tp=changes.get("gpus_per_replica", 8), ep=changes.pop("ep", 1))
+    shape = {"gpus_per_replica": 8, "replicas": 4, "parallelism": layout, "engine": engine, **changes}
+    return a_plan(placed("aws", "p5.48xlarge", "us-east-1", "chat", kind, **shape))
+
+
+@pytest.mark.parametrize(
+    ("engine", "install", "command"),
+    [
+        (ServingEngine.SGLANG, "sglang[all]", "python -m sglang.launch_server --model-path"),
+        (ServingEngine.TENSORRT_LLM, "tensorrt-llm", "trtllm-serve"),
+        (ServingEngine.VLLM, "vllm", "vllm serve"),
+    ],
+)
+def test_each_engine_is_installed_and_started(engine: ServingEngine, install: str, command: str) -> None:
+    """A plan for one engine run on another would not be the plan."""
+    plan = served_by(engine)
+    task = yaml.safe_load(skypilot_files(plan, {}, "plan.json")["chat.sky.yaml"])
+    run_ = yaml.safe_load(dstack_files(plan, {}, "plan.json")["chat.dstack.yml"])
+    assert install in task["setup"]
+    assert command in task["run"]
+    assert install in run_["commands"][0]
+    assert command in run_["commands"][-1]
+
+
+def test_sglang_s_options() -> None:
+    """Of its page of server arguments: degrees, replicas side by side, format, place; nodes of a server."""
+    plan = served_by(ServingEngine.SGLANG, gpus_per_replica=4, ep=4, precision=Precision.FP8)
+    command = yaml.safe_load(dstack_files(plan, {}, "plan.json")["chat.dstack.yml"])["commands"][-1]
+    for option in ("--tp-size 4", "--dp-size 2", "--ep-size 4", "--quantization fp8", "--port 8000"):
+        assert option in command
+    wide = served_by(ServingEngine.SGLANG, gpus_per_replica=16, replicas=2)
+    task = yaml.safe_load(skypilot_files(wide, {}, "plan.json")["chat.sky.yaml"])
+    assert '--nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" --dist-init-addr' in task["run"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "field", "expected"),
+    [
+        (served_by(ServingEngine.TENSORRT_LLM, gpus_per_replica=2), "gpus_per_replica", "one replica a node"),
+        (
+            served_by(ServingEngine.TENSORRT_LLM, gpus_per_replica=16, replicas=2),
+            "gpus_per_replica",
+            "one node",
+        ),
+        (served_by(ServingEngine.SGLANG, WorkloadKind.BATCH), "engine", "vllm, which works off files"),
+    ],
+)
+def test_what_an_engine_has_no_command_for_is_named(plan: Plan, field: str, expected: str) -> None:
+    with pytest.raises(InputError, match=rf"/placements/0/{field}.*{expected}"):
+        skypilot_files(plan, {}, "plan.json")
+
+
+def test_vllm_is_given_what_it_serves_alone() -> None:
+    plan = a_plan(*the_plan().placements, *served_by(ServingEngine.SGLANG).placements)
+    assert set(vllm_files(plan, {}, "plan.json")) == {
+        "chat-1.vllm.yaml",
+        "chat-2.vllm.yaml",
+        "w-8-summaries.vllm.yaml",
+    }
+
+
+def test_a_plan_keeps_its_engines() -> None:
+    plan = served_by(ServingEngine.TENSORRT_LLM)
+    document = plan_to_document(plan)
+    assert document["placements"][0]["engine"] == "tensorrt_llm"
+    again = read_plan(json.dumps(document), "plan.json")
+    assert again.placements[0].engine is ServingEngine.TENSORRT_LLM
+    del document["placements"][0]["engine"]
+    assert read_plan(json.dumps(document), "plan.json").placements[0].engine is None
 
 
 def test_what_a_tool_does_not_know_is_named() -> None:

@@ -31,6 +31,7 @@ def violations(case: Case) -> Iterator[str]:
                 yield f"{where}: {name} is {found}, expected {expected}"
         yield from _nodes(where, placement, workload, offer)
         yield from _precision(where, placement, workload)
+        yield from _engine(where, placement, workload)
         yield from _layout(where, placement, workload)
 
 
@@ -69,6 +70,13 @@ def _precision(where: str, placement: Placement, workload: Workload) -> Iterator
     allowed = (workload.precision,) if isinstance(workload, Training) else workload.precisions
     if placement.precision not in allowed:
         yield f"{where}: precision {placement.precision} is not among {', '.join(allowed)}"
+
+
+def _engine(where: str, placement: Placement, workload: Workload) -> Iterator[str]:
+    """Runs have none; a plan of before placements named it says nothing."""
+    expected = None if isinstance(workload, Training) else workload.engine
+    if placement.engine is not None and placement.engine != expected:
+        yield f"{where}: engine is {placement.engine}, expected {expected or 'none, as runs have'}"
 
 
 def _layout(where: str, placement: Placement, workload: Workload) -> Iterator[str]:

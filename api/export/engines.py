@@ -1,0 +1,73 @@
+"""The commands of the engines that plans name, for tools that launch nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from api.export import sglang, tensorrt_llm, vllm
+from api.export.options import engine_of
+from api.export.servers import SERVED, gpus_per_node, nodes_per_server, replicas_per_server
+from broker.domain.errors import FieldProblem, InputError
+from broker.domain.plan import Placement, Plan
+from broker.domain.workload import ServingEngine, WorkloadKind
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """How an engine is installed and started. ``spans``: what joins the nodes of one server, with the count
+    of nodes, the own place and the first one's address filled in; None where a server stays in its node.
+    ``replicas``: whether a server runs several side by side.
+    """
+
+    install: str
+    serve: Callable[[Placement], str]
+    spans: str | None
+    replicas: bool = True
+
+
+COMMANDS: Mapping[ServingEngine, Commands] = {
+    ServingEngine.VLLM: Commands(
+        vllm.INSTALL,
+        vllm.serve_command,
+        ' --nnodes "{nodes}" --node-rank "{rank}" --master-addr "{first}"'
+        ' $([ "{rank}" = 0 ] || echo --headless)',
+    ),
+    ServingEngine.SGLANG: Commands(
+        sglang.INSTALL,
+        sglang.serve_command,
+        ' --nnodes "{nodes}" --node-rank "{rank}" --dist-init-addr "{first}:29500"',
+    ),
+    ServingEngine.TENSORRT_LLM: Commands(
+        tensorrt_llm.INSTALL, tensorrt_llm.serve_command, spans=None, replicas=False
+    ),
+}
+
+
+def commands_of(placement: Placement) -> Commands:
+    """Those of the placement's engine."""
+    return COMMANDS[engine_of(placement)]
+
+
+def require_commands(plan: Plan, source: str) -> None:
+    """InputError naming every placement that its engine has no command for."""
+    problems = tuple(
+        problem
+        for at, placement in enumerate(plan.placements)
+        if placement.kind in SERVED
+        for problem in _problems(f"/placements/{at}", placement)
+    )
+    if problems:
+        raise InputError(source, problems)
+
+
+def _problems(at: str, placement: Placement) -> Iterator[FieldProblem]:
+    engine, known = engine_of(placement), commands_of(placement)
+    if placement.kind is WorkloadKind.BATCH and engine is not ServingEngine.VLLM:
+        yield FieldProblem(f"{at}/engine", repr(str(engine)), "vllm, which works off files of requests")
+    if known.spans is None and nodes_per_server(placement) > 1:
+        expected = f"replicas of at most one node, as {engine} has them without a launcher of its own"
+        yield FieldProblem(f"{at}/gpus_per_replica", f"{placement.gpus_per_replica} GPUs", expected)
+    if not known.replicas and replicas_per_server(placement) > 1:
+        found = f"{placement.gpus_per_replica} of a node's {gpus_per_node(placement)} GPUs"
+        yield FieldProblem(f"{at}/gpus_per_replica", found, f"one replica a node, as {engine} serves")

@@ -1,0 +1,33 @@
+"""How many servers a placement's nodes run, and how large each is."""
+
+from __future__ import annotations
+
+import math
+
+from broker.domain.plan import Placement
+from broker.domain.workload import WorkloadKind
+
+PORT = 8000
+SERVED = frozenset({WorkloadKind.SERVING, WorkloadKind.BATCH})
+
+
+def nodes_per_server(placement: Placement) -> int:
+    """Nodes that one server spans: more than one only where a replica is larger than a node."""
+    return max(1, math.ceil(placement.gpus_per_replica / gpus_per_node(placement)))
+
+
+def replicas_per_server(placement: Placement) -> int:
+    """Replicas that one server runs side by side on its node."""
+    return max(1, gpus_per_node(placement) // placement.gpus_per_replica)
+
+
+def gpus_per_node(placement: Placement) -> int:
+    """GPUs of a node."""
+    return placement.gpus // placement.nodes
+
+
+def servers(placement: Placement) -> tuple[int, int]:
+    """How many servers run at the trough and at the peak of the held nodes."""
+    spanned = nodes_per_server(placement)
+    least = min(segment.nodes for segment in placement.segments)
+    return max(1, min(least, placement.nodes) // spanned), max(1, placement.nodes // spanned)

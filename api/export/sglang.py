@@ -1,0 +1,31 @@
+"""Serving placements as SGLang's command line.
+
+Options: those of ``python -m sglang.launch_server``, as its page of server arguments names them.
+"""
+
+from __future__ import annotations
+
+from api.export.options import Settings, options
+from api.export.servers import PORT, replicas_per_server
+from api.export.targets import load_precisions
+from broker.domain.plan import Placement
+from broker.domain.workload import ServingEngine
+
+INSTALL = "pip install --quiet 'sglang[all]'"
+
+
+def serve_command(placement: Placement) -> str:
+    """``sglang.launch_server`` with the placement's options; the model is ``$MODEL``."""
+    layout = placement.parallelism
+    settings: Settings = {
+        "served-model-name": placement.workload,
+        "tp-size": layout.tp,
+        "pp-size": layout.pp,
+        "dp-size": replicas_per_server(placement),
+        **load_precisions(ServingEngine.SGLANG)[placement.precision],
+        "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
+        "port": PORT,
+    }
+    if layout.ep > 1:
+        settings["ep-size"] = layout.ep
+    return " ".join(['python -m sglang.launch_server --model-path "$MODEL"', *options(settings)])
