@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -63,6 +65,14 @@ class Reply:
     def text(self) -> str:
         """The body as text; undecodable bytes are replaced."""
         return self.body.decode("utf-8", "replace")
+
+    @property
+    def answered_at(self) -> datetime:
+        """The seller's own time of the answer (its ``Date``); this machine's where it says none."""
+        try:
+            return parsedate_to_datetime(self.headers.get("date", "")).astimezone(UTC)
+        except (TypeError, ValueError):
+            return datetime.now(UTC)
 
     @property
     def retry_after_s(self) -> float | None:

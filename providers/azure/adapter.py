@@ -189,7 +189,7 @@ class Azure:
         if is_scale_set and resource.state == "failed":
             view = await self._arm.call("GET", f"{reference}/instanceView", Operation.LEASES)
             resource = resource.with_view(view.read(leases.InstanceView))
-        return resource, leases.time_of(reply)
+        return resource, reply.answered_at
 
     async def _seen(self, reference: str, resource: leases.Resource, at: datetime) -> Lease:
         """The lease; an order of ours that failed holds nothing, and what is left of it is removed."""
@@ -217,7 +217,7 @@ class Azure:
     async def _list(self, path: str) -> list[Lease]:
         found = []
         async for row, reply in self._arm.rows(path):
-            resource, at = leases.read_resource(row), leases.time_of(reply)
+            resource, at = leases.read_resource(row), reply.answered_at
             reference = f"{path}/{resource.name}"
             if resource.is_future or resource.state == "failed":
                 resource, at = await self._find(reference)

@@ -9,8 +9,7 @@ with some of them it is UNKNOWN, which leaves them alone. A word that is not kno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import Field
@@ -19,7 +18,6 @@ from broker.domain.errors import PayloadUnreadable
 from broker.domain.reservation import Lease, LeaseState
 from broker.domain.window import Window
 from providers.azure.windows import PROVIDER, scheduled_window
-from providers.http import Reply
 from providers.payload import Instant, Name, PayloadModel, as_payload
 
 GROUPS = "capacityReservationGroups"
@@ -155,14 +153,6 @@ def read_resource(row: Any) -> Resource:
 def reservation_path(group: str, name: str) -> str:
     """Where a reservation is found; also what a lease calls it."""
     return f"{GROUPS}/{group}/{RESERVATIONS}/{name}"
-
-
-def time_of(reply: Reply) -> datetime:
-    """The provider's time of an answer (its ``Date``), else this machine's."""
-    try:
-        return parsedate_to_datetime(reply.headers.get("date", "")).astimezone(UTC)
-    except (ValueError, TypeError):
-        return datetime.now(UTC)
 
 
 def lease_of(resource: Resource, reference: str, at: datetime) -> Lease:

@@ -212,7 +212,7 @@ class Gcp:
     async def _find(self, zone: str, kind: str, name: str) -> Lease:
         reply = await self._compute.call("GET", f"zones/{zone}/{kind}/{name}", Operation.LEASES)
         if kind == leases.FUTURE:
-            return leases.future_lease(reply.read(leases.FutureReservation), leases.answered_at(reply))
+            return leases.future_lease(reply.read(leases.FutureReservation), reply.answered_at)
         if kind == leases.HELD:
             return leases.held_lease(reply.read(leases.Reservation))
         return leases.instance_lease(reply.read(leases.Instance))
@@ -249,7 +249,7 @@ class Gcp:
             if (row.zone.rpartition("/")[2], row.name) not in made
         ]
         instances = [row for scope in scopes[leases.INSTANCE] for row in scope.instances]
-        now = leases.answered_at(pages[leases.FUTURE][0])
+        now = pages[leases.FUTURE][0].answered_at
         return (
             *(leases.future_lease(row, now) for row in futures),
             *(leases.held_lease(row) for row in held),

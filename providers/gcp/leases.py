@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from pydantic import Field
@@ -156,14 +155,6 @@ class AggregatedPage(ListPage):
 def scopes_of(page: Reply) -> tuple[Scope, ...]:
     """The zones of a page."""
     return tuple(page.read(AggregatedPage).items.values())
-
-
-def answered_at(reply: Reply) -> datetime:
-    """The seller's own time of an answer; this machine's where it says none."""
-    try:
-        return parsedate_to_datetime(reply.headers.get("date", "")).astimezone(UTC)
-    except (TypeError, ValueError):
-        return datetime.now(UTC)
 
 
 def reference(zone: str, kind: str, name: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from broker.catalogue import load_provider_facts
@@ -86,7 +86,7 @@ def classify(reply: Reply) -> ProviderError:
 
 
 class SfCompute:
-    """One account. ``now`` only tells which filled orders without a contract are over."""
+    """One account."""
 
     provider = PROVIDER
     idempotency = Idempotency.TOKEN
@@ -94,10 +94,9 @@ class SfCompute:
     def __init__(
         self,
         http: ProviderHttp,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._http, self._now, self._sleep = http, now, sleep
+        self._http, self._sleep = http, sleep
         self._facts = load_provider_facts(PROVIDER)
 
     async def aclose(self) -> None:
@@ -180,16 +179,17 @@ class SfCompute:
         for wait_s in FILL_WAITS_S:
             await self._sleep(wait_s)
             try:
-                placed = await self._order(created.id)
+                placed, _ = await self._order(created.id)
             except ProviderError:
                 return None
             if placed.status not in ("pending", "open"):
                 return placed
         return placed
 
-    async def _order(self, order_id: str) -> orders.PlacedOrder:
+    async def _order(self, order_id: str) -> tuple[orders.PlacedOrder, datetime]:
+        """An order, and the seller's time of the answer."""
         reply = await self._http.request("GET", f"/v0/orders/{order_id}", operation=Operation.LEASES)
-        return reply.read(orders.PlacedOrder)
+        return reply.read(orders.PlacedOrder), reply.answered_at
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """An order (``ordr_…``), or a contract (``cont_…``) that was not bought with a known order."""
@@ -200,13 +200,13 @@ class SfCompute:
             reply = await self._http.request("GET", f"/v0/contracts/{reference}", operation=Operation.LEASES)
             contract = reply.read(orders.Contract)
             return orders.Holding(orders.contract_lease(contract), contract)
-        placed = await self._order(reference)
+        placed, at = await self._order(reference)
         if not placed.is_filled:
-            return orders.holdings([placed], [], self._now())[0]
+            return orders.holdings([placed], [], at)[0]
         for holding in await self._holdings():
             if holding.lease.reference == reference:
                 return holding
-        return orders.holdings([placed], await self._contracts(), self._now())[0]
+        return orders.holdings([placed], *await self._contracts())[0]
 
     async def list_leases(self) -> Sequence[Lease]:
         """Every buy order with its contract, and every contract without one.
@@ -217,7 +217,7 @@ class SfCompute:
 
     async def _holdings(self) -> tuple[orders.Holding, ...]:
         placed, contracts = await asyncio.gather(self._orders(), self._contracts())
-        return orders.holdings(placed, contracts, self._now())
+        return orders.holdings(placed, *contracts)
 
     async def _orders(self) -> tuple[orders.PlacedOrder, ...]:
         found: list[orders.PlacedOrder] = []
@@ -234,9 +234,10 @@ class SfCompute:
                 return tuple(found)
         raise PayloadUnreadable(PROVIDER, f"more than {len(found)} orders")
 
-    async def _contracts(self) -> tuple[orders.Contract, ...]:
+    async def _contracts(self) -> tuple[tuple[orders.Contract, ...], datetime]:
+        """All contracts, and the seller's time of the answer: by it orders without a contract are over."""
         reply = await self._http.request("GET", "/v0/contracts", operation=Operation.LEASES)
-        return reply.read(orders.ContractList).data
+        return reply.read(orders.ContractList).data, reply.answered_at
 
     async def release(self, lease: Lease) -> None:
         """Cancels an open order, or sells its contract back."""

@@ -25,7 +25,7 @@ from broker.store.engine import Store, create_store
 from providers.http import ProviderHttp
 from providers.market_clock import MarketClock
 from providers.registry import SPECS, build_adapters, configured, sellers
-from providers.sandbox import SandboxHandle, create_sandbox
+from providers.sandbox import Durations, SandboxHandle, create_sandbox
 from providers.sandbox.server import serve_in_background
 from providers.spec import ProviderAdapter
 from tests.fakes.examples import ALICE
@@ -62,8 +62,12 @@ START = datetime(2026, 11, 23, tzinfo=UTC)
 
 
 def standing_market(seed: int) -> SandboxHandle:
-    """A market whose time passes only when it is told to: both sides of a bill mean the same second."""
-    return serve_in_background(create_sandbox(seed=seed, wall=lambda: START), 0)
+    """A market whose time passes only when it is told to: both sides of a bill mean the same second.
+
+    Orders are decided at once, as no time passes for who waits for them.
+    """
+    at_once = Durations(fill_s=0.0)
+    return serve_in_background(create_sandbox(seed=seed, wall=lambda: START, durations=at_once), 0)
 
 
 class StandingClock(MarketClock):
