@@ -17,6 +17,7 @@ from rich.table import Table
 from tests.bench import chains, melange
 
 RATES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+TABLE_WIDTH = 160
 QUICK_RATES = (4.0, 32.0)
 QUICK_LENGTHS, QUICK_ROWS = (1, 10), 200
 
@@ -26,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.peers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rates, short chains, small catalogues")
     wish = parser.parse_args()
-    console = Console()
+    console = Console(width=TABLE_WIDTH)
     console.print(chain_table(QUICK_LENGTHS, QUICK_ROWS) if wish.quick else chain_table())
     console.print(melange_table(QUICK_RATES if wish.quick else RATES, console))
     return 0
