@@ -88,17 +88,12 @@ def _run(name: str, placement: Placement, models: Mapping[str, str], words: Word
     if placement.kind is WorkloadKind.TRAINING:
         run |= {"nodes": placement.nodes, "commands": [RUN_GUARD, TORCHRUN]}
     elif placement.kind is WorkloadKind.BATCH:
-        run |= {
-            "nodes": 1,
-            "commands": [commands_of(placement).install, MODEL_GUARD, BATCH_GUARD, batch_command(placement)],
-        }
+        commands = [commands_of(placement).install, MODEL_GUARD, BATCH_GUARD, batch_command(placement)]
+        run |= {"nodes": 1, "commands": commands}
     else:
-        commands = commands_of(placement)
-        run |= {
-            "port": PORT,
-            **_replicas(placement),
-            "commands": [commands.install, MODEL_GUARD, commands.serve(placement)],
-        }
+        engine = commands_of(placement)
+        commands = [engine.install, MODEL_GUARD, engine.serve(placement)]
+        run |= {"port": PORT, **_replicas(placement), "commands": commands}
     return run | _place(placement, words)
 
 

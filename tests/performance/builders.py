@@ -12,12 +12,16 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
 from broker.domain.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
-from optimizer.performance.arrays import stacked
-from optimizer.performance.calibration import load_calibration, load_priors
+from optimizer.performance.arrays import as_array, stacked
+from optimizer.performance.calibration import Calibration, load_calibration, load_priors
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.evaluate import evaluate_bundled
+from optimizer.performance.hardware import build_hardware
 from optimizer.performance.layouts import Layouts, ways_of
 from optimizer.performance.report import Report
+from optimizer.performance.served_model import Format, Replica, ServedModel
+from optimizer.performance.serving_words import products_of
+from optimizer.performance.shapes import build_shape
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "performance"
 EARLIEST, DEADLINE = datetime(2026, 11, 24, tzinfo=UTC), datetime(2026, 12, 20, tzinfo=UTC)
@@ -34,6 +38,24 @@ def estimator() -> Estimator:
 def bundled_report() -> Report:
     """Errors of every bundled table: seconds of work, so tests of it share the group ``report``."""
     return evaluate_bundled(load_calibration(), load_priors(), load_gpus(), load_models())
+
+
+def served(
+    model: str,
+    gpu: str = "H100-SXM-80GB",
+    tp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    precision: str = "bf16",
+    cache_bytes: float = 2.0,
+    calibration: Calibration | None = None,
+) -> ServedModel:
+    """One replica of a named model on one kind of GPU, all its weights in ``precision``."""
+    calibration = calibration or load_calibration()
+    hw = build_hardware([sku(gpu)], load_gpus(), calibration)
+    replica = Replica(*(as_array([degree]) for degree in (tp, 1, dp, ep)))
+    form = Format(precision, precision, as_array(cache_bytes), products_of(precision))
+    return ServedModel(build_shape(load_models()[model]), form, replica, hw, calibration)
 
 
 def layouts_of(parallelism: Parallelism) -> Layouts:

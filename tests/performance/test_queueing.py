@@ -11,7 +11,6 @@ from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import load_calibration, load_priors
 from optimizer.performance.evaluate import evaluate_rows
-from optimizer.performance.hardware import build_hardware
 from optimizer.performance.measured import bundled_rows
 from optimizer.performance.observations import RATIO_REGIME
 from optimizer.performance.queueing import (
@@ -25,11 +24,10 @@ from optimizer.performance.queueing import (
     load_at_rate,
     most_under,
 )
-from optimizer.performance.served_model import Format, Replica, ServedModel
+from optimizer.performance.served_model import ServedModel
 from optimizer.performance.serving_regimes import Answer, Asked, closed_loop, open_loop, single_stream
-from optimizer.performance.shapes import build_shape
 from tests.performance import simulation
-from tests.performance.builders import sku
+from tests.performance.builders import served
 
 ENGINE_MOST = 1024.0
 NO_HARNESS = as_array([0.0])
@@ -47,10 +45,7 @@ class Case:
 
     def served(self) -> ServedModel:
         priors = load_priors().with_values({"engines.vllm.burst_s": 0.0})
-        hw = build_hardware([sku(self.gpu)], load_gpus(), priors)
-        replica = Replica(as_array([self.tp]), as_array([1.0]), as_array([1.0]))
-        form = Format(self.precision, self.precision, as_array(2.0), self.precision)
-        return ServedModel(build_shape(load_models()[self.model]), form, replica, hw, priors)
+        return served(self.model, self.gpu, self.tp, precision=self.precision, calibration=priors)
 
     def lengths(self, input_cv: float = 0.0, output_cv: float = 0.0) -> Lengths:
         prompt, answer = self.tokens

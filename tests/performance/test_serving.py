@@ -5,18 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from broker.catalogue import load_gpus, load_models
+from broker.catalogue import load_models
 from broker.domain.estimate import Parallelism, Provenance
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Batch, Measurement, Precision, Serving, Slo
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import ServingTable
-from optimizer.performance.hardware import GIB, build_hardware
-from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens, weight_bytes
+from optimizer.performance.hardware import GIB
+from optimizer.performance.served_model import cache_tokens, weight_bytes
 from optimizer.performance.serving import decode_step
 from optimizer.performance.shapes import build_shape, experts_touched
-from tests.performance.builders import batch, estimator, rows_of, serving, sku
+from tests.performance.builders import batch, estimator, rows_of, served, serving, sku
 
 METRICS = {
     "requests_per_s_per_replica",
@@ -28,14 +27,6 @@ METRICS = {
     "usd_per_million_tokens",
     "cold_start_s",
 }
-
-
-def served(model: str, gpu: str = "H100-SXM-80GB", tp: int = 1, precision: str = "bf16") -> ServedModel:
-    calibration = load_calibration()
-    hw = build_hardware([sku(gpu)], load_gpus(), calibration)
-    replica = Replica(as_array([tp]), as_array([1.0]), as_array([1.0]))
-    form = Format(precision, precision, as_array(2.0), precision)
-    return ServedModel(build_shape(load_models()[model]), form, replica, hw, calibration)
 
 
 def config_index(table: ServingTable, precision: Precision, tp: int, pp: int = 1) -> int:

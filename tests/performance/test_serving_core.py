@@ -1,9 +1,10 @@
-"""The serving core's terms one by one: products, experts, links, cache room, speculation."""
+"""The serving core's terms one by one: steps, experts, links, cache room, speculation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,30 +13,17 @@ from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.cells import Unreadable
-from optimizer.performance.hardware import build_hardware
 from optimizer.performance.queueing import Lengths
-from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
+from optimizer.performance.served_model import ServedModel, cache_tokens
 from optimizer.performance.serving import decode_step, prefill
-from optimizer.performance.serving_products import expert_product_rate, product_rate
 from optimizer.performance.serving_regimes import Asked, closed_loop, limit_of
 from optimizer.performance.serving_rows import ServingRow, predict_serving, read_row, run_share
-from optimizer.performance.serving_words import products_of
-from optimizer.performance.shapes import build_shape
 from optimizer.performance.speculation import Speculation
-from tests.performance.builders import sku
+from tests.performance import builders
 
 CONTEXT = as_array(2000.0)
 
-
-def served(
-    model: str, gpu: str = "H100-SXM-80GB", tp: int = 1, dp: int = 1, ep: int = 1, precision: str = "fp8"
-) -> ServedModel:
-    calibration = load_calibration()
-    hw = build_hardware([sku(gpu)], load_gpus(), calibration)
-    replica = Replica(*(as_array([degree]) for degree in (tp, 1, dp, ep)))
-    products = products_of(precision)
-    form = Format(precision, precision, as_array(1.0), products)
-    return ServedModel(build_shape(load_models()[model]), form, replica, hw, calibration)
+served = partial(builders.served, precision="fp8", cache_bytes=1.0)
 
 
 def total(model: ServedModel, batch: float) -> float:
@@ -94,17 +82,6 @@ def test_speculation_pays_less_in_large_batches() -> None:
     assert gains[0] > 1.5
 
 
-def test_experts_fill_by_their_own_tokens() -> None:
-    """The same tokens over more experts leave more of each tile empty: a token of a small batch costs several
-    times one of a large batch, the more the more experts."""
-    gains = []
-    for name in ("Mixtral-8x7B", "Qwen3-235B-A22B"):
-        model = served(name)
-        few, many = (float(decode_step(model, as_array([b]), CONTEXT).compute[0]) / b for b in (64.0, 4096.0))
-        gains.append(few / many)
-    assert 1.0 < gains[0] < gains[1]
-
-
 def test_attention_ranks_keep_the_books_of_their_own_sequences() -> None:
     """Schedulers of attention-parallel ranks work side by side: 2,048 sequences on 32 are 64 for each."""
     one, many = (
@@ -139,39 +116,6 @@ def test_expert_layers_are_one_launch_on_blackwell_alone(gpu: str, fused: bool) 
     assert (total(slower, 1.0) == pytest.approx(total(model, 1.0))) is fused
 
 
-def test_tuned_submissions_lag_on_no_card() -> None:
-    """Engines' kernels reach less of what was measured on the newest cards, benchmark submissions as much."""
-    for gpu, lag in (("H100-SXM-80GB", False), ("B200-SXM-180GB", True)):
-        engine = replace(served("Llama-2-70B", gpu), engine_class="tensorrt_llm")
-        tuned = replace(served("Llama-2-70B", gpu), engine_class="submission")
-        assert bool(product_rate(tuned)[0] > 1.05 * product_rate(engine)[0]) is lag
-
-
-def test_mxfp4_experts_multiply_in_8_bits_where_the_gpu_has_fp4_and_are_widened_elsewhere() -> None:
-    mixed = Format("bf16", "fp4", as_array([2.0]), "bf16")
-    old, new = (
-        replace(served("gpt-oss-120b", gpu), number_format=mixed)
-        for gpu in ("H100-SXM-80GB", "B200-SXM-180GB")
-    )
-    share = old.calibration.serving.widened_share * old.calibration.serving.moe_share
-    assert expert_product_rate(old) == pytest.approx(product_rate(old) * share)
-    assert expert_product_rate(new) > 1.5 * product_rate(new)
-
-
-def test_widened_weights_lose_little_in_small_batches_and_much_in_full_ones() -> None:
-    """Marlin and Triton kernels read packed weights at small tiles: products of few tokens are no dearer than
-    plain ones, those of thousands a third."""
-    plain = served("Llama-3.1-70B", "A100-SXM-80GB", tp=4, precision="bf16")
-    packed = replace(plain, number_format=Format("int4", "int4", as_array([2.0]), "bf16"))
-    few, many = (
-        decode_step(packed, as_array([b]), CONTEXT).compute[0]
-        / decode_step(plain, as_array([b]), CONTEXT).compute[0]
-        for b in (8.0, 8192.0)
-    )
-    assert few < 0.85
-    assert many > 1.15
-
-
 def test_decode_pools_do_nothing_but_decode() -> None:
     """No prompt interrupts them: faster than a closed loop of as many, as fast as a fixed batch's steps."""
     asked = {
@@ -192,14 +136,6 @@ def test_decode_pools_do_nothing_but_decode() -> None:
     assert np.isnan(pool["pred_ttft_ms_p50"])
 
 
-def test_whole_experts_are_wider_than_slices() -> None:
-    sliced, whole = served("Qwen3-235B-A22B", tp=8), served("Qwen3-235B-A22B", tp=8, ep=8)
-    tokens = as_array([2048.0])
-    assert prefill(whole, tokens).work[0] < 0.8 * prefill(sliced, tokens).work[0]
-    dense = served("Llama-3.1-8B", tp=8), served("Llama-3.1-8B", tp=8, ep=8)
-    assert prefill(dense[0], tokens).work[0] == pytest.approx(prefill(dense[1], tokens).work[0])
-
-
 def test_dispatch_between_data_parallel_ranks_travels_over_the_links() -> None:
     batch = as_array([512.0])
     fast, slow = (
@@ -209,13 +145,6 @@ def test_dispatch_between_data_parallel_ranks_travels_over_the_links() -> None:
     assert 0 < fast[0] < 0.2 * slow[0]
     alone = decode_step(served("Qwen3-30B-A3B"), batch, CONTEXT)
     assert alone.links[0] == 0
-
-
-def test_rates_start_from_what_was_measured() -> None:
-    """MI300X reaches half of its peak in products, an H100 four fifths."""
-    amd, nvidia = served("Llama-3.1-70B", "MI300X-192GB"), served("Llama-3.1-70B")
-    share = [float((product_rate(one) / one.hw.peak["bf16"])[0]) for one in (amd, nvidia)]
-    assert share[0] < 0.8 * share[1]
 
 
 def test_tensorrt_llm_fills_what_the_weights_leave() -> None:
@@ -327,14 +256,6 @@ def test_engines_take_more_of_a_card_where_the_cache_runs_out() -> None:
     assert closed_loop(model, lengths, asked).ttft.mean[0] < 5.0
 
 
-def test_integer_products_run_twice_as_fast_where_both_sides_are_integers() -> None:
-    both, stored, none = (
-        float(prefill(served("Llama-3.1-8B", "A100-SXM-80GB", precision=form), as_array([2048.0])).work[0])
-        for form in ("int8", "w8a16", "bf16")
-    )
-    assert both < 0.75 * none < stored
-
-
 def links_s(model: ServedModel, batch: float) -> float:
     return float(decode_step(model, as_array([batch]), CONTEXT).links[0])
 
@@ -368,20 +289,6 @@ def test_only_ranks_with_whole_experts_dispatch() -> None:
 
 def test_sparse_attention_pays_its_index() -> None:
     assert total(served("DeepSeek-V3.2", tp=8), 4.0) > 1.1 * total(served("DeepSeek-V3", tp=8), 4.0)
-
-
-def test_local_engines_multiply_integers() -> None:
-    assert products_of("int4", "local") == products_of("w8a16", "local") == "int8"
-    assert products_of("int4", "vllm") == "bf16"
-    assert products_of("fp16", "local") == "fp16"
-
-
-def test_integers_of_geforce_cards_are_not_halved() -> None:
-    cards = ["RTX-4090", "RTX-6000-Ada", "H100-SXM-80GB"]
-    hw = build_hardware([sku(gpu, 1) for gpu in cards], load_gpus(), load_calibration())
-    over = (hw.peak["int8"] / hw.peak["fp16"]).tolist()
-    assert over == pytest.approx([4.0, 2.0, 2.0])
-    assert (hw.gemm["int8"] / hw.peak["int8"]).tolist() == pytest.approx([0.95] * 3)
 
 
 def test_clients_inside_the_process_slow_an_older_engine() -> None:

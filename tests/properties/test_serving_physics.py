@@ -13,17 +13,11 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.sku import IntraNode, LinkKind
 from broker.domain.workload import Batch, Precision, Serving, Slo
 from optimizer.performance.arrays import as_array
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.hardware import build_hardware
 from optimizer.performance.served_model import (
-    Format,
-    Replica,
-    ServedModel,
     cache_bytes_per_token,
     weight_bytes,
 )
-from optimizer.performance.shapes import build_shape
-from tests.performance.builders import batch, estimator, serving, sku
+from tests.performance.builders import batch, estimator, served, serving, sku
 from tests.properties.asking import (
     BETWEEN,
     BETWEEN_P95,
@@ -55,14 +49,6 @@ FASTER = {
 def eight(**changes: object) -> dict[str, str]:
     """Eight cards a copy, so that every model of the tests has room."""
     return served_row(**({"gpus": 8, "tp": 8, "request_rate": 0.5} | changes))
-
-
-def replica(model: str, tp: int, dense: str = "bf16", gpu: str = "H100-SXM-80GB") -> ServedModel:
-    calibration = load_calibration()
-    hw = build_hardware([sku(gpu)], load_gpus(), calibration)
-    degrees = Replica(as_array([tp]), as_array([1.0]), as_array([1.0]))
-    form = Format(dense, dense, as_array(2.0), dense)
-    return ServedModel(build_shape(load_models()[model]), form, degrees, hw, calibration)
 
 
 @FEW
@@ -299,9 +285,9 @@ def test_percentiles_are_in_order(model: str, gpu: str, regime: str, in_flight: 
 @given(tp=st.sampled_from([1, 2, 4, 8]))
 def test_a_shared_cache_takes_less_than_a_copied_one(tp: int) -> None:
     """Eight key-value heads share out to eight ranks; a latent cache (MLA) is copied to each of them."""
-    shared = [cache_bytes_per_token(replica("Llama-3.1-70B", n))[()].item() for n in (1, tp)]
+    shared = [cache_bytes_per_token(served("Llama-3.1-70B", tp=n))[()].item() for n in (1, tp)]
     assert shared[1] == pytest.approx(shared[0] / tp)
-    copied = [cache_bytes_per_token(replica("DeepSeek-V3", n, "fp8"))[()].item() for n in (1, tp)]
+    copied = [cache_bytes_per_token(served("DeepSeek-V3", tp=n, precision="fp8"))[()].item() for n in (1, tp)]
     assert copied[1] == copied[0]
     assert copied[0] < shared[0]
 
@@ -309,7 +295,8 @@ def test_a_shared_cache_takes_less_than_a_copied_one(tp: int) -> None:
 @pytest.mark.parametrize("model", list(load_models()))
 def test_weights_shrink_with_their_format(model: str) -> None:
     sizes = [
-        sum(float(part) for part in weight_bytes(replica(model, 1, form))) for form in ("bf16", "fp8", "int4")
+        sum(float(part) for part in weight_bytes(served(model, precision=form)))
+        for form in ("bf16", "fp8", "int4")
     ]
     assert sizes[0] == pytest.approx(2 * load_models()[model].total_params, rel=0.06)
     assert sizes == sorted(sizes, reverse=True)
