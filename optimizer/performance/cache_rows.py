@@ -12,7 +12,7 @@ from broker.domain.sku import Sku
 from broker.domain.workload import Precision
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.cells import Unreadable, needed
+from optimizer.performance.cells import Unreadable, needed, number
 from optimizer.performance.hardware import GIB, build_hardware
 from optimizer.performance.served_model import Replica, ServedModel, cache_tokens, weight_bytes
 from optimizer.performance.serving_estimate import format_of
@@ -56,6 +56,7 @@ def _ratio(
             Replica(as_array([tp]), one, one),
             hw,
             calibration,
+            sequences_told=number(row, "max_num_seqs"),
         )
         for precision in FORMATS
     ]

@@ -41,8 +41,16 @@ PHASES = (
     ("compile", COMPILE),
     ("load", WEIGHTS),
     ("stream", WEIGHTS),
+    ("weights", WEIGHTS),
+    ("trace", TRACE),
+    ("engine start", ENGINE),
+    ("first token", TOTAL),
+    ("communicat", DISTRIBUTED),
 )
 OUTLIER = "outlier"
+HOT = ("page cache", "reused", "local cache", "just downloaded", "prefetched", "warm")
+CACHED = ("cached", "reused", "compile cache present", "warm compile")
+EAGER = "eager"
 GIB = float(2**30)
 BYTES_BY_WORD = {"fp8": 1.0, "q8": 1.0, "nvfp4": 0.57, "int4": 0.57}
 PARAMETERS = re.compile(r"(\d+(?:\.\d+)?)B\b")
@@ -52,7 +60,8 @@ STORAGE_CLASS = re.compile(r"(\d+(?:\.\d+)?) GB/s class")
 
 @dataclass(frozen=True, slots=True)
 class ColdStartRow:
-    """One timed phase. ``layers`` None where no size is told; ``separate``: tracing timed on its own."""
+    """One timed phase. ``layers`` None where no size is told; ``compiled``, ``captured``: whether graphs are;
+    ``separate``: tracing timed on its own."""
 
     source: str
     phase: str
@@ -62,6 +71,7 @@ class ColdStartRow:
     layers: float | None
     start: Start
     compiled: bool
+    captured: bool
     separate: bool
     seconds: float
 
@@ -93,6 +103,7 @@ def _read(row: Mapping[str, str], separate: bool) -> ColdStartRow:
     if phase in {WEIGHTS, TOTAL} and size is None:
         raise Unreadable("size of the weights not told")
     again = "switch" in words
+    eager = EAGER in row.get("storage_or_condition", "").lower()
     return ColdStartRow(
         source=row.get("source", ""),
         phase=phase,
@@ -101,7 +112,8 @@ def _read(row: Mapping[str, str], separate: bool) -> ColdStartRow:
         gpus=number(row, "gpus") or 1.0,
         layers=_layers(billions) if billions and not ACTIVE.search(model) else None,
         start=_start(row, words, again),
-        compiled="no compile" not in words,
+        compiled="no compile" not in words and not eager,
+        captured=not eager,
         separate=separate,
         seconds=needed(row, "seconds"),
     )
@@ -109,10 +121,11 @@ def _read(row: Mapping[str, str], separate: bool) -> ColdStartRow:
 
 def _start(row: Mapping[str, str], words: str, again: bool) -> Start:
     condition = row.get("storage_or_condition", "").lower()
+    told = f"{words} {condition}"
     storage = STORAGE_CLASS.search(row.get("storage_or_condition", ""))
-    hot = "page cache" in condition or "reused" in condition or again
+    hot = again or any(word in condition for word in HOT)
     loader = STREAMER if "streamer" in words else PAGE_CACHE if hot else PLAIN
-    cached = "cached" in words or "reused" in condition or again
+    cached = again or any(word in told for word in CACHED)
     rate = 1e9 * float(storage[1]) if storage else None
     return Start(loader, storage_bytes_per_s=rate, compile_cached=cached)
 
@@ -159,7 +172,8 @@ def _predict(row: ColdStartRow, constants: ColdStart) -> float:
         return float(capture_s(depth, constants))
     if row.phase == DISTRIBUTED:
         return float(constants.distributed_s * (gpus - 1.0))
-    return float(constants.profile_s + capture_s(depth, constants) + (compiled if row.compiled else 0.0))
+    captured = capture_s(depth, constants) if row.captured else 0.0
+    return float(constants.profile_s + captured + (compiled if row.compiled else 0.0))
 
 
 def cold_starts_table(rows: Sequence[ColdStartRow]) -> Table[ColdStartRow]:

@@ -211,12 +211,13 @@ class ServingRates:
     one_shot_share: float
     pipeline_hop_s: float
     vendor_slowdown: Table
-    workspace_gib: float
     weight_bytes: Table
     read_share: Table
     embedding_bytes: float
     kv_bytes: float
     batch_most: float
+    large_gib: float
+    never_large: Table
     prefill_tokens_most: float
     load_most: float
     batch_load_most: float
@@ -246,11 +247,13 @@ class Engine:
     of starting an all-reduce in a step with prompts, outside recorded graphs. ``harness_s``: from the
     client's request to the first step; ``polled*_steps``: decode steps between two looks at the queue where a
     harness sets it so, for few and for many clients.
-    ``batch_most``: sequences in flight at most when latency does not matter; ``burst_s``: compilation and
+    ``batch_most``: sequences in flight at most when latency does not matter, ``batch_share_small``
+    of them on cards under ``ServingRates.large_gib`` and those ``never_large``; ``burst_s``: compilation and
     tuning that a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until
     none is left; ``kept_output``: share of an answer that holds cache from its start.
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
-    weights and workspace are in.
+    weights and workspace are in: ``workspace_gib`` and ``sampling_bytes`` for each word of the vocabulary and
+    sequence in flight at most.
     """
 
     overhead: float
@@ -273,9 +276,12 @@ class Engine:
     prompts_first: float
     burst_s: float
     batch_most: float
+    batch_share_small: float
     kept_output: float
     memory_share: float
     cache_share: float
+    workspace_gib: float
+    sampling_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +332,8 @@ class Harness:
     (``mean_share``), share of prompts' tokens in the prefix cache, prompt tokens above which tables pad to
     one length, requests of each client of a closed loop, 1 where times are means over the whole run, by
     architecture 1 where it sets engines to look at the queue every few steps only, 1 where its clients run
-    inside the engine's process, and the share of what engines compile in a run (``Engine.burst_s``) that
-    models without experts wait for."""
+    inside the engine's process, the share of what engines compile in a run (``Engine.burst_s``) that
+    models without experts wait for, and the longest answer over the mean one at most."""
 
     input_cv: float
     output_cv: float
@@ -339,6 +345,7 @@ class Harness:
     polled: Table
     inside: float
     burst_dense: float
+    longest_output: float
 
 
 @dataclass(frozen=True, slots=True)

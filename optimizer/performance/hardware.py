@@ -39,7 +39,8 @@ class Hardware:
     the raw link when the switch adds up, 0 where it cannot. ``link_domain``: ranks that the fast link joins.
     ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth and
     ``product_reach`` of the matrix rate that kernels get, ``portable_share`` of the best matrix rate that
-    instructions of every GPU reach, ``fused_experts`` 1 where engines have an expert layer in one launch,
+    instructions of every GPU reach, ``large`` 1 where engines take it for a large card, ``fused_experts`` 1
+    where they have an expert layer in one launch,
     all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's
     memory.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
@@ -50,6 +51,7 @@ class Hardware:
     hbm_bytes_per_s: Array
     hbm_reach: Array
     product_reach: Array
+    large: Array
     fused_experts: Array
     portable_share: Array
     peak: Mapping[str, Array]
@@ -159,6 +161,7 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "hbm_bytes_per_s": spec.hbm_gbyte_s * 1e9,
         "hbm_reach": _reach(spec, calibration.serving.hbm_reach, calibration),
         "product_reach": _reach(spec, calibration.serving.product_reach, calibration),
+        "large": float(_is_large(sku, spec, calibration)),
         "fused_experts": calibration.serving.fused_experts.get(spec.arch, 0.0),
         "portable_share": calibration.serving.portable_share.get(spec.arch, 1.0),
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
@@ -168,6 +171,11 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         **_link(sku, spec, calibration),
         **_fabric(sku, calibration),
     }
+
+
+def _is_large(sku: Sku, spec: GpuSpec, calibration: Calibration) -> bool:
+    large = usable_memory_bytes(sku.gpu_memory_gb, spec, calibration) >= calibration.serving.large_gib * GIB
+    return large and spec.gpu not in calibration.serving.never_large
 
 
 def _reach(spec: GpuSpec, table: Table, calibration: Calibration) -> float:

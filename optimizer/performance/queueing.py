@@ -32,16 +32,23 @@ class Lengths:
     cached_share: Array | None = None
 
     @property
-    def mean_context(self) -> Array:
-        """Tokens in the cache half-way through the answer; cached prefixes count, they are read too."""
-        return self.input_tokens + self.output_tokens / 2.0
-
-    @property
     def new_tokens(self) -> Array:
         """Prompt tokens that prefill computes; the last one always."""
         if self.cached_share is None:
             return self.input_tokens
         return xp.maximum(self.input_tokens * (1.0 - self.cached_share), 1.0)
+
+
+def met_output_tokens(served: ServedModel, lengths: Lengths) -> Array:
+    """Mean length of the answers that are in flight at any time, output·(1 + c²): long ones stay longer."""
+    cv = served.calibration.queueing.output_cv if lengths.output_cv is None else lengths.output_cv
+    return lengths.output_tokens * (1.0 + cv**2)
+
+
+def mean_context(served: ServedModel, lengths: Lengths) -> Array:
+    """Tokens that a sequence in flight has in the cache: its prompt and half of its answer; cached prefixes
+    count, they are read too."""
+    return lengths.input_tokens + met_output_tokens(served, lengths) / 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
         more=share * xp.maximum(apart, 0.0),
         steps=tokens / served.rates.prefill_tokens_most,
     )
-    alone = decode_step(served, xp.ones_like(tokens), lengths.mean_context).total
+    alone = decode_step(served, xp.ones_like(tokens), mean_context(served, lengths)).total
     return Arrivals(prompts, lengths.output_tokens, output_cv, alone)
 
 
@@ -145,7 +152,7 @@ def load_at(
     of time in all. (Too much where answers end before those prompts do, at ρ near 0.85.)
     """
     known = known or arrivals(served, lengths)
-    step = decode_step(served, batch, lengths.mean_context)
+    step = decode_step(served, batch, mean_context(served, lengths))
     prompts = known.joining(batch)
     even = step.total + batch * prompts.work / lengths.output_tokens
     rate = batch / (lengths.output_tokens * even)
@@ -181,9 +188,10 @@ def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals, work
     return jitter
 
 
-def batch_limit(served: ServedModel, lengths: Lengths, engine_most: float) -> Array:
+def batch_limit(served: ServedModel, lengths: Lengths, engine_most: Array | float) -> Array:
     """Sequences in flight at most: what the cache holds and what the engine takes a rank; 0 unfit."""
-    held = concurrency(served, lengths.input_tokens, lengths.output_tokens)
+    met = met_output_tokens(served, lengths)
+    held = concurrency(served, lengths.input_tokens, lengths.output_tokens, met)
     return xp.minimum(held, engine_most * served.replica.dp * served.replica.pp)
 
 
@@ -221,7 +229,7 @@ def load_at_itl(
 
 def _rate_at(served: ServedModel, lengths: Lengths, batch: Array, known: Arrivals) -> Array:
     """Requests/s with ``batch`` in flight: B/(output·step(B) + B·prefill)."""
-    step = decode_step(served, batch, lengths.mean_context).total
+    step = decode_step(served, batch, mean_context(served, lengths)).total
     rate: Array = batch / (lengths.output_tokens * step + batch * known.joining(batch).work)
     return rate
 

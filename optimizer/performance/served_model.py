@@ -52,7 +52,8 @@ class ServedModel:
     """Everything that prefill and decode need of a model on a replica on its hardware.
 
     What does not depend on the load is worked out once (``once``). ``memory_share``: of the card that the
-    engine is told to take, its usual share where None. ``inside``: 1 where clients run in the engine's own
+    engine is told to take, its usual share where None; ``sequences_told``: likewise, of sequences in flight.
+    ``inside``: 1 where clients run in the engine's own
     process.
     """
 
@@ -64,6 +65,7 @@ class ServedModel:
     engine_class: str | None = None
     speculation: Speculation | None = None
     memory_share: float | None = None
+    sequences_told: float | None = None
     inside: Array = field(default_factory=lambda: number(0.0))
 
     @cached_property
@@ -133,21 +135,35 @@ def cache_tokens(served: ServedModel) -> Array:
     """Tokens that the replica can cache; 0 or less where the weights leave no room.
 
     cache share·(memory share·memory − workspace − weights) / bytes per token: vLLM takes a share of the card
-    and fills it [blis], TensorRT-LLM a share of what the weights leave [trt].
+    and fills it [blis], TensorRT-LLM a share of what the weights leave [trt]. A workspace has room for
+    sampling all sequences that the engine may have in flight: their logits, sorted, with sums.
     """
     engine = served.engine
     share = engine.memory_share if served.memory_share is None else served.memory_share
-    room = share * served.hw.memory_bytes - served.rates.workspace_gib * GIB
+    sampling = engine.sampling_bytes * served.shapes.vocab * sequences_most(served)
+    room = share * served.hw.memory_bytes - engine.workspace_gib * GIB - sampling
     left = engine.cache_share * (room - weight_bytes_per_gpu(served))
     return left / cache_bytes_per_token(served) * served.replica.dp
 
 
-def concurrency(served: ServedModel, input_tokens: Array, output_tokens: Array) -> Array:
-    """Sequences that the cache holds, seen through windows: at their mean length, input + output/2, or at
-    what the engine sets aside for an answer when it starts (``kept_output``)."""
-    held = seen_context(served.shapes, input_tokens + served.engine.kept_output * output_tokens)
+def concurrency(
+    served: ServedModel, input_tokens: Array, output_tokens: Array, met_output_tokens: Array
+) -> Array:
+    """Sequences that the cache holds, seen through windows: the prompt and half of the answer, or what the
+    engine sets aside for one when it starts (``kept_output``). ``met_output_tokens``: mean answer of those
+    in flight, as long as ``output_tokens`` or, where answers vary, longer."""
+    held = seen_context(served.shapes, input_tokens + served.engine.kept_output * met_output_tokens)
     fits_one = cache_tokens(served) >= seen_context(served.shapes, input_tokens + output_tokens)
     return xp.where(fits_one, xp.maximum(cache_tokens(served) / held, 1.0), 0.0)
+
+
+@once
+def sequences_most(served: ServedModel) -> Array:
+    """Sequences that the engine takes on a rank at most, where latency does not matter."""
+    engine = served.engine
+    if served.sequences_told is not None:
+        return number(served.sequences_told)
+    return engine.batch_most * xp.where(served.hw.large > 0.0, 1.0, engine.batch_share_small)
 
 
 @once

@@ -26,7 +26,14 @@ from optimizer.performance.queueing import (
     load_at_rate,
     most_under,
 )
-from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens, weight_bytes
+from optimizer.performance.served_model import (
+    Format,
+    Replica,
+    ServedModel,
+    cache_tokens,
+    sequences_most,
+    weight_bytes,
+)
 from optimizer.performance.serving_words import engine_on
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.speculation import Speculation
@@ -193,7 +200,7 @@ class ServingCore:
 
     def limit(self, served: ServedModel, lengths: Lengths, batch: bool) -> Array:
         """Sequences in flight at most; under 1 where memory forbids even one."""
-        most = served.engine.batch_most if batch else self.calibration.serving.batch_most
+        most = sequences_most(served) if batch else self.calibration.serving.batch_most
         return batch_limit(served, lengths, most)
 
     def most_of(

@@ -22,8 +22,9 @@ from optimizer.performance.queueing import (
     load_at,
     load_at_itl,
     load_at_rate,
+    mean_context,
 )
-from optimizer.performance.served_model import ServedModel
+from optimizer.performance.served_model import ServedModel, sequences_most
 from optimizer.performance.serving import decode_step, prefill
 from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
 
@@ -40,7 +41,9 @@ class Asked:
     table gives means over a run from its cold start, 0 where medians; ``objective_s``: time between tokens
     whose 99th percentile the rate was chosen to keep, inf where it was not. ``before_s``: time before the
     engine sees a request, its own where None; ``polled``: 1 where the engine looks at the queue
-    every few steps only; ``burst_dense``: share of ``Engine.burst_s`` that models without experts wait for.
+    every few steps only; ``burst_dense``: share of ``Engine.burst_s`` that models without experts wait for;
+    ``longest``: the longest answer over the mean one at most; ``parted``: 1 where requests end one by one
+    at the end of a run, 0 where they keep together or the run has no end.
     """
 
     batch: Array
@@ -52,6 +55,8 @@ class Asked:
     before_s: Array | None = None
     polled: Array | float = 0.0
     burst_dense: Array | float = 1.0
+    longest: Array | float = np.inf
+    parted: Array | float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Answer:
 
 def limit_of(served: ServedModel, lengths: Lengths) -> Array:
     """Sequences in flight at most: cache and engine; at least one."""
-    return np.maximum(batch_limit(served, lengths, served.engine.batch_most), 1.0)
+    return np.maximum(batch_limit(served, lengths, sequences_most(served)), 1.0)
 
 
 def _limit_for(served: ServedModel, lengths: Lengths, wanted: Array) -> Array:
@@ -86,7 +91,7 @@ def raised(served: ServedModel) -> ServedModel:
 
 def capacity(served: ServedModel, lengths: Lengths) -> Array:
     """Requests/s of one copy with as many sequences in flight as it takes; 0 where the cache holds none."""
-    held = batch_limit(served, lengths, served.engine.batch_most)
+    held = batch_limit(served, lengths, sequences_most(served))
     full = load_at(served, lengths, np.maximum(held, 1.0), harness(served))
     return np.where(held >= 1.0, full.requests_per_s, 0.0)
 
@@ -113,14 +118,14 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     rate = load.requests_per_s * others / batch
     window = _window(served, known, prompts, asked, step, load.requests_per_s)
     later = _later(served, prompts, step, np.minimum(others, 1.0), rate, window, asked)
-    spread_s = _apart(known, asked) * lengths.output_tokens * step
+    spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
     later, waited = _in_waves(served, prompts, batch, spread_s, later, rate)
     tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
     burst = before + burst_mean(known.prompts, batch, step) + _compiled_s(served, asked)
-    queue = np.maximum(asked.batch - batch, 0.0) / np.maximum(load.requests_per_s, 1e-9)
     once = 1.0 / np.maximum(asked.rounds, 1.0)
     in_burst = np.where(asked.of_means > 0, once, np.where(once > 0.5, 1.0, 0.0))
     typical = np.where(asked.of_means > 0, later.mean, later.p50)
+    queue = _queued(batch, asked, once > 0.5) / np.maximum(load.requests_per_s, 1e-9)
     shown = in_burst * burst + (1.0 - in_burst) * typical + queue
     paced = batch / (lengths.output_tokens * tpot + later.mean)
     return Answer(
@@ -129,6 +134,18 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
         _closed_spread(served, tpot, known, prompts, rate).at_least(np.maximum(step, WIDEST * tpot), jitter),
         np.ones_like(shown, dtype=np.bool_),
     )
+
+
+def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> Array:
+    """Requests that the shown one waits for before there is a place for it.
+
+    Clients beyond ``batch`` places queue in every round. Requests that come together once get places in turn:
+    the median one is the half-way one in the line, the mean wait (N − B)²/2N.
+    """
+    beyond = np.maximum(asked.batch - batch, 0.0)
+    mean = beyond**2 / (2.0 * np.maximum(asked.batch, 1.0))
+    median = np.maximum(asked.batch / 2.0 - batch, 0.0)
+    return np.where(all_at_once, np.where(asked.of_means > 0, mean, median), beyond)
 
 
 def _compiled_s(served: ServedModel, asked: Asked) -> Array:
@@ -164,13 +181,15 @@ def _window(
     them: √12·c·√(rounds/2) of a cycle, as a uniform density of that standard deviation.
     """
     burst = (prompts.work + step * prompts.steps) * requests_per_s
-    window: Array = np.hypot(burst, _apart(known, asked, served.calibration.queueing.uneven_least))
+    window: Array = np.hypot(
+        burst, uneven_share(known.output_cv, asked, served.calibration.queueing.uneven_least)
+    )
     return np.minimum(window, 1.0)
 
 
-def _apart(known: Arrivals, asked: Asked, least: float = 0.0) -> Array:
+def uneven_share(output_cv: Array, asked: Asked, least: float = 0.0) -> Array:
     """Share of a cycle that answers of unequal length set clients apart, half-way through a run."""
-    uneven = np.maximum(known.output_cv, least)
+    uneven = np.maximum(output_cv, least)
     share: Array = np.minimum(np.sqrt(12.0 * np.maximum(asked.rounds, 1.0) / 2.0) * uneven, 1.0)
     return share
 
@@ -260,7 +279,7 @@ def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Loa
 def fixed_batch(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """A fixed batch from prefill to the last token, nothing joins."""
     first = prefill(served, lengths.new_tokens)
-    step = decode_step(served, asked.batch, lengths.mean_context).total
+    step = decode_step(served, asked.batch, mean_context(served, lengths)).total
     begin = first.latency + (asked.batch - 1.0) * first.work * served.replica.pp
     tokens = asked.batch * lengths.output_tokens / (begin + (lengths.output_tokens - 1.0) * step)
     alike = np.zeros_like(step)
@@ -272,7 +291,7 @@ def decode_pool(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     decode, and nothing interrupts them. First tokens are not its own."""
     limit = _limit_for(served, lengths, asked.batch)
     batch = np.minimum(np.maximum(asked.batch, 1.0), limit)
-    step = decode_step(served, batch, lengths.mean_context).total
+    step = decode_step(served, batch, mean_context(served, lengths)).total
     unknown, jitter = np.full_like(step, np.nan), served.calibration.queueing.itl_jitter
     between = Spread(step, np.zeros_like(step) + jitter**2)
     return Answer(batch / step, Spread(unknown, unknown), between, np.ones_like(step, dtype=np.bool_))

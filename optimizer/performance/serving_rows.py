@@ -10,10 +10,11 @@ import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
-from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.constants import Harness
+from optimizer.performance.finite_runs import run_share
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.intervals import (
     BURST,
@@ -26,7 +27,7 @@ from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
-from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity, limit_of, raised
+from optimizer.performance.serving_regimes import ANSWERS, Answer, Asked, capacity, raised, uneven_share
 from optimizer.performance.serving_words import (
     AT_ONCE,
     REGIMES,
@@ -271,10 +272,13 @@ def _predict_group(
         as_array([0.0 if row.in_process else served.engine.harness_s for row in rows]),
         as_array([row.harness.polled.get(gpus[row.sku.gpu].arch, 0.0) for row in rows]),
         as_array([row.harness.burst_dense for row in rows]),
+        as_array([row.harness.longest_output for row in rows]),
     )
+    ends = as_array([row.ends for row in rows])
+    uneven = uneven_share(as_array([_cv(r, r.harness.output_cv) for r in rows]), asked)
+    asked = replace(asked, parted=np.maximum(ends, uneven if rows[0].regime == "closed" else 0.0))
     answer = ANSWERS[rows[0].regime](served, lengths, asked)
-    ends = np.asarray([row.ends for row in rows])
-    kept = np.where(ends, run_share(served, lengths, asked), 1.0)
+    kept = run_share(served, lengths, asked, answer.tokens_per_s)
     answer = replace(answer, tokens_per_s=answer.tokens_per_s * kept)
     fits = cache_tokens(raised(served)) >= lengths.input_tokens + lengths.output_tokens
     searched = not all(row.layout_given for row in rows)
@@ -304,16 +308,6 @@ def _cv(row: ServingRow, value: float) -> float:
 def _rounds(row: ServingRow) -> float:
     """Requests of each client of a closed loop: as the row says, else as the harness usually sends."""
     return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.harness.rounds
-
-
-def run_share(served: ServedModel, lengths: Lengths, asked: Asked) -> Array:
-    """Mean rate of a run of ``asked.requests`` over the rate with all slots taken, 1/(1 + share·B/N).
-
-    At its end no prompt takes the place of those that leave: B sequences drain while their steps shorten.
-    """
-    batch = np.where(asked.batch > 0, asked.batch, np.inf)
-    flying = np.minimum(np.minimum(limit_of(served, lengths), batch), asked.requests)
-    return 1.0 / (1.0 + served.rates.drain_share * flying / asked.requests)
 
 
 def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> ServedModel:

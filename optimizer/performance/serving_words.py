@@ -77,7 +77,14 @@ NARROW = frozenset({"fp4", "fp8", "mxfp4"})
 MXFP4 = "mxfp4"
 ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0", "submission"})
 LOCAL, INTEGERS = "local", frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"})
-DIALOGUE, CHATS = "dialogue", ("sharegpt", "openorca", "open-orca", "wildchat", "lmsys-chat")
+DATA_SETS = (
+    ("openorca", "dialogue"),
+    ("open-orca", "dialogue"),
+    ("sharegpt", "chats"),
+    ("wildchat", "chats"),
+    ("lmsys-chat", "chats"),
+)
+DRAWN = "drawn"
 NATIVE_FORMATS = (
     ("gpt-oss", MXFP4),
     ("deepseek-v3", "fp8"),
@@ -192,8 +199,13 @@ def engine_on(spec: GpuSpec | None, engine: str) -> str:
 
 
 def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
-    """How the row's makers asked, told by its source; else by the data set that it names."""
+    """How the row's makers asked, told by its source; else by the data set that it names; else by its
+    lengths: means that are no whole numbers were drawn."""
     found = calibration.harness_of(row.get("source") or "")
+    if found is not calibration.harnesses[calibration.default_harness]:
+        return found
     text = " ".join(row.get(name) or "" for name in ("source_detail", "notes")).lower()
-    usual = calibration.harnesses[calibration.default_harness]
-    return calibration.harnesses[DIALOGUE] if found is usual and any(w in text for w in CHATS) else found
+    named = next((name for word, name in DATA_SETS if word in text), None)
+    if named is None and any((number(row, name) or 0.0) % 1.0 for name in ("isl", "osl")):
+        named = DRAWN
+    return found if named is None else calibration.harnesses[named]

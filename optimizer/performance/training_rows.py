@@ -34,11 +34,13 @@ LAST = 1e9
 USUAL_LENGTH, USUAL_TOKENS = 4096.0, 16384.0
 BEFORE_SEQUENCE_PARALLEL = re.compile(r"20(1\d|2[01])\b")
 BEFORE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2])\b")
-BEFORE_WIDE_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2]|23-0[1-6])\b")
-FLASH_ATTENTION_HEAD = 128
+BEFORE_SECOND_FLASH_ATTENTION = re.compile(r"20(1\d|2[0-2]|23-0[1-6])\b")
+FLASH_ATTENTION_HEAD, SECOND_FLASH_GAINS = 128, "Ampere"
 FUSED_DISPATCH = re.compile(r"v?(20)?(26[.-](0[6-9]|1[0-2])|2[7-9][.-])")
 TUNED, FUSED_TUNED = "tuned", "tuned_2026"
-SHARDED, OLD_SHARDED = "fsdp", "fsdp_2022"
+SHARDED, OLD_SHARDED, FIRST_FLASH = "fsdp", "fsdp_2022", "fsdp_2023"
+FIRST_FLASH_STACKS = ("llm-foundry", "composer", "mosaic")
+SUBMISSIONS = ("mlcommons", "mlperf")
 FIRST_MEGATRON, OLD_MEGATRON = "megatron_2021", "megatron_2022"
 USED_MEGATRON, PLAIN_MEGATRON = "megatron_lm", "megatron_2023"
 BEFORE_OVERLAP = frozenset({"Volta", "Turing", "Ampere"})
@@ -313,26 +315,37 @@ def _grid_framework(row: Mapping[str, str]) -> str:
 
 
 def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibration: Calibration) -> str:
-    """The class of the row's stack: Megatron before 2023 had no FlashAttention, before 2022 no sequence
-    parallelism, and on GPUs before Hopper it overlaps nothing. Heads over 128 wide waited for
-    FlashAttention's second version (July 2023) in sharded stacks too. NVIDIA's containers fuse what routes
-    tokens on Blackwell from June 2026 on."""
+    """The class of the row's stack. Benchmark submissions are tuned. Megatron before 2023 had no
+    FlashAttention, before 2022 no sequence parallelism, and on GPUs before Hopper it overlaps nothing. Heads
+    over 128 wide waited for FlashAttention's second version (July 2023) in sharded stacks too, which made
+    attention on Ampere faster by half. NVIDIA's containers fuse what routes tokens on Blackwell from June
+    2026 on."""
     framework = (row.get("framework", "") or _grid_framework(row)).lower()
     date = row.get("date", "")
+    if any(name in row.get("source", "").lower() for name in SUBMISSIONS):
+        return TUNED
     if "megatron" in framework and "deepspeed" not in framework:
         if BEFORE_SEQUENCE_PARALLEL.match(date):
             return FIRST_MEGATRON
         if BEFORE_FLASH_ATTENTION.match(date):
             return OLD_MEGATRON
     found = calibration.software_of(framework)
-    told = (row.get("tp_overlap") or "").strip().lower()
-    before = BEFORE_WIDE_FLASH_ATTENTION if model.head_dim > FLASH_ATTENTION_HEAD else BEFORE_FLASH_ATTENTION
-    if found == SHARDED and before.match(date):
-        return OLD_SHARDED
+    if found == SHARDED:
+        return _sharded(framework, date, spec, model)
     if found == TUNED and model.is_moe and "Blackwell" in spec.arch and FUSED_DISPATCH.match(date):
         return FUSED_TUNED
+    told = (row.get("tp_overlap") or "").strip().lower()
     plain = spec.arch in BEFORE_OVERLAP or told in NO_WORDS
     return PLAIN_MEGATRON if found == USED_MEGATRON and plain else found
+
+
+def _sharded(framework: str, date: str, spec: GpuSpec, model: ModelShape) -> str:
+    """The class of a sharded stack by the attention that it had."""
+    wide = model.head_dim > FLASH_ATTENTION_HEAD
+    if (BEFORE_SECOND_FLASH_ATTENTION if wide else BEFORE_FLASH_ATTENTION).match(date):
+        return OLD_SHARDED
+    first = BEFORE_SECOND_FLASH_ATTENTION.match(date) or any(name in framework for name in FIRST_FLASH_STACKS)
+    return FIRST_FLASH if first and spec.arch == SECOND_FLASH_GAINS else SHARDED
 
 
 def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:

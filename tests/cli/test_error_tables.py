@@ -87,7 +87,7 @@ def test_constants_set_by_hand_are_listed_with_their_reasons() -> None:
     found = hand_set()
     named = {f"{entry.group}.{entry.name}" for entry in found}
     assert not named & {p.path for group in ("training", "serving") for p in read_parameters(group)}
-    assert {"serving.workspace_gib", "engines.vllm.kept_output", "harnesses.lab.rounds"} <= named
+    assert {"engines.vllm.workspace_gib", "engines.vllm.kept_output", "harnesses.lab.rounds"} <= named
     assert all(entry.value and entry.reason for entry in found)
     listed = PRIORS.read_text().split("\n## ", 1)[1]
     assert f"## {listed}" == markdown_constants(found), "broker perf constants prints them"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.queueing import Lengths, arrivals
+from optimizer.performance.queueing import Lengths, arrivals, mean_context
 from optimizer.performance.served_model import ServedModel
 from optimizer.performance.serving import decode_step, prefill
 
@@ -64,7 +64,7 @@ def step_times(served: ServedModel, lengths: Lengths, most: int = 1024) -> StepT
     """The core's times for ``lengths`` on one replica."""
     known = arrivals(served, lengths)
     batches = as_array(np.arange(1, most + 1))
-    decode = decode_step(served, batches, np.broadcast_to(lengths.mean_context, batches.shape)).total
+    decode = decode_step(served, batches, np.broadcast_to(mean_context(served, lengths), batches.shape)).total
     budget = int(served.rates.prefill_tokens_most)
     sizes = as_array(np.maximum(np.arange(0, budget + GRID, GRID), 1))
     extra = known.prompts.latency - prefill(served, lengths.new_tokens).latency
