@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from broker.domain.plan import Placement
-from broker.domain.workload import WorkloadKind
+from broker.domain.workload import ServingEngine, WorkloadKind
+from optimizer.performance.calibration import load_priors
 
 PORT = 8000
 SERVED = frozenset({WorkloadKind.SERVING, WorkloadKind.BATCH})
@@ -31,3 +32,12 @@ def servers(placement: Placement) -> tuple[int, int]:
     spanned = nodes_per_server(placement)
     least = min(segment.nodes for segment in placement.segments)
     return max(1, min(least, placement.nodes) // spanned), max(1, placement.nodes // spanned)
+
+
+def sequences_most(placement: Placement, engine: ServingEngine) -> int:
+    """Sequences that a replica has in flight at most, as the plan assumes: a service's few, as many as the
+    engine takes for a batch. A pipeline's stages work on as many each."""
+    engines_say = load_priors()
+    service = placement.kind is WorkloadKind.SERVING
+    most = engines_say.serving.batch_most if service else engines_say.engines[engine.value].batch_most
+    return round(most) * placement.parallelism.pp

@@ -6,7 +6,7 @@ Options: those of ``python -m sglang.launch_server``, as its page of server argu
 from __future__ import annotations
 
 from api.export.options import Settings, options
-from api.export.servers import PORT, replicas_per_server
+from api.export.servers import PORT, replicas_per_server, sequences_most
 from api.export.targets import load_precisions
 from broker.domain.plan import Placement
 from broker.domain.workload import ServingEngine
@@ -25,6 +25,7 @@ def serve_command(placement: Placement) -> str:
         **load_precisions(ServingEngine.SGLANG)[placement.precision],
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,
+        "max-running-requests": sequences_most(placement, ServingEngine.SGLANG),
     }
     if layout.ep > 1:
         settings["ep-size"] = layout.ep

@@ -7,8 +7,9 @@ takes the format from the checkpoint.
 from __future__ import annotations
 
 from api.export.options import Settings, options
-from api.export.servers import PORT
+from api.export.servers import PORT, sequences_most
 from broker.domain.plan import Placement
+from broker.domain.workload import ServingEngine
 
 INSTALL = "pip install --quiet tensorrt-llm"
 
@@ -22,6 +23,7 @@ def serve_command(placement: Placement) -> str:
         "pp_size": layout.pp,
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,
+        "max_batch_size": sequences_most(placement, ServingEngine.TENSORRT_LLM),
     }
     if layout.ep > 1:
         settings["ep_size"] = layout.ep

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import yaml
 
 from api.export.options import Settings, engine_of, options
-from api.export.servers import PORT, SERVED, replicas_per_server
+from api.export.servers import PORT, SERVED, replicas_per_server, sequences_most
 from api.export.targets import load_precisions, named
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.plan import Placement, Plan
@@ -31,6 +31,7 @@ def vllm_settings(placement: Placement, model: str | None) -> Settings:
         **load_precisions(ServingEngine.VLLM)[placement.precision],
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,
+        "max-num-seqs": sequences_most(placement, ServingEngine.VLLM),
     }
     if layout.ep > 1:
         settings["enable-expert-parallel"] = True

@@ -57,6 +57,7 @@ class Calibration:
     engines: Mapping[str, Engine]
     engine_by_name: Mapping[str, str]
     engine_before: Mapping[str, OlderEngine]
+    latent_before: Mapping[str, OlderEngine]
     default_engine: str
     harnesses: Mapping[str, Harness]
     harness_by_name: Mapping[str, str]
@@ -74,6 +75,13 @@ class Calibration:
         found = _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
         older = self.engine_before.get(found)
         return older.engine if older is not None and older.holds(release) else found
+
+    def latent_slowdown(self, source: str, name: str, release: str) -> float:
+        """Factor on the times of a model with a latent cache (MLA) in a release of an engine; 1 where the
+        release is blank or new enough."""
+        found = _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
+        early = self.latent_before.get(found)
+        return early.slowdown if early is not None and early.holds(release) else 1.0
 
     def is_old(self, engine: str) -> bool:
         """Whether a class of engines is that of older releases only."""
@@ -139,6 +147,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
         engine_by_name=dict(data["engine_by_name"]),
         engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
+        latent_before={name: OlderEngine(**entry) for name, entry in data["latent_before"].items()},
         default_engine=str(data["default_engine"]),
         harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
         harness_by_name=dict(data["harness_by_name"]),

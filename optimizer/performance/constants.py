@@ -247,10 +247,11 @@ class Engine:
     of starting an all-reduce in a step with prompts, outside recorded graphs. ``harness_s``: from the
     client's request to the first step; ``polled*_steps``: decode steps between two looks at the queue where a
     harness sets it so, for few and for many clients.
-    ``batch_most``: sequences in flight at most when latency does not matter, ``batch_share_small``
-    of them on cards under ``ServingRates.large_gib`` and those ``never_large``; ``burst_s``: compilation and
-    tuning that a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until
-    none is left; ``kept_output``: share of an answer that holds cache from its start.
+    ``batch_most``: sequences in flight at most when latency does not matter, ``batch_share_small`` of them on
+    cards under ``ServingRates.large_gib`` and those ``never_large``; ``burst_s``: compilation and tuning that
+    a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until none is
+    left, ``halted``: share of a lone prompt's time for which it does; ``kept_output``: share of an answer
+    that holds cache from its start.
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
     weights and workspace are in: ``workspace_gib`` and ``sampling_bytes`` for each word of the vocabulary and
     sequence in flight at most.
@@ -274,6 +275,7 @@ class Engine:
     polled_steps: float
     polled_by_many_steps: float
     prompts_first: float
+    halted: float
     burst_s: float
     batch_most: float
     batch_share_small: float
@@ -286,12 +288,17 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class OlderEngine:
-    """The class ``engine`` of releases before ``version`` (major.minor) or before ``month`` (year-month)."""
+    """The class ``engine`` of releases before ``version`` (major.minor) or before ``month`` (year-month).
+
+    ``slowdown``: factor on the times of models with a latent cache in these releases, 1 where the class
+    itself says what they lack.
+    """
 
     engine: str
     version: str
     month: str
     source: str
+    slowdown: float = 1.0
 
     def holds(self, release: str) -> bool:
         """Whether ``release`` is one of them; blank or unreadable ones are not."""

@@ -130,12 +130,14 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     reduces = xp.where(served.replica.tp > 1.0, 2.0 * served.engine.reduce_host_s, 0.0)
     launched = (launched + shapes.layers * reduces) * served.engine.overhead
     stretch = xp.where(side > 0, input_cv / xp.maximum(side, TINY), 1.0) / 2.0
+    latency = smooth_max(mean.latency, launched, served.rates.roofline_norm)
+    lone = latency / served.replica.pp - mean.work
     prompts = Prompts(
-        latency=smooth_max(mean.latency, launched, served.rates.roofline_norm),
+        latency=latency,
         latency_sd=(high.latency - low.latency) * stretch,
         work=mean.work,
         work_cv=(high.work - low.work) * stretch / mean.work,
-        more=share * xp.maximum(apart, 0.0),
+        more=xp.maximum(share * apart, xp.maximum(served.engine.halted * lone, 0.0)),
         steps=tokens / served.rates.prefill_tokens_most,
     )
     alone = decode_step(served, xp.ones_like(tokens), mean_context(served, lengths)).total

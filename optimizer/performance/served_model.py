@@ -54,7 +54,7 @@ class ServedModel:
     What does not depend on the load is worked out once (``once``). ``memory_share``: of the card that the
     engine is told to take, its usual share where None; ``sequences_told``: likewise, of sequences in flight.
     ``inside``: 1 where clients run in the engine's own
-    process.
+    process. ``early_slowdown``: factor on every time of a release that was among the first for such a model.
     """
 
     shapes: Shapes
@@ -67,6 +67,7 @@ class ServedModel:
     memory_share: float | None = None
     sequences_told: float | None = None
     inside: Array = field(default_factory=lambda: number(0.0))
+    early_slowdown: Array = field(default_factory=lambda: number(1.0))
 
     @cached_property
     def engine(self) -> Engine:
@@ -168,8 +169,8 @@ def sequences_most(served: ServedModel) -> Array:
 
 @once
 def slowdown(served: ServedModel) -> Array:
-    """Factor of the vendor's software and of virtualisation on every time."""
-    return served.hw.serving_slowdown * (1.0 + served.hw.vm_slowdown)
+    """Factor of the vendor's software, of virtualisation and of early releases on every time."""
+    return served.hw.serving_slowdown * (1.0 + served.hw.vm_slowdown) * served.early_slowdown
 
 
 def wide_best(hw: Hardware) -> Array:

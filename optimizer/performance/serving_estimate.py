@@ -189,7 +189,7 @@ class ServingCore:
         """
         served, lengths = self._served(workload, precision, replica, hw, gpu), lengths_of(workload)
         batch, wanted = isinstance(workload, Batch), objective_of(workload)
-        limit = self.limit(served, lengths, batch)
+        limit = self.limit(served, lengths)
         found = self.most_of(served, lengths, wanted, limit, batch)
         if self.own is None or not self.own.moves(workload):
             return found
@@ -198,10 +198,15 @@ class ServingCore:
         tighter = self.most_of(served, lengths, within(wanted, token, first), limit, batch)
         return _stretched(tighter, token, first)
 
-    def limit(self, served: ServedModel, lengths: Lengths, batch: bool) -> Array:
+    def sequences_told(self, engine: str, batch: bool) -> float:
+        """Sequences in flight that a replica is started for: a service's few, as many as the engine takes on
+        any card where latency does not matter."""
+        most = self.calibration.engines[engine].batch_most
+        return most if batch else self.calibration.serving.batch_most
+
+    def limit(self, served: ServedModel, lengths: Lengths) -> Array:
         """Sequences in flight at most; under 1 where memory forbids even one."""
-        most = sequences_most(served) if batch else self.calibration.serving.batch_most
-        return batch_limit(served, lengths, most)
+        return batch_limit(served, lengths, sequences_most(served))
 
     def most_of(
         self, served: ServedModel, lengths: Lengths, objective: Objective, limit: Array, batch: bool
@@ -229,7 +234,8 @@ class ServingCore:
         shapes = build_shape(workload.model)
         form = format_of(precision, self.calibration)
         engine, draft = self.engine_class(workload, gpu), speculation_of(workload)
-        return ServedModel(shapes, form, replica, hw, self.calibration, engine, draft)
+        told = self.sequences_told(engine, isinstance(workload, Batch))
+        return ServedModel(shapes, form, replica, hw, self.calibration, engine, draft, sequences_told=told)
 
     def estimate(
         self,

@@ -110,16 +110,18 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     not slow its answer too: time between tokens = step + ((B − 1)·prefill − waited)/output.
     """
     batch = np.minimum(np.maximum(asked.batch, 1.0), _limit_for(served, lengths, asked.batch))
-    known = arrivals(served, lengths)
+    known = _kept_together(served, lengths, arrivals(served, lengths), batch, asked)
     before, jitter = _before(served, asked), served.calibration.queueing.itl_jitter
     load = load_at(served, lengths, batch, before, known)
     prompts, step = known.joining(batch), load.step.total
     others = np.maximum(batch - 1.0, 0.0)
     rate = load.requests_per_s * others / batch
     window = _window(served, known, prompts, asked, step, load.requests_per_s)
-    later = _later(served, prompts, step, np.minimum(others, 1.0), rate, window, asked)
+    packed = known.prompts.joining(batch / lengths.output_tokens / window)
+    later = _later(served, packed, step, np.minimum(others, 1.0), rate, window, asked)
     spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
-    later, waited = _in_waves(served, prompts, batch, spread_s, later, rate)
+    shared = known.prompts.joining(_in_a_step(known.prompts, batch))
+    later, waited = _in_waves(served, shared, batch, spread_s, later, rate)
     tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
     burst = before + burst_mean(known.prompts, batch, step) + _compiled_s(served, asked)
     once = 1.0 / np.maximum(asked.rounds, 1.0)
@@ -134,6 +136,30 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
         _closed_spread(served, tpot, known, prompts, rate).at_least(np.maximum(step, WIDEST * tpot), jitter),
         np.ones_like(shown, dtype=np.bool_),
     )
+
+
+def _kept_together(
+    served: ServedModel, lengths: Lengths, known: Arrivals, batch: Array, asked: Asked
+) -> Arrivals:
+    """The same where prompts that come in waves (``_in_waves``), or all at once, share their steps."""
+    prompts = known.prompts
+    step = decode_step(served, batch, mean_context(served, lengths)).total
+    spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
+    waves = np.where(asked.rounds > 1.0, _queued_share(served, prompts, batch, spread_s), 1.0)
+    work = prompts.work + waves * prompts.more / _in_a_step(prompts, batch)
+    return replace(known, prompts=replace(prompts, work=work, more=(1.0 - waves) * prompts.more))
+
+
+def _in_a_step(prompts: Prompts, batch: Array) -> Array:
+    """Waiting prompts of ``batch`` that one step takes."""
+    return np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
+
+
+def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array) -> Array:
+    """Share of the prompts that come as one wave: what prefill cannot follow while answers end."""
+    left = np.maximum(1.0 - spread_s / (batch * prompts.work), 0.0)
+    share: Array = served.engine.prompts_first * left
+    return share
 
 
 def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> Array:
@@ -164,10 +190,9 @@ def _in_waves(
     the prompts one by one; a queue is left of what prefill cannot follow meanwhile, 1 − spread/(B·prefill).
     """
     met = np.minimum(rate * prompts.work, SATURATED) * np.maximum(later.mean - prompts.latency, 0.0)
-    together = np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
+    together = _in_a_step(prompts, batch)
     behind = ((batch + together) / 2.0 - 1.0) * prompts.work
-    queued = np.maximum(1.0 - spread_s / (batch * prompts.work), 0.0)
-    share = served.engine.prompts_first * queued
+    share = _queued_share(served, prompts, batch, spread_s)
     mean = later.mean + share * np.maximum(behind - met, 0.0)
     return Spread(mean, later.cv2 * (later.mean / mean) ** 2), met + share * np.maximum(behind - met, 0.0)
 

@@ -33,6 +33,7 @@ from optimizer.performance.serving_words import (
     REGIMES,
     Formats,
     cache_bytes,
+    early_slowdown,
     engine_of,
     formats_of,
     harness_of,
@@ -93,6 +94,7 @@ class ServingRow:
     note: str
     burst: bool = False
     in_process: bool = False
+    early_slowdown: float = 1.0
 
 
 def read_row(
@@ -143,6 +145,7 @@ def read_row(
         note="; ".join(note for note in notes if note),
         burst=at_once,
         in_process=published == IN_PROCESS,
+        early_slowdown=early_slowdown(row, model, calibration),
     )
 
 
@@ -318,7 +321,10 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     form = Format(rows[0].dense, rows[0].experts, as_array([r.kv_bytes for r in rows]), rows[0].products)
     shapes = stack_shapes([row.model for row in rows])
     inside = as_array([0.0 if row.burst else row.harness.inside for row in rows])
-    return ServedModel(shapes, form, replica, hw, calibration, rows[0].engine, inside=inside)
+    early = as_array([row.early_slowdown for row in rows])
+    return ServedModel(
+        shapes, form, replica, hw, calibration, rows[0].engine, inside=inside, early_slowdown=early
+    )
 
 
 def _kind(row: ServingRow) -> str:
@@ -345,7 +351,7 @@ def _prediction(
         1e3 * float(answer.tpot.p50[index]),
         1e3 * float(answer.tpot.quantile(P95)[index]),
     )
-    old = calibration.is_old(row.engine)
+    old = calibration.is_old(row.engine) or row.early_slowdown > 1.0
     relative = serving_row_relative(_kind(row), known, calibration.intervals, row.model.is_moe, old)
     stable = bool(answer.stable[index])
     spreads = {"ttft": answer.ttft, "tpot": answer.tpot}

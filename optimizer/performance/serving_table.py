@@ -239,7 +239,7 @@ class _Cases:
     def memory(self, cells: _Cells) -> tuple[Array, Array]:
         """Sequences in flight at most, under 1 where memory forbids even one; and the cold start."""
         served = self._served(cells)
-        return self._core.limit(served, self._lengths_at(cells), self._batch), self._core.cold_start(served)
+        return self._core.limit(served, self._lengths_at(cells)), self._core.cold_start(served)
 
     def most(self, cells: _Cells, limit: Array) -> Array:
         """Requests/s within the objective."""
@@ -286,6 +286,7 @@ class _Cases:
             self._core.calibration,
             self._engine,
             stacked(self._drafts, cells.asked) if self._drafts else None,
+            sequences_told=self._core.sequences_told(self._engine, self._batch),
         )
 
 

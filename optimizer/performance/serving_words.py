@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.domain.model_shape import GpuSpec, ModelShape
+from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import NOTHING, Unreadable, number
 from optimizer.performance.constants import Harness
@@ -72,7 +72,7 @@ FORMAT_WORDS = (
     ("half", "fp16"),
 )
 FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int6", "int5", "int4", "int3")
-AT_ONCE = "offline_burst"
+AT_ONCE, DECODE_POOL = "offline_burst", "decode_pool"
 NARROW = frozenset({"fp4", "fp8", "mxfp4"})
 MXFP4 = "mxfp4"
 ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0", "submission"})
@@ -191,6 +191,15 @@ def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -
     benchmark submissions run there."""
     told = (row.get(name) or "" for name in ("source", "engine", "engine_version"))
     return engine_on(spec, calibration.engine_of(*told))
+
+
+def early_slowdown(row: Mapping[str, str], model: ModelShape, calibration: Calibration) -> float:
+    """Factor on every time where the row's release was among the first with such a model's kernels. Tables
+    of disaggregated deployments, which came later, give the orchestrator's release."""
+    if model.attention is not Attention.MLA or (row.get("regime") or "") == DECODE_POOL:
+        return 1.0
+    source, engine, release = (row.get(name) or "" for name in ("source", "engine", "engine_version"))
+    return calibration.latent_slowdown(source, engine, release)
 
 
 def engine_on(spec: GpuSpec | None, engine: str) -> str:

@@ -109,6 +109,7 @@ VLLM_OPTIONS = {
     "pipeline-parallel-size",
     "data-parallel-size",
     "enable-expert-parallel",
+    "max-num-seqs",
     "dtype",
     "quantization",
     "host",

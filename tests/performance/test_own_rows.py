@@ -88,7 +88,7 @@ def test_predictions_follow_own_rows_nearby_and_no_others() -> None:
     moved = [ratio(a, b) for a, b in zip(after, before, strict=True)]
     assert 1.2 < moved[0] <= 1.3
     assert moved[0] >= moved[1] > moved[2] > moved[3]
-    assert moved[3] == pytest.approx(1.0, abs=0.01)
+    assert moved[3] == pytest.approx(1.0, abs=0.03)
     assert width(after[0]) < 0.98 * width(before[0])
     assert width(after[3]) == pytest.approx(width(before[3]), rel=1e-3)
     assert "own measurements" in after[0]["note"]

@@ -147,7 +147,7 @@ def test_int8_raises_throughput_by_what_was_measured() -> None:
 
 def test_int4_loses_full_batches_by_what_was_measured() -> None:
     """vLLM 0.7 with packed weights computes in 16 bit: slower than 16 bit once products decide, 0.67 in the
-    median; single pairs, measured from 0.5 to 1.2, are a quarter off."""
+    median; single pairs, measured from 0.5 to 1.2, are a third off."""
     where = {"source": "accelmark", "regime": "offline_burst"}
     pairs = speedups(served(), of("16", **where), of("int4", **where), same_load)
     assert len(pairs) >= 15
