@@ -22,6 +22,7 @@ from optimizer.performance.layouts import (
     Row,
 )
 
+TRAINERS, FINE_TUNING = "eager", ("finetune", "fine-tune", "sft", "lora")
 REBUILD_SOME = frozenset({"tuned", "tuned_2026", "megatron_lm", "fsdp"})
 SHARDED = frozenset({"fsdp", "fsdp_2022"})
 EXPERT_MOST = 64
@@ -126,10 +127,13 @@ def _powers(most: int) -> list[int]:
 
 
 def _recompute(row: Mapping[str, str], software: str) -> list[float]:
-    """The recomputation that a row gives, or every kind that the stack knows."""
+    """The recomputation that a row gives, or every kind that the stack knows. Scripts that fine-tune with
+    Hugging Face's trainers rebuild every layer unless told otherwise."""
     word = (row.get("recompute") or "").strip().split("(")[0].lower()
     if word in RECOMPUTE:
         return [float(RECOMPUTE.index(word))]
+    if software == TRAINERS and (row.get("workload") or "").strip().lower() in FINE_TUNING:
+        return [FULL_RECOMPUTE]
     return [0.0, AS_NEEDED] if software in REBUILD_SOME else [0.0, 1.0, FULL_RECOMPUTE]
 
 

@@ -9,49 +9,17 @@ read after the constants were chosen.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.measured import FOLDER, bundled_rows
-from optimizer.performance.observations import observations
-from optimizer.performance.rows import predict_rows
+from optimizer.performance.measured import bundled_rows
+from tests.performance.outside import Figure, serving_figures
 
-TABLE = FOLDER / "published_serving.csv"
-OPEN_LOOPS = FOLDER / "published_open_loops.csv"
+TABLE, OPEN_LOOPS = "published_serving", "published_open_loops"
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One published number and the cells of its prediction."""
-
-    row: Mapping[str, str]
-    metric: str
-    ratio: float
-    inside: bool
-
-
-def _found(table: Path) -> Iterator[Figure]:
-    with table.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    predicted = predict_rows(rows, load_calibration(), load_gpus(), load_models())
-    for o in observations(rows):
-        cells = predicted[o.place]
-        low, high = float(cells[f"{o.column}_low"]), float(cells[f"{o.column}_high"])
-        ratio = float(cells[o.column]) / o.measured
-        yield Figure(rows[o.place], o.metric, ratio, low <= o.measured <= high)
-
-
-@cache
-def figures(table: Path = TABLE) -> tuple[Figure, ...]:
-    return tuple(_found(table))
+def figures(table: str = TABLE) -> tuple[Figure, ...]:
+    return serving_figures(table)
 
 
 def off(found: list[Figure]) -> float:

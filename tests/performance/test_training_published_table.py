@@ -7,43 +7,29 @@ stacks of 2022 (GPT-NeoX-20B, MT-NLG-530B), PyTorch's sharding on A100 and H100 
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
-from functools import cache
 
 import numpy as np
 import pytest
 
-from broker.catalogue import load_gpus, load_models
-from optimizer.performance.calibration import load_calibration
-from optimizer.performance.measured import FOLDER, bundled_rows
-from optimizer.performance.rows import predict_rows
+from optimizer.performance.measured import bundled_rows
+from tests.performance.outside import training_figures
 
-TABLE = FOLDER / "published_training.csv"
+TABLE = "published_training"
 
 
-def published() -> list[dict[str, str]]:
-    with TABLE.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-@cache
 def ratios() -> Mapping[str, list[float]]:
     """Predicted over published steps, by source."""
     found: dict[str, list[float]] = {}
-    rows = published()
-    for row, told in zip(
-        rows, predict_rows(rows, load_calibration(), load_gpus(), load_models()), strict=True
-    ):
-        ratio = float(told["pred_step_time_s"]) / float(row["step_time_s"])
-        found.setdefault(row["source"], []).append(ratio)
+    for figure in training_figures(TABLE):
+        found.setdefault(figure.row["source"], []).append(figure.ratio)
     return found
 
 
 def test_no_source_of_the_fits_is_here() -> None:
     fitted = " ".join({row.get("source", "") for row in bundled_rows()})
     names = ("KempnerForge", "fms-fsdp", "Automodel", "2204.06745", "2201.11990")
-    assert len(published()) >= 40
+    assert len(training_figures(TABLE)) >= 40
     assert not [name for name in names if name in fitted]
 
 

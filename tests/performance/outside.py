@@ -1,0 +1,126 @@
+"""Published and reported rows that no fit saw, against what the core predicts of them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from broker.catalogue import load_gpus, load_models
+from broker.domain.model_shape import ModelShape
+from broker.domain.sku import Sku
+from broker.domain.workload import Precision
+from optimizer.performance.arrays import as_array
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.cells import Unreadable
+from optimizer.performance.collective_rows import predict_collectives, read_collectives
+from optimizer.performance.hardware import GIB, build_hardware
+from optimizer.performance.measured import FOLDER
+from optimizer.performance.names import find_model
+from optimizer.performance.observations import observations
+from optimizer.performance.rows import predict_rows
+from optimizer.performance.served_model import (
+    Replica,
+    ServedModel,
+    cache_bytes_per_token,
+    cache_tokens,
+    weight_bytes_per_gpu,
+)
+from optimizer.performance.serving_estimate import format_of
+from optimizer.performance.shapes import build_shape
+
+STEP, CACHE = "step time", "cache memory"
+UNLIKE = ("Next", "VL", "Omni", "EAGLE", "llava")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number that somebody told: predicted over told, and whether the 80 % interval holds it."""
+
+    row: Mapping[str, str]
+    metric: str
+    ratio: float
+    inside: bool | None = None
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a table of ``fixtures/performance``."""
+    with (FOLDER / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@cache
+def serving_figures(name: str) -> tuple[Figure, ...]:
+    """Every measured cell of a serving table that the core answers."""
+    rows = rows_of(name)
+    predicted = predict_rows(rows, load_calibration(), load_gpus(), load_models())
+    return tuple(
+        _figure(rows[o.place], o.metric, predicted[o.place], o.column, o.measured)
+        for o in observations(rows)
+        if predicted[o.place].get(o.column)
+    )
+
+
+@cache
+def training_figures(name: str) -> tuple[Figure, ...]:
+    """Steps of a training table that tells them."""
+    rows = [row for row in rows_of(name) if row["step_time_s"]]
+    predicted = predict_rows(rows, load_calibration(), load_gpus(), load_models())
+    return tuple(
+        _figure(row, STEP, cells, "pred_step_time_s", float(row["step_time_s"]))
+        for row, cells in zip(rows, predicted, strict=True)
+        if cells["pred_step_time_s"]
+    )
+
+
+def _figure(
+    row: Mapping[str, str], metric: str, cells: Mapping[str, str], column: str, measured: float
+) -> Figure:
+    low, high = float(cells[f"{column}_low"]), float(cells[f"{column}_high"])
+    return Figure(row, metric, float(cells[column]) / measured, low <= measured <= high)
+
+
+def cache_figures(name: str) -> tuple[Figure, ...]:
+    """GiB a GPU that vLLM kept for its cache, of text models whose layers all cache alike, from the memory,
+    the share of it and the weights that are told."""
+    gpus, models, calibration = load_gpus(), load_models(), load_calibration()
+    found = []
+    for row in rows_of(name):
+        spec, model = gpus.get(row["gpu"]), _alike(row["model"], models)
+        if spec is None or model is None or row["engine"] != "vLLM":
+            continue
+        sku = Sku(name="", gpu=spec.gpu, gpus_per_node=8, gpu_memory_gb=spec.memory_gb)
+        one, told = as_array([1.0]), row["max_num_seqs"]
+        served = ServedModel(
+            build_shape(model),
+            format_of(Precision.BF16, calibration),
+            Replica(as_array([float(row["tp"])]), one, one),
+            build_hardware([sku], gpus, calibration),
+            calibration,
+            memory_share=float(row["gpu_mem_util"]),
+            sequences_told=float(told) if told else None,
+        )
+        cache_bytes = float(cache_tokens(served)[0] * cache_bytes_per_token(served)[0])
+        other_weights = float(weight_bytes_per_gpu(served)[0]) - float(row["weights_gib"]) * GIB
+        found.append(Figure(row, CACHE, (cache_bytes + other_weights) / (float(row["kv_gib"]) * GIB)))
+    return tuple(found)
+
+
+def _alike(name: str, models: Mapping[str, ModelShape]) -> ModelShape | None:
+    try:
+        model, _ = find_model(name, models)
+    except Unreadable:
+        return None
+    return None if model.sliding_window or any(word in name for word in UNLIKE) else model
+
+
+def collective_figures(name: str) -> tuple[Figure, ...]:
+    """Collectives of 16 MB and more."""
+    calibration, gpus = load_calibration(), load_gpus()
+    rows = [row for row in read_collectives(rows_of(name), gpus, calibration) if row.large]
+    times = predict_collectives(rows, calibration, gpus)
+    return tuple(
+        Figure({"system": row.system, "source": row.source}, row.operation, float(time) / row.seconds)
+        for row, time in zip(rows, times, strict=True)
+    )
