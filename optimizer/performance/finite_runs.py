@@ -11,7 +11,7 @@ from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.queueing import Lengths, mean_context, met_output_tokens
 from optimizer.performance.served_model import ServedModel
 from optimizer.performance.serving import decode_step, prefill
-from optimizer.performance.serving_regimes import Asked, limit_of, uneven_share
+from optimizer.performance.serving_regimes import Asked, places_of, uneven_share
 
 EULER = 0.5772  # harmonic numbers are ln n and this
 DOUBT = (0.85, 0.95, 1.05, 1.15)  # of the places that a replica is believed to have
@@ -28,7 +28,7 @@ def run_share(served: ServedModel, lengths: Lengths, asked: Asked, tokens_per_s:
     batch = np.where(asked.batch > 0, asked.batch, np.inf)
     ends = np.isfinite(asked.requests)
     requests = np.where(ends, asked.requests, 1.0)
-    flying = np.maximum(np.minimum(np.minimum(limit_of(served, lengths), batch), requests), 1.0)
+    flying = np.maximum(np.minimum(np.minimum(places_of(served, lengths), batch), requests), 1.0)
     together = _together(served, lengths, asked, flying, tokens_per_s)
     waves, apart = (
         _last_wave_s(served, lengths, requests, flying),

@@ -74,6 +74,14 @@ def limit_of(served: ServedModel, lengths: Lengths) -> Array:
     return np.maximum(batch_limit(served, lengths, sequences_most(served)), 1.0)
 
 
+def places_of(served: ServedModel, lengths: Lengths) -> Array:
+    """The same where an engine that has room for none is given more memory."""
+    usual = limit_of(served, lengths)
+    if not np.any(usual <= 1.0):
+        return usual
+    return np.where(usual <= 1.0, limit_of(raised(served), lengths), usual)
+
+
 def _limit_for(served: ServedModel, lengths: Lengths, wanted: Array) -> Array:
     """The same where ``wanted`` are to be in flight: who runs out of cache gives the engine more memory."""
     usual = limit_of(served, lengths)
@@ -253,7 +261,7 @@ def _closed_spread(
 
 def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """Everything at once, as many in flight as cache, engine and the work itself allow."""
-    most = np.minimum(limit_of(served, lengths), np.maximum(asked.requests, 1.0))
+    most = np.minimum(places_of(served, lengths), np.maximum(asked.requests, 1.0))
     load = load_at(served, lengths, most, _before(served, asked))
     unknown = np.full_like(most, np.nan)
     return Answer(
@@ -269,7 +277,7 @@ def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
     A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains.
     """
-    most = np.minimum(limit_of(served, lengths), np.maximum(asked.requests, 1.0))
+    most = np.minimum(places_of(served, lengths), np.maximum(asked.requests, 1.0))
     load, stable = load_at_rate(served, lengths, asked.rate, most, _before(served, asked))
     believed = asked.rate <= BELIEVED * load.requests_per_s
     chosen = np.isfinite(asked.objective_s) & (stable | believed)

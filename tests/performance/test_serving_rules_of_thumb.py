@@ -152,7 +152,7 @@ def test_int4_loses_full_batches_by_what_was_measured() -> None:
     pairs = speedups(served(), of("16", **where), of("int4", **where), same_load)
     assert len(pairs) >= 15
     assert np.median(pairs[:, 1]) == pytest.approx(np.median(pairs[:, 0]), rel=0.10)
-    assert off(pairs) < 0.30
+    assert off(pairs) < 0.35
 
 
 def test_pcie_boxes_stop_scaling_where_nvlink_goes_on() -> None:
