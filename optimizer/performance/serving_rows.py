@@ -114,7 +114,9 @@ def read_row(
     dense = formats.dense
     lengths, length_note = _lengths(row, published)
     total, count_note = _gpus(row, model, formats, spec, calibration)
-    notes = (gpu_note, model_note, count_note, regime_note, formats.note, length_note)
+    early = early_slowdown(row, model, calibration)
+    early_note = f"a first release with such a model's cache: {early:g} times slower" if early > 1.0 else ""
+    notes = (gpu_note, model_note, count_note, regime_note, formats.note, length_note, early_note)
     tp, pp, dp, copies = _degrees(row, total, model.is_moe)
     engine = engine_of(row, spec, calibration)
     at_once = published == AT_ONCE
@@ -145,7 +147,7 @@ def read_row(
         note="; ".join(note for note in notes if note),
         burst=at_once,
         in_process=published == IN_PROCESS,
-        early_slowdown=early_slowdown(row, model, calibration),
+        early_slowdown=early,
     )
 
 
