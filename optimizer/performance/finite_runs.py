@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.closed_loops import uneven_share
 from optimizer.performance.queueing import Lengths, mean_context, met_output_tokens
 from optimizer.performance.served_model import ServedModel
 from optimizer.performance.serving import decode_step, prefill
-from optimizer.performance.serving_regimes import Asked, places_of, uneven_share
+from optimizer.performance.serving_asked import Asked, places_of
 
 EULER = 0.5772  # harmonic numbers are ln n and this
 DOUBT = (0.85, 0.95, 1.05, 1.15)  # of the places that a replica is believed to have
@@ -30,10 +31,8 @@ def run_share(served: ServedModel, lengths: Lengths, asked: Asked, tokens_per_s:
     requests = np.where(ends, asked.requests, 1.0)
     flying = np.maximum(np.minimum(np.minimum(places_of(served, lengths), batch), requests), 1.0)
     together = _together(served, lengths, asked, flying, tokens_per_s)
-    waves, apart = (
-        _last_wave_s(served, lengths, requests, flying),
-        _ending_s(served, lengths, asked, requests, flying),
-    )
+    waves = _last_wave_s(served, lengths, requests, flying)
+    apart = _ending_s(served, lengths, asked, requests, flying)
     lost = served.rates.drain_share * (together * waves + (1.0 - together) * apart) * asked.parted
     kept: Array = 1.0 / (1.0 + lost * tokens_per_s / (requests * lengths.output_tokens))
     return np.where(ends, kept, 1.0)

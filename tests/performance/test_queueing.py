@@ -10,6 +10,7 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import load_calibration, load_priors
+from optimizer.performance.closed_loops import closed_loop
 from optimizer.performance.evaluate import evaluate_rows
 from optimizer.performance.measured import bundled_rows
 from optimizer.performance.observations import RATIO_REGIME
@@ -25,7 +26,8 @@ from optimizer.performance.queueing import (
     most_under,
 )
 from optimizer.performance.served_model import ServedModel
-from optimizer.performance.serving_regimes import Answer, Asked, closed_loop, open_loop, single_stream
+from optimizer.performance.serving_asked import Answer, Asked
+from optimizer.performance.serving_regimes import open_loop, single_stream
 from tests.performance import simulation
 from tests.performance.builders import served
 

@@ -13,11 +13,13 @@ from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.cells import Unreadable
+from optimizer.performance.closed_loops import closed_loop
 from optimizer.performance.finite_runs import run_share
 from optimizer.performance.queueing import Lengths, mean_context
 from optimizer.performance.served_model import ServedModel, cache_tokens
 from optimizer.performance.serving import decode_step, prefill
-from optimizer.performance.serving_regimes import Asked, closed_loop, limit_of, offline
+from optimizer.performance.serving_asked import Asked, limit_of
+from optimizer.performance.serving_regimes import offline
 from optimizer.performance.serving_rows import ServingRow, predict_serving, read_row
 from optimizer.performance.speculation import Speculation
 from tests.performance import builders

@@ -1,0 +1,171 @@
+"""Closed loops: clients that each have one request in flight.
+
+Arrays over rows; tokens/s of one copy, times in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.queueing import Arrivals, Lengths, arrivals, load_at, mean_context
+from optimizer.performance.served_model import ServedModel
+from optimizer.performance.serving import decode_step
+from optimizer.performance.serving_asked import Answer, Asked, before_engine_s, limit_for
+from optimizer.performance.waiting import SATURATED, Prompts, Spread, burst_mean, first_token
+
+MANY_CLIENTS = 16.0
+WIDEST = 0.7  # of its mean a median of times between tokens, each a mean over an answer, is at least
+
+
+def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+    """``asked.batch`` clients, each with one request in flight: those beyond the cache wait for a place.
+
+    All clients start at once, so that the first of ``rounds`` prompts meets a queue of them all; then they
+    spread over ``_window`` of a cycle, where a prompt finds the B − 1 others as if they came at random
+    (arrival theorem), or they stay together (``_in_waves``). Means over the run hold both, and what engines
+    compile on the first prompts; medians are the later rounds'. Others' prompts that a prompt waits for do
+    not slow its answer too: time between tokens = step + ((B − 1)·prefill − waited)/output.
+    """
+    batch = np.minimum(np.maximum(asked.batch, 1.0), limit_for(served, lengths, asked.batch))
+    known = _kept_together(served, lengths, arrivals(served, lengths), batch, asked)
+    before, jitter = before_engine_s(served, asked), served.calibration.queueing.itl_jitter
+    load = load_at(served, lengths, batch, before, known)
+    prompts, step = known.joining(batch), load.step.total
+    others = np.maximum(batch - 1.0, 0.0)
+    rate = load.requests_per_s * others / batch
+    window = _window(served, known, prompts, asked, step, load.requests_per_s)
+    packed = known.prompts.joining(batch / lengths.output_tokens / window)
+    later = _later(served, packed, step, np.minimum(others, 1.0), rate, window, asked)
+    spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
+    shared = known.prompts.joining(_in_a_step(known.prompts, batch))
+    later, waited = _in_waves(served, shared, batch, spread_s, later, rate)
+    tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
+    burst = before + burst_mean(known.prompts, batch, step) + _compiled_s(served, asked)
+    once = 1.0 / np.maximum(asked.rounds, 1.0)
+    in_burst = np.where(asked.of_means > 0, once, np.where(once > 0.5, 1.0, 0.0))
+    typical = np.where(asked.of_means > 0, later.mean, later.p50)
+    queue = _queued(batch, asked, once > 0.5) / np.maximum(load.requests_per_s, 1e-9)
+    shown = in_burst * burst + (1.0 - in_burst) * typical + queue
+    paced = batch / (lengths.output_tokens * tpot + later.mean)
+    return Answer(
+        np.where(once > 0.5, load.requests_per_s, paced) * lengths.output_tokens,
+        Spread(shown * np.sqrt(1.0 + later.cv2), later.cv2),
+        _closed_spread(served, tpot, known, prompts, rate).at_least(np.maximum(step, WIDEST * tpot), jitter),
+        np.ones_like(shown, dtype=np.bool_),
+    )
+
+
+def _kept_together(
+    served: ServedModel, lengths: Lengths, known: Arrivals, batch: Array, asked: Asked
+) -> Arrivals:
+    """The same where prompts that come in waves (``_in_waves``), or all at once, share their steps."""
+    prompts = known.prompts
+    step = decode_step(served, batch, mean_context(served, lengths)).total
+    spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
+    waves = np.where(asked.rounds > 1.0, _queued_share(served, prompts, batch, spread_s), 1.0)
+    work = prompts.work + waves * prompts.more / _in_a_step(prompts, batch)
+    return replace(known, prompts=replace(prompts, work=work, more=(1.0 - waves) * prompts.more))
+
+
+def _in_a_step(prompts: Prompts, batch: Array) -> Array:
+    """Waiting prompts of ``batch`` that one step takes."""
+    return np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
+
+
+def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array) -> Array:
+    """Share of the prompts that come as one wave: what prefill cannot follow while answers end."""
+    left = np.maximum(1.0 - spread_s / (batch * prompts.work), 0.0)
+    share: Array = served.engine.prompts_first * left
+    return share
+
+
+def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> Array:
+    """Requests that the shown one waits for before there is a place for it.
+
+    Clients beyond ``batch`` places queue in every round. Requests that come together once get places in turn:
+    the median one is the half-way one in the line, the mean wait (N − B)²/2N.
+    """
+    beyond = np.maximum(asked.batch - batch, 0.0)
+    mean = beyond**2 / (2.0 * np.maximum(asked.batch, 1.0))
+    median = np.maximum(asked.batch / 2.0 - batch, 0.0)
+    return np.where(all_at_once, np.where(asked.of_means > 0, mean, median), beyond)
+
+
+def _compiled_s(served: ServedModel, asked: Asked) -> Array:
+    """What a run's first prompts wait for: kernels compiled and tuned on its shapes, experts' above all."""
+    return served.engine.burst_s * np.where(served.shapes.experts > 0, 1.0, asked.burst_dense)
+
+
+def _in_waves(
+    served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array, later: Spread, rate: Array
+) -> tuple[Spread, Array]:
+    """First tokens after the first round, and the others' prefill that they waited for.
+
+    Where waiting prompts stop decoding until none is left (``prompts_first``), answers that began together
+    and are as long end together: all B prompts come at once again, k of them share a step, and a prompt's
+    step is on average the (B/k + 1)/2-th: (B + k)/2 prefills. Answers that end over ``spread_s`` bring
+    the prompts one by one; a queue is left of what prefill cannot follow meanwhile, 1 − spread/(B·prefill).
+    """
+    met = np.minimum(rate * prompts.work, SATURATED) * np.maximum(later.mean - prompts.latency, 0.0)
+    together = _in_a_step(prompts, batch)
+    behind = ((batch + together) / 2.0 - 1.0) * prompts.work
+    share = _queued_share(served, prompts, batch, spread_s)
+    mean = later.mean + share * np.maximum(behind - met, 0.0)
+    return Spread(mean, later.cv2 * (later.mean / mean) ** 2), met + share * np.maximum(behind - met, 0.0)
+
+
+def _window(
+    served: ServedModel, known: Arrivals, prompts: Prompts, asked: Asked, step: Array, requests_per_s: Array
+) -> Array:
+    """Share of a cycle over which the clients' prompts come, half-way through a run that they start together.
+
+    Their first answers begin one after the other, over w + s·n/M each; then answers of unequal length spread
+    them: √12·c·√(rounds/2) of a cycle, as a uniform density of that standard deviation.
+    """
+    burst = (prompts.work + step * prompts.steps) * requests_per_s
+    window: Array = np.hypot(
+        burst, uneven_share(known.output_cv, asked, served.calibration.queueing.uneven_least)
+    )
+    return np.minimum(window, 1.0)
+
+
+def uneven_share(output_cv: Array, asked: Asked, least: float = 0.0) -> Array:
+    """Share of a cycle that answers of unequal length set clients apart, half-way through a run."""
+    uneven = np.maximum(output_cv, least)
+    share: Array = np.minimum(np.sqrt(12.0 * np.maximum(asked.rounds, 1.0) / 2.0) * uneven, 1.0)
+    return share
+
+
+def _later(
+    served: ServedModel,
+    prompts: Prompts,
+    step: Array,
+    busy: Array,
+    rate: Array,
+    window: Array,
+    asked: Asked,
+) -> Spread:
+    """First tokens after the first round, under ``rate`` packed into ``window`` of each cycle.
+
+    Prompts of a whole step budget pace one another: they are not packed.
+    """
+    constants = served.calibration.queueing
+    shared = 1.0 - np.minimum(prompts.steps, 1.0)
+    packed = rate * (1.0 + shared * (1.0 / window - 1.0))
+    packed = np.minimum(packed, np.maximum(constants.prefill_load_most / prompts.work, rate))
+    fixed = Spread(before_engine_s(served, asked), as_array(constants.ttft_jitter**2))
+    engine = served.engine
+    steps = np.where(asked.batch >= MANY_CLIENTS, engine.polled_by_many_steps, engine.polled_steps)
+    return first_token(prompts, packed, step, busy, fixed, steps * asked.polled)
+
+
+def _closed_spread(
+    served: ServedModel, tpot: Array, known: Arrivals, prompts: Prompts, rate: Array
+) -> Spread:
+    """Time between tokens where the sequences in flight do not vary: only the prompts met do."""
+    met = rate * prompts.work**2 * (1.0 + prompts.work_cv**2) * (1.0 + known.output_cv**2)
+    cv2 = met / (known.output_tokens * tpot) + served.calibration.queueing.itl_jitter**2
+    return Spread(tpot, cv2)
