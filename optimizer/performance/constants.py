@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 Table = Mapping[str, float]
-RELEASE = re.compile(r"(\d+)[.-](\d+)")
+RELEASE = re.compile(r"(\d+)[.-](\d+)(?:\.(\d+))?")
 FIRST_YEAR = 2000
 
 
@@ -288,7 +288,8 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class OlderEngine:
-    """The class ``engine`` of releases before ``version`` (major.minor) or before ``month`` (year-month).
+    """The class ``engine`` of releases before ``version`` (major.minor, or with a patch) or before ``month``
+    (year-month).
 
     ``slowdown``: factor on the times of models with a latent cache in these releases, 1 where the class
     itself says what they lack.
@@ -302,11 +303,17 @@ class OlderEngine:
 
     def holds(self, release: str) -> bool:
         """Whether ``release`` is one of them; blank or unreadable ones are not."""
-        told = RELEASE.search(release)
+        told = _release(release)
         if told is None:
             return False
-        limit = RELEASE.search(self.month if int(told[1]) >= FIRST_YEAR else self.version)
-        return limit is not None and (int(told[1]), int(told[2])) < (int(limit[1]), int(limit[2]))
+        limit = _release(self.month if told[0] >= FIRST_YEAR else self.version)
+        return limit is not None and told < limit
+
+
+def _release(text: str) -> tuple[int, int, int] | None:
+    """Major, minor and patch of a version, or year and month; None where there is neither."""
+    found = RELEASE.search(text)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,3 +370,26 @@ def test_an_engine_of_heavier_expert_layers_is_slower_by_their_count_alone() -> 
         vm = 1.0 + calibration.compute.vm_slowdown["unknown"]
         once = calibration.serving.moe_layer_s * calibration.engines["vllm"].overhead * vm
         assert more == pytest.approx(1e3 * layers * once, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("engine", "release", "times"),
+    [
+        ("SGLang", "0.4.3.post2", 2.1),
+        ("SGLang", "0.4.10", 1.0),
+        ("SGLang", "0.5.6", 1.0),
+        ("vLLM", "0.7.4.dev181", 2.1),
+        ("vLLM", "2025-03", 2.1),
+        ("vLLM", "2026-03", 1.0),
+        ("TensorRT-LLM", "0.17.0.post1", 2.1),
+        ("TensorRT-LLM", "1.2.0rc6", 1.0),
+        ("vLLM", "", 1.0),
+    ],
+)
+def test_first_releases_with_latent_caches_are_told_by_version_or_month(
+    engine: str, release: str, times: float
+) -> None:
+    assert load_calibration().latent_slowdown("", engine, release) == times
+    cells = {"engine": engine, "engine_version": release, "regime": "single_stream"}
+    assert read(model="DeepSeek-R1", **cells).early_slowdown == times
+    assert read(model="Llama-3.1-70B", **cells).early_slowdown == 1.0
