@@ -24,12 +24,12 @@ from optimizer.performance.constants import (
     Intervals,
     Memory,
     Network,
-    OlderEngine,
     Queueing,
     ServingRates,
     Software,
     Table,
 )
+from optimizer.performance.releases import OlderEngine
 
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
 FITTED = CONFIG.with_name("performance_fitted.toml")

@@ -5,13 +5,10 @@ Units are in the names; shares are in [0, 1]; a ``Table`` is by architecture, li
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 Table = Mapping[str, float]
-RELEASE = re.compile(r"(\d+)[.-](\d+)(?:\.(\d+))?")
-FIRST_YEAR = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,36 +281,6 @@ class Engine:
     cache_share: float
     workspace_gib: float
     sampling_bytes: float
-
-
-@dataclass(frozen=True, slots=True)
-class OlderEngine:
-    """The class ``engine`` of releases before ``version`` (major.minor, or with a patch) or before ``month``
-    (year-month).
-
-    ``slowdown``: factor on the times of models with a latent cache in these releases, 1 where the class
-    itself says what they lack.
-    """
-
-    engine: str
-    version: str
-    month: str
-    source: str
-    slowdown: float = 1.0
-
-    def holds(self, release: str) -> bool:
-        """Whether ``release`` is one of them; blank or unreadable ones are not."""
-        told = _release(release)
-        if told is None:
-            return False
-        limit = _release(self.month if told[0] >= FIRST_YEAR else self.version)
-        return limit is not None and told < limit
-
-
-def _release(text: str) -> tuple[int, int, int] | None:
-    """Major, minor and patch of a version, or year and month; None where there is neither."""
-    found = RELEASE.search(text)
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
 
 
 @dataclass(frozen=True, slots=True)
