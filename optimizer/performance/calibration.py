@@ -29,7 +29,7 @@ from optimizer.performance.constants import (
     Software,
     Table,
 )
-from optimizer.performance.releases import OlderEngine
+from optimizer.performance.releases import OlderEngine, SlowerReleases
 
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
 FITTED = CONFIG.with_name("performance_fitted.toml")
@@ -57,7 +57,7 @@ class Calibration:
     engines: Mapping[str, Engine]
     engine_by_name: Mapping[str, str]
     engine_before: Mapping[str, OlderEngine]
-    latent_before: Mapping[str, OlderEngine]
+    latent_before: Mapping[str, SlowerReleases]
     default_engine: str
     harnesses: Mapping[str, Harness]
     harness_by_name: Mapping[str, str]
@@ -147,7 +147,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
         engine_by_name=dict(data["engine_by_name"]),
         engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
-        latent_before={name: OlderEngine(**entry) for name, entry in data["latent_before"].items()},
+        latent_before={name: SlowerReleases(**entry) for name, entry in data["latent_before"].items()},
         default_engine=str(data["default_engine"]),
         harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
         harness_by_name=dict(data["harness_by_name"]),

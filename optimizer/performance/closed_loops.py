@@ -30,16 +30,18 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     not slow its answer too: time between tokens = step + ((B − 1)·prefill − waited)/output.
     """
     batch = np.minimum(np.maximum(asked.batch, 1.0), limit_for(served, lengths, asked.batch))
-    known = _kept_together(served, lengths, arrivals(served, lengths), batch, asked)
+    known = arrivals(served, lengths)
+    step = decode_step(served, batch, mean_context(served, lengths)).total
+    spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
+    known = _kept_together(served, known, batch, spread_s, asked)
     before, jitter = before_engine_s(served, asked), served.calibration.queueing.itl_jitter
     load = load_at(served, lengths, batch, before, known)
-    prompts, step = known.joining(batch), load.step.total
+    prompts = known.joining(batch)
     others = np.maximum(batch - 1.0, 0.0)
     rate = load.requests_per_s * others / batch
     window = _window(served, known, prompts, asked, step, load.requests_per_s)
     packed = known.prompts.joining(batch / lengths.output_tokens / window)
     later = _later(served, packed, step, np.minimum(others, 1.0), rate, window, asked)
-    spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
     shared = known.prompts.joining(_in_a_step(known.prompts, batch))
     later, waited = _in_waves(served, shared, batch, spread_s, later, rate)
     tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
@@ -59,12 +61,10 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
 
 def _kept_together(
-    served: ServedModel, lengths: Lengths, known: Arrivals, batch: Array, asked: Asked
+    served: ServedModel, known: Arrivals, batch: Array, spread_s: Array, asked: Asked
 ) -> Arrivals:
     """The same where prompts that come in waves (``_in_waves``), or all at once, share their steps."""
     prompts = known.prompts
-    step = decode_step(served, batch, mean_context(served, lengths)).total
-    spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
     waves = np.where(asked.rounds > 1.0, _queued_share(served, prompts, batch, spread_s), 1.0)
     work = prompts.work + waves * prompts.more / _in_a_step(prompts, batch)
     return replace(known, prompts=replace(prompts, work=work, more=(1.0 - waves) * prompts.more))

@@ -10,19 +10,12 @@ FIRST_YEAR = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class OlderEngine:
-    """The class ``engine`` of releases before ``version`` (major.minor, or with a patch) or before ``month``
-    (year-month).
+class Before:
+    """Releases before ``version`` (major.minor, or with a patch) or before ``month`` (year-month)."""
 
-    ``slowdown``: factor on the times of models with a latent cache in these releases, 1 where the class
-    itself says what they lack.
-    """
-
-    engine: str
     version: str
     month: str
     source: str
-    slowdown: float = 1.0
 
     def holds(self, release: str) -> bool:
         """Whether ``release`` is one of them; blank or unreadable ones are not."""
@@ -31,6 +24,20 @@ class OlderEngine:
             return False
         limit = _release(self.month if told[0] >= FIRST_YEAR else self.version)
         return limit is not None and told < limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlderEngine(Before):
+    """Releases that are the class ``engine``."""
+
+    engine: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowerReleases(Before):
+    """Releases that take ``slowdown`` times as long."""
+
+    slowdown: float
 
 
 def _release(text: str) -> tuple[int, int, int] | None:
