@@ -366,6 +366,7 @@ def _node(row: Mapping[str, Any]) -> NodeFacts:
                 float(fabric["gbit_s_per_node"]),
                 int(fabric["max_nodes"]),
                 fabric.get("domain"),
+                fabric.get("measured_gbit_s_per_node"),
             )
             if fabric
             else None

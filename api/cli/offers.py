@@ -103,5 +103,7 @@ def _links(offer: Offer) -> str:
     intra, fabric = offer.sku.intra_node, offer.sku.fabric
     words = [f"{intra.kind} {intra.gbyte_s:g} GB/s"] if intra is not None else []
     if fabric is not None:
-        words.append(f"{fabric.kind} {fabric.gbit_s_per_node:g} Gbit/s × {fabric.max_nodes}")
+        got = fabric.measured_gbit_s_per_node
+        measured = f" ({got:g} measured)" if got is not None else ""
+        words.append(f"{fabric.kind} {fabric.gbit_s_per_node:g} Gbit/s{measured} × {fabric.max_nodes}")
     return ", ".join(words)

@@ -50,12 +50,16 @@ class IntraNodeForm(JsonPart):
 
 
 class FabricForm(JsonPart):
-    """The network between nodes: gigabits per second and node, one direction."""
+    """The network between nodes: gigabits per second and node, one direction.
+
+    Ours: ``measured_gbit_s_per_node``, what a node really got; plans then count with that.
+    """
 
     kind: FabricKind
     gbit_s_per_node: Positive
     max_nodes: Annotated[int, Field(ge=1)]
     domain: str | None = None
+    measured_gbit_s_per_node: Positive | None = None
 
 
 class WindowForm(JsonPart):
@@ -258,9 +262,5 @@ class OfferForm(JsonPart):
             disk_gb=self.disk_gb,
             form=self.form,
             intra_node=IntraNode(intra.kind, intra.gbyte_s) if intra is not None else None,
-            fabric=(
-                Fabric(fabric.kind, fabric.gbit_s_per_node, fabric.max_nodes, fabric.domain)
-                if fabric is not None
-                else None
-            ),
+            fabric=(Fabric(**fabric.model_dump()) if fabric is not None else None),
         )

@@ -95,12 +95,13 @@ def _intra_node(link: IntraNode | None) -> dict[str, Any] | None:
 def _fabric(fabric: Fabric | None) -> dict[str, Any] | None:
     if fabric is None:
         return None
+    measured = fabric.measured_gbit_s_per_node
     return {
         "kind": str(fabric.kind),
         "gbit_s_per_node": fabric.gbit_s_per_node,
         "max_nodes": fabric.max_nodes,
         "domain": fabric.domain,
-    }
+    } | ({} if measured is None else {"measured_gbit_s_per_node": measured})
 
 
 def segment_to_document(segment: Segment) -> dict[str, Any]:

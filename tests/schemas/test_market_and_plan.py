@@ -107,6 +107,15 @@ def test_amounts_are_text_and_times_end_in_z() -> None:
     assert row["observed_at"] == "2026-11-23T00:00:00Z"
 
 
+def test_a_measured_fabric_rate_is_kept_and_written_where_someone_measured_it() -> None:
+    told = {"kind": "ethernet", "gbit_s_per_node": 1000, "max_nodes": 80, "domain": None}
+    for fabric in (told, told | {"measured_gbit_s_per_node": 400}):
+        offer = read_market(market(fabric=fabric), "m").offers[0]
+        assert offer.sku.fabric is not None
+        assert offer.sku.fabric.measured_gbit_s_per_node == fabric.get("measured_gbit_s_per_node")
+        assert market_to_document(AS_OF, [offer])["offers"][0]["fabric"] == fabric
+
+
 def test_left_out_fields_have_plain_meanings_and_extra_fields_are_kept_out() -> None:
     offer = read_market(market(colour="green", window=None), "m").offers[0]
     assert offer.price_usd_per_node_hour == Decimal("23.92")
