@@ -12,6 +12,7 @@ from optimizer.performance.report import (
     COLLECTIVES,
     GRID,
     TRAINING,
+    BesideErrors,
     ErrorLine,
     Figure,
     GridReport,
@@ -38,9 +39,12 @@ SHORT_REGIMES = {
 }
 LEGEND = (
     "Absolute errors in percent; ✓ or ✗ beside a figure: its target met or missed.",
-    "fitted: all rows fitted; source, model, GPU: predicted without the row's own.",
-    "floor: what two measurements of the same differ by. in 80 %: rows inside the",
-    "80 % interval. ITL: time per output token; TTFT: time to first token.",
+    "fitted: all rows fitted; source, model, GPU: predicted without the row's own;",
+    "in no fit: rows that no fit takes (sources with a *). floor: what two",
+    "measurements of the same differ by. in 80 %: share inside the 80 % interval, in",
+    "tables by regime of both kinds of rows, a source counting as the root of its",
+    "rows.",
+    "ITL: time per output token; TTFT: time to first token.",
     "closed C≤8: closed loops of up to 8 requests; objective: rates at an objective;",
     "one: one request at a time; apart: sources that measured something else.",
 )
@@ -68,8 +72,13 @@ def _section(title: str, report: Report) -> Section:
     figures = [figure for figure in report.figures if figure.section == title]
     lines = [line for line in report.held_out if line.section == title]
     notes = tuple(_grid_notes(report.grid)) if title == GRID and report.grid is not None else ()
-    tables = (*([_figure_table(figures)] if figures else []), *([_held_out_table(lines)] if lines else []))
-    return Section(title, tables, notes, source_table(line for line in report.lines if line.section == title))
+    fitted = [line for line in lines if line.rows]
+    beside = [(line, line.beside) for line in lines if line.beside is not None]
+    tables = [_figure_table(figures)] if figures else []
+    tables += [_held_out_table(fitted)] if fitted else []
+    tables += [_beside_table(beside)] if beside else []
+    sources = source_table(line for line in report.lines if line.section == title)
+    return Section(title, tuple(tables), notes, sources)
 
 
 def _figure_table(figures: Iterable[Figure]) -> PlainTable:
@@ -112,12 +121,29 @@ def _held_out_row(line: HeldOutLine) -> tuple[str, ...]:
     )
 
 
+def _beside_table(lines: Iterable[tuple[HeldOutLine, BesideErrors]]) -> PlainTable:
+    headers = ("in no fit", "metric", "rows", "sources", "median", "bias", "in 80 %")
+    rows = tuple(
+        (
+            short_regime(line.regime),
+            short_metric(line.metric),
+            str(beside.rows),
+            str(beside.sources),
+            _figure(beside.median_percent),
+            f"{beside.bias:.2f}",
+            _share(beside.coverage),
+        )
+        for line, beside in lines
+    )
+    return PlainTable(headers, rows, 2)
+
+
 def source_table(lines: Iterable[ErrorLine]) -> PlainTable:
     """Every source of a section, predicted by constants fitted without it."""
     headers = ("source", "regime", "metric", "rows", "median", "mean", "90 %", "bias", "in 80 %", "unread")
     rows = tuple(
         (
-            line.source,
+            f"{line.source} *" if line.beside else line.source,
             short_regime(line.regime),
             short_metric(line.metric),
             str(line.rows),

@@ -25,7 +25,7 @@ from optimizer.performance.evaluate import evaluate_bundled, evaluate_rows
 from optimizer.performance.fitted_store import interval_half_widths, save_fitted, save_folds
 from optimizer.performance.folds import fit_all
 from optimizer.performance.hybrid import evaluate_hybrid
-from optimizer.performance.measured import bundled_rows
+from optimizer.performance.measured import beside_rows, bundled_rows
 from optimizer.performance.nearby_fit import fit_kernels
 from optimizer.performance.nearby_kernels import load_kernels, save_kernels
 from optimizer.performance.own_rows import check_rows, joined, load_own_rows, report_of, save_own_rows
@@ -147,10 +147,11 @@ def fit(as_json: Json = False) -> None:
     rows, gpus, models = bundled_rows(), load_gpus(), load_models()
     fitted = fit_all(rows, load_priors(), gpus, models)
     save_folds(fitted)
-    intervals = interval_half_widths(rows, load_priors().with_values(fitted.values), gpus, models)
+    calibration = load_priors().with_values(fitted.values)
+    intervals = interval_half_widths(rows + beside_rows(), calibration, gpus, models)
     today = datetime.now(UTC).date()
     save_fitted(fitted.values, intervals, today)
-    save_kernels(fit_kernels(rows, load_priors().with_values(fitted.values), gpus, models), today)
+    save_kernels(fit_kernels(rows, calibration, gpus, models), today)
     if as_json:
         print_json({"values": dict(fitted.values), "intervals": intervals})
     else:

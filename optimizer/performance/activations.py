@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
-from optimizer.performance.layouts import AS_NEEDED, FULL_RECOMPUTE
+from optimizer.performance.layouts import AS_NEEDED, FULL_RECOMPUTE, SELECTIVE
 from optimizer.performance.scenario import Scenario
 
 HALF = 2.0
@@ -67,7 +67,8 @@ def activation_bytes(
     end = xp.maximum(rebuilt, logits)
     ahead, behind = early * first, xp.maximum(late, 1.0) * last
     beside = xp.where(layouts.pp > 1.0, rebuilt, end)
-    kept = xp.where(layouts.recompute == FULL_RECOMPUTE, least, layer)
+    some = xp.where(layouts.recompute == SELECTIVE, scenario.software.selective_kept * layer, layer)
+    kept = xp.where(layouts.recompute == FULL_RECOMPUTE, least, some)
     if xp.any(layouts.recompute == AS_NEEDED):
         allowed = xp.minimum((room - beside) / ahead, (room - end) / xp.maximum(behind, 1.0))
         kept = xp.where(layouts.recompute == AS_NEEDED, xp.clip(allowed, least, layer), kept)
@@ -98,7 +99,7 @@ def layer_bytes(scenario: Scenario) -> Array:
     sliced = attention + ffn * shapes.ffn + experts
     if not software.flash_attention:
         scores = memory.score_bytes * shapes.heads * scenario.run.sequence_length
-        sliced = sliced + xp.where(layouts.recompute == 1.0, 0.0, scores)
+        sliced = sliced + xp.where(layouts.recompute == SELECTIVE, 0.0, scores)
     gathered = xp.where(layouts.pp > 1.0, 0.0, software.gathered_bytes_hidden * (layouts.tp > 1.0))
     size: Array = tokens * (hidden * shapes.hidden / _slices(scenario) + sliced / layouts.tp)
     return size + tokens * gathered * shapes.hidden

@@ -42,7 +42,7 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     window = _window(served, known, prompts, asked, step, load.requests_per_s)
     packed = known.prompts.joining(batch / lengths.output_tokens / window)
     later = _later(served, packed, step, np.minimum(others, 1.0), rate, window, asked)
-    shared = known.prompts.joining(_in_a_step(known.prompts, batch))
+    shared = known.prompts.joining(known.prompts.in_a_step(batch))
     later, waited = _in_waves(served, shared, batch, spread_s, later, rate)
     tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
     burst = before + burst_mean(known.prompts, batch, step) + _compiled_s(served, asked)
@@ -66,13 +66,8 @@ def _kept_together(
     """The same where prompts that come in waves (``_in_waves``), or all at once, share their steps."""
     prompts = known.prompts
     waves = np.where(asked.rounds > 1.0, _queued_share(served, prompts, batch, spread_s), 1.0)
-    work = prompts.work + waves * prompts.more / _in_a_step(prompts, batch)
+    work = prompts.work + waves * prompts.more / prompts.in_a_step(batch)
     return replace(known, prompts=replace(prompts, work=work, more=(1.0 - waves) * prompts.more))
-
-
-def _in_a_step(prompts: Prompts, batch: Array) -> Array:
-    """Waiting prompts of ``batch`` that one step takes."""
-    return np.minimum(1.0 / np.minimum(prompts.steps, 1.0), batch)
 
 
 def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array) -> Array:
@@ -110,7 +105,7 @@ def _in_waves(
     the prompts one by one; a queue is left of what prefill cannot follow meanwhile, 1 − spread/(B·prefill).
     """
     met = np.minimum(rate * prompts.work, SATURATED) * np.maximum(later.mean - prompts.latency, 0.0)
-    together = _in_a_step(prompts, batch)
+    together = prompts.in_a_step(batch)
     behind = ((batch + together) / 2.0 - 1.0) * prompts.work
     share = _queued_share(served, prompts, batch, spread_s)
     mean = later.mean + share * np.maximum(behind - met, 0.0)

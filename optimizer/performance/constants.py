@@ -60,10 +60,11 @@ class Software:
 
     ``routed_share``: what of dispatch, permutation and expert launches stays, 1 before stacks fused them.
     Memory: ``activation_bytes_hidden`` and ``_ffn_*`` a token and layer, over hidden and feed-forward width,
-    without attention's own tensors; ``gathered_bytes_hidden`` kept unsliced without pipelines;
-    ``accumulation_bytes_per_param`` in BF16 only; ``cache_share`` of allocated bytes that the allocator
-    holds on top. Flags: ``sequence_parallel``, ``balanced_head`` (stages share cost, the head included),
-    ``reports_device`` (published peaks are the driver's).
+    without attention's own tensors, ``selective_kept`` of them with selective recomputation;
+    ``gathered_bytes_hidden`` kept unsliced without pipelines; ``accumulation_bytes_per_param`` in BF16 only;
+    ``cache_share`` of allocated bytes that the allocator holds on top. Flags: ``sequence_parallel``,
+    ``balanced_head`` (stages share cost, the head included), ``reports_device`` (published peaks are the
+    driver's).
     """
 
     slowdown: float
@@ -74,6 +75,7 @@ class Software:
     balanced_head: float
     head_leads: float
     selective_again: float
+    selective_kept: float
     full_again: float
     logit_bytes_moved: float
     attention_flop_per_s_most: float
@@ -141,6 +143,7 @@ class Memory:
     fp8_saved_bytes_routed: float
     fp8_saved_bytes_ffn: float
     fp8_weight_bytes_per_param: float
+    adapter_bytes_per_param: float
     gib_per_nominal_gb: float
     gddr_gib_per_nominal_gb: float
     gddr_gpus: Table
@@ -241,9 +244,9 @@ class Engine:
     messages of up to ``one_shot_tokens`` are all-reduced in one shot;
     ``portable`` 1: kernels use no instruction of a GPU's own. ``stream_s``: host time of handing a token to a
     client in the engine's own process, 0 where engines run in a process apart. ``reduce_host_s``: host time
-    of starting an all-reduce in a step with prompts, outside recorded graphs. ``harness_s``: from the
-    client's request to the first step; ``polled*_steps``: decode steps between two looks at the queue where a
-    harness sets it so, for few and for many clients.
+    of starting an all-reduce in a step with prompts, outside recorded graphs, ``prompt_moe`` on that of a
+    layer with experts. ``harness_s``: from the client's request to the first step; ``polled*_steps``: decode
+    steps between two looks at the queue where a harness sets it so, for few and for many clients.
     ``batch_most``: sequences in flight at most when latency does not matter, ``batch_share_small`` of them on
     cards under ``ServingRates.large_gib`` and those ``never_large``; ``burst_s``: compilation and tuning that
     a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until none is
@@ -268,6 +271,7 @@ class Engine:
     portable: float
     stream_s: float
     reduce_host_s: float
+    prompt_moe: float
     harness_s: float
     polled_steps: float
     polled_by_many_steps: float

@@ -21,14 +21,15 @@ from optimizer.performance.evidence import (
 )
 from optimizer.performance.fitting import log_errors, other_sources
 from optimizer.performance.folds import GPU, MODEL, SOURCE, held_out_errors, load_folds
-from optimizer.performance.measured import bundled_rows
-from optimizer.performance.observations import Observation, identifier_front, observations
+from optimizer.performance.measured import beside_rows, bundled_rows
+from optimizer.performance.observations import Observation, identifier_front, loop_rates, observations
 from optimizer.performance.ranking import cell_correlations, cells_of, reachable_correlations
 from optimizer.performance.report import (
     APART,
     GRID,
     SERVING,
     TRAINING,
+    BesideErrors,
     ErrorLine,
     GridReport,
     HeldOutLine,
@@ -49,7 +50,7 @@ def evaluate_rows(
 ) -> Report:
     """Errors of ``rows``; a row whose source was fitted is predicted without it."""
     read = read_rows(rows, calibration, gpus, models)
-    return _report(_evidence(rows, read, calibration, gpus), _grid(rows, read, calibration, gpus))
+    return _report(_evidence(rows, len(rows), read, calibration, gpus), _grid(rows, read, calibration, gpus))
 
 
 def evaluate_bundled(
@@ -59,9 +60,10 @@ def evaluate_bundled(
     models: Mapping[str, ModelShape],
 ) -> Report:
     """Errors of every bundled table. ``priors``: the constants before any fit."""
-    rows = bundled_rows()
+    fitted = bundled_rows()
+    rows = fitted + beside_rows()
     read = read_rows(rows, calibration, gpus, models)
-    evidence = _evidence(rows, read, calibration, gpus)
+    evidence = _evidence(rows, len(fitted), read, calibration, gpus)
     beside = side_evidence(calibration, priors, gpus, models)
     return _report(evidence.and_also(beside), _grid(rows, read, calibration, gpus))
 
@@ -93,14 +95,22 @@ def _ordered(found: Mapping[tuple[str, ...], list[int]], evidence: Evidence) -> 
 
 
 def _evidence(
-    rows: Sequence[Mapping[str, str]], read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]
+    rows: Sequence[Mapping[str, str]],
+    fitted: int,
+    read: ReadRows,
+    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
 ) -> Evidence:
-    observed = [o for o in observations(rows) if o.fair]
+    """``fitted``: so many of the rows, the first, are of tables that constants were fitted to."""
+    observed = [o for o in observations(rows) if o.fair] + loop_rates(rows)
     found = predictions(read, calibration, gpus)
     spread = [found[o.place].spread.get(o.column, np.nan) for o in observed]
     errors = {kind: held_out_errors(kind, read, observed, calibration, gpus) for kind in (SOURCE, MODEL, GPU)}
     return Evidence(
-        tuple(Entry(_section(o), o.source, _shown(o), regime_group(o), o.metric) for o in observed),
+        tuple(
+            Entry(_section(o), o.source, _shown(o), regime_group(o), o.metric, o.place >= fitted)
+            for o in observed
+        ),
         {FITTED: log_errors(read, observed, calibration, gpus), **errors},
         np.log1p(as_array(spread)),
     )
@@ -143,28 +153,53 @@ def _error_line(members: Sequence[int], evidence: Evidence) -> ErrorLine:
         fitted_mean_percent=float(np.mean(fitted)),
         fitted_max_percent=float(np.max(fitted)),
         bias=float(np.exp(np.median(errors[known]))) if known.any() else float("nan"),
-        coverage=coverage(errors, evidence.spread[members]),
+        coverage=_coverage(members, evidence),
         unpredicted=int((~known).sum()),
         noise_floor_percent=noise_floor_percent(entry.metric, entry.group),
+        beside=entry.beside,
     )
 
 
 def _held_out_line(members: Sequence[int], evidence: Evidence, targets: Targets) -> HeldOutLine:
     entry, errors = evidence.entries[members[0]], evidence.of(SOURCE, members)
-    medians = {name: float(np.median(percent(evidence.of(kind, members)))) for name, kind in COLUMNS.items()}
+    inside = evidence.fitted[members]
+    medians = {
+        name: float(np.median(percent(evidence.of(kind, members)[inside]))) for name, kind in COLUMNS.items()
+    }
     return HeldOutLine(
         section=entry.section,
         regime=entry.group,
         metric=entry.metric,
-        rows=int(np.isfinite(errors).sum()),
+        rows=int(np.isfinite(errors[inside]).sum()),
         fitted_percent=medians["fitted"],
         by_source_percent=medians["by_source"],
         by_model_percent=medians["by_model"],
         by_gpu_percent=medians["by_gpu"],
-        coverage=coverage(errors, evidence.spread[members]),
+        coverage=_coverage(members, evidence),
         noise_floor_percent=noise_floor_percent(entry.metric, entry.group),
         targets=targets.limits_of(entry),
+        beside=_beside(np.asarray(members, dtype=np.intp)[~inside].tolist(), evidence),
     )
+
+
+def _beside(members: Sequence[int], evidence: Evidence) -> BesideErrors | None:
+    """Errors of entries that no constant was fitted to; None where none of them is predicted."""
+    errors = evidence.of(SOURCE, members)
+    known = np.isfinite(errors)
+    if not known.any():
+        return None
+    return BesideErrors(
+        rows=int(known.sum()),
+        sources=len({evidence.entries[index].source for index in members}),
+        median_percent=float(np.median(percent(errors))),
+        bias=float(np.exp(np.median(errors[known]))),
+        coverage=_coverage(members, evidence),
+    )
+
+
+def _coverage(members: Sequence[int], evidence: Evidence) -> float:
+    sources = [evidence.entries[index].source for index in members]
+    return coverage(evidence.of(SOURCE, members), evidence.spread[members], sources)
 
 
 def _grid(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.fitting import fit_settings
+from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.fitting import fit_settings, row_weights
 from optimizer.performance.folds import GPU, MODEL, SOURCE
 
 FITTED = "fitted"
@@ -21,13 +21,15 @@ COLUMNS = {FITTED: FITTED, "by_source": SOURCE, "by_model": MODEL, "by_gpu": GPU
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One measured number: where it is shown (``section``, ``group``), and what it is."""
+    """One measured number: where it is shown (``section``, ``group``), and what it is. ``beside``: of a table
+    that no constant was fitted to."""
 
     section: str
     source: str
     regime: str
     group: str
     metric: str
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class Evidence:
     entries: tuple[Entry, ...]
     errors: Mapping[str, Array]
     spread: Array
+
+    @property
+    def fitted(self) -> Mask:
+        """The entries [O] of tables that constants were fitted to."""
+        return np.asarray([not entry.beside for entry in self.entries], dtype=np.bool_)
 
     def of(self, kind: str, members: Sequence[int] | NDArray[np.intp]) -> Array:
         """The errors of some entries; nan where that was not held out."""
@@ -61,10 +68,14 @@ def percent(errors: Array) -> Array:
     return 100.0 * np.abs(np.expm1(known)) if known.size else as_array([np.nan])
 
 
-def coverage(errors: Array, spread: Array) -> float:
-    """Share of predicted entries whose error is within the interval."""
+def coverage(errors: Array, spread: Array, sources: Sequence[str]) -> float:
+    """Share of predicted entries whose error is within the interval, a source weighing the root of its rows:
+    how probable that is for the next row, which comes from a source that is not here."""
     known = np.isfinite(errors) & np.isfinite(spread)
-    return float(np.mean(np.abs(errors[known]) <= spread[known])) if known.any() else float("nan")
+    if not known.any():
+        return float("nan")
+    weight = row_weights([source for source, is_known in zip(sources, known, strict=True) if is_known])
+    return float(np.average(np.abs(errors[known]) <= spread[known], weights=weight))
 
 
 def noise_floor_percent(metric: str, group: str) -> float:

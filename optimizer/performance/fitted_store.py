@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -18,7 +17,15 @@ from optimizer.performance.fitting import held_by_sources, other_sources
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
 from optimizer.performance.intervals import BURST, FIRST_ALONE, MOE, OBJECTIVE, OLD, P95, memory_regime
 from optimizer.performance.measured import data_sha256
-from optimizer.performance.observations import RATIO_REGIME, Observation, observations
+from optimizer.performance.observations import (
+    BETWEEN,
+    FIRST,
+    RATE,
+    RATIO_REGIME,
+    Observation,
+    loop_rates,
+    observations,
+)
 from optimizer.performance.rows import ReadRows, read_rows
 from optimizer.performance.serving_rows import (
     CROWDED,
@@ -37,8 +44,6 @@ ENOUGH = 20
 APART = {MOE: 100, OLD: ENOUGH}
 DENSE_STEPS, ADAPTER_STEPS = "intervals.training_dense", "intervals.training_adapters"
 OTHERS = " others"
-BETWEEN, FIRST, RATE = "time per output token", "time to first token", "output tokens/s"
-RATE_COLUMN = "pred_output_tokens_per_s_total"
 LEAST = 0.005
 DIGITS = 5
 METRIC_TABLES = {
@@ -72,6 +77,20 @@ def interval_half_widths(
     models: Mapping[str, ModelShape],
 ) -> dict[str, float]:
     """Relative half-widths that hold 80 % of rows held out by the stored folds, by path of the constant."""
+    found = pooled(interval_samples(rows, calibration, gpus, models))
+    return {path: half_width(sizes) for path, sizes in found.items() if _has(calibration, path)}
+
+
+def interval_samples(
+    rows: Sequence[Mapping[str, str]],
+    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
+    models: Mapping[str, ModelShape],
+) -> dict[str, list[tuple[str, float]]]:
+    """Sizes of held-out log errors with their sources, by path of the half-width that they belong to.
+
+    Rows of sources that no fold knows were never fitted, and are held out as they stand.
+    """
     read = read_rows(rows, calibration, gpus, models)
     observed = [o for o in observations(rows) if o.fair] + loop_rates(rows)
     observed = [o for o in observed if o.place in read.training or o.place in read.serving]
@@ -86,7 +105,7 @@ def interval_half_widths(
             samples[path].append(sample)
             if o.place in read.serving:
                 samples[f"{path}{_apart(read.serving[o.place], calibration)}"].append(sample)
-    return {path: width for path, width in _half_widths(samples).items() if _has(calibration, path)}
+    return samples
 
 
 def _less_unseen(path: str, size: float, gpu: str, calibration: Calibration) -> float:
@@ -117,15 +136,18 @@ def _of_stack(path: str | None, row: TrainingRow) -> str | None:
     return ADAPTER_STEPS if path == DENSE_STEPS and row.adapters else path
 
 
-def _half_widths(samples: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, float]:
-    """Kinds of rows that are many enough have their own half-width, and the rest's is made without them."""
+def pooled(
+    samples: Mapping[str, Sequence[tuple[str, float]]],
+) -> dict[str, Sequence[tuple[str, float]]]:
+    """The samples that each half-width is made of, where there are enough. Kinds of rows that are many have
+    their own half-width, and the rest's is made without them."""
     found = {}
     for path, sizes in sorted(samples.items()):
         kind = next((kind for kind in APART if path.endswith(kind)), "")
         if path.endswith(OTHERS) or len(sizes) < APART.get(kind, ENOUGH):
             continue
         others = [] if kind else _rest(path, samples)
-        found[path] = half_width(others if len(others) >= ENOUGH else sizes)
+        found[path] = others if len(others) >= ENOUGH else sizes
     return found
 
 
@@ -145,26 +167,9 @@ def half_width(sizes: Sequence[tuple[str, float]]) -> float:
     return max(float(np.expm1(held)), LEAST)
 
 
-def loop_rates(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
-    """Tokens/s of closed loops that published latencies only: C·output / (first token + output·ITL)."""
-    by_place: dict[int, dict[str, Observation]] = defaultdict(dict)
-    for o in observations(rows):
-        if o.regime.startswith("closed_loop"):
-            by_place[o.place][o.metric] = o
-    return [
-        replace(found[FIRST], metric=RATE, column=RATE_COLUMN, measured=rate)
-        for place, found in by_place.items()
-        if RATE not in found and {FIRST, BETWEEN} <= set(found) and (rate := _rate(rows[place], found)) > 0
-    ]
-
-
-def _rate(row: Mapping[str, str], found: Mapping[str, Observation]) -> float:
-    output, batch = float(row.get("osl") or 0.0), float(row.get("concurrency_or_batch") or 0.0)
-    return 1e3 * batch * output / (found[FIRST].measured + output * found[BETWEEN].measured)
-
-
 def _memory_path(read: ReadRows, observation: Observation) -> str:
-    return f"intervals.training_memory.{memory_regime(read.training[observation.place].software)}"
+    row = read.training[observation.place]
+    return f"intervals.training_memory.{memory_regime(row.software, row.adapters)}"
 
 
 def _path(observation: Observation) -> str | None:

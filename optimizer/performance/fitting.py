@@ -29,7 +29,7 @@ HUBER = 0.12
 TABLE_MOST = 120
 DIFFERENCE = 0.02
 STEP_MOST = 0.5
-HALVINGS = 4
+HALVINGS = 6
 OUTLIER = 3.0
 ROUNDS = 12
 FOLD_ROUNDS = 5
@@ -155,11 +155,16 @@ def other_sources() -> frozenset[str]:
     return frozenset(fit_settings()["not_in_intervals"])
 
 
-def held_by_sources(sizes: Array, sources: Sequence[str], share: float) -> float:
-    """The size that ``share`` of the sizes stay within, a source weighing the root of its rows: the next row
-    comes from a source that is not here."""
+def row_weights(sources: Sequence[str]) -> Array:
+    """Weights of rows [O] by which a source counts as the root of its rows: rows of one source err together,
+    and the next row comes from a source that is not here."""
     rows = Counter(sources)
-    weight = as_array([rows[source] ** -0.5 for source in sources])
+    return as_array([rows[source] ** -0.5 for source in sources])
+
+
+def held_by_sources(sizes: Array, sources: Sequence[str], share: float) -> float:
+    """The size that ``share`` of the sizes stay within, weighed by ``row_weights``."""
+    weight = row_weights(sources)
     order = np.argsort(sizes)
     held = np.cumsum(weight[order]) / np.sum(weight)
     return float(sizes[order][min(int(np.searchsorted(held, share)), sizes.size - 1)])

@@ -41,8 +41,11 @@ def with_interval(
     return Estimate(dict(value), low, high, provenance)
 
 
-def memory_regime(software: str) -> str:
-    """Classes of training stacks whose peaks are judged together: ``eager``, ``old`` or ``tuned``."""
+def memory_regime(software: str, adapters: bool = False) -> str:
+    """Training runs whose peaks are judged together: those of adapters, of ``eager``, ``old`` or other
+    stacks (``tuned``)."""
+    if adapters:
+        return "adapters"
     if software == "eager":
         return software
     return "old" if software.endswith("_2022") else "tuned"
@@ -68,7 +71,7 @@ def training_relative(
         "mfu": time,
         "tokens_per_s": time,
         "hours": time + constants.goodput,
-        "memory_gb_per_gpu": constants.training_memory[memory_regime(software)],
+        "memory_gb_per_gpu": constants.training_memory[memory_regime(software, adapters)],
         "communication_share": 2.0 * time,
         "checkpoint_share": 2.0 * time,
         "goodput": constants.goodput,

@@ -21,7 +21,7 @@ from broker.domain.estimate import Parallelism
 from optimizer.performance.arrays import Array, as_array, number
 
 RECOMPUTE = ("none", "selective", "full")
-FULL_RECOMPUTE, AS_NEEDED = 2.0, 3.0
+SELECTIVE, FULL_RECOMPUTE, AS_NEEDED = 1.0, 2.0, 3.0
 FULLY_SHARDED, HYBRID = 3.0, 3.5
 SHARDINGS = (1.0, FULLY_SHARDED, HYBRID)
 LONG_CONTEXT = 16384

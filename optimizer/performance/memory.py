@@ -66,16 +66,17 @@ def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> A
 
     Sharded over ``shards`` ranks (all data-parallel ones without it): the optimizer from ZeRO-1 on,
     gradients from ZeRO-2 on, weights under ZeRO-3 or FSDP, which gathers a layer ahead. Frozen weights
-    take 2 B, 1 B where products are in 8 bits, and nothing else.
+    take 2 B, 1 B where products are in 8 bits; adapters beside them are few, with states of their own.
     """
-    software, sharding = scenario.software, scenario.layouts.sharding
+    memory, software, sharding = scenario.calibration.memory, scenario.software, scenario.layouts.sharding
     layer, whole, mine = _params(scenario, dp, shards)
     weights = WEIGHT_BYTES * xp.where(sharding >= 3.0, mine, whole)
     gathered = xp.where(sharding >= 3.0, 2.0 * WEIGHT_BYTES * layer, 0.0)
     eight = scenario.run.number_format in {"fp8", "fp4"}
     if scenario.run.adapters:
-        return (weights + gathered) * (FROZEN_EIGHT_BIT / WEIGHT_BYTES if eight else 1.0)
-    copies = scenario.calibration.memory.fp8_weight_bytes_per_param if eight else 0.0
+        trained = memory.adapter_bytes_per_param * xp.where(sharding >= 1.0, mine, whole)
+        return (weights + gathered) * (FROZEN_EIGHT_BIT / WEIGHT_BYTES if eight else 1.0) + trained
+    copies = memory.fp8_weight_bytes_per_param if eight else 0.0
     gradient = software.weight_grad_bytes_per_param - WEIGHT_BYTES
     if scenario.run.number_format == "bf16":
         gradient += software.accumulation_bytes_per_param

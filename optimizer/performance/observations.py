@@ -6,8 +6,9 @@ else: speculative decoding nobody declared, weights on a disk.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optimizer.performance.rows import is_serving
 
@@ -15,10 +16,12 @@ TRAINING_PAIRS = (
     ("step time", "pred_step_time_s", ("step_time_s",)),
     ("peak memory", "pred_mem_gib", ("mem_gib", "mem_gb")),
 )
+BETWEEN, FIRST, RATE = "time per output token", "time to first token", "output tokens/s"
+RATE_COLUMN = "pred_output_tokens_per_s_total"
 SERVING_PAIRS = (
-    ("output tokens/s", "pred_output_tokens_per_s_total", ("output_tokens_per_s_total",)),
-    ("time per output token", "pred_tpot_ms_p50", ("tpot_ms_p50", "tpot_ms_mean")),
-    ("time to first token", "pred_ttft_ms_p50", ("ttft_ms_p50", "ttft_ms_mean")),
+    (RATE, RATE_COLUMN, ("output_tokens_per_s_total",)),
+    (BETWEEN, "pred_tpot_ms_p50", ("tpot_ms_p50", "tpot_ms_mean")),
+    (FIRST, "pred_ttft_ms_p50", ("ttft_ms_p50", "ttft_ms_mean")),
     ("time per output token p95", "pred_tpot_ms_p95", ("tpot_ms_p95",)),
     ("time to first token p95", "pred_ttft_ms_p95", ("ttft_ms_p95",)),
 )
@@ -55,6 +58,24 @@ class Observation:
 def observations(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
     """Every measured number of ``rows`` that the core has a prediction for."""
     return [found for place, row in enumerate(rows) for found in _of_row(place, row)]
+
+
+def loop_rates(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
+    """Tokens/s of closed loops that published latencies only: C·output / (first token + output·ITL)."""
+    by_place: dict[int, dict[str, Observation]] = defaultdict(dict)
+    for o in observations(rows):
+        if o.regime.startswith("closed_loop"):
+            by_place[o.place][o.metric] = o
+    return [
+        replace(found[FIRST], metric=RATE, column=RATE_COLUMN, measured=rate)
+        for place, found in by_place.items()
+        if RATE not in found and {FIRST, BETWEEN} <= set(found) and (rate := _rate(rows[place], found)) > 0
+    ]
+
+
+def _rate(row: Mapping[str, str], found: Mapping[str, Observation]) -> float:
+    output, batch = _value(row, "osl"), _value(row, "concurrency_or_batch")
+    return 1e3 * batch * output / (found[FIRST].measured + output * found[BETWEEN].measured)
 
 
 def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:

@@ -5,7 +5,7 @@ Arguments broadcast over cases; rates are requests/s of one replica, times are s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import TINY, Array, Mask, number, smooth_max
@@ -113,6 +113,13 @@ class Arrivals:
         """Prompts where ``batch`` sequences are in flight: batch/output of them come to each step."""
         return self.prompts.joining(batch / self.output_tokens)
 
+    def starting(self, share: Array, together: Array) -> Arrivals:
+        """The same where ``share`` of the prompts come all at once, ``together`` of them: as many share a
+        step as its budget takes."""
+        prompts = self.prompts
+        work = prompts.work + share * prompts.more / prompts.in_a_step(together)
+        return replace(self, prompts=replace(prompts, work=work, more=(1.0 - share) * prompts.more))
+
 
 def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     """Prompts and answers of ``lengths`` on ``served``; a prompt's spread by prefills one CV either side."""
@@ -126,7 +133,8 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     apart = (mean.latency - launch_s(served)) / (served.replica.pp * served.replica.dp) - mean.work
     share = xp.where(served.shapes.experts > 0, constants.lone_share_moe, constants.lone_share)
     shapes = served.shapes
-    launched = shapes.layers * constants.prompt_layer_s + shapes.moe_layers * constants.prompt_moe_layer_s
+    routed = constants.prompt_moe_layer_s * served.engine.prompt_moe
+    launched = shapes.layers * constants.prompt_layer_s + shapes.moe_layers * routed
     reduces = xp.where(served.replica.tp > 1.0, 2.0 * served.engine.reduce_host_s, 0.0)
     launched = (launched + shapes.layers * reduces) * served.engine.overhead
     stretch = xp.where(side > 0, input_cv / xp.maximum(side, TINY), 1.0) / 2.0

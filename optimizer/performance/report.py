@@ -20,7 +20,7 @@ class ErrorLine:
 
     ``bias``: median of predicted over measured. ``coverage``: share of measured values inside the 80 %
     interval. ``unpredicted``: rows with a measured value and no prediction, or over capacity.
-    ``fitted_*``: the same with the source's own rows in the fit.
+    ``fitted_*``: the same with the source's own rows in the fit. ``beside``: in no fit.
     """
 
     section: str
@@ -38,13 +38,26 @@ class ErrorLine:
     coverage: float
     unpredicted: int
     noise_floor_percent: float
+    beside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BesideErrors:
+    """Errors of a regime over rows of tables that no constant was fitted to."""
+
+    rows: int
+    sources: int
+    median_percent: float
+    bias: float
+    coverage: float
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutLine:
     """Median errors of a regime: with all rows fitted, and without the source, the model's family, the GPU of
-    each row; nan where nobody held that out. ``coverage`` as in ``ErrorLine``, held out by source.
-    ``targets``: limits of these columns by name, ``by_source`` for one."""
+    each row; nan where nobody held that out. ``beside``: the regime's rows that no constant was fitted to.
+    ``coverage`` as in ``ErrorLine``, held out by source, over both kinds of rows, a source weighing the root
+    of its rows. ``targets``: limits of the columns by name, ``by_source`` for one."""
 
     section: str
     regime: str
@@ -57,6 +70,7 @@ class HeldOutLine:
     coverage: float
     noise_floor_percent: float
     targets: Mapping[str, float] = field(default_factory=dict)
+    beside: BesideErrors | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,14 @@ def capacity(served: ServedModel, lengths: Lengths) -> Array:
 
 
 def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
-    """Everything at once, as many in flight as cache, engine and the work itself allow."""
-    most = np.minimum(places_of(served, lengths), np.maximum(asked.requests, 1.0))
-    load = load_at(served, lengths, most, before_engine_s(served, asked))
+    """Everything at once, as many in flight as cache, engine and the work itself allow.
+
+    Prompts that find a place at the start fill their steps; the others join the answers in flight.
+    """
+    requests = np.maximum(asked.requests, 1.0)
+    most = np.minimum(places_of(served, lengths), requests)
+    known = arrivals(served, lengths).starting(most / requests, most)
+    load = load_at(served, lengths, most, before_engine_s(served, asked), known)
     unknown = np.full_like(most, np.nan)
     return Answer(
         load.requests_per_s * lengths.output_tokens,

@@ -91,7 +91,7 @@ def figures(
 
 def _errors(evidence: Evidence, targets: Targets) -> Iterator[Figure]:
     for target in targets.errors:
-        members = np.asarray([i for i, e in enumerate(evidence.entries) if target.names(e)], dtype=np.intp)
+        members = np.flatnonzero([target.names(entry) and not entry.beside for entry in evidence.entries])
         for column, limit in target.limits.items() if members.size else ():
             errors = evidence.of(COLUMNS[column], members)
             known = int(np.isfinite(errors).sum())
@@ -144,7 +144,8 @@ def _grid(grid: GridReport | None, targets: Targets) -> Iterator[Figure]:
 def _coverage(held_out: tuple[HeldOutLine, ...], targets: Targets) -> Iterator[Figure]:
     by_section: dict[str, list[float]] = defaultdict(list)
     for line in held_out:
-        judged = line.rows >= targets.coverage_rows and not line.regime.startswith(APART)
+        beside = line.beside.rows if line.beside is not None else 0
+        judged = line.rows + beside >= targets.coverage_rows and not line.regime.startswith(APART)
         if judged and np.isfinite(line.coverage):
             by_section[line.section].append(100.0 * line.coverage)
     low, high = targets.coverage

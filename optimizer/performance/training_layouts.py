@@ -22,7 +22,7 @@ from optimizer.performance.layouts import (
     Row,
 )
 
-TRAINERS, FINE_TUNING = "eager", ("finetune", "fine-tune", "sft", "lora")
+TRAINERS, TUNERS, FINE_TUNING = "eager", ("torchtune",), ("finetune", "fine-tune", "sft", "lora")
 REBUILD_SOME = frozenset({"tuned", "tuned_2026", "megatron_lm", "fsdp"})
 SHARDED = frozenset({"fsdp", "fsdp_2022"})
 EXPERT_MOST = 64
@@ -34,6 +34,7 @@ HYBRID_WORDS = ("HSDP", "HYBRID", "MICS")
 PART_WORDS = ("GRADOP", "SHARDGRAD")
 WHOLE_WORDS = ("FSDP", "FULLSHARD")
 SHARE_OPTIMIZER = ("internevo", "internlm")
+BEFORE_SHARING = frozenset({"megatron_2021", "megatron_2022"})
 NO_SHARDING = frozenset({"0", "ZERO0", "STAGE0", "DDP", "NO", "NONE", "NOSHARD"})
 
 
@@ -128,23 +129,27 @@ def _powers(most: int) -> list[int]:
 
 def _recompute(row: Mapping[str, str], software: str) -> list[float]:
     """The recomputation that a row gives, or every kind that the stack knows. Scripts that fine-tune with
-    Hugging Face's trainers rebuild every layer unless told otherwise."""
+    Hugging Face's trainers and recipes of torchtune rebuild every layer unless told otherwise."""
     word = (row.get("recompute") or "").strip().split("(")[0].lower()
     if word in RECOMPUTE:
         return [float(RECOMPUTE.index(word))]
-    if software == TRAINERS and (row.get("workload") or "").strip().lower() in FINE_TUNING:
+    framework = (row.get("framework") or "").lower()
+    rebuilds = software == TRAINERS or any(name in framework for name in TUNERS)
+    if rebuilds and (row.get("workload") or "").strip().lower() in FINE_TUNING:
         return [FULL_RECOMPUTE]
     return [0.0, AS_NEEDED] if software in REBUILD_SOME else [0.0, 1.0, FULL_RECOMPUTE]
 
 
 def _sharding(row: Mapping[str, str], software: str) -> list[float]:
     """What the data-parallel ranks share; pipelines go with shared optimizer states, and so do frameworks
-    whose default that is."""
+    whose default that is. Megatron shares them since the end of 2022."""
     text = (row.get("zero_fsdp") or row.get("zero") or "").strip()
     word = re.sub(r"[^A-Z0-9]", "", text.upper()) if text.lower() not in NOTHING else ""
     alone = (number(row, "pp") or 1.0) == 1.0
     if not word and not _fixed(row) and software in REBUILD_SOME:
         return list(SHARDINGS)
+    if not word and software in BEFORE_SHARING:
+        return [0.0]
     if not word:
         framework = (row.get("framework") or "").lower()
         whole = software in SHARDED and alone and not any(name in framework for name in SHARE_OPTIMIZER)

@@ -316,10 +316,11 @@ def _grid_framework(row: Mapping[str, str]) -> str:
 
 def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibration: Calibration) -> str:
     """The class of the row's stack. Benchmark submissions are tuned. Megatron before 2023 had no
-    FlashAttention, before 2022 no sequence parallelism, and on GPUs before Hopper it overlaps nothing. Heads
-    over 128 wide waited for FlashAttention's second version (July 2023) in sharded stacks too, which made
-    attention on Ampere faster by half. NVIDIA's containers fuse what routes tokens on Blackwell from June
-    2026 on."""
+    FlashAttention, before 2022 no sequence parallelism, and on GPUs before Hopper it overlaps nothing; its
+    offspring with DeepSpeed, which took FlashAttention in the summer of 2023, does so nowhere. Heads over 128
+    wide waited for FlashAttention's second version (July 2023) in sharded stacks too, which made attention on
+    Ampere faster by half. NVIDIA's containers fuse what routes tokens on Blackwell from June 2026 on.
+    """
     framework = (row.get("framework", "") or _grid_framework(row)).lower()
     date = row.get("date", "")
     if any(name in row.get("source", "").lower() for name in SUBMISSIONS):
@@ -329,6 +330,8 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibrat
             return FIRST_MEGATRON
         if BEFORE_FLASH_ATTENTION.match(date):
             return OLD_MEGATRON
+    elif "megatron" in framework and date and not BEFORE_SECOND_FLASH_ATTENTION.match(date):
+        return PLAIN_MEGATRON
     found = calibration.software_of(framework)
     if found == SHARDED:
         return _sharded(framework, date, spec, model)

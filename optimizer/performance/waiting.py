@@ -42,6 +42,10 @@ class Prompts:
         work = self.work + self.more / xp.maximum(together, 1.0)
         return Prompts(self.latency, self.latency_sd, work, self.work_cv, xp.zeros_like(work), self.steps)
 
+    def in_a_step(self, waiting: Array) -> Array:
+        """Of so many waiting prompts, those that one step takes."""
+        return xp.minimum(1.0 / xp.minimum(self.steps, 1.0), waiting)
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -144,7 +148,7 @@ def burst_mean(prompts: Prompts, batch: Array, step_s: Array) -> Array:
     Steps of k = min(1/steps, batch) prompts follow each other, so that on average (batch + k)/2 are done
     before a prompt's own step ends; steps after the first also decode.
     """
-    together = xp.minimum(1.0 / xp.minimum(prompts.steps, 1.0), batch)
+    together = prompts.in_a_step(batch)
     before = (batch + together) / 2.0
     prompts = prompts.joining(together)
     decoding = (before / together - 1.0) * xp.maximum(prompts.steps, 1.0)

@@ -37,7 +37,7 @@ from broker.domain.offer import Tier
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.evaluate import _evidence
 from optimizer.performance.folds import SOURCE
-from optimizer.performance.measured import bundled_rows
+from optimizer.performance.measured import beside_rows, bundled_rows
 from optimizer.performance.report import TRAINING
 from optimizer.performance.rows import read_rows
 from optimizer.spend_interval import MonteCarlo
@@ -106,8 +106,10 @@ def _habits(family: Family, lots: random.Random) -> tuple[float, float]:
 
 def durations() -> list[tuple[float, float]]:
     """Measured over predicted step times, sources held out, each with its half-width in log."""
-    rows, calibration, gpus = bundled_rows(), load_calibration(), load_gpus()
-    evidence = _evidence(rows, read_rows(rows, calibration, gpus, load_models()), calibration, gpus)
+    fitted, calibration, gpus = bundled_rows(), load_calibration(), load_gpus()
+    rows = fitted + beside_rows()
+    read = read_rows(rows, calibration, gpus, load_models())
+    evidence = _evidence(rows, len(fitted), read, calibration, gpus)
     found = []
     for index, entry in enumerate(evidence.entries):
         error, spread = float(evidence.errors[SOURCE][index]), float(evidence.spread[index])

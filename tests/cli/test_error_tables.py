@@ -38,8 +38,9 @@ def printed(report: Report, width: int) -> list[str]:
 def test_no_line_is_wider_than_the_terminal(report: Report, width: int) -> None:
     lines = printed(report, width)
     assert max(map(len, lines)) <= width
-    (itl,) = [line for line in lines if line.startswith("closed C≤8 ") and " ITL " in line]
+    itl, beside = (line for line in lines if line.startswith("closed C≤8 ") and " ITL " in line)
     assert itl.endswith("10/15/18")
+    assert re.search(r"ITL +\d+ +\d+ +[\d.]+ +[\d.]+ +\d+$", beside), "rows, sources, median, bias, share"
 
 
 def test_every_section_is_there_in_its_order(report: Report) -> None:

@@ -30,7 +30,7 @@ from optimizer.performance.served_model import (
 from optimizer.performance.serving_estimate import format_of
 from optimizer.performance.shapes import build_shape
 
-STEP, CACHE = "step time", "cache memory"
+STEP, PEAK, CACHE = "step time", "peak memory", "cache memory"
 UNLIKE = ("Next", "VL", "Omni", "EAGLE", "llava")
 
 
@@ -64,13 +64,13 @@ def serving_figures(name: str) -> tuple[Figure, ...]:
 
 @cache
 def training_figures(name: str) -> tuple[Figure, ...]:
-    """Steps of a training table that tells them."""
-    rows = [row for row in rows_of(name) if row["step_time_s"]]
+    """Steps and peaks of a training table that tells them, where the core answers."""
+    rows = rows_of(name)
     predicted = predict_rows(rows, load_calibration(), load_gpus(), load_models())
     return tuple(
-        _figure(row, STEP, cells, "pred_step_time_s", float(row["step_time_s"]))
-        for row, cells in zip(rows, predicted, strict=True)
-        if cells["pred_step_time_s"]
+        _figure(rows[o.place], o.metric, predicted[o.place], o.column, o.measured)
+        for o in observations(rows)
+        if predicted[o.place].get(o.column)
     )
 
 

@@ -244,3 +244,14 @@ def test_tails_of_published_servers() -> None:
         for end in ("p95", "p99"):
             assert tails[f"{metric} {end}/p50"].rows >= 30
             assert tails[f"{metric} {end}/p50"].median_percent <= 20.0
+
+
+def test_prompts_that_all_find_a_place_at_once_fill_their_steps() -> None:
+    """What a prompt takes beyond when it joins alone is shared by all that a step's budget takes."""
+    lengths = Lengths(as_array([200.0]), as_array([200.0]))
+    known = arrivals(served("Qwen3-235B-A22B", tp=8), lengths)
+    joining = known.joining(as_array([64.0]))
+    at_once = known.starting(as_array([1.0]), as_array([64.0])).joining(as_array([64.0]))
+    half = known.starting(as_array([0.5]), as_array([64.0])).joining(as_array([64.0]))
+    assert known.prompts.work < at_once.work < half.work < joining.work
+    assert at_once.work == known.prompts.joining(known.prompts.in_a_step(as_array([64.0]))).work

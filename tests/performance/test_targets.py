@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from optimizer.performance.arrays import as_array
-from optimizer.performance.evidence import Entry, Evidence, percent
+from optimizer.performance.evidence import Entry, Evidence, coverage, percent
 from optimizer.performance.report import GridReport
 from optimizer.performance.targets import figures, load_targets, parse_targets
 
@@ -30,6 +30,22 @@ def test_a_figure_stands_beside_each_limit_that_was_measured() -> None:
     (line,) = found
     assert (line.held_out, line.rows, line.limit, line.met) == ("source", 2, "≤ 10", False)
     assert line.value == pytest.approx(17.0)
+
+
+def test_rows_in_no_fit_count_towards_no_target() -> None:
+    rows = evidence(("a", "static_batch", ITL, 4.0), ("b", "static_batch", ITL, 90.0))
+    beside = replace(rows, entries=(rows.entries[0], replace(rows.entries[1], beside=True)))
+    (line,) = figures(beside, (), None, load_targets())
+    assert (line.rows, line.met) == (1, True)
+    assert beside.fitted.tolist() == [True, False]
+
+
+def test_a_source_counts_as_the_root_of_its_rows_in_coverage() -> None:
+    """Nine rows of one source inside and one of another outside: 3 of 4."""
+    errors, spread = as_array([0.1] * 9 + [0.9]), np.full(10, 0.5)
+    assert coverage(errors, spread, ["a"] * 9 + ["b"]) == pytest.approx(0.75)
+    assert coverage(np.append(errors, np.nan), np.full(11, 0.5), ["a"] * 9 + ["b"] * 2) == pytest.approx(0.75)
+    assert np.isnan(coverage(as_array([np.nan]), as_array([0.5]), ["a"]))
 
 
 def test_means_of_sources_are_counted() -> None:

@@ -298,6 +298,10 @@ def test_llama_3_405b(gpus: int, context: int, length: int, batch: int, tflops: 
         ("DeepSpeed ZeRO-3", "2024-01", "fsdp"),
         ("PyTorch FSDP", "2022-10", "fsdp_2022"),
         ("Megatron-DeepSpeed", "2022-02", "deepspeed_2022"),
+        ("Megatron-DeepSpeed", "", "deepspeed_2022"),
+        ("Megatron-DeepSpeed 11f2d934", "2024-03", "megatron_2023"),
+        ("FlagScale (Megatron)", "2024-01", "megatron_lm"),
+        ("OneFlow 0.3.5", "2021-06", "megatron_2021"),
         ("Hugging Face Trainer", "2024", "eager"),
     ],
 )
