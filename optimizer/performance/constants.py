@@ -251,7 +251,7 @@ class Engine:
     cards under ``ServingRates.large_gib`` and those ``never_large``; ``burst_s``: compilation and tuning that
     a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until none is
     left, ``halted``: share of a lone prompt's time for which it does; ``kept_output``: share of an answer
-    that holds cache from its start.
+    that holds cache from its start; ``windows_whole``: 1 where layers with windows cache whole contexts too.
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
     weights and workspace are in: ``workspace_gib`` and ``sampling_bytes`` for each word of the vocabulary and
     sequence in flight at most.
@@ -281,6 +281,7 @@ class Engine:
     batch_most: float
     batch_share_small: float
     kept_output: float
+    windows_whole: float
     memory_share: float
     cache_share: float
     workspace_gib: float

@@ -150,12 +150,19 @@ def cache_tokens(served: ServedModel) -> Array:
 def concurrency(
     served: ServedModel, input_tokens: Array, output_tokens: Array, met_output_tokens: Array
 ) -> Array:
-    """Sequences that the cache holds, seen through windows: the prompt and half of the answer, or what the
-    engine sets aside for one when it starts (``kept_output``). ``met_output_tokens``: mean answer of those
-    in flight, as long as ``output_tokens`` or, where answers vary, longer."""
-    held = seen_context(served.shapes, input_tokens + served.engine.kept_output * met_output_tokens)
-    fits_one = cache_tokens(served) >= seen_context(served.shapes, input_tokens + output_tokens)
+    """Sequences that the cache holds, through windows where the engine caches no more: the prompt and half of
+    the answer, or what the engine sets aside for one when it starts (``kept_output``).
+    ``met_output_tokens``: mean answer of those in flight, as long as ``output_tokens`` or, where answers
+    vary, longer."""
+    held = _cached(served, input_tokens + served.engine.kept_output * met_output_tokens)
+    fits_one = cache_tokens(served) >= _cached(served, input_tokens + output_tokens)
     return xp.where(fits_one, xp.maximum(cache_tokens(served) / held, 1.0), 0.0)
+
+
+def _cached(served: ServedModel, context: Array) -> Array:
+    """Mean tokens that a layer caches of ``context`` tokens."""
+    seen = seen_context(served.shapes, context)
+    return seen + served.engine.windows_whole * (context - seen)
 
 
 @once

@@ -16,7 +16,7 @@ from optimizer.performance.cells import Unreadable
 from optimizer.performance.closed_loops import closed_loop
 from optimizer.performance.finite_runs import run_share
 from optimizer.performance.queueing import Lengths, mean_context
-from optimizer.performance.served_model import ServedModel, cache_tokens
+from optimizer.performance.served_model import ServedModel, cache_tokens, concurrency
 from optimizer.performance.serving import decode_step, prefill
 from optimizer.performance.serving_asked import Asked, limit_of
 from optimizer.performance.serving_regimes import offline
@@ -157,6 +157,19 @@ def test_tensorrt_llm_fills_what_the_weights_leave() -> None:
         name: float(cache_tokens(replace(tight, engine_class=name))[0]) for name in ("vllm", "tensorrt_llm")
     }
     assert tokens["tensorrt_llm"] > 3 * tokens["vllm"]
+
+
+def test_tensorrt_llm_caches_whole_contexts_for_layers_with_windows_too() -> None:
+    """gpt-oss: every other layer sees 128 tokens, so long contexts take twice the cache of vLLM's groups."""
+    model = served("gpt-oss-120b", "H100-SXM-80GB", tp=2)
+
+    def held(engine: str, tokens: float) -> float:
+        one, context, none = replace(model, engine_class=engine), as_array([tokens]), as_array([0.0])
+        return float((cache_tokens(one) / concurrency(one, context, none, none))[0])
+
+    assert held("tensorrt_llm", 8192.0) == pytest.approx(8192.0)
+    assert held("vllm", 8192.0) == pytest.approx((8192.0 + 128.0) / 2.0)
+    assert held("tensorrt_llm", 64.0) == held("vllm", 64.0) == pytest.approx(64.0)
 
 
 def test_layers_split_over_gpus_take_turns() -> None:
