@@ -177,7 +177,8 @@ class ServingRates:
     link, ``one_shot_share`` of any for messages to all ranks at once. By architecture: ``hbm_reach`` of the
     bandwidth and ``product_reach`` of the matrix rate that kernels reach (all of it on ``one_die_gpus``),
     ``portable_share`` of it without the GPU's own instructions, ``fused_experts`` 1 where an expert layer is
-    one launch. Kernels a layer: ``layer_s`` of all, ``quantise_layer_s`` more by the format that inputs are
+    one launch, ``narrow_experts`` of what experts in 8 bits and less reach
+    elsewhere. Kernels a layer: ``layer_s`` of all, ``quantise_layer_s`` more by the format that inputs are
     cast to, ``latent_layer_s`` with a latent cache (MLA), ``moe_layer_s`` with experts, times ``moe_kernels``
     by their format. Weights stored narrower than the GPU multiplies: ``widened_share`` of the wide rate,
     ``widened_tile`` of the usual ``tokens_half``.
@@ -229,6 +230,7 @@ class ServingRates:
     widened_share: float
     widened_tile: float
     fused_experts: Table
+    narrow_experts: Table
     drain_share: float
 
 

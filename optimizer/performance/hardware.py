@@ -40,7 +40,8 @@ class Hardware:
     ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth and
     ``product_reach`` of the matrix rate that kernels get, ``portable_share`` of the best matrix rate that
     instructions of every GPU reach, ``large`` 1 where engines take it for a large card, ``fused_experts`` 1
-    where they have an expert layer in one launch,
+    where they have an expert layer in one launch, ``narrow_experts`` of usual rates of
+    experts in 8 bits and less,
     all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's
     memory.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
@@ -53,6 +54,7 @@ class Hardware:
     product_reach: Array
     large: Array
     fused_experts: Array
+    narrow_experts: Array
     portable_share: Array
     peak: Mapping[str, Array]
     gemm: Mapping[str, Array]
@@ -163,6 +165,7 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "product_reach": _reach(spec, calibration.serving.product_reach, calibration),
         "large": float(_is_large(sku, spec, calibration)),
         "fused_experts": calibration.serving.fused_experts.get(spec.arch, 0.0),
+        "narrow_experts": calibration.serving.narrow_experts.get(spec.arch, 1.0),
         "portable_share": calibration.serving.portable_share.get(spec.arch, 1.0),
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
         "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),

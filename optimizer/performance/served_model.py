@@ -88,6 +88,9 @@ class ServedModel:
         return best * self.hw.portable_share if self.engine.portable else best
 
 
+WIDE = frozenset({"bf16", "fp16"})
+
+
 def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
     """``work`` on a served model, remembered with it: loads are searched, what they meet stays the same."""
     name = f"_{work.__name__}"
@@ -178,6 +181,14 @@ def sequences_most(served: ServedModel) -> Array:
 def slowdown(served: ServedModel) -> Array:
     """Factor of the vendor's software, of virtualisation and of early releases on every time."""
     return served.hw.serving_slowdown * (1.0 + served.hw.vm_slowdown) * served.early_slowdown
+
+
+@once
+def expert_reach(served: ServedModel) -> Array:
+    """What an expert's reads, products and launches reach of those elsewhere; early releases, slow in all
+    of it, are not slowed down twice."""
+    reach = number(1.0) if served.number_format.experts in WIDE else served.hw.narrow_experts
+    return xp.where(served.early_slowdown > 1.0, 1.0, reach) + xp.zeros_like(served.replica.tp)
 
 
 def wide_best(hw: Hardware) -> Array:

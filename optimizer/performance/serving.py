@@ -12,6 +12,7 @@ from optimizer.performance.arrays import Array, number, smooth_max
 from optimizer.performance.served_model import (
     ServedModel,
     cache_bytes_per_token,
+    expert_reach,
     once,
     slowdown,
     weight_bytes,
@@ -120,7 +121,7 @@ def launch_s(served: ServedModel) -> Array:
     dispatch = rates.moe_dispatch_s * xp.log2(xp.maximum(served.replica.ep, served.replica.dp))
     in_parts = xp.where(served.hw.fused_experts > 0.0, 1.0, served.engine.moe)
     kernels = rates.moe_layer_s * rates.moe_kernels.get(served.number_format.experts, 1.0) * in_parts
-    moe = shapes.moe_layers * (kernels + dispatch)
+    moe = shapes.moe_layers * (kernels / expert_reach(served) + dispatch)
     layer = rates.layer_s + rates.quantise_layer_s.get(served.number_format.dense, 0.0)
     layers = shapes.layers * layer + shapes.latent_layers * rates.latent_layer_s
     layers = layers + shapes.sparse_layers * rates.indexer_layer_s
@@ -166,4 +167,4 @@ def _whole_read_s(served: ServedModel) -> tuple[Array, Array]:
     table = served.rates.read_share
     rate = served.hw.hbm_bytes_per_s * served.hw.hbm_reach * served.rates.hbm_share_weights
     one = experts / xp.maximum(shapes.experts, 1.0) / (replica.tp * replica.dp * table[form.experts])
-    return (dense - lookup) / replica.tp / table[form.dense] / rate, one / rate
+    return (dense - lookup) / replica.tp / table[form.dense] / rate, one / (rate * expert_reach(served))

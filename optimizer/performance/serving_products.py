@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
-from optimizer.performance.served_model import ServedModel, once, wide_best
+from optimizer.performance.served_model import WIDE, ServedModel, expert_reach, once, wide_best
 from optimizer.performance.shapes import experts_touched
 
 REFERENCE_BALANCE = 794.5e12 / 3.35e12
-WIDE = frozenset({"bf16", "fp16"})
 PACKED = frozenset({"int3", "int4", "int5", "int6", "w8a16"})
 UNITS = frozenset({"fp8", "fp4"})
 SMALL = frozenset({"int3", "int4", "fp4"})
@@ -32,7 +31,7 @@ def expert_product_rate(served: ServedModel) -> Array:
     if form.experts == "fp4" and form.products in WIDE:
         narrow = served.hw.gemm["fp8"] * _share(served)
         usual = xp.where(served.hw.gemm["fp4"] > 0.0, narrow, usual)
-    return usual * _kept(served, form.experts) * served.rates.moe_share
+    return usual * _kept(served, form.experts) * served.rates.moe_share * expert_reach(served)
 
 
 @once

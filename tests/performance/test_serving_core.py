@@ -16,7 +16,7 @@ from optimizer.performance.cells import Unreadable
 from optimizer.performance.closed_loops import closed_loop
 from optimizer.performance.finite_runs import run_share
 from optimizer.performance.queueing import Lengths, mean_context
-from optimizer.performance.served_model import ServedModel, cache_tokens, concurrency
+from optimizer.performance.served_model import ServedModel, cache_tokens, concurrency, expert_reach
 from optimizer.performance.serving import decode_step, prefill
 from optimizer.performance.serving_asked import Asked, limit_of
 from optimizer.performance.serving_regimes import offline
@@ -170,6 +170,24 @@ def test_tensorrt_llm_caches_whole_contexts_for_layers_with_windows_too() -> Non
     assert held("tensorrt_llm", 8192.0) == pytest.approx(8192.0)
     assert held("vllm", 8192.0) == pytest.approx((8192.0 + 128.0) / 2.0)
     assert held("tensorrt_llm", 64.0) == held("vllm", 64.0) == pytest.approx(64.0)
+
+
+def test_narrow_experts_reach_less_on_cdna3() -> None:
+    """gpt-oss in vLLM 0.17 on one MI300X takes 31 to 58 ms at 64 to 256 in flight; wide experts and dense
+    models are as elsewhere, and early releases are not slowed down twice."""
+    narrow, wide = (
+        served("Qwen3-30B-A3B", "MI300X-192GB", precision=precision) for precision in ("fp8", "bf16")
+    )
+    dense = served("Llama-3-8B", "MI300X-192GB", precision="fp8")
+    share = load_calibration().serving.narrow_experts["CDNA3"]
+    assert float(expert_reach(narrow)[0]) == share < 1.0
+    assert float(expert_reach(wide)[0]) == float(expert_reach(served("Qwen3-30B-A3B"))[0]) == 1.0
+    assert float(expert_reach(replace(narrow, early_slowdown=as_array([2.0])))[0]) == 1.0
+    whole = replace(narrow, hw=replace(narrow.hw, narrow_experts=as_array([1.0])))
+    assert 1.1 < total(narrow, 64.0) / total(whole, 64.0) < 1.0 / share
+    assert total(dense, 64.0) == total(
+        replace(dense, hw=replace(dense.hw, narrow_experts=as_array([1.0]))), 64.0
+    )
 
 
 def test_layers_split_over_gpus_take_turns() -> None:
