@@ -32,7 +32,8 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     batch = np.minimum(np.maximum(asked.batch, 1.0), limit_for(served, lengths, asked.batch))
     known = arrivals(served, lengths)
     step = decode_step(served, batch, mean_context(served, lengths)).total
-    spread_s = uneven_share(known.output_cv, asked) * lengths.output_tokens * step
+    cycle_s = lengths.output_tokens * step + batch * known.joining(batch).work
+    spread_s = uneven_share(known.output_cv, asked) * cycle_s
     known = _kept_together(served, known, batch, spread_s, asked)
     before, jitter = before_engine_s(served, asked), served.calibration.queueing.itl_jitter
     load = load_at(served, lengths, batch, before, known)

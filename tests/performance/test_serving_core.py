@@ -273,9 +273,20 @@ def test_prompts_before_answers_bring_waves() -> None:
     apart = closed_loop(replace(model, engine_class="sglang"), uneven, asked)
     round_s = 64.0 * float(prefill(model, as_array([2048.0])).work[0])
     assert 0.35 * round_s < float(waves.ttft.mean[0]) < 0.75 * round_s
-    assert max(float(mixing.ttft.mean[0]), float(apart.ttft.mean[0])) < 0.75 * float(waves.ttft.mean[0])
+    assert max(float(mixing.ttft.mean[0]), float(apart.ttft.mean[0])) < 0.7 * float(waves.ttft.mean[0])
     assert float(waves.tpot.mean[0]) < 0.85 * float(mixing.tpot.mean[0])
     assert float(waves.tokens_per_s[0]) == pytest.approx(float(mixing.tokens_per_s[0]), rel=0.12)
+
+
+def test_prompts_that_come_over_the_whole_cycle_leave_no_queue() -> None:
+    """SGLang's cookbook: 64 clients with lengths drawn from nothing to twice the mean, Llama-3.1-70B on eight
+    A100: first tokens after 0.6 s, though prompts take half of the time and halt all answers."""
+    model = replace(served("Llama-3.1-70B", "A100-SXM-80GB", tp=8, precision="bf16"), engine_class="sglang")
+    lengths = Lengths(as_array([3981.0]), as_array([531.0]), as_array([0.577]), as_array([0.577]))
+    none, ever = as_array([0.0]), as_array([np.inf])
+    found = closed_loop(model, lengths, Asked(as_array([64.0]), none, ever, as_array([5.0]), none, ever))
+    alone = float(prefill(model, as_array([3981.0])).latency[0])
+    assert alone < float(found.ttft.mean[0]) < 5.0 * alone
 
 
 def test_old_schedulers_pay_for_every_sequence() -> None:
