@@ -83,12 +83,12 @@ def layer_bytes(scenario: Scenario) -> Array:
     Tensors of the hidden width (inputs of norms and products) are split over t with sequence parallelism
     only; query, key, value and output of attention, the feed-forward and, without flash attention, the
     scores always: s·b·(10h + 24h/t + 5·a·s/t) or s·b·(34h + 5·a·s)/t for F = 4h [korth, table 2].
-    FP8 keeps the inputs of products in eight bits; frozen weights need no input of the last one. Experts
-    keep what each token sent to them.
+    FP8 keeps the inputs of products in eight bits where the stack does; frozen weights need no input of the
+    last one. Experts keep what each token sent to them.
     """
     shapes, software, tokens = scenario.shapes, scenario.software, scenario.rank_tokens
     memory, layouts = scenario.calibration.memory, scenario.layouts
-    eight = scenario.run.number_format in {"fp8", "fp4"}
+    eight = scenario.run.number_format in {"fp8", "fp4"} and software.saves_eight_bit > 0.0
     hidden = software.activation_bytes_hidden - (memory.fp8_saved_bytes_hidden if eight else 0.0)
     plain, gated = software.activation_bytes_ffn_plain, software.activation_bytes_ffn_gated
     last = HALF if scenario.run.adapters else memory.fp8_saved_bytes_ffn if eight else 0.0

@@ -63,8 +63,8 @@ class Software:
     without attention's own tensors, ``selective_kept`` of them with selective recomputation;
     ``gathered_bytes_hidden`` kept unsliced without pipelines; ``accumulation_bytes_per_param`` in BF16 only;
     ``cache_share`` of allocated bytes that the allocator holds on top. Flags: ``sequence_parallel``,
-    ``balanced_head`` (stages share cost, the head included), ``reports_device`` (published peaks are the
-    driver's).
+    ``balanced_head`` (stages share cost, the head included), ``saves_eight_bit`` (inputs of 8-bit products
+    are kept so), ``reports_device`` (published peaks are the driver's).
     """
 
     slowdown: float
@@ -76,6 +76,7 @@ class Software:
     head_leads: float
     selective_again: float
     selective_kept: float
+    saves_eight_bit: float
     full_again: float
     logit_bytes_moved: float
     attention_flop_per_s_most: float

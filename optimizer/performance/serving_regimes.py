@@ -60,7 +60,8 @@ def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """Arrivals at a rate, whatever the answers take; a run of few requests never has more in flight.
 
-    A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains.
+    A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains. A
+    run of N requests lasts until its last answer is done: its mean rate is λ·N/(N + λ·s), s one's stay.
     """
     most = np.minimum(places_of(served, lengths), np.maximum(asked.requests, 1.0))
     load, stable = load_at_rate(served, lengths, asked.rate, most, before_engine_s(served, asked))
@@ -69,7 +70,11 @@ def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     if chosen.any():
         objective_s = np.where(chosen, asked.objective_s, np.inf)
         load = _at_objective(served, lengths, replace(asked, objective_s=objective_s), load)
-    tokens = asked.rate * lengths.output_tokens
+    ends = np.isfinite(asked.requests) & stable
+    stay_s = load.ttft.mean + lengths.output_tokens * load.itl.mean
+    flying = np.where(ends, asked.rate, 0.0) * np.where(ends, stay_s, 0.0)
+    last = flying / np.where(ends, np.maximum(asked.requests, 1.0), 1.0)
+    tokens = asked.rate * lengths.output_tokens / (1.0 + last)
     kept = np.where(chosen, tokens, np.minimum(load.requests_per_s * lengths.output_tokens, tokens))
     return Answer(kept, load.ttft, load.itl, stable | chosen)
 

@@ -202,6 +202,8 @@ def test_experts_divide_over_expert_ranks_and_keep_what_was_sent() -> None:
 def test_eight_bit_products_keep_smaller_inputs() -> None:
     wide, narrow = (layer_bytes(scenario(software="tuned", fmt=f))[0] for f in ("bf16", "fp8"))
     assert 0.75 < narrow / wide < 0.95
+    wide, cast = (layer_bytes(scenario(software="fsdp", fmt=f))[0] for f in ("bf16", "fp8"))
+    assert cast == wide, "torchtitan's 8B peaks at 77.0 GiB on 8 H100 in 16 bits and at 76.8 in 8"
 
 
 def test_a_balanced_stack_gives_the_last_stage_less() -> None:

@@ -225,6 +225,23 @@ def test_a_run_of_few_requests_never_has_more_in_flight() -> None:
     assert one(few.tpot.mean) < one(many.tpot.mean)
 
 
+@pytest.mark.parametrize("count", [40, 160, 2000])
+def test_a_run_at_a_rate_lasts_until_its_last_answer(count: int) -> None:
+    """Against playing it, ten times over: what the last answers take lowers the mean rate of short runs."""
+    served, lengths = CHAT.served(), CHAT.lengths()
+    rate = 0.2 / one(arrivals(served, lengths).prompts.work)
+    found = one(open_loop(served, lengths, asked(rate=rate, requests=float(count))).tokens_per_s)
+    prompts, answers = (np.full(count, mean, dtype=np.int64) for mean in CHAT.tokens)
+    times, rng = simulation.step_times(served, lengths), np.random.default_rng(5)
+    played = [
+        CHAT.tokens[1]
+        * simulation.Replica(times, prompts, answers, int(ENGINE_MOST)).open_loop(rate, rng).throughput
+        for _ in range(10)
+    ]
+    assert near(found, float(np.mean(played)), 0.15 if count == 40 else 0.05)
+    assert (found < 0.8 * rate * CHAT.tokens[1]) is (count == 40)
+
+
 def test_a_rate_chosen_at_an_objective_ends_near_it() -> None:
     served, lengths = CHAT.served(), CHAT.lengths(0.6, 0.7)
     full = one(load_at(served, lengths, as_array([ENGINE_MOST]), NO_HARNESS).requests_per_s)
