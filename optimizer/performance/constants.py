@@ -59,6 +59,9 @@ class Software:
     """A class of training stacks; it moves step time more than any second-order hardware term.
 
     ``routed_share``: what of dispatch, permutation and expert launches stays, 1 before stacks fused them.
+    ``ring_node_s``, ``ring_rank_s``: what a layer's exchange of gradients or weights waits for the first rank
+    of each node and for the others; ``pipeline_rings`` of them: see ``data_parallel._rings_s``.
+    ``stall_nodes``, ``stall_ranks``: see ``training._stalled``.
     Memory: ``activation_bytes_hidden`` and ``_ffn_*`` a token and layer, over hidden and feed-forward width,
     without attention's own tensors, ``selective_kept`` of them with selective recomputation;
     ``gathered_bytes_hidden`` kept unsliced without pipelines; ``accumulation_bytes_per_param`` in BF16 only;
@@ -72,6 +75,9 @@ class Software:
     tensor_floor_s: float
     rank_floor_s: float
     pipeline_rank_floor_s: float
+    ring_rank_s: float
+    ring_node_s: float
+    pipeline_rings: float
     balanced_head: float
     head_leads: float
     selective_again: float
@@ -82,6 +88,7 @@ class Software:
     attention_flop_per_s_most: float
     stall_s: float
     stall_nodes: float
+    stall_ranks: float
     flash_attention: float
     tp_exposed: float
     dp_exposed: float

@@ -56,7 +56,24 @@ def _traffic_s(scenario: Scenario, ranks: Array) -> Array:
     """Time of the exchange at the end of a step: gradients out and weights back."""
     gradients = scenario.network.gradient_bytes_per_param
     back = xp.where(scenario.layouts.sharding < 1.0, gradients, _weight_bytes(scenario))
-    return _exchange_s(scenario, ranks, gradients + back)
+    return _exchange_s(scenario, ranks, gradients + back) + _rings_s(scenario, ranks)
+
+
+def _rings_s(scenario: Scenario, ranks: Array) -> Array:
+    """What exchanges layer by layer wait for the ranks of their rings.
+
+    An optimizer that ranks share scatters gradients and gathers weights, two rings a layer; whole states take
+    one, ``pipeline_rings`` in pipelines, whose gradients travel tensor by tensor.
+    """
+    software, layouts = scenario.software, scenario.layouts
+    if software.ring_rank_s == 0.0:
+        return xp.zeros_like(ranks)
+    nodes = ranks / local_ranks(ranks, layouts.tp * layouts.cp, scenario.hw)
+    first = xp.where(nodes > 1.0, nodes, 0.0)
+    each = software.ring_node_s * first + software.ring_rank_s * (ranks - first)
+    whole = xp.where(layouts.pp > 1.0, software.pipeline_rings, 1.0)
+    rings = xp.where(layouts.sharding < 1.0, whole, 2.0) * scenario.shapes.layers / layouts.pp
+    return xp.where(ranks > 1.0, rings * each, 0.0)
 
 
 def _sharded_s(scenario: Scenario, ranks: Array) -> Array:

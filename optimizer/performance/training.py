@@ -22,6 +22,8 @@ from optimizer.performance.network import (
 )
 from optimizer.performance.scenario import Scenario
 
+RAMP_WAITS, RAMP_STALLS = 0.5, 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -213,7 +215,8 @@ def _interleave(scenario: Scenario, micro: Array) -> Array:
 def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _Stage]:
     """An average stage (for fill and drain) and the fullest one, which sets the pace.
 
-    The last stage also has the head: it leads where layers divide evenly.
+    The last stage also has the head: it leads where layers divide evenly. While a pipeline fills or drains
+    hand-overs go one way only, and half of what the host waits for them shows [grid].
     """
     compute, small = _forward_backward(scenario, layer_forward(scenario), again)
     host = scenario.software.host_s_per_layer * _host_factor(scenario) + _expert_host(scenario)
@@ -222,15 +225,17 @@ def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _St
     if scenario.run.hides_dispatch:
         beside = xp.minimum(expert, compute)
         expert = expert - beside + scenario.calibration.network.dispatch_drag * beside
-    floor = _host_floor(scenario, nodes)
-    small = small + xp.maximum(floor - compute - small - tensor, 0.0)
-    head = xp.maximum(3.0 * head_forward(scenario), floor)
+    floor, far = _host_floor(scenario, nodes), _far_ranks_s(scenario)
+    waits = xp.maximum(floor - compute - small - tensor, 0.0)
+    small = small + far
+    head = xp.maximum(3.0 * head_forward(scenario), floor + far)
     layers = scenario.shapes.layers / scenario.layouts.pp
-    body = compute + small + tensor + expert
+    body = compute + small + waits + tensor + expert
     count, with_head = _fullest(scenario, body, head)
     share = head / scenario.layouts.pp
-    average = _Stage(layers * compute + share, layers * small, layers * tensor, layers * expert)
-    return average, _Stage(count * compute + with_head, count * small, count * tensor, count * expert)
+    ramp, steady = small + RAMP_WAITS * waits, small + waits
+    average = _Stage(layers * compute + share, layers * ramp, layers * tensor, layers * expert)
+    return average, _Stage(count * compute + with_head, count * steady, count * tensor, count * expert)
 
 
 def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array]:
@@ -283,9 +288,15 @@ def _host_floor(scenario: Scenario, nodes: Array) -> Array:
     Hand-over between nodes holds up every rank's collectives: such pipelines add their own share a rank.
     """
     software, layouts = scenario.software, scenario.layouts
-    alone = xp.maximum(software.tensor_floor_s, software.rank_floor_s * layouts.tp)
+    alone = xp.where(layouts.tp > scenario.hw.link_domain, 0.0, software.tensor_floor_s)
     piped = xp.where((layouts.pp > 1.0) & (nodes > 1.0), software.pipeline_rank_floor_s * layouts.tp, 0.0)
     return xp.where(layouts.tp > 1.0, alone + piped, 0.0)
+
+
+def _far_ranks_s(scenario: Scenario) -> Array:
+    """What a layer and micro-batch waits for the ranks of a tensor group over nodes, beside its traffic."""
+    ranks = scenario.layouts.tp
+    return xp.where(ranks > scenario.hw.link_domain, scenario.software.rank_floor_s * ranks, 0.0)
 
 
 def _tensor(scenario: Scenario, again: Array) -> Array:
@@ -347,22 +358,25 @@ def _filled(scenario: Scenario, split: Split) -> Array:
 def _stalls(scenario: Scenario, split: Split) -> Array:
     """Hand-overs that wait for ``stall_s`` each, all of them together.
 
-    A micro-batch passes two blocking hand-overs with two stages, four with more; ramps pass half of them.
+    A micro-batch passes two blocking hand-overs with two stages, four with more; ramps show a quarter [grid].
     """
     stages = scenario.layouts.pp
-    hand_overs = xp.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + 0.5 * (stages - 1.0))
+    hand_overs = xp.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + RAMP_STALLS * (stages - 1.0))
     return scenario.software.stall_s * hand_overs
 
 
 def _stalled(scenario: Scenario, schedule: _Schedule, held: Footprint) -> Array:
-    """What stalls cost where they are seen: from ``stall_nodes`` nodes on, and between nodes on cards that
-    are more than full, whose allocator frees and asks again at every hand-over."""
-    software, nodes = scenario.software, schedule.nodes
+    """What stalls cost where they are seen between nodes: from ``stall_nodes`` of them on, in tensor groups
+    of ``stall_ranks``, with an optimizer that as many ranks share on as many nodes, and on cards that are
+    more than full, whose allocator frees and asks again at every hand-over."""
+    software, layouts, nodes = scenario.software, scenario.layouts, schedule.nodes
     if software.stall_s == 0.0:
         return xp.zeros_like(schedule.stalls)
     full = held.held_bytes > scenario.calibration.memory.stall_fill * scenario.hw.memory_bytes
     many = (nodes >= software.stall_nodes) & (schedule.split.dp > 1.0)
-    return xp.where(many | (full & (nodes > 1.0)), schedule.stalls, 0.0)
+    shared = (layouts.sharding >= 1.0) & (xp.minimum(schedule.split.dp, nodes) >= software.stall_ranks)
+    wide = shared | (layouts.tp >= software.stall_ranks)
+    return xp.where((nodes > 1.0) & (many | wide | full), schedule.stalls, 0.0)
 
 
 def _optimizer(scenario: Scenario, dp: Array) -> Array:

@@ -48,7 +48,7 @@ FULL_WIDTH = ("FP32", "TF32")
 NO_WORDS = frozenset({"no", "0", "false", "off"})
 ZERO_BUBBLE_WORDS = ("zero-bubble", "zero bubble", "zerobubble", "dualpipe")
 HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
-SINGLE_DISPATCH_WORDS = ("deepep", "hai-llm")
+SINGLE_DISPATCH_WORDS = ("deepep", "hybridep", "hai-llm")
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,54 @@ def test_eager_pipelines_with_replicas_stall_on_many_nodes() -> None:
     assert many.total[1] < few.total[1] * 1.2
 
 
+def test_tensor_groups_over_four_nodes_stall_their_pipelines() -> None:
+    """[grid] all 115 pipelines with tensor groups of 32 ranks stalled, of those with 16 one in eight."""
+    rows = layout(tp=32.0, pp=2.0), layout(tp=16.0, pp=2.0)
+    wide = step(scenario("Llama-3.1-8B", *rows, software="eager", sequences=64), as_array(128))
+    assert wide.pipeline[0] > 10 * wide.pipeline[1]
+
+
+def test_an_optimizer_that_32_ranks_share_stalls_pipelines_on_32_nodes() -> None:
+    """[grid] in 20 of 23 runs; without ZeRO, with fewer ranks or on fewer nodes by chance only."""
+    rows = [layout(tp=4.0, pp=2.0, sharding=shared) for shared in (1.0, 0.0)] + [layout(tp=8.0, pp=2.0)]
+    many = step(scenario("Llama-3.1-8B", *rows, software="eager", sequences=256), as_array(256))
+    fewer = step(scenario("Llama-3.1-8B", *rows, software="eager", sequences=256), as_array(128))
+    assert many.pipeline[0] > 10 * max(many.pipeline[1], many.pipeline[2], fewer.pipeline[0])
+
+
+def test_exchanges_layer_by_layer_wait_for_every_rank_of_a_ring() -> None:
+    """[grid] 1.34B without pipelines: 140 ms are left of a step on 256 GPUs, 240 with a shared optimizer."""
+    whole, shared = layout(sharding=0.0), layout(sharding=1.0)
+    left_s: dict[tuple[str, int], np.ndarray] = {}
+    for software in ("eager", "tuned"):
+        for gpus in (64, 256):
+            base = scenario("Llama-3.2-1B", whole, shared, software=software, sequences=256)
+            left_s[software, gpus] = step(on(base, Fabric(FabricKind.EFA, 3200, 512)), as_array(gpus)).data
+    assert left_s["eager", 256] == pytest.approx([0.14, 0.24], rel=0.2)
+    grown = left_s["eager", 256] / left_s["eager", 64]
+    assert np.all(grown > 2.0)
+    assert np.all(left_s["tuned", 256] < 0.4 * left_s["eager", 256])
+
+
+def test_gradients_of_pipelines_without_zero_travel_tensor_by_tensor() -> None:
+    """[grid] 1.34B over 64 ranks in two stages: 0.3 s more than with a shared optimizer on 16 nodes."""
+    rows = [layout(pp=2.0, sharding=shared) for shared in (0.0, 1.0)]
+    base = scenario("Llama-3.2-1B", *rows, software="eager", sequences=256)
+    data = step(on(base, Fabric(FabricKind.EFA, 3200, 512)), as_array(128)).data
+    assert data[0] - data[1] == pytest.approx(0.3, rel=0.4)
+
+
+def test_waits_for_far_ranks_come_on_top_of_computing() -> None:
+    """[grid] 6 ms a layer and micro-batch at 16 ranks, whatever the micro-batch; none inside a node."""
+    rows = [layout(tp=tp, micro_batch=b) for tp in (16.0, 8.0) for b in (8.0, 16.0)]
+    base = scenario("Llama-3.1-8B", *rows, software="eager", sequences=128)
+    calm = replace(base, software=replace(base.software, rank_floor_s=0.0))
+    waits_s = step(base, as_array(16)).total - step(calm, as_array(16)).total
+    micro_batches = np.array([16.0, 8.0])
+    assert waits_s[:2] / (32 * micro_batches) == pytest.approx([0.0065, 0.0065], rel=0.15)
+    assert np.all(waits_s[2:] == 0.0)
+
+
 def test_attention_without_hopper_kernels_has_a_ceiling() -> None:
     long = Run(as_array(65536), as_array(64), "bf16")
     tuned, generic = (
