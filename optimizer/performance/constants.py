@@ -50,6 +50,8 @@ class Compute:
     straggler_per_doubling: float
     vm_slowdown: Table
     interleave_most: float
+    ramp_waits: float
+    ramp_stalls: float
     search_shortfall: float
     search_shortfall_moe: float
 
@@ -59,6 +61,7 @@ class Software:
     """A class of training stacks; it moves step time more than any second-order hardware term.
 
     ``routed_share``: what of dispatch, permutation and expert launches stays, 1 before stacks fused them.
+    ``far_rank_s``: what a layer and micro-batch waits for each rank of a tensor group over nodes;
     ``ring_node_s``, ``ring_rank_s``: what a layer's exchange of gradients or weights waits for the first rank
     of each node and for the others; ``pipeline_rings`` of them: see ``data_parallel._rings_s``.
     ``stall_nodes``, ``stall_ranks``: see ``training._stalled``.
@@ -73,7 +76,7 @@ class Software:
     slowdown: float
     host_s_per_layer: float
     tensor_floor_s: float
-    rank_floor_s: float
+    far_rank_s: float
     pipeline_rank_floor_s: float
     ring_rank_s: float
     ring_node_s: float

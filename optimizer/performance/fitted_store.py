@@ -133,7 +133,7 @@ def _has(calibration: Calibration, path: str) -> bool:
 
 def _of_stack(path: str | None, row: TrainingRow) -> str | None:
     """Adapters are known less well."""
-    return ADAPTER_STEPS if path == DENSE_STEPS and row.adapters else path
+    return ADAPTER_STEPS if path == DENSE_STEPS and row.recipe.adapters else path
 
 
 def pooled(
@@ -169,7 +169,7 @@ def half_width(sizes: Sequence[tuple[str, float]]) -> float:
 
 def _memory_path(read: ReadRows, observation: Observation) -> str:
     row = read.training[observation.place]
-    return f"intervals.training_memory.{memory_regime(row.software, row.adapters)}"
+    return f"intervals.training_memory.{memory_regime(row.software, row.recipe.adapters)}"
 
 
 def _path(observation: Observation) -> str | None:

@@ -91,7 +91,7 @@ def describe_training(
     words = words_of(read.model, read.sku.gpu, gpus) | {
         "source": identifier_front(row),
         "engine": read.software,
-        "precision": read.number_format,
+        "precision": read.recipe.number_format,
     }
     tensor, pipeline, _, expert, micro = read.layouts[0][:5]
     return words, {

@@ -22,8 +22,6 @@ from optimizer.performance.network import (
 )
 from optimizer.performance.scenario import Scenario
 
-RAMP_WAITS, RAMP_STALLS = 0.5, 0.25
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -216,7 +214,7 @@ def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _St
     """An average stage (for fill and drain) and the fullest one, which sets the pace.
 
     The last stage also has the head: it leads where layers divide evenly. While a pipeline fills or drains
-    hand-overs go one way only, and half of what the host waits for them shows [grid].
+    hand-overs go one way only, and ``ramp_waits`` of what the host waits for them shows.
     """
     compute, small = _forward_backward(scenario, layer_forward(scenario), again)
     host = scenario.software.host_s_per_layer * _host_factor(scenario) + _expert_host(scenario)
@@ -233,7 +231,7 @@ def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _St
     body = compute + small + waits + tensor + expert
     count, with_head = _fullest(scenario, body, head)
     share = head / scenario.layouts.pp
-    ramp, steady = small + RAMP_WAITS * waits, small + waits
+    ramp, steady = small + scenario.compute.ramp_waits * waits, small + waits
     average = _Stage(layers * compute + share, layers * ramp, layers * tensor, layers * expert)
     return average, _Stage(count * compute + with_head, count * steady, count * tensor, count * expert)
 
@@ -296,7 +294,7 @@ def _host_floor(scenario: Scenario, nodes: Array) -> Array:
 def _far_ranks_s(scenario: Scenario) -> Array:
     """What a layer and micro-batch waits for the ranks of a tensor group over nodes, beside its traffic."""
     ranks = scenario.layouts.tp
-    return xp.where(ranks > scenario.hw.link_domain, scenario.software.rank_floor_s * ranks, 0.0)
+    return xp.where(ranks > scenario.hw.link_domain, scenario.software.far_rank_s * ranks, 0.0)
 
 
 def _tensor(scenario: Scenario, again: Array) -> Array:
@@ -358,10 +356,11 @@ def _filled(scenario: Scenario, split: Split) -> Array:
 def _stalls(scenario: Scenario, split: Split) -> Array:
     """Hand-overs that wait for ``stall_s`` each, all of them together.
 
-    A micro-batch passes two blocking hand-overs with two stages, four with more; ramps show a quarter [grid].
+    A micro-batch passes two blocking hand-overs with two stages, four with more; ramps show ``ramp_stalls``.
     """
     stages = scenario.layouts.pp
-    hand_overs = xp.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + RAMP_STALLS * (stages - 1.0))
+    ramps = scenario.compute.ramp_stalls * (stages - 1.0)
+    hand_overs = xp.minimum(2.0 * (stages - 1.0), 4.0) * (split.micro + ramps)
     return scenario.software.stall_s * hand_overs
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +52,16 @@ HIDDEN_DISPATCH_WORDS = ("dualpipe", "a2a overlap", "all-to-all overlap")
 SINGLE_DISPATCH_WORDS = ("deepep", "hybridep", "hai-llm")
 
 
+class Recipe(NamedTuple):
+    """How the steps of a row are made: what ``Run`` has beside lengths, in its order."""
+
+    number_format: str
+    adapters: bool
+    zero_bubble: bool
+    hides_dispatch: bool
+    dispatches_once: bool
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
     """One row, read: what runs, where, how, and what was assumed."""
@@ -60,12 +71,8 @@ class TrainingRow:
     gpus: int
     sequence_length: float
     sequences: float
-    number_format: str
     software: str
-    adapters: bool
-    zero_bubble: bool
-    hides_dispatch: bool
-    dispatches_once: bool
+    recipe: Recipe
     layouts: tuple[Row, ...]
     layout_given: bool
     notes: tuple[str, ...]
@@ -95,12 +102,14 @@ def read_row(
         gpus=total,
         sequence_length=length,
         sequences=sequences,
-        number_format=number_format,
         software=software,
-        adapters=row.get("workload", "") == "lora",
-        zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
-        hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
-        dispatches_once=_says(row, SINGLE_DISPATCH_WORDS),
+        recipe=Recipe(
+            number_format,
+            adapters=row.get("workload", "") == "lora",
+            zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
+            hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
+            dispatches_once=_says(row, SINGLE_DISPATCH_WORDS),
+        ),
         layouts=row_layouts(row, asked),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
         notes=notes + format_notes + sku_notes,
@@ -110,19 +119,11 @@ def read_row(
 def predict_training(
     rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[Prediction]:
-    """Predictions in the order of ``rows``; rows of one format and software class are computed together."""
+    """Predictions in the order of ``rows``; rows of one recipe and software class are computed together."""
     out = [Prediction()] * len(rows)
-    groups: dict[tuple[str | bool, ...], list[int]] = {}
+    groups: dict[tuple[str, Recipe], list[int]] = {}
     for index, row in enumerate(rows):
-        kind = (
-            row.number_format,
-            row.software,
-            row.adapters,
-            row.zero_bubble,
-            row.hides_dispatch,
-            row.dispatches_once,
-        )
-        groups.setdefault(kind, []).append(index)
+        groups.setdefault((row.software, row.recipe), []).append(index)
     for members in groups.values():
         for index, result in zip(
             members, _predict_group([rows[i] for i in members], calibration, gpus), strict=True
@@ -145,11 +146,7 @@ def _predict_group(
     run = Run(
         as_array([rows[i].sequence_length for i in owners]),
         as_array([rows[i].sequences for i in owners]),
-        rows[0].number_format,
-        rows[0].adapters,
-        rows[0].zero_bubble,
-        rows[0].hides_dispatch,
-        rows[0].dispatches_once,
+        *rows[0].recipe,
     )
     layouts = stack_layouts(layout for row in rows for layout in row.layouts)
     total = as_array([rows[i].gpus for i in owners])
@@ -166,7 +163,7 @@ def _predict_group(
             results.append(Prediction(fits=False, note="no layout divides GPUs and batch"))
             continue
         step_s = float(found.total[best]) * (1.0 + _shortfall(row, calibration))
-        peak = float(hw.peak[row.number_format][best]) * row.gpus
+        peak = float(hw.peak[row.recipe.number_format][best]) * row.gpus
         values = {
             "pred_step_time_s": step_s,
             "pred_tokens_per_s_per_gpu": row.sequences * row.sequence_length / step_s / row.gpus,
@@ -215,7 +212,7 @@ def _prediction(
         known,
         measured=False,
         constants=calibration.intervals,
-        adapters=row.adapters,
+        adapters=row.recipe.adapters,
         software=row.software,
     )
     spread = {

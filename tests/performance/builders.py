@@ -12,7 +12,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
 from broker.domain.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
-from optimizer.performance.arrays import as_array, stacked
+from optimizer.performance.arrays import Array, as_array, stacked
 from optimizer.performance.calibration import Calibration, load_calibration, load_priors
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.evaluate import evaluate_bundled
@@ -20,6 +20,7 @@ from optimizer.performance.hardware import build_hardware
 from optimizer.performance.layouts import Layouts, ways_of
 from optimizer.performance.report import Report
 from optimizer.performance.served_model import Format, Replica, ServedModel
+from optimizer.performance.serving import decode_step
 from optimizer.performance.serving_words import products_of
 from optimizer.performance.shapes import build_shape
 
@@ -56,6 +57,11 @@ def served(
     replica = Replica(*(as_array([degree]) for degree in (tp, 1, dp, ep)))
     form = Format(precision, precision, as_array(cache_bytes), products_of(precision))
     return ServedModel(build_shape(load_models()[model]), form, replica, hw, calibration)
+
+
+def decode_s(model: ServedModel, batch: float, context: Array) -> float:
+    """Seconds of one decoding step of ``batch`` sequences."""
+    return float(decode_step(model, as_array([batch]), context).total[0])
 
 
 def layouts_of(parallelism: Parallelism) -> Layouts:

@@ -125,7 +125,7 @@ def test_eager_pipelines_with_replicas_stall_on_many_nodes() -> None:
 
 
 def test_tensor_groups_over_four_nodes_stall_their_pipelines() -> None:
-    """[grid] all 115 pipelines with tensor groups of 32 ranks stalled, of those with 16 one in eight."""
+    """[grid] all 115 pipelines with tensor groups of 32 ranks stalled, one in six of those with 16."""
     rows = layout(tp=32.0, pp=2.0), layout(tp=16.0, pp=2.0)
     wide = step(scenario("Llama-3.1-8B", *rows, software="eager", sequences=64), as_array(128))
     assert wide.pipeline[0] > 10 * wide.pipeline[1]
@@ -165,7 +165,7 @@ def test_waits_for_far_ranks_come_on_top_of_computing() -> None:
     """[grid] 6 ms a layer and micro-batch at 16 ranks, whatever the micro-batch; none inside a node."""
     rows = [layout(tp=tp, micro_batch=b) for tp in (16.0, 8.0) for b in (8.0, 16.0)]
     base = scenario("Llama-3.1-8B", *rows, software="eager", sequences=128)
-    calm = replace(base, software=replace(base.software, rank_floor_s=0.0))
+    calm = replace(base, software=replace(base.software, far_rank_s=0.0))
     waits_s = step(base, as_array(16)).total - step(calm, as_array(16)).total
     micro_batches = np.array([16.0, 8.0])
     assert waits_s[:2] / (32 * micro_batches) == pytest.approx([0.0065, 0.0065], rel=0.15)
