@@ -23,15 +23,15 @@ from typing import Any
 from broker.domain.energy import EnergyFacts, GridFigure
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.exchange import ExchangeRate
-from broker.domain.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.price_gate import GateRules
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
 from broker.domain.spot import SpotPrior
 from broker.model_config import model_from_hf_config
+from broker.model_rows import model_of
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
-UNEQUAL_LAYERS = 0.05
 
 
 def _number(text: str) -> float | None:
@@ -167,7 +167,7 @@ def load_energy_facts() -> EnergyFacts:
 def load_models() -> Mapping[str, ModelShape]:
     """Named model shapes."""
     with (CONFIG / "models.csv").open(newline="") as file:
-        return MappingProxyType({row["model"]: _model(row) for row in csv.DictReader(file)})
+        return MappingProxyType({row["model"]: model_of(row) for row in csv.DictReader(file)})
 
 
 @cache
@@ -175,56 +175,6 @@ def load_hugging_face_names() -> Mapping[str, str]:
     """Hugging Face names of the named models that have one."""
     with (CONFIG / "models.csv").open(newline="") as file:
         return MappingProxyType({row["model"]: row["hf_id"] for row in csv.DictReader(file) if row["hf_id"]})
-
-
-def _model(row: Mapping[str, str]) -> ModelShape:
-    full = row["full_attn_layers"]
-    return ModelShape(
-        name=row["model"],
-        attention=_known_attention(row["attention"]),
-        layers=_count(row["layers"]),
-        hidden=_count(row["hidden"]),
-        heads=_count(row["heads"]),
-        kv_heads=_count(row["kv_heads"]),
-        head_dim=_count(row["head_dim"]),
-        ffn=_count(row["ffn"]),
-        vocab=_count(row["vocab"]),
-        total_params=_params(row, "total_params_b"),
-        active_params=_params(row, "active_params_b"),
-        kv_elements_per_token=_count(row["kv_elems_per_token"]),
-        mlp_mats=_count(row["mlp_mats"]),
-        experts=_count(row["experts"]),
-        active_experts=_count(row["active_experts"]),
-        shared_experts=_count(row["shared_experts"]),
-        moe_ffn=_count(row["moe_ffn"]),
-        first_k_dense=_count(row["first_k_dense"]),
-        moe_every=max(1, _count(row["moe_every"])),
-        tie_embeddings=row["tie_embeddings"] in {"1", "True", "true"},
-        context=_count(row["context"]) or 131072,
-        sliding_window=_count(row["sliding_window"]) or None,
-        full_attn_layers=_count(full) if full.strip() else None,
-        q_lora_rank=_count(row["q_lora_rank"]),
-        kv_lora_rank=_count(row["kv_lora_rank"]),
-        qk_rope_dim=_count(row["qk_rope_dim"]),
-        qk_nope_dim=_count(row["qk_nope_dim"]),
-        v_head_dim=_count(row["v_head_dim"]),
-        index_topk=_count(row["index_topk"]),
-        source=row["source"],
-    )
-
-
-def _params(row: Mapping[str, str], column: str) -> float:
-    """Parameters counted from the sizes; the published count where layers differ and no count is meant."""
-    counted = 1.0 - UNEQUAL_LAYERS < float(row["calc_vs_nominal"]) < 1.0 + UNEQUAL_LAYERS
-    return float(row[f"{column}_calc" if counted else column]) * 1e9
-
-
-def _known_attention(text: str) -> Attention:
-    """Hybrids count as the attention of the layers that keep a cache."""
-    for kind in (Attention.MLA, Attention.GQA, Attention.MQA):
-        if kind in text:
-            return kind
-    return Attention.MHA
 
 
 def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShape:

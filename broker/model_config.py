@@ -1,25 +1,31 @@
 """Model shapes from Hugging Face ``config.json`` files, whatever a family calls its fields.
 
 What a file leaves out has the default of that family's configuration class (tied embeddings, every how many
-layers attention sees everything). Families whose layers differ in size, or that keep a state instead of
-keys and values, have no shape here and are refused by name.
+layers attention sees everything). Layers that keep a state instead of keys and values are read by
+``model_mixers``. Families whose layers differ in size otherwise, or have no attention at all, have no shape
+here and are refused by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from broker.domain.model_shape import Attention, ModelShape
+from broker.config_fields import count, needed
+from broker.domain.model_shape import Attention, CacheIndex, ModelShape
+from broker.model_mixers import Mixers, mixers_of
 
 NESTED = ("text_config", "llm_config", "language_config")
 GROUPS = ("attn_config", "ffn_config")
+HIDDEN = ("hidden_size", "d_model", "n_embd")
+USUAL_INDEX = 128
+NO_WINDOW: dict[str, Any] = {"sliding_window": None, "full_attn_layers": None}
 REFUSED = {
-    "hybrid_override_pattern": "a state-space hybrid",
-    "mamba_d_state": "a state-space hybrid",
-    "state_size": "a state-space model",
+    "state_size": "a state-space model without attention",
     "block_configs": "a model whose blocks differ in size",
+    "num_mem_blocks": "a model whose attention blocks are shared by layers",
+    "hidden_size_per_layer_input": "a model with embeddings of every layer",
 }
 UNGATED = frozenset(
     [
@@ -33,6 +39,7 @@ UNGATED = frozenset(
         "gptj",
         "mpt",
         "nemotron",
+        "nemotron_h",
         "opt",
         "phi",
         "RefinedWeb",
@@ -50,6 +57,8 @@ TIED = frozenset(
         "gemma2",
         "gemma3",
         "gemma3_text",
+        "gemma4",
+        "gemma4_text",
         "gpt2",
         "gpt_bigcode",
         "gpt_neo",
@@ -68,16 +77,9 @@ FULL_EVERY = {
     "gpt_oss": 2,
     "llama4": 4,
     "llama4_text": 4,
-    "qwen3_next": 4,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Layers:
-    """How many layers keep a cache, and how many of these see the whole context."""
-
-    caching: int
-    full: int
+GATED_ATTENTION = frozenset({"qwen3_next"})
+KEY_SCALE_BYTES = 4
 
 
 def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
@@ -91,11 +93,13 @@ def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
             raise ValueError(f"{field_name}: {kind} has no shape of equal transformer layers")
     if text.get("is_encoder_decoder"):
         raise ValueError("is_encoder_decoder: only decoders have a shape here")
-    shape = _sizes(text, name)
-    layers = _layers(text, shape.layers, shape.sliding_window)
-    counted = replace(shape, full_attn_layers=layers.full).with_counted_params()
-    kept = counted.kv_elements_per_token // counted.layers * layers.caching
-    return replace(counted, kv_elements_per_token=kept)
+    mixers = mixers_of(text, needed(text, *HIDDEN))
+    if not mixers.attention:
+        raise ValueError("layer_types: a model without attention has no shape here")
+    shape = _sizes(text, name, mixers)
+    if text.get("compress_ratios"):
+        return _compressed(text, shape)
+    return shape.with_counted_params()
 
 
 def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -109,63 +113,136 @@ def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return text
 
 
-def _sizes(text: Mapping[str, Any], name: str) -> ModelShape:
+def _sizes(text: Mapping[str, Any], name: str, mixers: Mixers) -> ModelShape:
     family = str(text["model_type"])
-    layers = _needed(text, "num_hidden_layers", "n_layers", "n_layer", "num_layers")
-    hidden = _needed(text, "hidden_size", "d_model", "n_embd")
-    heads = _needed(text, "num_attention_heads", "n_heads", "n_head", "num_heads")
+    hidden = needed(text, *HIDDEN)
+    heads = needed(text, "num_attention_heads", "n_heads", "n_head", "num_heads")
     kv_heads, mla = _kv_heads(text, heads), bool(text.get("kv_lora_rank"))
-    ffn = _count(text, "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size") or 4 * hidden
-    experts = _experts(text, layers, ffn)
-    return ModelShape(
+    ffn = count(text, "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size") or 4 * hidden
+    shape = ModelShape(
         name=name,
         attention=_attention(mla, heads, kv_heads),
-        layers=layers,
+        layers=mixers.layers,
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=_count(text, "head_dim", "attention_head_dim", "kv_channels") or hidden // heads,
-        ffn=_count(text, "intermediate_size_mlp") or ffn,
-        vocab=_needed(text, "vocab_size", "padded_vocab_size"),
+        head_dim=count(text, "head_dim", "attention_head_dim", "kv_channels") or hidden // heads,
+        ffn=count(text, "intermediate_size_mlp") or ffn,
+        vocab=needed(text, "vocab_size", "padded_vocab_size"),
         total_params=0.0,
         active_params=0.0,
         kv_elements_per_token=0,
         mlp_mats=2 if family in UNGATED else 3,
+        dense_layers=mixers.dense,
         tie_embeddings=bool(text.get("tie_word_embeddings", family in TIED)),
-        context=_count(text, "max_position_embeddings", "n_positions", "max_seq_len") or 131072,
-        sliding_window=_window(text),
-        q_lora_rank=_count(text, "q_lora_rank"),
-        kv_lora_rank=_count(text, "kv_lora_rank"),
-        qk_rope_dim=_count(text, "qk_rope_head_dim") if mla else 0,
-        qk_nope_dim=_count(text, "qk_nope_head_dim") if mla else 0,
-        v_head_dim=_count(text, "v_head_dim") if mla else 0,
-        index_topk=_count(text, "index_topk"),
+        context=count(text, "max_position_embeddings", "n_positions", "max_seq_len") or 131072,
+        attention_layers=mixers.attention if mixers.states.count else None,
+        q_lora_rank=count(text, "q_lora_rank"),
+        kv_lora_rank=count(text, "kv_lora_rank"),
+        qk_rope_dim=count(text, "qk_rope_head_dim") if mla else 0,
+        qk_nope_dim=count(text, "qk_nope_head_dim") if mla else 0,
+        v_head_dim=count(text, "v_head_dim"),
+        states=mixers.states,
+        index=_index(text, mixers.attention),
         source="config.json",
-        **experts,
     )
+    shape = replace(shape, **_experts(text, mixers, ffn))
+    return replace(_gated(text, shape), **_windows(text, shape))
 
 
-def _experts(text: Mapping[str, Any], layers: int, ffn: int) -> dict[str, int]:
+def _gated(text: Mapping[str, Any], shape: ModelShape) -> ModelShape:
+    """Attention whose output is gated projects the hidden state once more."""
+    if not text.get("attn_output_gate") and str(text["model_type"]) not in GATED_ATTENTION:
+        return shape
+    width = shape.head_dim * (3 * shape.heads + 2 * shape.kv_heads)
+    return replace(shape, attention_params=float(shape.hidden * width))
+
+
+def _windows(text: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
+    """The window, which layers see beyond it, and heads where they differ between the two kinds."""
+    window = _window(text)
+    layers = _full_layers(text, shape.layers, shape.caching_layers, window)
+    found: dict[str, Any] = {"sliding_window": window, "full_attn_layers": layers}
+    if window and count(text, "global_head_dim"):
+        found |= {"windowed_head_dim": shape.head_dim, "windowed_kv_heads": shape.kv_heads}
+        found |= {"head_dim": count(text, "global_head_dim")}
+        found |= {"kv_heads": count(text, "num_global_key_value_heads") or shape.kv_heads}
+    elif window and count(text, "swa_num_key_value_heads"):
+        found |= {"windowed_kv_heads": count(text, "swa_num_key_value_heads")}
+        found |= {"windowed_head_dim": count(text, "swa_head_dim") or shape.head_dim}
+    return found
+
+
+def _index(text: Mapping[str, Any], layers: int) -> CacheIndex:
+    """What an index of the cache chooses: keys in 8 bits and a scale a token, in layers with their own."""
+    chosen = count(text, "index_topk")
+    if not chosen:
+        return CacheIndex()
+    kinds = text.get("indexer_types")
+    own = sum(1 for kind in kinds if kind == "full") if isinstance(kinds, list) else layers
+    kept = (count(text, "index_head_dim") or USUAL_INDEX) + KEY_SCALE_BYTES
+    return CacheIndex(chosen, own, float(own * kept))
+
+
+def _compressed(text: Mapping[str, Any], shape: ModelShape) -> ModelShape:
+    """One vector of a head's width for every few tokens, key and value at once (DeepSeek-V4):
+    ``compress_ratios`` tokens a vector, the smallest of which an index chooses from. Output projections go
+    through groups of low rank. What the last tokens keep beside it (a window) is left out.
+    """
+    ratios = [ratio for ratio in text["compress_ratios"][: shape.layers] if ratio]
+    if not ratios:
+        raise ValueError("compress_ratios: no layer compresses its cache")
+    fine, kept = min(ratios), sum(shape.head_dim / ratio for ratio in ratios)
+    indexed = ratios.count(fine)
+    index, keys = shape.index, count(text, "index_head_dim") or USUAL_INDEX
+    queries = shape.q_lora_rank * (shape.hidden + shape.heads * shape.head_dim)
+    groups = needed(text, "o_lora_rank") * (
+        shape.heads * shape.head_dim + (count(text, "o_groups") or 1) * shape.hidden
+    )
+    pooled = 2 * shape.hidden * (shape.head_dim + 2 * keys) + shape.q_lora_rank * keys * count(
+        text, "index_n_heads"
+    )
+    own = shape.hidden * shape.head_dim + queries + groups
+    attention = own + 2 * shape.hidden * shape.head_dim * len(ratios) / shape.layers
+    attention += pooled * indexed / shape.layers
+    share = indexed * shape.head_dim / fine / kept
+    read = CacheIndex(index.tokens * fine, indexed, indexed * (keys + KEY_SCALE_BYTES) / fine, share)
+    counted = replace(shape, attention_params=attention, index=read, **NO_WINDOW).with_counted_params()
+    compression = shape.layers * shape.head_dim / kept
+    return replace(counted, kv_elements_per_token=round(kept), cache_compression=compression)
+
+
+def _experts(text: Mapping[str, Any], mixers: Mixers, ffn: int) -> dict[str, Any]:
     """Experts and the layers that have them; none for a dense model."""
-    count = _count(text, "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
-    if count <= 1:
+    experts = count(text, "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+    if experts <= 1 or mixers.moe == 0 or text.get("enable_moe_block") is False:
         return {}
-    active = _needed(
-        text, "num_experts_per_tok", "moe_topk", "moe_top_k", "moe_k", "top_k_experts", "experts_per_token"
+    active = needed(
+        text,
+        "num_experts_per_tok",
+        "moe_topk",
+        "moe_top_k",
+        "moe_k",
+        "top_k_experts",
+        "experts_per_token",
+        "num_experts_per_token",
     )
-    width = _count(text, "moe_intermediate_size", "expert_ffn_hidden_size") or ffn
-    sparse = _sparse_layers(text, layers)
-    every = _count(text, "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval") or 1
-    leading = _count(text, "first_k_dense_replace", "moe_layer_start_index")
+    width = count(text, "moe_intermediate_size", "expert_ffn_hidden_size") or ffn
+    sparse = _sparse_layers(text, mixers.layers) if mixers.moe is None else mixers.moe
+    every = count(
+        text, "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", "expert_layer_period"
+    )
+    leading = count(text, "first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
     if sparse is not None:
-        leading, every = layers - sparse, 1
+        leading, every = mixers.layers - sparse, 1
     return {
-        "experts": count,
+        "experts": experts,
         "active_experts": active,
-        "shared_experts": _shared_experts(text, width),
+        "shared_experts": _shared_experts(text, width, ffn),
         "moe_ffn": width,
+        "moe_hidden": count(text, "moe_latent_size"),
         "first_k_dense": leading,
-        "moe_every": every,
+        "moe_every": every or 1,
     }
 
 
@@ -181,23 +258,29 @@ def _sparse_layers(text: Mapping[str, Any], layers: int) -> int | None:
     return layers - len(dense) if dense else None
 
 
-def _shared_experts(text: Mapping[str, Any], width: int) -> int:
-    """Experts that every token meets, in widths of a routed one; Llama 4 has one and does not say so."""
-    count = _count(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
-    if count:
-        return count
-    wide = _count(text, "shared_expert_intermediate_size", "shared_intermediate_size")
+def _shared_experts(text: Mapping[str, Any], width: int, ffn: int) -> int:
+    """Experts that every token meets, in widths of a routed one; Llama 4 has one and does not say so, Gemma 4
+    has its plain feed-forward beside them."""
+    wide = count(
+        text,
+        "moe_shared_expert_intermediate_size",
+        "shared_expert_intermediate_size",
+        "shared_intermediate_size",
+    )
     if wide:
         return max(1, round(wide / width))
-    return 1 if str(text["model_type"]).startswith("llama4") else 0
+    told = count(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+    if text.get("enable_moe_block"):
+        return max(1, round(ffn / width))
+    return told or (1 if str(text["model_type"]).startswith("llama4") else 0)
 
 
 def _kv_heads(text: Mapping[str, Any], heads: int) -> int:
-    named = _count(text, "num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads")
+    named = count(text, "num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads")
     if text.get("multi_query") and not text.get("new_decoder_architecture"):
         return 1
     if text.get("multi_query_attention"):
-        return _needed(text, "multi_query_group_num")
+        return needed(text, "multi_query_group_num")
     return named or heads
 
 
@@ -212,50 +295,23 @@ def _attention(mla: bool, heads: int, kv_heads: int) -> Attention:
 def _window(text: Mapping[str, Any]) -> int | None:
     if text.get("use_sliding_window") is False:
         return None
-    return _count(text, "sliding_window", "sliding_window_size", "attention_chunk_size") or None
+    return count(text, "sliding_window", "sliding_window_size", "attention_chunk_size") or None
 
 
-def _layers(text: Mapping[str, Any], layers: int, window: int | None) -> _Layers:
-    """Layers that cache and layers that see all: listed one by one, by a rule, or all alike."""
+def _full_layers(text: Mapping[str, Any], layers: int, caching: int, window: int | None) -> int:
+    """Of the layers that keep a cache those that see all: listed one by one, by a rule, or all alike."""
+    if window is None:
+        return caching
     kinds = text.get("layer_types")
     if isinstance(kinds, list):
-        cached = [kind for kind in kinds if "attention" in str(kind) and "linear" not in str(kind)]
-        whole = sum(1 for kind in cached if window is None or str(kind) == "full_attention")
-        return _Layers(len(cached), whole)
+        return sum(1 for kind in kinds if str(kind) == "full_attention")
+    switches = text.get("hybrid_layer_pattern")
+    if isinstance(switches, list):
+        return sum(1 for windowed in switches if not windowed)
     rotary = text.get("no_rope_layers")
-    if window and isinstance(rotary, list) and rotary:
-        return _Layers(layers, sum(1 for has_rope in rotary if not has_rope))
-    family = str(text["model_type"])
-    every = _count(text, "sliding_window_pattern", "full_attention_interval") or FULL_EVERY.get(family, 0)
-    if family == "qwen3_next":
-        return _Layers(layers // every, layers // every)
-    if window is None:
-        return _Layers(layers, layers)
+    if isinstance(rotary, list) and rotary:
+        return sum(1 for has_rope in rotary if not has_rope)
+    every = count(text, "sliding_window_pattern") or FULL_EVERY.get(str(text["model_type"]), 0)
     if text.get("use_sliding_window"):
-        return _Layers(layers, min(layers, _count(text, "max_window_layers")))
-    return _Layers(layers, layers // every if every else 0)
-
-
-def _needed(text: Mapping[str, Any], *names: str) -> int:
-    found = _count(text, *names)
-    if not found:
-        others = f" (or {', '.join(names[1:])})" if names[1:] else ""
-        raise ValueError(f"{names[0]}{others} is missing")
-    return found
-
-
-def _count(text: Mapping[str, Any], *names: str) -> int:
-    """The first of ``names`` that holds a number above 0 (the largest of a list); 0 without one."""
-    for field_name in names:
-        value = text.get(field_name)
-        if isinstance(value, list) and value:
-            value = max(value)
-        if value is None or isinstance(value, bool):
-            continue
-        if not isinstance(value, int | float):
-            raise ValueError(f"{field_name}: {value!r} is not a number")
-        if value < 0:
-            raise ValueError(f"{field_name}: {value!r} is below 0")
-        if value:
-            return int(value)
-    return 0
+        return min(layers, count(text, "max_window_layers"))
+    return layers // every if every else 0

@@ -95,8 +95,8 @@ def layer_bytes(scenario: Scenario) -> Array:
     ffn = xp.where(shapes.gated > 0, gated, plain) - last
     attention = HALF * (2.0 * shapes.attention_width + shapes.kv_width)
     routed = memory.routed_bytes_hidden - (memory.fp8_saved_bytes_routed if eight else 0.0)
-    experts = routed * shapes.hidden * shapes.active_experts * shapes.moe_layers / shapes.layers
-    sliced = attention + ffn * shapes.ffn + experts
+    experts = routed * shapes.expert_hidden * shapes.active_experts * shapes.moe_layers / shapes.layers
+    sliced = attention + ffn * shapes.ffn + experts + memory.state_saved_bytes_width * shapes.state_width
     if not software.flash_attention:
         scores = memory.score_bytes * shapes.heads * scenario.run.sequence_length
         sliced = sliced + xp.where(layouts.recompute == SELECTIVE, 0.0, scores)

@@ -1,8 +1,8 @@
 """Constants of the performance core, read from ``config/performance.toml``.
 
 Every entry of the file is ``name = { value = …, source = "…" }``; a value is a number or a table of
-numbers by architecture, link or fabric. ``constants.py`` names what must be there: a missing or an
-unknown name fails the load.
+numbers by architecture, link or fabric. ``constants.py`` and ``serving_constants.py`` name what must be
+there: a missing or an unknown name fails the load.
 """
 
 from __future__ import annotations
@@ -16,20 +16,16 @@ from typing import Any, TypeVar, cast
 
 from optimizer.performance.constants import (
     Chosen,
-    ColdStart,
     Compute,
-    Engine,
     Goodput,
-    Harness,
     Intervals,
     Memory,
     Network,
-    Queueing,
-    ServingRates,
     Software,
     Table,
 )
 from optimizer.performance.releases import OlderEngine, SlowerReleases
+from optimizer.performance.serving_constants import ColdStart, Engine, Harness, Queueing, ServingRates
 
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
 FITTED = CONFIG.with_name("performance_fitted.toml")

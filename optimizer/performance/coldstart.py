@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
-from optimizer.performance.constants import ColdStart
+from optimizer.performance.serving_constants import ColdStart
 
 PLAIN, STREAMER, PAGE_CACHE = "plain", "streamer", "page_cache"
 

@@ -25,7 +25,7 @@ from optimizer.performance.coldstart import (
     compile_s,
     weights_s,
 )
-from optimizer.performance.constants import ColdStart
+from optimizer.performance.serving_constants import ColdStart
 from optimizer.performance.table_fit import Table
 
 WEIGHTS, TRACE, COMPILE, CAPTURE = "weights", "trace", "compile", "graph capture"

@@ -70,13 +70,13 @@ def _expert_share(shapes: Shapes) -> Array:
 
 
 def _slice_width(scenario: Scenario) -> Array:
-    """Typical width of a matrix slice: harmonic mean of feed-forward and attention slices."""
+    """Typical width of a matrix slice: harmonic mean of feed-forward and mixer slices."""
     shapes, layouts = scenario.shapes, scenario.layouts
     experts_apart = (shapes.experts > 0) & (layouts.ep >= layouts.tp)
     one_expert = shapes.ffn / xp.maximum(shapes.active_experts, 1.0)
     ffn = xp.where(experts_apart, one_expert, one_expert / layouts.tp)
-    attention = shapes.attention_width / layouts.tp
-    return 2.0 / (1.0 / ffn + 1.0 / xp.maximum(attention, 1.0))
+    mixer = (shapes.attention_width + shapes.state_width) / layouts.tp
+    return 2.0 / (1.0 / ffn + 1.0 / xp.maximum(mixer, 1.0))
 
 
 def _slice_rows(scenario: Scenario) -> Array:
@@ -122,8 +122,9 @@ def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
         whole = whole * scenario.layouts.tp
     size = whole + compute.elementwise_bytes_ffn * shapes.ffn
     if scenario.run.number_format in {"fp8", "fp4"}:
-        size = size + compute.fp8_cast_bytes_hidden * shapes.hidden * (1.0 + routed)
+        size = size + compute.fp8_cast_bytes_hidden * (shapes.hidden + shapes.expert_hidden * routed)
     if scenario.run.adapters:
         size = size + compute.adapter_bytes_hidden * shapes.hidden
-    size = size + compute.moe_permute_bytes_hidden * shapes.hidden * routed
+    size = size + compute.moe_permute_bytes_hidden * shapes.expert_hidden * routed
+    size = size + compute.state_bytes_width * shapes.state_width
     return per_slice * size / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

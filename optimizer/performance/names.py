@@ -105,20 +105,28 @@ def find_model(
 
     ``total_b``, ``active_b``: parameters in billions, where other columns say them. Raises Unreadable.
     """
-    known = models.get(text.strip())
-    if known is not None:
-        return known, ""
-    words = model_words(text)
-    if DISTILLED in words:
-        words = words[words.index(DISTILLED) + 1 :]
-    found = _like(words, models, total_b)
+    found = known_model(text, models, total_b)
     if found is not None:
-        return found, f"model {text.strip()!r} taken as {found.name}"
-    total, active = sizes_of(words)
+        exact = found.name == text.strip()
+        return found, "" if exact else f"model {text.strip()!r} taken as {found.name}"
+    total, active = sizes_of(_own_words(text))
     total, active = total_b or total, active_b or active or total_b or total
     if not total or not active:
         raise Unreadable(f"unknown model {text!r}, and nothing says how large it is")
     return _made(text.strip(), models, total, min(active, total))
+
+
+def known_model(
+    text: str, models: Mapping[str, ModelShape], total_b: float | None = None
+) -> ModelShape | None:
+    """The known model that a published name means; None where none is like it."""
+    return models.get(text.strip()) or _like(_own_words(text), models, total_b)
+
+
+def _own_words(text: str) -> tuple[str, ...]:
+    """Words of a model's name; of a distilled one the name of what learned."""
+    words = model_words(text)
+    return words[words.index(DISTILLED) + 1 :] if DISTILLED in words else words
 
 
 def model_words(text: str) -> tuple[str, ...]:
@@ -161,13 +169,18 @@ def _like(words: Sequence[str], models: Mapping[str, ModelShape], total_b: float
             return max(fitting, key=lambda entry: entry[0])[1]
     if not words:
         return None
-    family = [model for model in models.values() if model_words(model.name)[0] == words[0]]
+    family = [model for model in _plain(models) if model_words(model.name)[0] == words[0]]
     if size is not None:
         alike = (m for m in reversed(family) if m.is_moe is (active is not None))
         return next((m for m in alike if _as_large(m, size, active)), None)
     plain = set(_majors(words))
     namesakes = [model for model in family if set(_majors(_unsized(model_words(model.name)))) <= plain]
     return max(namesakes, key=_rank_of_namesake, default=None)
+
+
+def _plain(models: Mapping[str, ModelShape]) -> Sequence[ModelShape]:
+    """Models whose layers all have attention: what an unknown one is taken to be like."""
+    return [model for model in models.values() if not model.states.count]
 
 
 def _rank_of_namesake(model: ModelShape) -> tuple[int, bool, float]:
@@ -206,7 +219,7 @@ def _apart(params: float, size_b: float) -> float:
 def _made(name: str, models: Mapping[str, ModelShape], total: float, active: float) -> tuple[ModelShape, str]:
     """The known model nearest in size, with these parameters (billions) instead of its own."""
     sparse = active < SPARSE * total
-    alike = [model for model in models.values() if model.is_moe is sparse]
+    alike = [model for model in _plain(models) if model.is_moe is sparse]
 
     def distance(model: ModelShape) -> float:
         sizes = _apart(model.total_params, total) ** 2 + _apart(model.active_params, active) ** 2

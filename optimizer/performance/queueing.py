@@ -135,6 +135,7 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     shapes = served.shapes
     routed = constants.prompt_moe_layer_s * served.engine.prompt_moe
     launched = shapes.layers * constants.prompt_layer_s + shapes.moe_layers * routed
+    launched = launched + shapes.state_layers * constants.prompt_state_layer_s
     reduces = xp.where(served.replica.tp > 1.0, 2.0 * served.engine.reduce_host_s, 0.0)
     launched = (launched + shapes.layers * reduces) * served.engine.overhead
     stretch = xp.where(side > 0, input_cv / xp.maximum(side, TINY), 1.0) / 2.0
@@ -147,6 +148,7 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
         work_cv=(high.work - low.work) * stretch / mean.work,
         more=xp.maximum(share * apart, xp.maximum(served.engine.halted * lone, 0.0)),
         steps=tokens / served.rates.prefill_tokens_most,
+        ranks=served.replica.dp,
     )
     alone = decode_step(served, xp.ones_like(tokens), mean_context(served, lengths)).total
     return Arrivals(prompts, lengths.output_tokens, output_cv, alone)

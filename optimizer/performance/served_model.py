@@ -14,9 +14,9 @@ from typing import TypeVar
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
 from optimizer.performance.calibration import Calibration
-from optimizer.performance.constants import Engine, ServingRates
 from optimizer.performance.hardware import GIB, Hardware
-from optimizer.performance.shapes import Shapes, seen_context
+from optimizer.performance.serving_constants import Engine, ServingRates
+from optimizer.performance.shapes import Shapes, cached_context, read_context
 from optimizer.performance.speculation import Speculation
 
 T = TypeVar("T")
@@ -130,24 +130,45 @@ def cache_bytes_per_token(served: ServedModel) -> Array:
 
     Heads share out up to the count of key-value heads; a latent cache (MLA) is copied to every rank.
     """
-    shared = xp.minimum(served.replica.tp, served.shapes.cache_groups)
-    return served.shapes.kv_elements * served.number_format.kv_bytes / (served.replica.pp * shared)
+    kept = served.shapes.kv_elements * served.number_format.kv_bytes
+    return (kept + served.shapes.index_bytes) / (served.replica.pp * _cache_shares(served))
+
+
+@once
+def _cache_shares(served: ServedModel) -> Array:
+    """Ranks of a tensor group that share a cached token."""
+    return xp.minimum(served.replica.tp, served.shapes.cache_groups)
+
+
+def read_bytes(served: ServedModel, context: Array) -> Array:
+    """Bytes that a decode step reads, and writes, of a sequence of ``context`` tokens on each GPU that works
+    on it: its cache as far as an index lets through, the index, and its states there and back."""
+    shapes = served.shapes
+    seen = read_context(shapes, context) * shapes.kv_elements * served.number_format.kv_bytes
+    shared = (seen + context * shapes.index_bytes) / _cache_shares(served)
+    return shared + 2.0 * shapes.state_bytes / served.replica.tp
 
 
 @once
 def cache_tokens(served: ServedModel) -> Array:
     """Tokens that the replica can cache; 0 or less where the weights leave no room.
 
-    cache share·(memory share·memory − workspace − weights) / bytes per token: vLLM takes a share of the card
+    cache share·(memory share·memory − workspace − weights) / bytes per token; states of sequences take theirs
+    of it (``concurrency``). vLLM takes a share of the card
     and fills it [blis], TensorRT-LLM a share of what the weights leave [trt]. A workspace has room for
     sampling all sequences that the engine may have in flight: their logits, sorted, with sums.
     """
+    return cache_room(served) / cache_bytes_per_token(served) * served.replica.dp
+
+
+@once
+def cache_room(served: ServedModel) -> Array:
+    """Bytes of each GPU that hold keys, values and states."""
     engine = served.engine
     share = engine.memory_share if served.memory_share is None else served.memory_share
     sampling = engine.sampling_bytes * served.shapes.vocab * sequences_most(served)
     room = share * served.hw.memory_bytes - engine.workspace_gib * GIB - sampling
-    left = engine.cache_share * (room - weight_bytes_per_gpu(served))
-    return left / cache_bytes_per_token(served) * served.replica.dp
+    return engine.cache_share * (room - weight_bytes_per_gpu(served))
 
 
 def concurrency(
@@ -157,15 +178,39 @@ def concurrency(
     the answer, or what the engine sets aside for one when it starts (``kept_output``).
     ``met_output_tokens``: mean answer of those in flight, as long as ``output_tokens`` or, where answers
     vary, longer."""
-    held = _cached(served, input_tokens + served.engine.kept_output * met_output_tokens)
-    fits_one = cache_tokens(served) >= _cached(served, input_tokens + output_tokens)
-    return xp.where(fits_one, xp.maximum(cache_tokens(served) / held, 1.0), 0.0)
+    at_most = _sequences(served, input_tokens + served.engine.kept_output * met_output_tokens)
+    fits_one = _sequences(served, input_tokens + output_tokens) >= 1.0
+    return xp.where(fits_one, xp.maximum(at_most * served.replica.dp, 1.0), 0.0)
 
 
-def _cached(served: ServedModel, context: Array) -> Array:
-    """Mean tokens that a layer caches of ``context`` tokens."""
-    seen = seen_context(served.shapes, context)
-    return seen + served.engine.windows_whole * (context - seen)
+def _sequences(served: ServedModel, context: Array) -> Array:
+    """Sequences of ``context`` tokens that a rank has room for: in one pool, or in two where the engine keeps
+    states apart and the fuller one decides."""
+    room, share = cache_room(served), served.engine.state_share
+    together = room / held_bytes(served, context)
+    if share == 0.0:
+        return together
+    cached = (1.0 - share) * room / _cached_bytes(served, context)
+    apart = xp.minimum(cached, share * room / xp.maximum(_states_held(served), 1.0))
+    return xp.where(served.shapes.state_layers > 0.0, apart, together)
+
+
+def held_bytes(served: ServedModel, context: Array) -> Array:
+    """Bytes that a sequence of ``context`` tokens holds on each GPU of its rank: cache, states."""
+    return _cached_bytes(served, context) + _states_held(served)
+
+
+def _cached_bytes(served: ServedModel, context: Array) -> Array:
+    cached = cached_context(served.shapes, context)
+    whole = cached + served.engine.windows_whole * (context - cached)
+    return whole * cache_bytes_per_token(served)
+
+
+@once
+def _states_held(served: ServedModel) -> Array:
+    """Bytes of the states that a sequence takes on each GPU of its tensor group: heads share out."""
+    state = served.shapes.state_bytes / (served.replica.pp * served.replica.tp)
+    return served.engine.state_copies * state
 
 
 @once

@@ -11,9 +11,9 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number, smooth_max
 from optimizer.performance.served_model import (
     ServedModel,
-    cache_bytes_per_token,
     expert_reach,
     once,
+    read_bytes,
     slowdown,
     weight_bytes,
 )
@@ -83,9 +83,9 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
     here = xp.maximum(batch / replica.pp, 1.0)
     mine = xp.maximum(here / replica.dp, 1.0)
     weights = _weight_read_s(served, here * queries)
-    overhead, cached_token, sequence = _same_each_step_s(served)
+    overhead, byte, sequence = _same_each_step_s(served)
     seen = mine * seen_context(served.shapes, context)
-    cache = seen * cached_token
+    cache = mine * read_bytes(served, context) * byte
     compute = _decode_products_s(served, here * queries / replica.dp, seen * queries)
     start, moved = traffic_s(served, mine * queries)
     busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
@@ -96,14 +96,13 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
 
 @once
 def _same_each_step_s(served: ServedModel) -> tuple[Array, Array, Array]:
-    """Launches and hand-overs of a step; reading one cached token in all layers; host time of a sequence:
-    sampling, bookkeeping, and handing its token to a client inside."""
+    """Launches and hand-overs of a step; reading a byte of a cache; host time of a sequence: sampling,
+    bookkeeping, and handing its token to a client inside."""
     engine, rates = served.engine, served.rates
     overhead = launch_s(served) + (served.replica.pp - 1.0) * rates.pipeline_hop_s
-    rate = served.hw.hbm_bytes_per_s * rates.hbm_share_kv
-    cached_token = cache_bytes_per_token(served) * served.replica.pp / rate
+    byte = 1.0 / (served.hw.hbm_bytes_per_s * rates.hbm_share_kv)
     sequence = rates.sequence_s * engine.sequence * engine.overhead + engine.stream_s * served.inside
-    return overhead, cached_token, sequence
+    return overhead, byte, sequence
 
 
 def _decode_products_s(served: ServedModel, tokens: Array, keys: Array) -> Array:
@@ -124,7 +123,7 @@ def launch_s(served: ServedModel) -> Array:
     moe = shapes.moe_layers * (kernels / expert_reach(served) + dispatch)
     layer = rates.layer_s + rates.quantise_layer_s.get(served.number_format.dense, 0.0)
     layers = shapes.layers * layer + shapes.latent_layers * rates.latent_layer_s
-    layers = layers + shapes.sparse_layers * rates.indexer_layer_s
+    layers = layers + shapes.sparse_layers * rates.indexer_layer_s + shapes.state_layers * rates.state_layer_s
     return (layers + moe + rates.step_s * served.engine.step) * served.engine.overhead
 
 

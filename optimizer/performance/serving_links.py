@@ -70,4 +70,4 @@ def _dispatched_s(served: ServedModel) -> Array:
     outside = xp.maximum(dp - hw.link_domain, 0.0) / xp.maximum(dp - 1.0, 1.0)
     direct = hw.link_raw_bytes_per_s * served.rates.one_shot_share
     byte = xp.maximum((1.0 - outside) / direct, outside / hw.fabric_bytes_per_s)
-    return shapes.moe_layers * 4.0 * shapes.hidden * reached * byte
+    return shapes.moe_layers * 4.0 * shapes.expert_hidden * reached * byte

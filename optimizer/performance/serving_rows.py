@@ -14,7 +14,6 @@ from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.closed_loops import uneven_share
-from optimizer.performance.constants import Harness
 from optimizer.performance.finite_runs import run_share
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.intervals import (
@@ -29,6 +28,7 @@ from optimizer.performance.prediction import Prediction
 from optimizer.performance.queueing import P90, P95, P99, Lengths
 from optimizer.performance.served_model import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.serving_asked import Answer, Asked, raised
+from optimizer.performance.serving_constants import Harness
 from optimizer.performance.serving_regimes import ANSWERS, capacity
 from optimizer.performance.serving_words import (
     AT_ONCE,

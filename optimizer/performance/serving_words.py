@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import NOTHING, Unreadable, number
-from optimizer.performance.constants import Harness
+from optimizer.performance.serving_constants import Harness
 
 REGIMES = {
     "offline_max": "offline",
@@ -121,9 +121,9 @@ def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Form
     experts = format_named(row.get("moe_precision") or "")
     if dense in NARROW and _native(model.name.lower(), wide) == MXFP4:
         dense, experts = MXFP4, None
-    if dense == MXFP4:
-        return Formats(wide, experts or "fp4", note) if model.is_moe else Formats("fp4", "fp4", note)
     narrow = "fp4" if experts == MXFP4 else experts
+    if dense == MXFP4:
+        return Formats(wide, narrow or "fp4", note) if model.is_moe else Formats("fp4", "fp4", note)
     return Formats(dense, narrow or dense, note)
 
 

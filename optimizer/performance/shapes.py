@@ -22,17 +22,22 @@ class Shapes:
     ``ffn``: feed-forward width that a token meets, ``expert_ffn`` of one expert (dense models: the same).
     ``layer_params``: matrix parameters that one token meets in an average layer (active experts only),
     ``expert_layer_params`` of it in routed experts. ``params`` = ``dense_params`` + ``expert_params``.
+    ``expert_hidden``: width of the tokens that routed experts meet.
     ``attention_width``: mean of the query·key and value widths over all heads, ``head_width`` of one;
     ``decode_width`` the same against the cache (latent width for MLA, absorbed form). ``kv_elements``: cached
-    numbers per token; ``cache_groups``: ranks that can share them without copies. ``windowed_share``: share
-    of caching layers that see ``window`` tokens only. ``latent_layers``: those with a latent cache (MLA),
-    ``sparse_layers``: those with an index of the cache.
+    numbers per token; ``cache_groups``: ranks that can share them without copies. ``window`` tokens only are
+    seen by layers with ``windowed_cache`` of the cached numbers and ``windowed_width`` of the attention.
+    ``latent_layers``: those with a latent cache (MLA), ``sparse_layers``: those with an index of the cache,
+    ``index_bytes`` a cached token, that lets ``chosen`` tokens of ``chosen_share`` of the cache through.
+    ``state_layers`` keep ``state_bytes`` a sequence in all instead; ``state_width``: of the values that run
+    through them, a mean over all layers.
     """
 
     layers: Array
     hidden: Array
     ffn: Array
     expert_ffn: Array
+    expert_hidden: Array
     vocab: Array
     heads: Array
     gated: Array
@@ -53,9 +58,16 @@ class Shapes:
     kv_elements: Array
     cache_groups: Array
     window: Array
-    windowed_share: Array
+    windowed_cache: Array
+    windowed_width: Array
     latent_layers: Array
     sparse_layers: Array
+    index_bytes: Array
+    chosen: Array
+    chosen_share: Array
+    state_layers: Array
+    state_bytes: Array
+    state_width: Array
 
     @property
     def active_matrix_params(self) -> Array:
@@ -83,16 +95,15 @@ def stack_shapes(models: Sequence[ModelShape]) -> Shapes:
 def _entry(model: ModelShape) -> dict[str, float]:
     head = float(model.vocab * model.hidden)
     embedding = head * (1 if model.tie_embeddings else 2)
-    expert = float(model.mlp_mats * model.hidden * model.moe_ffn)
-    moe_layers = _moe_layers(model)
-    routed = min(moe_layers * model.experts * expert, 0.99 * model.total_params)
+    routed = min(model.moe_layers * model.experts * float(model.expert_params), 0.99 * model.total_params)
     active = max(model.active_params - (0.0 if model.tie_embeddings else head) - head, 0.0)
-    routed_active = min(moe_layers * model.active_experts * expert, 0.99 * active)
+    routed_active = min(model.moe_layers * model.active_experts * float(model.expert_params), 0.99 * active)
     return {
         "layers": float(model.layers),
         "hidden": float(model.hidden),
         "ffn": float(_ffn_width(model)),
         "expert_ffn": float(model.moe_ffn if model.is_moe else model.ffn),
+        "expert_hidden": float(model.moe_hidden or model.hidden),
         "vocab": float(model.vocab),
         "heads": float(model.heads),
         "gated": float(model.mlp_mats >= 3),
@@ -103,15 +114,15 @@ def _entry(model: ModelShape) -> dict[str, float]:
         "dense_params": model.total_params - routed,
         "expert_params": routed,
         "embedding_params": embedding,
-        "moe_layers": float(moe_layers),
+        "moe_layers": float(model.moe_layers),
         "experts": float(model.experts),
         "active_experts": float(model.active_experts),
+        "state_layers": float(model.states.count),
+        "state_bytes": float(model.states.count * model.states.state_bytes),
+        "state_width": model.states.count * model.states.width / model.layers,
         **_attention(model),
+        **_cache(model),
     }
-
-
-def _moe_layers(model: ModelShape) -> int:
-    return (model.layers - model.first_k_dense) // model.moe_every if model.is_moe else 0
 
 
 def _ffn_width(model: ModelShape) -> int:
@@ -122,41 +133,56 @@ def _ffn_width(model: ModelShape) -> int:
 
 
 def _attention(model: ModelShape) -> dict[str, float]:
-    mla = model.attention is Attention.MLA
-    scores = model.qk_nope_dim + model.qk_rope_dim if mla else model.head_dim
-    values = model.v_head_dim if mla else model.head_dim
-    caching = _caching_layers(model)
-    full = model.full_attn_layers if model.full_attn_layers is not None else caching
-    windowed = 1.0 - min(full, caching) / caching if model.sliding_window else 0.0
-    cached = model.kv_lora_rank + model.qk_rope_dim / 2 if mla else (scores + values) / 2
+    """Widths of attention, means over all layers."""
+    scores, values = model.head_widths
+    wide, narrow = sum(model.head_widths), sum(model.windowed_head_widths)
+    windowed = model.windowed_layers
+    halves = (model.caching_layers - windowed) * wide + windowed * narrow
+    width = model.heads * halves / 2 / model.layers / model.cache_compression
+    latent = (model.kv_lora_rank + model.qk_rope_dim / 2) * model.heads * model.caching_layers / model.layers
     return {
-        "decode_width": model.heads * cached * caching / model.layers,
-        "attention_width": model.heads * (scores + values) / 2 * caching / model.layers,
+        "decode_width": latent if model.attention is Attention.MLA else width,
+        "attention_width": width,
         "head_width": (scores + values) / 2,
-        "kv_width": model.kv_elements_per_token / max(1, model.layers),
-        "kv_elements": float(model.kv_elements_per_token),
-        "cache_groups": 1.0 if mla else float(model.kv_heads),
-        "window": float(model.sliding_window or math.inf),
-        "windowed_share": windowed,
-        "latent_layers": float(model.layers if mla else 0),
-        "sparse_layers": float(model.layers if model.index_topk else 0),
+        "windowed_width": windowed * narrow / halves,
+        "latent_layers": float(model.caching_layers if model.attention is Attention.MLA else 0),
     }
 
 
-def _caching_layers(model: ModelShape) -> int:
-    """Layers that keep a cache, told from the cached numbers per token; the others are linear."""
-    if model.attention is Attention.MLA:
-        per_layer = model.kv_lora_rank + model.qk_rope_dim
-    else:
-        per_layer = 2 * model.kv_heads * model.head_dim
-    count = round(model.kv_elements_per_token / per_layer) if per_layer else model.layers
-    return min(max(count, 1), model.layers)
+def _cache(model: ModelShape) -> dict[str, float]:
+    """What is cached of a token and a sequence, and how much of it is seen."""
+    full, narrow = model.kept_elements
+    windowed = model.windowed_layers
+    in_windows = windowed * narrow
+    index = model.index
+    return {
+        "kv_width": model.kv_elements_per_token / max(1, model.layers),
+        "kv_elements": float(model.kv_elements_per_token),
+        "cache_groups": 1.0 if model.attention is Attention.MLA else float(model.kv_heads),
+        "window": float(model.sliding_window or math.inf),
+        "windowed_cache": in_windows / max((model.caching_layers - windowed) * full + in_windows, 1),
+        "sparse_layers": float(index.layers),
+        "index_bytes": index.bytes_per_token,
+        "chosen": float(index.tokens or math.inf),
+        "chosen_share": index.share if index.tokens else 0.0,
+    }
+
+
+def cached_context(shapes: Shapes, context: Array) -> Array:
+    """Mean tokens that are cached of ``context`` tokens where windows cap part of it."""
+    return context - shapes.windowed_cache * xp.maximum(context - shapes.window, 0.0)
+
+
+def read_context(shapes: Shapes, context: Array) -> Array:
+    """Mean cached tokens that a query reads: what is cached, less what an index leaves out."""
+    left_out = shapes.chosen_share * xp.maximum(context - shapes.chosen, 0.0)
+    return cached_context(shapes, context) - left_out
 
 
 def seen_context(shapes: Shapes, context: Array) -> Array:
-    """Mean tokens that a layer attends to at ``context`` tokens: windows cap part of the layers."""
-    windowed = xp.minimum(context, shapes.window)
-    return (1 - shapes.windowed_share) * context + shapes.windowed_share * windowed
+    """Mean tokens that attention multiplies at ``context`` tokens: windows and indices cap part of it."""
+    windowed = shapes.windowed_width * xp.maximum(context - shapes.window, 0.0)
+    return context - windowed - shapes.chosen_share * xp.maximum(context - shapes.chosen, 0.0)
 
 
 def experts_touched(shapes: Shapes, tokens: Array) -> Array:

@@ -312,11 +312,12 @@ def _tensor(scenario: Scenario, again: Array) -> Array:
 
 
 def _expert(scenario: Scenario, again: Array) -> Array:
-    """Dispatch and combine of an average layer, forward and backward: 4·tokens·k·h·2 bytes (e−1)/e."""
+    """Dispatch and combine of an average layer, forward and backward: 4·tokens·k·h·2 bytes (e−1)/e, where h
+    is the width of tokens that experts meet."""
     shapes, layouts = scenario.shapes, scenario.layouts
     if not xp.any(layouts.ep > 1.0):
         return xp.zeros_like(layouts.ep)
-    size = 2.0 * scenario.rank_tokens / layouts.tp * shapes.active_experts * shapes.hidden
+    size = 2.0 * scenario.rank_tokens / layouts.tp * shapes.active_experts * shapes.expert_hidden
     times = 4.0 + 2.0 * again
     if scenario.run.number_format in {"fp8", "fp4"}:
         size = size * scenario.compute.fp8_dispatch_share

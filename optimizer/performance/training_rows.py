@@ -20,7 +20,7 @@ from optimizer.performance.hardware import GIB, Hardware, build_hardware
 from optimizer.performance.intervals import training_relative
 from optimizer.performance.layouts import Layouts, Row, stack_layouts
 from optimizer.performance.memory import fit_probability
-from optimizer.performance.names import find_gpu, find_model
+from optimizer.performance.names import find_gpu, find_model, known_model
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
@@ -246,11 +246,13 @@ def _model(row: Mapping[str, str], models: Mapping[str, ModelShape]) -> tuple[Mo
         counts = number(row, "params_b"), number(row, "active_params_b")
         known, note = find_model(row.get("model", ""), models, *counts)
         return known, (note,) if note else ()
-    shape = _counted(row)
+    named = known_model(row.get("model", ""), models, number(row, "params_b"))
+    if named is not None and named.states.count:
+        return named, (f"layers of {named.name}: no column tells which keep a state",)
     notes: tuple[str, ...] = ()
     if "hybrid" in row.get("arch", ""):
         notes = ("hybrid layers counted by their parameters",)
-    return _with_stated_params(shape, row), notes
+    return _with_stated_params(_counted(row), row), notes
 
 
 def _counted(row: Mapping[str, str]) -> ModelShape:

@@ -13,7 +13,7 @@ broadcast over cases; times are seconds, rates requests/s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
@@ -27,7 +27,8 @@ class Prompts:
 
     ``latency`` alone on an idle replica and its standard deviation over prompts; ``work`` that it takes from
     decoding where many prompts share a step, and its coefficient of variation; ``more``: what a prompt takes
-    beyond when it joins a step alone; ``steps``: share of a step's token budget (above 1: chunks).
+    beyond when it joins a step alone; ``steps``: share of a step's token budget (above 1: chunks); ``ranks``
+    of attention data parallelism take prompts side by side.
     """
 
     latency: Array
@@ -36,15 +37,17 @@ class Prompts:
     work_cv: Array
     more: Array
     steps: Array
+    ranks: Array
 
     def joining(self, together: Array) -> Prompts:
-        """The same where ``together`` prompts share a step: their tiles fill one another's."""
-        work = self.work + self.more / xp.maximum(together, 1.0)
-        return Prompts(self.latency, self.latency_sd, work, self.work_cv, xp.zeros_like(work), self.steps)
+        """The same where ``together`` prompts share a step: their tiles fill one another's. While a rank
+        works on one, others get theirs: √ranks of them at least, between one and all."""
+        work = self.work + self.more / xp.maximum(together, xp.sqrt(self.ranks))
+        return replace(self, work=work, more=xp.zeros_like(work))
 
     def in_a_step(self, waiting: Array) -> Array:
-        """Of so many waiting prompts, those that one step takes."""
-        return xp.minimum(1.0 / xp.minimum(self.steps, 1.0), waiting)
+        """Of so many waiting prompts, those that one step of every rank takes."""
+        return xp.minimum(self.ranks / xp.minimum(self.steps, 1.0), waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +118,14 @@ def _gated_wait(prompts: Prompts, rho: Array, step_s: Array) -> tuple[Array, Arr
     """Mean and variance of the wait for one's own step: its rest, and what is taken into it beside one.
 
     Rest of a cycle S: mean E[S²]/2E[S] = X/2, second moment E[S³]/3E[S]; with N Poisson of mean ρ·E[S]/w the
-    third moment is m³ + 3m·σ² + ν·w³(1 + c²)³ (lognormal work). Those beside are Poisson of mean ρ·X/w.
+    third moment is m³ + 3m·σ² + ν·w³(1 + c²)³ (lognormal work), and never below E[S²]²/E[S]. Those beside are
+    Poisson of mean ρ·X/w.
     """
     work, uneven = prompts.work, 1.0 + prompts.work_cv**2
     mean = step_s / (1.0 - rho)
     cycle = mean + work * rho * uneven / (1.0 - rho**2)
     third = mean**3 + 3.0 * mean**2 * (cycle - mean) + rho * mean * work**2 * uneven**3
-    rest_var = third / (3.0 * mean) - cycle**2 / 4.0
+    rest_var = xp.maximum(third / mean, cycle**2) / 3.0 - cycle**2 / 4.0
     return (0.5 + rho) * cycle, rest_var + rho * work * uneven * cycle
 
 

@@ -31,7 +31,7 @@ from optimizer.performance.serving_estimate import format_of
 from optimizer.performance.shapes import build_shape
 
 STEP, PEAK, CACHE = "step time", "peak memory", "cache memory"
-UNLIKE = ("Next", "VL", "Omni", "EAGLE", "llava")
+UNLIKE = ("VL", "Omni", "EAGLE", "llava")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def cache_figures(name: str) -> tuple[Figure, ...]:
     found = []
     for row in rows_of(name):
         spec, model = gpus.get(row["gpu"]), _alike(row["model"], models)
-        if spec is None or model is None or row["engine"] != "vLLM":
+        told = row["gpu_mem_util"] and row["weights_gib"]
+        if spec is None or model is None or row["engine"] != "vLLM" or not told:
             continue
         sku = Sku(name="", gpu=spec.gpu, gpus_per_node=8, gpu_memory_gb=spec.memory_gb)
         one, told = as_array([1.0]), row["max_num_seqs"]

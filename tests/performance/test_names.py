@@ -97,6 +97,8 @@ def test_unknown_models_have_the_shape_of_one_as_large() -> None:
         ({"weight_precision": "int8-w8a16"}, "w8a16", "w8a16"),
         ({"weight_precision": "mxfp4", "model": "gpt-oss-120b"}, "bf16", "fp4"),
         ({"model": "gpt-oss-120b"}, "bf16", "fp4"),
+        ({"weight_precision": "mxfp4", "moe_precision": "mxfp4"}, "bf16", "fp4"),
+        ({"weight_precision": "fp8", "moe_precision": "mxfp4"}, "fp8", "fp4"),
         ({"model": "DeepSeek-V3"}, "fp8", "fp8"),
         ({"model": "nvidia/DeepSeek-R1-FP4"}, "fp4", "fp4"),
         ({"model": "Llama-3.1-8B"}, "bf16", "bf16"),
@@ -108,6 +110,15 @@ def test_number_formats(cells: dict[str, str], dense: str, experts: str) -> None
     found = formats_of(row, model, load_gpus()["H100-SXM-80GB"])
     assert (found.dense, found.experts) == (dense, experts)
     assert bool(found.note) is ("weight_precision" not in cells)
+
+
+def test_models_with_states_are_taken_by_name_only() -> None:
+    """Nothing says that an unknown model of their size keeps states."""
+    named, note = find_model("Qwen/Qwen3.6-27B-FP8", load_models())
+    assert (named.name, named.states.count > 0) == ("Qwen3.6-27B", True)
+    assert "taken as Qwen3.6-27B" in note
+    for text, size in (("Nobody-27B", None), ("Qwen-27B", None), ("Nemotron-8B", 8.0), ("Someone", 56.3)):
+        assert not find_model(text, load_models(), total_b=size)[0].states.count, text
 
 
 def test_a_card_without_bfloat_serves_half_precision() -> None:

@@ -1,0 +1,71 @@
+"""Waiting prompts: spreads stay positive, ranks of attention data parallelism work side by side."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.catalogue import load_gpus, load_models
+from optimizer.performance.arrays import number
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.rows import predict_rows
+from optimizer.performance.waiting import Prompts, Spread, burst_mean, first_token
+
+SECONDS = st.floats(1e-4, 100.0)
+
+
+def prompts_of(work: float, ranks: float = 1.0, steps: float = 0.5, more: float = 0.0) -> Prompts:
+    parts = (1.2 * work, 0.3 * work, work, 0.3, more, steps, ranks)
+    return Prompts(*(number(part) for part in parts))
+
+
+@given(
+    work=SECONDS, step=SECONDS, load=st.floats(0.0, 3.0), busy=st.floats(0.0, 1.0), steps=st.floats(0.01, 8.0)
+)
+def test_a_first_token_is_never_less_than_certain(
+    work: float, step: float, load: float, busy: float, steps: float
+) -> None:
+    """At any load, also where prompts take far longer than steps: E[S³]·E[S] is at least E[S²]²."""
+    fixed = Spread(number(0.01), number(0.0))
+    found = first_token(prompts_of(work, steps=steps), number(load / work), number(step), number(busy), fixed)
+    assert found.cv2 >= 0.0
+    assert found.mean >= 1.2 * work
+    assert found.quantile(1.645) >= found.p50 > 0.0
+
+
+@pytest.mark.parametrize(("steps", "of_eight"), [(0.25, 8.0), (1.0, 8.0), (4.0, 8.0)])
+def test_a_step_of_eight_ranks_takes_eight_times_as_many_prompts(steps: float, of_eight: float) -> None:
+    one, eight = (prompts_of(1.0, ranks, steps).in_a_step(number(1000.0)) for ranks in (1.0, 8.0))
+    assert eight / one == pytest.approx(of_eight)
+    assert prompts_of(1.0, 8.0, steps).in_a_step(number(3.0)) == pytest.approx(3.0)
+
+
+def test_a_burst_on_eight_ranks_is_not_worked_off_one_by_one() -> None:
+    one, eight = (prompts_of(1.0, ranks, 1.0, more=6.0) for ranks in (1.0, 8.0))
+    assert burst_mean(eight, number(64.0), number(0.1)) < 0.6 * burst_mean(one, number(64.0), number(0.1))
+
+
+def test_lone_prompts_of_ranks_overlap_in_part() -> None:
+    """What a prompt alone costs is shared by as many as the root of the ranks, or by all that came."""
+    eight = prompts_of(1.0, 8.0, more=6.0)
+    assert eight.joining(number(1.0)).work == pytest.approx(1.0 + 6.0 / 8.0**0.5)
+    assert eight.joining(number(6.0)).work == pytest.approx(2.0)
+
+
+def test_long_prompts_on_attention_ranks_are_not_served_as_if_one_worked() -> None:
+    """GLM-5.2 on eight B200 in SGLang, 8,192 tokens in and 1,024 out, 1,024 clients: 3,600 tokens/s and more
+    were measured, 1,400 predicted while only one rank's prompts counted."""
+    row = {"kind": "serving", "engine": "SGLang", "model": "GLM-5.2", "weight_precision": "fp8"}
+    row |= {
+        "gpu": "B200-SXM-180GB",
+        "gpus": "8",
+        "tp": "1",
+        "dp": "8",
+        "ep": "8",
+        "isl": "8192",
+        "osl": "1024",
+    }
+    row |= {"regime": "closed_loop", "concurrency_or_batch": "1024", "num_requests": "2048"}
+    found = predict_rows([row], load_calibration(), load_gpus(), load_models())[0]
+    assert 2300.0 < float(found["pred_output_tokens_per_s_total"]) < 5700.0
