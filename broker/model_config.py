@@ -144,6 +144,7 @@ def _sizes(text: Mapping[str, Any], name: str, mixers: Mixers) -> ModelShape:
         v_head_dim=count(text, "v_head_dim"),
         states=mixers.states,
         index=_index(text, mixers.attention),
+        residual_streams=count(text, "hc_mult") or 1,
         source="config.json",
     )
     shape = replace(shape, **_experts(text, mixers, ffn))

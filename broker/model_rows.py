@@ -47,6 +47,7 @@ def model_of(row: Mapping[str, str]) -> ModelShape:
         qk_nope_dim=_count(row["qk_nope_dim"]),
         v_head_dim=_count(row["v_head_dim"]),
         cache_compression=float(row["cache_compression"] or 1.0),
+        residual_streams=max(1, _count(row["residual_streams"])),
         states=StateLayers(
             count=_count(row["state_layers"]),
             width=_count(row["state_width"]),

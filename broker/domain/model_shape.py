@@ -57,8 +57,9 @@ class ModelShape:
     ``sliding_window`` tokens (None: full), ``full_attn_layers`` of those that cache see all; windowed ones
     have ``windowed_kv_heads`` and ``windowed_head_dim`` (0: as the others).
     MLA ranks are zero for other attentions. ``v_head_dim``: 0 where as wide as ``head_dim``.
-    ``cache_compression``: tokens that a cached vector stands for. ``total_params`` and ``active_params`` are
-    counts.
+    ``cache_compression``: tokens that a cached vector stands for. ``residual_streams``: copies of the hidden
+    state that layers mix (hyper-connections), 1 of plain residuals.
+    ``total_params`` and ``active_params`` are counts.
     ``kv_elements_per_token``: cached numbers per token over all layers, 2·L·kv_heads·head_dim, or
     L·(kv_lora_rank + qk_rope_dim) for MLA.
     """
@@ -98,6 +99,7 @@ class ModelShape:
     qk_nope_dim: int = 0
     v_head_dim: int = 0
     cache_compression: float = 1.0
+    residual_streams: int = 1
     states: StateLayers = StateLayers()
     index: CacheIndex = CacheIndex()
     source: str = ""

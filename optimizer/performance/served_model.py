@@ -219,7 +219,9 @@ def sequences_most(served: ServedModel) -> Array:
     engine = served.engine
     if served.sequences_told is not None:
         return number(served.sequences_told)
-    return engine.batch_most * xp.where(served.hw.large > 0.0, 1.0, engine.batch_share_small)
+    usual = engine.batch_most * xp.where(served.hw.large > 0.0, 1.0, engine.batch_share_small)
+    fewer = xp.minimum(usual, engine.batch_most_compressed / served.replica.dp)
+    return xp.where(served.shapes.compressed > 0.0, fewer, usual)
 
 
 @once

@@ -124,6 +124,7 @@ def launch_s(served: ServedModel) -> Array:
     layer = rates.layer_s + rates.quantise_layer_s.get(served.number_format.dense, 0.0)
     layers = shapes.layers * layer + shapes.latent_layers * rates.latent_layer_s
     layers = layers + shapes.sparse_layers * rates.indexer_layer_s + shapes.state_layers * rates.state_layer_s
+    layers = layers + shapes.mixed_layers * rates.mixed_layer_s
     return (layers + moe + rates.step_s * served.engine.step) * served.engine.overhead
 
 

@@ -49,6 +49,7 @@ class ServingRates:
     one_die_gpus: Table
     indexer_layer_s: float
     state_layer_s: float
+    mixed_layer_s: float
     reduce_share: Table
     one_shot_share: float
     pipeline_hop_s: float
@@ -91,10 +92,11 @@ class Engine:
     layer with experts. ``harness_s``: from the client's request to the first step; ``polled*_steps``: decode
     steps between two looks at the queue where a harness sets it so, for few and for many clients.
     ``batch_most``: sequences in flight at most when latency does not matter, ``batch_share_small`` of them on
-    cards under ``ServingRates.large_gib`` and those ``never_large``; ``burst_s``: compilation and tuning that
-    a run's first prompts wait for; ``prompts_first``: 1 where waiting prompts stop decoding until none is
-    left, ``halted``: share of a lone prompt's time for which it does; ``kept_output``: share of an answer
-    that holds cache from its start; ``windows_whole``: 1 where layers with windows cache whole contexts too.
+    cards under ``ServingRates.large_gib`` and those ``never_large``, ``batch_most_compressed`` over all ranks
+    where caches are compressed; ``burst_s``: compilation and tuning that a run's first prompts wait for;
+    ``prompts_first``: 1 where waiting prompts stop decoding until none is left, ``halted``: share of a lone
+    prompt's time for which it does; ``kept_output``: share of an answer that holds cache from its start;
+    ``windows_whole``: 1 where layers with windows cache whole contexts too.
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
     weights and workspace are in: ``workspace_gib`` and ``sampling_bytes`` for each word of the vocabulary and
     sequence in flight at most. States of sequences (Mamba, linear attention) get ``state_share`` of the
@@ -123,6 +125,7 @@ class Engine:
     halted: float
     burst_s: float
     batch_most: float
+    batch_most_compressed: float
     batch_share_small: float
     kept_output: float
     windows_whole: float

@@ -29,8 +29,9 @@ class Shapes:
     seen by layers with ``windowed_cache`` of the cached numbers and ``windowed_width`` of the attention.
     ``latent_layers``: those with a latent cache (MLA), ``sparse_layers``: those with an index of the cache,
     ``index_bytes`` a cached token, that lets ``chosen`` tokens of ``chosen_share`` of the cache through.
-    ``state_layers`` keep ``state_bytes`` a sequence in all instead; ``state_width``: of the values that run
-    through them, a mean over all layers.
+    ``compressed`` 1: a cached vector stands for several tokens. ``mixed_layers`` mix copies of the hidden
+    state (hyper-connections). ``state_layers`` keep ``state_bytes`` a sequence in all instead;
+    ``state_width``: of the values that run through them, a mean over all layers.
     """
 
     layers: Array
@@ -65,6 +66,8 @@ class Shapes:
     index_bytes: Array
     chosen: Array
     chosen_share: Array
+    compressed: Array
+    mixed_layers: Array
     state_layers: Array
     state_bytes: Array
     state_width: Array
@@ -117,6 +120,8 @@ def _entry(model: ModelShape) -> dict[str, float]:
         "moe_layers": float(model.moe_layers),
         "experts": float(model.experts),
         "active_experts": float(model.active_experts),
+        "compressed": float(model.cache_compression > 1.0),
+        "mixed_layers": float(model.layers if model.residual_streams > 1 else 0),
         "state_layers": float(model.states.count),
         "state_bytes": float(model.states.count * model.states.state_bytes),
         "state_width": model.states.count * model.states.width / model.layers,

@@ -273,6 +273,7 @@ FAMILIES = {
         0,
         129280,
         model_type="deepseek_v4",
+        hc_mult=4,
         head_dim=512,
         q_lora_rank=1024,
         o_lora_rank=1024,
@@ -316,7 +317,7 @@ def test_a_config_has_the_published_size_and_the_shape_of_the_table(name: str) -
     named = load_models()[name]
     for field in ("attention", "layers", "kv_elements_per_token", "sliding_window", "full_attn_layers"):
         assert getattr(read, field) == getattr(named, field), field
-    for field in ("caching_layers", "moe_layers", "moe_hidden", "dense_layers", "states", "active_experts"):
+    for field in ("caching_layers", "moe_layers", "moe_hidden", "dense_layers", "states", "residual_streams"):
         assert getattr(read, field) == getattr(named, field), field
     assert read.index.tokens == named.index.tokens
     assert named.total_params == pytest.approx(read.total_params, rel=1e-4)

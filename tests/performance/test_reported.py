@@ -70,8 +70,8 @@ def test_levels(metric: str, regime: str, most: float) -> None:
 
 @pytest.mark.parametrize(("metric", "most"), [(RATES, 0.14), (GAPS, 0.24), (FIRST, 0.30)])
 def test_models_whose_layers_keep_states(metric: str, most: float) -> None:
-    """Qwen3-Next to 3.6, Nemotron-3 and LFM2 in vLLM and SGLang on H20 to MI355X, 1 to 1,024 clients: read when
-    their layers had a form, before SGLang's pool of states had one (27B and 35B up to 1.7 times fast)."""
+    """Qwen3-Next to 3.6, Nemotron-3 and LFM2 in vLLM and SGLang on H20 to MI355X, 1 to 1,024 clients: read
+    when their layers had a form, before SGLang's pool of states had one (then up to 1.7 times too fast)."""
     found = [f for f in of(metric, "closed_loop") if _keeps_states(f)]
     assert len(found) >= 40
     assert off(found) < most
