@@ -97,11 +97,8 @@ def _ruled(text: Mapping[str, Any], layers: int) -> int:
     every = every or FULL_EVERY.get(str(text["model_type"]), 0)
     if not every:
         return layers
-    return (
-        len(range(count(text, "attn_layer_offset"), layers, every))
-        if "attn_layer_period" in text
-        else (layers // every)
-    )
+    first = count(text, "attn_layer_offset") if "attn_layer_period" in text else every - 1
+    return len(range(first, layers, every))
 
 
 def _state_layers(text: Mapping[str, Any], layers: int, hidden: int) -> StateLayers:
