@@ -24,7 +24,7 @@ from optimizer.performance.constants import (
     Software,
     Table,
 )
-from optimizer.performance.releases import OlderEngine, SlowerReleases
+from optimizer.performance.releases import Before, OlderEngine, SlowerReleases
 from optimizer.performance.serving_constants import ColdStart, Engine, Harness, Queueing, ServingRates
 
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
@@ -54,6 +54,7 @@ class Calibration:
     engine_by_name: Mapping[str, str]
     engine_before: Mapping[str, OlderEngine]
     latent_before: Mapping[str, SlowerReleases]
+    unbuffered_before: Mapping[str, Before]
     default_engine: str
     harnesses: Mapping[str, Harness]
     harness_by_name: Mapping[str, str]
@@ -78,6 +79,12 @@ class Calibration:
         found = _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
         early = self.latent_before.get(found)
         return early.slowdown if early is not None and early.holds(release) else 1.0
+
+    def buffers_states(self, source: str, name: str, release: str) -> bool:
+        """Whether an engine's release keeps its buffers of states; blank ones do."""
+        found = _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
+        early = self.unbuffered_before.get(found)
+        return early is None or not early.holds(release)
 
     def is_old(self, engine: str) -> bool:
         """Whether a class of engines is that of older releases only."""
@@ -144,6 +151,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         engine_by_name=dict(data["engine_by_name"]),
         engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
         latent_before={name: SlowerReleases(**entry) for name, entry in data["latent_before"].items()},
+        unbuffered_before={name: Before(**entry) for name, entry in data["unbuffered_before"].items()},
         default_engine=str(data["default_engine"]),
         harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
         harness_by_name=dict(data["harness_by_name"]),

@@ -30,6 +30,7 @@ TABLE_MOST = 120
 DIFFERENCE = 0.02
 STEP_MOST = 0.5
 HALVINGS = 6
+DAMPINGS = (0.0, 1.0, 10.0, 100.0)
 OUTLIER = 3.0
 ROUNDS = 12
 FOLD_ROUNDS = 5
@@ -231,24 +232,28 @@ def refit(problem: Problem, weights: Weights, start: Array, slopes: Array) -> Ar
 def _improved(
     problem: Fittable, weights: Weights, shift: Array, errors: Array, slopes: Array
 ) -> tuple[Array, Array] | None:
-    """One damped step and the errors after it; None where no share of it lowers the loss."""
-    step, most = _step(weights, shift, errors, slopes), highest(problem)
-    loss, share = weights.loss(errors, shift), 1.0
-    for _ in range(HALVINGS):
-        trial = np.minimum(shift + share * step, most)
-        after = problem.log_errors(trial)
-        if weights.loss(after, trial) < loss:
-            return trial, after
-        share /= 2.0
+    """One step and the errors after it; None where no share of any step lowers the loss. Where predictions
+    jump (a search takes another layout), the whole step may lead nowhere and a damped one on."""
+    most, loss = highest(problem), weights.loss(errors, shift)
+    for damping in DAMPINGS:
+        step, share = _step(weights, shift, errors, slopes, damping), 1.0
+        for _ in range(HALVINGS):
+            trial = np.minimum(shift + share * step, most)
+            after = problem.log_errors(trial)
+            if weights.loss(after, trial) < loss:
+                return trial, after
+            share /= 2.0
     return None
 
 
-def _step(weights: Weights, shift: Array, errors: Array, slopes: Array) -> Array:
-    """Solves (JᵀWJ + Λ)·δ = −(JᵀWr + Λθ), W with Huber's weights; each entry at most ``STEP_MOST``."""
+def _step(weights: Weights, shift: Array, errors: Array, slopes: Array, damping: float) -> Array:
+    """Solves (A + damping·diag A)·δ = −(JᵀWr + Λθ), A = JᵀWJ + Λ, W with Huber's weights; each entry at most
+    ``STEP_MOST``."""
     known = np.isfinite(errors) & np.isfinite(slopes).all(axis=1)
     used, left = slopes[known], np.clip(errors[known], -OUTLIER, OUTLIER)
     robust = weights.rows[known] * np.minimum(1.0, HUBER / np.maximum(np.abs(left), 1e-12))
     matrix = used.T @ (robust[:, None] * used) + np.diag(weights.prior)
+    matrix += damping * np.diag(np.diag(matrix))
     gradient = used.T @ (robust * left) + weights.prior * shift
     step: Array = np.clip(-np.linalg.solve(matrix, gradient), -STEP_MOST, STEP_MOST)
     return step

@@ -40,10 +40,10 @@ class Hardware:
     ``mesh`` 1: the link rate grows with the peers used. Serving: ``hbm_reach`` of the bandwidth and
     ``product_reach`` of the matrix rate that kernels get, ``portable_share`` of the best matrix rate that
     instructions of every GPU reach, ``large`` 1 where engines take it for a large card, ``fused_experts`` 1
-    where they have an expert layer in one launch, ``narrow_experts`` of usual rates of
-    experts in 8 bits and less,
-    all-reduces' starts (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's
-    memory.
+    where they have an expert layer in one launch, ``narrow_experts`` of usual rates of experts in 8 bits
+    and less, ``guest_slowdown`` of engines whose kernels were not written there, ``state_buffers``
+    1 where those run that keep buffers of states; all-reduces' starts
+    (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read each other's memory.
     ``vm_slowdown`` is a share of time, ``serving_slowdown`` a factor on it.
     """
 
@@ -55,6 +55,8 @@ class Hardware:
     large: Array
     fused_experts: Array
     narrow_experts: Array
+    guest_slowdown: Array
+    state_buffers: Array
     portable_share: Array
     peak: Mapping[str, Array]
     gemm: Mapping[str, Array]
@@ -166,6 +168,8 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "large": float(_is_large(sku, spec, calibration)),
         "fused_experts": calibration.serving.fused_experts.get(spec.arch, 0.0),
         "narrow_experts": calibration.serving.narrow_experts.get(spec.arch, 1.0),
+        "guest_slowdown": calibration.serving.guest_slowdown.get(spec.arch, 1.0),
+        "state_buffers": calibration.serving.state_buffers.get(spec.vendor, 0.0),
         "portable_share": calibration.serving.portable_share.get(spec.arch, 1.0),
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
         "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),

@@ -20,9 +20,15 @@ FORMS = {"SXM": "SXM", "PCIE": "PCIE", "NVL": "NVL", "OAM": "OAM"}
 GPU_FILLERS = frozenset({
     "NVIDIA", "AMD", "INTEL", "GOOGLE", "INSTINCT", "GEFORCE", "TESLA", "QUADRO", "TENSOR", "CORE",
     "GPU", "HGX", "DGX", "GENERATION", "EDITION", "SERVER", "WORKSTATION", "BLACKWELL", "HBM2", "HBM2E",
-    "HBM3", "HBM3E", "GDDR6", "GDDR6X", "GDDR7", "NVL72", "NVLINK", "HL",
+    "HBM3", "HBM3E", "GDDR6", "GDDR6X", "GDDR7", "NVL72", "NVLINK", "HL", "SLICE", "PODSLICE",
 })
 # fmt: on
+GPU_SPELLINGS = (
+    (r"\bIRONWOOD\b|\bTPU\s*-?\s*V?7X\b", "TPU-V7X"),
+    (r"\bTRILLIUM\b", "TPU-V6E"),
+    (r"\bV5\s*-?\s*LITE(POD)?\b", "V5E"),
+    (r"^\s*(V\d[EPX])\b", r"TPU-\1"),
+)
 PREFERRED_FORMS = ("SXM", "OAM", "", "PCIE", "NVL")
 SHORTEST = 3
 MEMORY = re.compile(r"^(\d+)G(I?B)?$")
@@ -69,9 +75,11 @@ def gpu_words(text: str) -> tuple[str, ...]:
     """Upper-case words of a GPU's name without vendors, boards and kinds of memory."""
     plain = re.sub(r"^\s*\d+\s*X\s*|(?<![A-Z])\s*X\s*\d{1,2}\s*$", "", text.upper())
     plain = re.sub(r"PCI-E\b", "PCIE", plain)
+    for spelled, usual in GPU_SPELLINGS:
+        plain = re.sub(spelled, usual, plain)
     plain = re.sub(r"(\d+)\s+GI?B\b", r"\1GB", plain)
     plain = re.sub(r"\b(RTX|MI|TPU|GAUDI|V)\s*-?\s*(\d)", r"\1\2", plain)
-    words = [word for word in re.split(r"[^A-Z0-9]+", plain) if word]
+    words = dict.fromkeys(word for word in re.split(r"[^A-Z0-9]+", plain) if word)
     return tuple(word for word in words if word not in GPU_FILLERS and not WATTS.fullmatch(word))
 
 

@@ -54,7 +54,8 @@ class ServedModel:
     What does not depend on the load is worked out once (``once``). ``memory_share``: of the card that the
     engine is told to take, its usual share where None; ``sequences_told``: likewise, of sequences in flight.
     ``inside``: 1 where clients run in the engine's own
-    process. ``early_slowdown``: factor on every time of a release that was among the first for such a model.
+    process. ``early_slowdown``: factor on every time of a release that was among the first for such a model;
+    ``buffered``: 0 in releases that keep no buffers of states.
     """
 
     shapes: Shapes
@@ -68,6 +69,7 @@ class ServedModel:
     sequences_told: float | None = None
     inside: Array = field(default_factory=lambda: number(0.0))
     early_slowdown: Array = field(default_factory=lambda: number(1.0))
+    buffered: Array = field(default_factory=lambda: number(1.0))
 
     @cached_property
     def engine(self) -> Engine:
@@ -210,7 +212,8 @@ def _cached_bytes(served: ServedModel, context: Array) -> Array:
 def _states_held(served: ServedModel) -> Array:
     """Bytes of the states that a sequence takes on each GPU of its tensor group: heads share out."""
     state = served.shapes.state_bytes / (served.replica.pp * served.replica.tp)
-    return served.engine.state_copies * state
+    engine, buffers = served.engine, served.hw.state_buffers * served.buffered
+    return (engine.state_copies + engine.state_buffers * buffers) * state
 
 
 @once
@@ -226,8 +229,10 @@ def sequences_most(served: ServedModel) -> Array:
 
 @once
 def slowdown(served: ServedModel) -> Array:
-    """Factor of the vendor's software, of virtualisation and of early releases on every time."""
-    return served.hw.serving_slowdown * (1.0 + served.hw.vm_slowdown) * served.early_slowdown
+    """Factor of the vendor's software, of engines that are guests on a GPU, of virtualisation and of early
+    releases on every time."""
+    guest = served.hw.guest_slowdown if served.engine.guest else number(1.0)
+    return served.hw.serving_slowdown * guest * (1.0 + served.hw.vm_slowdown) * served.early_slowdown
 
 
 @once

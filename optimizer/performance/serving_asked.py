@@ -21,7 +21,8 @@ class Asked:
 
     ``rounds``: requests that a client of a closed loop sends one after the other; ``of_means``: 1 where the
     table gives means over a run from its cold start, 0 where medians; ``objective_s``: time between tokens
-    whose 99th percentile the rate was chosen to keep, inf where it was not. ``before_s``: time before the
+    whose 99th percentile the rate was chosen to keep, inf where it was not, ``first_objective_s``: that of
+    the time to the first token beside it. ``before_s``: time before the
     engine sees a request, its own where None; ``polled``: 1 where the engine looks at the queue
     every few steps only; ``burst_dense``: share of ``Engine.burst_s`` that models without experts wait for;
     ``longest``: the longest answer over the mean one at most; ``parted``: 1 where requests end one by one
@@ -39,6 +40,7 @@ class Asked:
     burst_dense: Array | float = 1.0
     longest: Array | float = np.inf
     parted: Array | float = 1.0
+    first_objective_s: Array | float = np.inf
 
 
 @dataclass(frozen=True, slots=True)

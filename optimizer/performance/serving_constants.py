@@ -17,11 +17,14 @@ class ServingRates:
     link, ``one_shot_share`` of any for messages to all ranks at once. By architecture: ``hbm_reach`` of the
     bandwidth and ``product_reach`` of the matrix rate that kernels reach (all of it on ``one_die_gpus``),
     ``portable_share`` of it without the GPU's own instructions, ``fused_experts`` 1 where an expert layer is
-    one launch, ``narrow_experts`` of what experts in 8 bits and less reach
-    elsewhere. Kernels a layer: ``layer_s`` of all, ``quantise_layer_s`` more by the format that inputs are
-    cast to, ``latent_layer_s`` with a latent cache (MLA), ``moe_layer_s`` with experts, times ``moe_kernels``
-    by their format. Weights stored narrower than the GPU multiplies: ``widened_share`` of the wide rate,
-    ``widened_tile`` of the usual ``tokens_half``.
+    one launch, ``narrow_experts`` of what experts in 8 bits and less reach elsewhere, ``guest_slowdown`` on
+    every time of engines that are guests there (``Engine.guest``); by vendor ``state_buffers``, 1 where
+    ``Engine.state_buffers`` are kept. Kernels a layer: ``layer_s`` of all,
+    ``quantise_layer_s`` more by the format that inputs are cast to, ``latent_layer_s`` with a latent cache
+    (MLA), ``indexer_layer_s`` with an index of it, ``state_layer_s`` with states, ``mixed_layer_s`` with
+    hyper-connections, ``moe_layer_s`` with experts, times ``moe_kernels`` by their format. Weights stored
+    narrower than the GPU multiplies: ``widened_share`` of the wide rate, ``widened_tile`` of the usual
+    ``tokens_half``.
     ``halved_gpus``: factor by which integers of a card exceed what its 16-bit products in FP32 suggest.
     """
 
@@ -73,6 +76,8 @@ class ServingRates:
     widened_tile: float
     fused_experts: Table
     narrow_experts: Table
+    guest_slowdown: Table
+    state_buffers: Table
     drain_share: float
 
 
@@ -86,7 +91,8 @@ class Engine:
     rate of products whose 4-bit weights are unpacked; ``tuned`` 1: products reach on the newest cards what
     they do on others; prompts are worked off in pieces of ``chunk_tokens``;
     messages of up to ``one_shot_tokens`` are all-reduced in one shot;
-    ``portable`` 1: kernels use no instruction of a GPU's own. ``stream_s``: host time of handing a token to a
+    ``portable`` 1: kernels use no instruction of a GPU's own; ``guest`` 1: on some architectures they are not
+    the vendor's. ``stream_s``: host time of handing a token to a
     client in the engine's own process, 0 where engines run in a process apart. ``reduce_host_s``: host time
     of starting an all-reduce in a step with prompts, outside recorded graphs, ``prompt_moe`` on that of a
     layer with experts. ``harness_s``: from the client's request to the first step; ``polled*_steps``: decode
@@ -100,7 +106,8 @@ class Engine:
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
     weights and workspace are in: ``workspace_gib`` and ``sampling_bytes`` for each word of the vocabulary and
     sequence in flight at most. States of sequences (Mamba, linear attention) get ``state_share`` of the
-    cache's room, each ``state_copies`` times; where that share is 0 they share a pool with keys and values.
+    cache's room, each ``state_copies`` times and ``state_buffers`` more where steps overlap; where that share
+    is 0 they share a pool with keys and values.
     """
 
     overhead: float
@@ -115,6 +122,7 @@ class Engine:
     chunk_tokens: float
     one_shot_tokens: float
     portable: float
+    guest: float
     stream_s: float
     reduce_host_s: float
     prompt_moe: float
@@ -135,6 +143,7 @@ class Engine:
     sampling_bytes: float
     state_share: float
     state_copies: float
+    state_buffers: float
 
 
 @dataclass(frozen=True, slots=True)

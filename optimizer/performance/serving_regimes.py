@@ -14,6 +14,7 @@ import numpy as np
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.closed_loops import closed_loop
 from optimizer.performance.queueing import (
+    P99,
     Lengths,
     Load,
     arrivals,
@@ -60,8 +61,9 @@ def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """Arrivals at a rate, whatever the answers take; a run of few requests never has more in flight.
 
-    A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains. A
-    run of N requests lasts until its last answer is done: its mean rate is λ·N/(N + λ·s), s one's stay.
+    A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains, and
+    so are first tokens that meet theirs. A run of N requests lasts until its last answer is done: its mean
+    rate is λ·N/(N + λ·s), s one's stay.
     """
     most = np.minimum(places_of(served, lengths), np.maximum(asked.requests, 1.0))
     load, stable = load_at_rate(served, lengths, asked.rate, most, before_engine_s(served, asked))
@@ -70,13 +72,15 @@ def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     if chosen.any():
         objective_s = np.where(chosen, asked.objective_s, np.inf)
         load = _at_objective(served, lengths, replace(asked, objective_s=objective_s), load)
+    most_s = np.where(chosen, asked.first_objective_s, np.inf)
+    first = load.ttft.times(np.minimum(most_s / load.ttft.quantile(P99), 1.0))
     ends = np.isfinite(asked.requests) & stable
     stay_s = load.ttft.mean + lengths.output_tokens * load.itl.mean
     flying = np.where(ends, asked.rate, 0.0) * np.where(ends, stay_s, 0.0)
     last = flying / np.where(ends, np.maximum(asked.requests, 1.0), 1.0)
     tokens = asked.rate * lengths.output_tokens / (1.0 + last)
     kept = np.where(chosen, tokens, np.minimum(load.requests_per_s * lengths.output_tokens, tokens))
-    return Answer(kept, load.ttft, load.itl, stable | chosen)
+    return Answer(kept, first, load.itl, stable | chosen)
 
 
 def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Load) -> Load:

@@ -41,6 +41,7 @@ from optimizer.performance.serving_words import (
     harness_of,
     products_of,
     regime_of,
+    release_of,
 )
 from optimizer.performance.shapes import stack_shapes
 
@@ -97,6 +98,8 @@ class ServingRow:
     burst: bool = False
     in_process: bool = False
     early_slowdown: float = 1.0
+    first_objective_s: float = math.inf
+    buffered: bool = True
 
 
 def read_row(
@@ -121,6 +124,7 @@ def read_row(
     notes = (gpu_note, model_note, count_note, regime_note, formats.note, length_note, early_note)
     tp, pp, dp, copies = _degrees(row, total, model.is_moe)
     engine = engine_of(row, spec, calibration)
+    objectives = _objectives_s(row, model, published, calibration)
     at_once = published == AT_ONCE
     batch = _size(row, regime, at_once)
     return ServingRow(
@@ -144,12 +148,14 @@ def read_row(
         ends=at_once or regime == "offline",
         engine=engine,
         harness=harness_of(row, calibration),
-        objective_s=_objective_s(row, model, published, calibration),
+        objective_s=objectives[0],
         layout_given=number(row, "tp") is not None,
         note="; ".join(note for note in notes if note),
         burst=at_once,
         in_process=published == IN_PROCESS,
         early_slowdown=early,
+        first_objective_s=objectives[1],
+        buffered=calibration.buffers_states(*release_of(row)),
     )
 
 
@@ -280,6 +286,7 @@ def _predict_group(
         as_array([row.harness.polled.get(gpus[row.sku.gpu].arch, 0.0) for row in rows]),
         as_array([row.harness.burst_dense for row in rows]),
         as_array([row.harness.longest_output for row in rows]),
+        first_objective_s=as_array([row.first_objective_s for row in rows]),
     )
     ends = as_array([row.ends for row in rows])
     uneven = uneven_share(as_array([_cv(r, r.harness.output_cv) for r in rows]), asked)
@@ -296,16 +303,18 @@ def _predict_group(
     ]
 
 
-def _objective_s(
+def _objectives_s(
     row: Mapping[str, str], model: ModelShape, published: str, calibration: Calibration
-) -> float:
-    """The objective that the rate of an MLPerf row was chosen for; inf for other rows."""
+) -> tuple[float, float]:
+    """The objectives on the time between tokens and to the first one that the rate of an MLPerf row was
+    chosen for; inf for other rows."""
     if published != "open_loop_slo":
-        return np.inf
+        return np.inf, np.inf
     chosen = calibration.chosen
     interactive = "interactive" in row.get("notes", "").lower()
-    table = chosen.interactive_itl_p99_s if interactive else chosen.server_itl_p99_s
-    return table.get(model.name, np.inf)
+    between = chosen.interactive_itl_p99_s if interactive else chosen.server_itl_p99_s
+    first = chosen.interactive_ttft_p99_s if interactive else chosen.server_ttft_p99_s
+    return between.get(model.name, np.inf), first.get(model.name, np.inf)
 
 
 def _cv(row: ServingRow, value: float) -> float:
@@ -327,7 +336,15 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     inside = as_array([0.0 if row.burst else row.harness.inside for row in rows])
     early = as_array([row.early_slowdown for row in rows])
     return ServedModel(
-        shapes, form, replica, hw, calibration, rows[0].engine, inside=inside, early_slowdown=early
+        shapes,
+        form,
+        replica,
+        hw,
+        calibration,
+        rows[0].engine,
+        inside=inside,
+        early_slowdown=early,
+        buffered=as_array([float(row.buffered) for row in rows]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.performance.calibration import Calibration
@@ -75,7 +75,7 @@ FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int6", "int5
 AT_ONCE, DECODE_POOL = "offline_burst", "decode_pool"
 NARROW = frozenset({"fp4", "fp8", "mxfp4"})
 MXFP4 = "mxfp4"
-ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0", "submission"})
+ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0"})
 LOCAL, INTEGERS = "local", frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"})
 DATA_SETS = (
     ("openorca", "dialogue"),
@@ -84,7 +84,8 @@ DATA_SETS = (
     ("wildchat", "chats"),
     ("lmsys-chat", "chats"),
 )
-DRAWN = "drawn"
+DRAWN, RANGED = "drawn", "ranged"
+RANGED_MEAN, WHOLE = 0.9, 1e-6
 NATIVE_FORMATS = (
     ("gpt-oss", MXFP4),
     ("deepseek-v3", "fp8"),
@@ -187,10 +188,13 @@ def _told_by_load(row: Mapping[str, str]) -> str:
 
 
 def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
-    """The class of the row's engine and release; vLLM on AMD's cards is a class of its own, and what
-    benchmark submissions run there."""
-    told = (row.get(name) or "" for name in ("source", "engine", "engine_version"))
-    return engine_on(spec, calibration.engine_of(*told))
+    """The class of the row's engine and release; vLLM on AMD's cards is a class of its own."""
+    return engine_on(spec, calibration.engine_of(*release_of(row)))
+
+
+def release_of(row: Mapping[str, str]) -> tuple[str, str, str]:
+    """Source, engine and release of a row, blank where it does not tell."""
+    return row.get("source") or "", row.get("engine") or "", row.get("engine_version") or ""
 
 
 def early_slowdown(row: Mapping[str, str], model: ModelShape, calibration: Calibration) -> float:
@@ -198,8 +202,7 @@ def early_slowdown(row: Mapping[str, str], model: ModelShape, calibration: Calib
     of disaggregated deployments, which came later, give the orchestrator's release."""
     if model.attention is not Attention.MLA or (row.get("regime") or "") == DECODE_POOL:
         return 1.0
-    source, engine, release = (row.get(name) or "" for name in ("source", "engine", "engine_version"))
-    return calibration.latent_slowdown(source, engine, release)
+    return calibration.latent_slowdown(*release_of(row))
 
 
 def engine_on(spec: GpuSpec | None, engine: str) -> str:
@@ -209,12 +212,26 @@ def engine_on(spec: GpuSpec | None, engine: str) -> str:
 
 def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
     """How the row's makers asked, told by its source; else by the data set that it names; else by its
-    lengths: means that are no whole numbers were drawn."""
+    lengths: means that are no whole numbers were drawn. What a row tells as a mean is taken as one: lengths
+    that are no whole numbers, and first tokens where it has no median of them."""
     found = calibration.harness_of(row.get("source") or "")
-    if found is not calibration.harnesses[calibration.default_harness]:
-        return found
-    text = " ".join(row.get(name) or "" for name in ("source_detail", "notes")).lower()
-    named = next((name for word, name in DATA_SETS if word in text), None)
-    if named is None and any((number(row, name) or 0.0) % 1.0 for name in ("isl", "osl")):
-        named = DRAWN
-    return found if named is None else calibration.harnesses[named]
+    lengths = [number(row, name) or 0.0 for name in ("isl", "osl")]
+    drawn = any(length % 1.0 for length in lengths)
+    if found is calibration.harnesses[calibration.default_harness]:
+        text = " ".join(row.get(name) or "" for name in ("source_detail", "notes")).lower()
+        named = next((name for word, name in DATA_SETS if word in text), None)
+        if named is None and drawn:
+            named = RANGED if all(_is_ranged(length) for length in lengths) else DRAWN
+        found = found if named is None else calibration.harnesses[named]
+    means = number(row, "ttft_ms_mean") is not None and number(row, "ttft_ms_p50") is None
+    return replace(
+        found,
+        mean_share=1.0 if drawn else found.mean_share,
+        of_means=1.0 if means else found.of_means,
+    )
+
+
+def _is_ranged(tokens: float) -> bool:
+    """Whether a mean length is that of a whole one's last fifth, as InferenceMAX draws them."""
+    nominal = tokens / RANGED_MEAN
+    return tokens > 0.0 and abs(nominal - round(nominal)) < WHOLE

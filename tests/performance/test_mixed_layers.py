@@ -81,16 +81,49 @@ def test_states_leave_room_for_fewer_sequences() -> None:
 
 
 def test_an_engine_that_keeps_states_apart_runs_out_of_them_first() -> None:
-    """SGLang: 0.47 of the room, five states for each running sequence."""
+    """SGLang: 0.47 of the room, three states for each running sequence and two more as buffers."""
     model = replace(served("Qwen3.5-27B", "H200-SXM-141GB"), engine_class="sglang")
-    lengths = as_array([8192.0]), as_array([1024.0]), as_array([1024.0])
+    lengths = as_array([1024.0]), as_array([512.0]), as_array([512.0])
     states = 5.0 * float(model.shapes.state_bytes)
     assert concurrency(model, *lengths)[0] == pytest.approx(
         0.47 * float(cache_room(model)[0]) / states, rel=0.01
     )
     plain = replace(served("Llama-3.1-8B"), engine_class="sglang")
-    one_pool = float(cache_room(plain)[0]) / float(held_bytes(plain, as_array([8704.0]))[0])
+    one_pool = float(cache_room(plain)[0]) / float(held_bytes(plain, as_array([1280.0]))[0])
     assert concurrency(plain, *lengths)[0] == pytest.approx(one_pool, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("release", "gpu", "copies"),
+    [
+        pytest.param("0.5.16", "B200-SXM-180GB", 5.0, id="buffers by default"),
+        pytest.param("", "B200-SXM-180GB", 5.0, id="the newest where no release is told"),
+        pytest.param("0.5.9", "B200-SXM-180GB", 3.0, id="before them, by version"),
+        pytest.param("main 2026-03", "H200-SXM-141GB", 3.0, id="before them, by month"),
+        pytest.param("0.5.19", "MI355X-288GB", 3.0, id="no kernels for them on AMD"),
+    ],
+)
+def test_buffers_of_states_by_release_and_vendor(release: str, gpu: str, copies: float) -> None:
+    calibration = load_calibration()
+    kept = as_array([float(calibration.buffers_states("", "SGLang", release))])
+    model = replace(served("Qwen3.6-27B", gpu), engine_class="sglang", buffered=kept)
+    plain = replace(model, engine_class="vllm")
+    added = held_bytes(model, SHORT) - held_bytes(plain, SHORT)
+    assert float(added[0] / model.shapes.state_bytes) == pytest.approx(copies - 1.0)
+
+
+def test_a_row_tells_its_release_to_the_pool_of_states() -> None:
+    """1,024 clients of 8,192 tokens (SGLang's cookbook, Qwen3.6): an older release runs more of them at once
+    and gives each its tokens later."""
+    row = {"kind": "serving", "engine": "SGLang", "model": "Qwen3.6-27B", "gpu": "H200-SXM-141GB"}
+    row |= {"gpus": "1", "isl": "8192", "osl": "1024", "concurrency_or_batch": "1024"}
+    row |= {"regime": "closed_loop", "weight_precision": "fp8"}
+    new, old = (
+        predict_rows([row | {"engine_version": v}], load_calibration(), load_gpus(), load_models())[0]
+        for v in ("0.5.16", "0.5.12")
+    )
+    assert float(old["pred_tpot_ms_p50"]) > 1.2 * float(new["pred_tpot_ms_p50"])
+    assert float(old["pred_ttft_ms_p50"]) < float(new["pred_ttft_ms_p50"])
 
 
 def test_states_are_read_and_written_once_a_sequence_and_step() -> None:

@@ -27,6 +27,14 @@ GPUS = {
     "A6000": "RTX-A6000",
     "Tesla V100-SXM2-16GB": "V100-SXM2-16GB",
     "Intel Gaudi 3": "Gaudi3-128GB",
+    "Google TPU v5e": "TPU-v5e",
+    "tpu-v5-lite-podslice": "TPU-v5e",
+    "v5p": "TPU-v5p",
+    "Trillium": "TPU-v6e",
+    "TPU Trillium (v6e)": "TPU-v6e",
+    "tpu-v6e-slice": "TPU-v6e",
+    "Ironwood": "TPU-v7x",
+    "tpu7x": "TPU-v7x",
 }
 MODELS = {
     "meta-llama/Llama-3.1-70B-Instruct": "Llama-3.1-70B",

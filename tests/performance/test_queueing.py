@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from optimizer.performance.measured import bundled_rows
 from optimizer.performance.observations import RATIO_REGIME
 from optimizer.performance.queueing import (
     P95,
+    P99,
     Lengths,
     Objective,
     arrivals,
@@ -251,6 +252,19 @@ def test_a_rate_chosen_at_an_objective_ends_near_it() -> None:
     assert near_limit.stable[0]
     assert 0.10 < one(near_limit.tpot.p50) < one(near_limit.tpot.quantile(P95)) < 0.25
     assert one(light.tpot.p50) < one(near_limit.tpot.p50)
+
+
+def test_first_tokens_of_a_rate_chosen_at_an_objective_meet_theirs() -> None:
+    """Above what the model sustains it says nothing of waits, and the objective does."""
+    served, lengths = CHAT.served(), CHAT.lengths(0.6, 0.7)
+    full = one(load_at(served, lengths, as_array([ENGINE_MOST]), NO_HARNESS).requests_per_s)
+    for rate in (0.1 * full, 0.9 * full, 1.3 * full):
+        loose = asked(rate=rate, objective_s=0.2)
+        free, kept = (
+            open_loop(served, lengths, replace(loose, first_objective_s=s)).ttft for s in (np.inf, 0.5)
+        )
+        assert one(kept.quantile(P99)) == pytest.approx(min(one(free.quantile(P99)), 0.5))
+        assert one(kept.cv2) == one(free.cv2)
 
 
 def test_tails_of_published_servers() -> None:
