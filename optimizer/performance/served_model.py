@@ -90,6 +90,7 @@ class ServedModel:
         return best * self.hw.portable_share if self.engine.portable else best
 
 
+RANKS_RESERVED = 8.0  # beyond a node's worth of attention ranks, users set the share themselves
 WIDE = frozenset({"bf16", "fp16"})
 
 
@@ -158,7 +159,8 @@ def cache_tokens(served: ServedModel) -> Array:
     cache share·(memory share·memory − workspace − weights) / bytes per token; states of sequences take theirs
     of it (``concurrency``). vLLM takes a share of the card
     and fills it [blis], TensorRT-LLM a share of what the weights leave [trt]. A workspace has room for
-    sampling all sequences that the engine may have in flight: their logits, sorted, with sums.
+    sampling all sequences that the engine may have in flight: their logits, sorted, with sums; SGLang sets
+    more aside for each attention rank.
     """
     return cache_room(served) / cache_bytes_per_token(served) * served.replica.dp
 
@@ -169,7 +171,9 @@ def cache_room(served: ServedModel) -> Array:
     engine = served.engine
     share = engine.memory_share if served.memory_share is None else served.memory_share
     sampling = engine.sampling_bytes * served.shapes.vocab * sequences_most(served)
-    room = share * served.hw.memory_bytes - engine.workspace_gib * GIB - sampling
+    ranks = xp.where(served.replica.dp > 1.0, xp.minimum(served.replica.dp, RANKS_RESERVED), 0.0)
+    workspace = (engine.workspace_gib + engine.rank_workspace_gib * ranks * served.hw.large) * GIB
+    room = share * served.hw.memory_bytes - workspace - sampling
     return engine.cache_share * (room - weight_bytes_per_gpu(served))
 
 

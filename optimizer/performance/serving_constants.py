@@ -104,10 +104,11 @@ class Engine:
     prompt's time for which it does; ``kept_output``: share of an answer that holds cache from its start;
     ``windows_whole``: 1 where layers with windows cache whole contexts too.
     ``memory_share``: share of the card that the engine takes, ``cache_share``: what of it the cache gets once
-    weights and workspace are in: ``workspace_gib`` and ``sampling_bytes`` for each word of the vocabulary and
-    sequence in flight at most. States of sequences (Mamba, linear attention) get ``state_share`` of the
-    cache's room, each ``state_copies`` times and ``state_buffers`` more where steps overlap; where that share
-    is 0 they share a pool with keys and values.
+    weights and workspace are in: ``workspace_gib``, ``rank_workspace_gib`` for each attention rank on large
+    cards and ``sampling_bytes`` for each word of the vocabulary and sequence in flight at most. States of
+    sequences (Mamba, linear attention) get ``state_share`` of the cache's room, each ``state_copies`` times
+    and ``state_buffers`` more where steps overlap; where that share is 0 they share a pool with keys and
+    values.
     """
 
     overhead: float
@@ -140,6 +141,7 @@ class Engine:
     memory_share: float
     cache_share: float
     workspace_gib: float
+    rank_workspace_gib: float
     sampling_bytes: float
     state_share: float
     state_copies: float

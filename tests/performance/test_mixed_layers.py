@@ -126,6 +126,21 @@ def test_a_row_tells_its_release_to_the_pool_of_states() -> None:
     assert float(old["pred_ttft_ms_p50"]) < float(new["pred_ttft_ms_p50"])
 
 
+def test_attention_ranks_take_memory_from_each_other_s_caches_in_sglang() -> None:
+    """4.5 MiB for each of eight ranks and 512 sequences in recorded graphs: 18 GiB, more than half of what
+    GLM-5.2's weights leave of an H200 (26 of 8,716 tokens in flight by default, `gpustack-glm52-h200`)."""
+    eight = replace(served("GLM-5.2", "H200-SXM-141GB", dp=8, ep=8, precision="fp8"), engine_class="sglang")
+    alone = replace(eight, replica=replace(eight.replica, dp=as_array([1.0]), ep=as_array([1.0])))
+    calibration = load_calibration()
+    none = calibration.with_values({"engines.sglang.rank_workspace_gib": 0.0})
+    assert cache_room(replace(eight, calibration=none))[0] - cache_room(eight)[0] == pytest.approx(18.0 * GIB)
+    assert cache_room(replace(alone, calibration=none))[0] == cache_room(alone)[0]
+    small = replace(served("Qwen3-30B-A3B", "RTX-4090", dp=8, ep=8), engine_class="sglang")
+    assert cache_room(replace(small, calibration=none))[0] == cache_room(small)[0]
+    vllm = replace(eight, engine_class="vllm")
+    assert cache_room(replace(vllm, calibration=none))[0] == cache_room(vllm)[0]
+
+
 def test_states_are_read_and_written_once_a_sequence_and_step() -> None:
     """2·B bytes a sequence over the bandwidth, whatever the context."""
     plain = served("Qwen3-Next-80B-A3B", "H200-SXM-141GB")

@@ -93,7 +93,19 @@ def test_attention_ranks_beside_each_other() -> None:
         if f.metric == RATES and f.row["dp"] == "8" and f.row["model"].startswith(("GLM-5", "DeepSeek-V3.2"))
     ]
     assert len(found) >= 20
-    assert 0.9 < np.median(found) < 1.5
+    assert 0.9 < np.median(found) < 1.4
+
+
+def test_attention_ranks_leave_each_other_less_cache() -> None:
+    """GLM-5.2 over eight ranks of H200 in SGLang, 512 clients of 8,204 tokens: 26 to 146 in flight by the
+    share of memory, 194 predicted (2.2 times the time between tokens) before each rank took its part."""
+    found = [
+        f.ratio
+        for f in serving_figures("reported_serving")
+        if f.metric == GAPS and f.row["source"] == "gpustack-glm52-h200" and f.row["dp"] == "8"
+    ]
+    assert len(found) >= 8
+    assert 0.8 < np.median(found) < 1.5
 
 
 def test_runs_that_send_everything_at_once_are_not_predicted_as_if_they_never_ended() -> None:
