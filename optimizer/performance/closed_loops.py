@@ -48,16 +48,19 @@ def closed_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     tpot = step + np.maximum(others * prompts.work - waited, 0.0) / lengths.output_tokens
     burst = before + burst_mean(known.prompts, batch, step) + _compiled_s(served, asked)
     once = 1.0 / np.maximum(asked.rounds, 1.0)
-    in_burst = np.where(asked.of_means > 0, once, np.where(once > 0.5, 1.0, 0.0))
-    typical = np.where(asked.of_means > 0, later.mean, later.p50)
-    queue = _queued(batch, asked, once > 0.5) / np.maximum(load.requests_per_s, 1e-9)
-    shown = in_burst * burst + (1.0 - in_burst) * typical + queue
+    all_at_once = once > 0.5
+    mean_queue, median_queue = _queued(batch, asked, all_at_once)
+    place_s = 1.0 / np.maximum(load.requests_per_s, 1e-9)
+    mean = once * burst + (1.0 - once) * later.mean + mean_queue * place_s
+    median = np.where(all_at_once, burst, later.p50) + median_queue * place_s
+    shown = np.where(asked.of_means > 0, mean, median)
     paced = batch / (lengths.output_tokens * tpot + later.mean)
     return Answer(
-        np.where(once > 0.5, load.requests_per_s, paced) * lengths.output_tokens,
+        np.where(all_at_once, load.requests_per_s, paced) * lengths.output_tokens,
         Spread(shown * np.sqrt(1.0 + later.cv2), later.cv2),
         _closed_spread(served, tpot, known, prompts, rate).at_least(np.maximum(step, WIDEST * tpot), jitter),
         np.ones_like(shown, dtype=np.bool_),
+        mean,
     )
 
 
@@ -78,8 +81,8 @@ def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s:
     return share
 
 
-def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> Array:
-    """Requests that the shown one waits for before there is a place for it.
+def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> tuple[Array, Array]:
+    """Requests that a mean and a median one wait for before there is a place for them.
 
     Clients beyond ``batch`` places queue in every round. Requests that come together once get places in turn:
     the median one is the half-way one in the line, the mean wait (N − B)²/2N.
@@ -87,7 +90,7 @@ def _queued(batch: Array, asked: Asked, all_at_once: Mask) -> Array:
     beyond = np.maximum(asked.batch - batch, 0.0)
     mean = beyond**2 / (2.0 * np.maximum(asked.batch, 1.0))
     median = np.maximum(asked.batch / 2.0 - batch, 0.0)
-    return np.where(all_at_once, np.where(asked.of_means > 0, mean, median), beyond)
+    return np.where(all_at_once, mean, beyond), np.where(all_at_once, median, beyond)
 
 
 def _compiled_s(served: ServedModel, asked: Asked) -> Array:

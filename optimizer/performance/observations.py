@@ -21,10 +21,11 @@ RATE_COLUMN = "pred_output_tokens_per_s_total"
 SERVING_PAIRS = (
     (RATE, RATE_COLUMN, ("output_tokens_per_s_total",)),
     (BETWEEN, "pred_tpot_ms_p50", ("tpot_ms_p50", "tpot_ms_mean")),
-    (FIRST, "pred_ttft_ms_p50", ("ttft_ms_p50", "ttft_ms_mean")),
+    (FIRST, "pred_ttft_ms_p50", ("ttft_ms_p50",)),
     ("time per output token p95", "pred_tpot_ms_p95", ("tpot_ms_p95",)),
     ("time to first token p95", "pred_ttft_ms_p95", ("ttft_ms_p95",)),
 )
+MEAN_PAIR = (FIRST, "pred_ttft_ms_mean", ("ttft_ms_mean",))
 RATIO_REGIME = "percentile ratio"
 RATIO_PAIRS = tuple(
     (f"{metric} {end}/p50", f"pred_{name}_{end}_over_p50", f"{name}_ms_{end}", f"{name}_ms_p50")
@@ -83,7 +84,7 @@ def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:
     if not _counts(row, serving):
         return
     source, regime = _source(row, serving), _regime(row, serving)
-    for metric, column, measured_columns in SERVING_PAIRS if serving else TRAINING_PAIRS:
+    for metric, column, measured_columns in _pairs(row, serving):
         measured = next((value for name in measured_columns if (value := _value(row, name)) > 0), 0.0)
         if measured > 0:
             yield Observation(
@@ -99,6 +100,14 @@ def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:
             )
     if serving:
         yield from _ratios(place, row, source)
+
+
+def _pairs(row: Mapping[str, str], serving: bool) -> Sequence[tuple[str, str, tuple[str, ...]]]:
+    """What is compared with what; a mean first token with the mean where no median is told."""
+    if not serving:
+        return TRAINING_PAIRS
+    median_told = _value(row, "ttft_ms_p50") > 0
+    return SERVING_PAIRS if median_told else (*SERVING_PAIRS, MEAN_PAIR)
 
 
 def _ratios(place: int, row: Mapping[str, str], source: str) -> Iterator[Observation]:

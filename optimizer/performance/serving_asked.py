@@ -45,12 +45,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What comes of it; nan where not defined. ``stable``: the replica keeps up with the arrivals."""
+    """What comes of it; nan where not defined. ``stable``: the replica keeps up with the arrivals.
+    ``first_mean``: mean first token over a run from its start, where that is not the shown one."""
 
     tokens_per_s: Array
     ttft: Spread
     tpot: Spread
     stable: Mask
+    first_mean: Array | None = None
 
 
 def limit_of(served: ServedModel, lengths: Lengths) -> Array:

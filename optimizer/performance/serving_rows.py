@@ -52,6 +52,7 @@ METRICS = (
     "pred_tpot_ms_p50",
     "pred_tpot_ms_p95",
 )
+FIRST_MEDIAN, FIRST_MEAN = "pred_ttft_ms_p50", "pred_ttft_ms_mean"
 RATIOS = {
     f"pred_{name}_{end}_over_p50": (name, normal)
     for name in ("ttft", "tpot")
@@ -380,10 +381,12 @@ def _prediction(
         column: float(spreads[name].quantile(normal)[index] / spreads[name].p50[index])
         for column, (name, normal) in RATIOS.items()
     }
+    mean = values[1] if answer.first_mean is None else 1e3 * float(answer.first_mean[index])
     notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
     return Prediction(
-        values=dict(zip(METRICS, values, strict=True)) | ratios,
+        values=dict(zip(METRICS, values, strict=True)) | {FIRST_MEAN: mean} | ratios,
         spread=dict(zip(METRICS, relative, strict=True))
+        | {FIRST_MEAN: relative[METRICS.index(FIRST_MEDIAN)]}
         | {column: ratio_relative(RATIO_KEYS[column], calibration.intervals, old) for column in ratios},
         fits=fits,
         note="; ".join(note for note in notes if note),

@@ -212,8 +212,7 @@ def engine_on(spec: GpuSpec | None, engine: str) -> str:
 
 def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
     """How the row's makers asked, told by its source; else by the data set that it names; else by its
-    lengths: means that are no whole numbers were drawn. What a row tells as a mean is taken as one: lengths
-    that are no whole numbers, and first tokens where it has no median of them."""
+    lengths: means that are no whole numbers were drawn, and are taken as means."""
     found = calibration.harness_of(row.get("source") or "")
     lengths = [number(row, name) or 0.0 for name in ("isl", "osl")]
     drawn = any(length % 1.0 for length in lengths)
@@ -223,12 +222,7 @@ def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
         if named is None and drawn:
             named = RANGED if all(_is_ranged(length) for length in lengths) else DRAWN
         found = found if named is None else calibration.harnesses[named]
-    means = number(row, "ttft_ms_mean") is not None and number(row, "ttft_ms_p50") is None
-    return replace(
-        found,
-        mean_share=1.0 if drawn else found.mean_share,
-        of_means=1.0 if means else found.of_means,
-    )
+    return replace(found, mean_share=1.0) if drawn else found
 
 
 def _is_ranged(tokens: float) -> bool:

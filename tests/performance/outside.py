@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,8 +19,9 @@ from optimizer.performance.collective_rows import predict_collectives, read_coll
 from optimizer.performance.hardware import GIB, build_hardware
 from optimizer.performance.measured import FOLDER
 from optimizer.performance.names import find_model
-from optimizer.performance.observations import observations
-from optimizer.performance.rows import predict_rows
+from optimizer.performance.observations import Observation, observations
+from optimizer.performance.prediction import Prediction
+from optimizer.performance.rows import predictions, read_rows
 from optimizer.performance.served_model import (
     Replica,
     ServedModel,
@@ -53,32 +55,28 @@ def rows_of(name: str) -> list[dict[str, str]]:
 @cache
 def serving_figures(name: str) -> tuple[Figure, ...]:
     """Every measured cell of a serving table that the core answers."""
-    rows = rows_of(name)
-    predicted = predict_rows(rows, load_calibration(), load_gpus(), load_models())
-    return tuple(
-        _figure(rows[o.place], o.metric, predicted[o.place], o.column, o.measured)
-        for o in observations(rows)
-        if predicted[o.place].get(o.column)
-    )
+    return _figures(name)
 
 
 @cache
 def training_figures(name: str) -> tuple[Figure, ...]:
     """Steps and peaks of a training table that tells them, where the core answers."""
-    rows = rows_of(name)
-    predicted = predict_rows(rows, load_calibration(), load_gpus(), load_models())
+    return _figures(name)
+
+
+def _figures(name: str) -> tuple[Figure, ...]:
+    rows, gpus, calibration = rows_of(name), load_gpus(), load_calibration()
+    found = predictions(read_rows(rows, calibration, gpus, load_models()), calibration, gpus)
     return tuple(
-        _figure(rows[o.place], o.metric, predicted[o.place], o.column, o.measured)
+        _figure(rows[o.place], o, found[o.place])
         for o in observations(rows)
-        if predicted[o.place].get(o.column)
+        if math.isfinite(found[o.place].values.get(o.column, math.nan))
     )
 
 
-def _figure(
-    row: Mapping[str, str], metric: str, cells: Mapping[str, str], column: str, measured: float
-) -> Figure:
-    low, high = float(cells[f"{column}_low"]), float(cells[f"{column}_high"])
-    return Figure(row, metric, float(cells[column]) / measured, low <= measured <= high)
+def _figure(row: Mapping[str, str], told: Observation, predicted: Prediction) -> Figure:
+    ratio, share = predicted.values[told.column] / told.measured, 1.0 + predicted.spread[told.column]
+    return Figure(row, told.metric, ratio, 1.0 / share <= ratio <= share)
 
 
 def cache_figures(name: str) -> tuple[Figure, ...]:

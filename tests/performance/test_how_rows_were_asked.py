@@ -6,7 +6,8 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.calibration import load_calibration
-from optimizer.performance.rows import predict_rows
+from optimizer.performance.observations import observations
+from optimizer.performance.rows import predictions, read_rows
 from optimizer.performance.serving_words import harness_of
 
 CLOSED = {
@@ -49,16 +50,14 @@ def test_a_mean_length_is_not_cut_to_the_mean_of_nominal_ones_again() -> None:
     assert (nominal.mean_share, told.mean_share) == (0.9, 1.0)
 
 
-def test_a_row_that_tells_means_alone_is_answered_with_means() -> None:
-    """They hold a tenth of the first burst, in which all clients' prompts wait for each other."""
-
-    def first_s(**cells: str) -> float:
-        row = CLOSED | cells
-        found = predict_rows([row], load_calibration(), load_gpus(), load_models())[0]
-        return float(found["pred_ttft_ms_p50"])
-
-    medians = [first_s(), first_s(ttft_ms_p50="90"), first_s(ttft_ms_p50="90", ttft_ms_mean="400")]
-    assert len(set(medians)) == 1
-    mean = first_s(ttft_ms_mean="400")
-    assert mean > 1.5 * medians[0]
-    assert mean == first_s(ttft_ms_mean="4000")
+def test_means_are_compared_with_means_and_no_measured_cell_is_read() -> None:
+    """A mean over a run from its start holds a tenth of the first burst, in which all clients' prompts wait
+    for each other."""
+    told = [CLOSED, CLOSED | {"ttft_ms_mean": "400"}, CLOSED | {"ttft_ms_mean": "400", "ttft_ms_p50": "90"}]
+    calibration, gpus = load_calibration(), load_gpus()
+    blank, mean, median = predictions(read_rows(told, calibration, gpus, load_models()), calibration, gpus)
+    assert blank == mean == median
+    assert blank.values["pred_ttft_ms_mean"] > 1.5 * blank.values["pred_ttft_ms_p50"]
+    assert blank.spread["pred_ttft_ms_mean"] == blank.spread["pred_ttft_ms_p50"]
+    found = [(o.place, o.column, o.measured) for o in observations(told)]
+    assert found == [(1, "pred_ttft_ms_mean", 400.0), (2, "pred_ttft_ms_p50", 90.0)]
