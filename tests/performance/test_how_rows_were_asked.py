@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.calibration import load_calibration
-from optimizer.performance.measured import bundled_rows
 from optimizer.performance.observations import observations
-from optimizer.performance.rows import predict_rows, predictions, read_rows
+from optimizer.performance.rows import predictions, read_rows
 from optimizer.performance.serving_words import harness_of
-from tests.performance.outside import rows_of
 
-SOME = 5
-MEASURED = re.compile(
-    r"(ttft|tpot|e2e|itl)_ms|(output_)?tokens_per_s|requests_per_s|samples_per_s|step_time_s|mfu|hfu|tflops_per|mem_gi?b"
-)
 CLOSED = {
     "kind": "serving",
     "source": "somebody",
@@ -69,14 +61,3 @@ def test_means_are_compared_with_means_and_no_measured_cell_is_read() -> None:
     assert blank.spread["pred_ttft_ms_mean"] == blank.spread["pred_ttft_ms_p50"]
     found = [(o.place, o.column, o.measured) for o in observations(told)]
     assert found == [(1, "pred_ttft_ms_mean", 400.0), (2, "pred_ttft_ms_p50", 90.0)]
-
-
-def test_predictions_of_every_table_are_the_same_without_what_was_measured() -> None:
-    names = ("reported_serving", "reported_training", "published_serving", "published_training")
-    rows = [*bundled_rows(), *(row for name in names for row in rows_of(name))][::SOME]
-    blank = [{name: "" if MEASURED.match(name) else cell for name, cell in row.items()} for row in rows]
-    told, asked = (
-        predict_rows(table, load_calibration(), load_gpus(), load_models()) for table in (rows, blank)
-    )
-    assert len(rows) > 2000
-    assert told == asked
