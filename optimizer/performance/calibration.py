@@ -69,22 +69,24 @@ class Calibration:
     def engine_of(self, source: str, name: str, release: str = "") -> str:
         """The class of a serving engine and its release (a version, or a year and month where it begins with
         one; the newest where it is blank); tuned benchmark submissions are told by their source."""
-        found = _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
+        found = self._newest_class(source, name)
         older = self.engine_before.get(found)
         return older.engine if older is not None and older.holds(release) else found
 
     def latent_slowdown(self, source: str, name: str, release: str) -> float:
         """Factor on the times of a model with a latent cache (MLA) in a release of an engine; 1 where the
         release is blank or new enough."""
-        found = _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
-        early = self.latent_before.get(found)
+        early = self.latent_before.get(self._newest_class(source, name))
         return early.slowdown if early is not None and early.holds(release) else 1.0
 
     def buffers_states(self, source: str, name: str, release: str) -> bool:
         """Whether an engine's release keeps its buffers of states; blank ones do."""
-        found = _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
-        early = self.unbuffered_before.get(found)
+        early = self.unbuffered_before.get(self._newest_class(source, name))
         return early is None or not early.holds(release)
+
+    def _newest_class(self, source: str, name: str) -> str:
+        """The class of an engine's newest release."""
+        return _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
 
     def is_old(self, engine: str) -> bool:
         """Whether a class of engines is that of older releases only."""

@@ -366,7 +366,7 @@ def _prediction(
     row: ServingRow, answer: Answer, index: int, fits: bool, calibration: Calibration
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
-    values = (
+    shown = (
         float(answer.tokens_per_s[index]) * row.copies,
         1e3 * float(answer.ttft.p50[index]),
         1e3 * float(answer.ttft.quantile(P95)[index]),
@@ -381,12 +381,16 @@ def _prediction(
         column: float(spreads[name].quantile(normal)[index] / spreads[name].p50[index])
         for column, (name, normal) in RATIOS.items()
     }
-    mean = values[1] if answer.first_mean is None else 1e3 * float(answer.first_mean[index])
+    values, spread = dict(zip(METRICS, shown, strict=True)), dict(zip(METRICS, relative, strict=True))
+    if answer.first_mean is None:
+        values[FIRST_MEAN] = values[FIRST_MEDIAN]
+    else:
+        values[FIRST_MEAN] = 1e3 * float(answer.first_mean[index])
+    spread[FIRST_MEAN] = spread[FIRST_MEDIAN]
     notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
     return Prediction(
-        values=dict(zip(METRICS, values, strict=True)) | {FIRST_MEAN: mean} | ratios,
-        spread=dict(zip(METRICS, relative, strict=True))
-        | {FIRST_MEAN: relative[METRICS.index(FIRST_MEDIAN)]}
+        values=values | ratios,
+        spread=spread
         | {column: ratio_relative(RATIO_KEYS[column], calibration.intervals, old) for column in ratios},
         fits=fits,
         note="; ".join(note for note in notes if note),
