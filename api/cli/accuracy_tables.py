@@ -32,6 +32,8 @@ SHORT_REGIMES = {
     "offline_max": "offline",
     "open_loop_slo": "objective",
     "open_loop": "open",
+    "overload open_loop": "overload",
+    "overload percentile ratio": "over, tail",
     "percentile ratio": "tail",
     "single_stream_ttft": "one, first",
     "single_stream": "one",
@@ -46,7 +48,8 @@ LEGEND = (
     "rows.",
     "ITL: time per output token; TTFT: time to first token.",
     "closed C≤8: closed loops of up to 8 requests; objective: rates at an objective;",
-    "one: one request at a time; apart: sources that measured something else.",
+    "one: one request at a time; overload: open loops that end and ask for more than",
+    "the replica gives; apart: sources that measured something else.",
 )
 HELD_OUT_WORDS = {"fitted": "nothing", "gpu": "GPU"}
 HELD_OUT_COLUMNS = ("fitted", "by_source", "by_model", "by_gpu")

@@ -22,7 +22,13 @@ from optimizer.performance.evidence import (
 from optimizer.performance.fitting import log_errors, other_sources
 from optimizer.performance.folds import GPU, MODEL, SOURCE, held_out_errors, load_folds
 from optimizer.performance.measured import beside_rows, bundled_rows
-from optimizer.performance.observations import Observation, identifier_front, loop_rates, observations
+from optimizer.performance.observations import (
+    Observation,
+    identifier_front,
+    loop_rates,
+    observations,
+    with_overload,
+)
 from optimizer.performance.ranking import cell_correlations, cells_of, reachable_correlations
 from optimizer.performance.report import (
     APART,
@@ -102,8 +108,9 @@ def _evidence(
     gpus: Mapping[str, GpuSpec],
 ) -> Evidence:
     """``fitted``: so many of the rows, the first, are of tables that constants were fitted to."""
-    observed = [o for o in observations(rows) if o.fair] + loop_rates(rows)
     found = predictions(read, calibration, gpus)
+    fair = [o for o in observations(rows) if o.fair]
+    observed = with_overload(fair, read, found) + loop_rates(rows)
     spread = [found[o.place].spread.get(o.column, np.nan) for o in observed]
     errors = {kind: held_out_errors(kind, read, observed, calibration, gpus) for kind in (SOURCE, MODEL, GPU)}
     return Evidence(

@@ -15,7 +15,16 @@ from optimizer.performance.calibration import FITTED, Calibration, load_calibrat
 from optimizer.performance.evaluate import regime_group
 from optimizer.performance.fitting import held_by_sources, other_sources
 from optimizer.performance.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.performance.intervals import BURST, FIRST_ALONE, MOE, OBJECTIVE, OLD, P95, memory_regime
+from optimizer.performance.intervals import (
+    BURST,
+    FIRST_ALONE,
+    MOE,
+    OBJECTIVE,
+    OLD,
+    OVERLOAD,
+    P95,
+    memory_regime,
+)
 from optimizer.performance.measured import data_sha256
 from optimizer.performance.observations import (
     BETWEEN,
@@ -25,8 +34,9 @@ from optimizer.performance.observations import (
     Observation,
     loop_rates,
     observations,
+    with_overload,
 )
-from optimizer.performance.rows import ReadRows, read_rows
+from optimizer.performance.rows import ReadRows, predictions, read_rows
 from optimizer.performance.serving_rows import (
     CROWDED,
     CROWDED_ABOVE,
@@ -92,7 +102,8 @@ def interval_samples(
     Rows of sources that no fold knows were never fitted, and are held out as they stand.
     """
     read = read_rows(rows, calibration, gpus, models)
-    observed = [o for o in observations(rows) if o.fair] + loop_rates(rows)
+    fair = [o for o in observations(rows) if o.fair]
+    observed = with_overload(fair, read, predictions(read, calibration, gpus)) + loop_rates(rows)
     observed = [o for o in observed if o.place in read.training or o.place in read.serving]
     errors = held_out_errors(SOURCE, read, observed, calibration, gpus)
     samples: dict[str, list[tuple[str, float]]] = defaultdict(list)
@@ -176,9 +187,13 @@ def _path(observation: Observation) -> str | None:
     named = TRAINING_KEYS.get((regime_group(observation), observation.metric))
     if named:
         return f"intervals.{named}"
-    if observation.regime == RATIO_REGIME:
-        return f"intervals.percentile_ratio.{RATIO_KEYS[observation.column]}"
+    beyond = observation.regime.startswith(OVERLOAD)
+    if observation.regime.endswith(RATIO_REGIME):
+        end = f"_{OVERLOAD}" if beyond else ""
+        return f"intervals.percentile_ratio.{RATIO_KEYS[observation.column]}{end}"
     table = METRIC_TABLES.get(observation.metric.removesuffix(" p95"))
+    if beyond:
+        return f"intervals.{table}.{OVERLOAD}" if table else None
     if observation.regime == "open_loop_slo":
         end = P95 if observation.metric.endswith(" p95") else ""
         return f"intervals.{table}.{OBJECTIVE}{end}" if table else None

@@ -19,6 +19,7 @@ import numpy as np
 from broker.domain.model_shape import GpuSpec
 from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.calibration import CONFIG, Calibration
+from optimizer.performance.intervals import OVERLOAD
 from optimizer.performance.observations import Observation
 from optimizer.performance.rows import ReadRows, predictions
 
@@ -136,10 +137,13 @@ class Weights:
 def log_errors(
     read: ReadRows, observed: Sequence[Observation], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> Array:
-    """log(predicted / measured) [O]; nan where there is no prediction or the load is over capacity."""
+    """log(predicted / measured) [O]; nan where there is no prediction, or the load is over capacity and the
+    observation does not say so (``with_overload``)."""
     found = predictions(read, calibration, gpus)
     ratios = [
-        found[o.place].values.get(o.column, np.nan) / o.measured if found[o.place].stable else np.nan
+        found[o.place].values.get(o.column, np.nan) / o.measured
+        if found[o.place].stable or o.regime.startswith(OVERLOAD)
+        else np.nan
         for o in observed
     ]
     return np.log(as_array(ratios))

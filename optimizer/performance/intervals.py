@@ -12,7 +12,7 @@ from optimizer.performance.constants import Intervals, Table
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9
 MOE, OLD, BURST, OBJECTIVE, P95 = "_moe", "_old", "burst", "objective", "_p95"
-FIRST_ALONE = "first"
+FIRST_ALONE, OVERLOAD = "first", "overload"
 WIDER = {BURST: "closed", FIRST_ALONE: "single"}
 GRID_STACK = "eager"
 
@@ -118,9 +118,10 @@ def serving_row_relative(
     return _of(constants.tokens_per_s, regime, moe, old) + more, ttft, ttft_late, itl, itl_late
 
 
-def ratio_relative(name: str, constants: Intervals, old: bool = False) -> float:
+def ratio_relative(name: str, constants: Intervals, old: bool = False, overload: bool = False) -> float:
     """Half-width of a percentile over the median, such as ``ttft_p99``."""
     table = constants.percentile_ratio
+    name = f"{name}_{OVERLOAD}" if overload else name
     return table.get(f"{name}{OLD}", table[name]) if old else table[name]
 
 

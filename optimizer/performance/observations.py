@@ -10,7 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from optimizer.performance.rows import is_serving
+from optimizer.performance.intervals import OVERLOAD
+from optimizer.performance.prediction import Prediction
+from optimizer.performance.rows import ReadRows, is_serving
+from optimizer.performance.serving_rows import RUN
 
 TRAINING_PAIRS = (
     ("step time", "pred_step_time_s", ("step_time_s",)),
@@ -59,6 +62,15 @@ class Observation:
 def observations(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
     """Every measured number of ``rows`` that the core has a prediction for."""
     return [found for place, row in enumerate(rows) for found in _of_row(place, row)]
+
+
+def with_overload(
+    observed: Sequence[Observation], read: ReadRows, found: Sequence[Prediction]
+) -> list[Observation]:
+    """The same; runs that ask for more than their replica gives, as predicted, are a regime of their own."""
+    runs = {place for place, row in read.serving.items() if row.answered_as == RUN}
+    beyond = {place for place in runs if not found[place].stable}
+    return [replace(o, regime=f"{OVERLOAD} {o.regime}") if o.place in beyond else o for o in observed]
 
 
 def loop_rates(rows: Sequence[Mapping[str, str]]) -> list[Observation]:

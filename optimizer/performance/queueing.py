@@ -185,19 +185,27 @@ def load_at(
 
 
 def itl_cv2(served: ServedModel, batch: Array, itl: Array, known: Arrivals, work: Array) -> Array:
-    """Squared CV over requests of their mean time between tokens, under Poisson arrivals.
-
-    - Prompts that a request meets are Poisson: variance ρ·w·(1 + c²)·itl/output; short answers average less.
-    - Sequences in flight vary: with e = (itl − itl₁)/itl, what of the time grows with them, their variance is
-      B/(1 − e) (a birth and death process linearised at its mean); ⅔ of it stays over a request's life.
-    """
-    uneven = 1.0 + known.prompts.work_cv**2
+    """Squared CV over requests of their mean time between tokens, under Poisson arrivals: of the prompts that
+    they meet, in short answers more than in long ones, and of the sequences in flight."""
     rho = xp.minimum(batch * work / (known.output_tokens * itl), SATURATED)
-    met = rho * work * uneven * (1.0 + known.output_cv**2) / (known.output_tokens * itl)
-    grows = xp.clip((itl - known.alone_s) / itl, 0.0, SATURATED)
-    crowd = grows**2 / xp.maximum(batch, 1.0) / (1.0 - grows) * (2.0 / 3.0)
-    jitter: Array = met + crowd + served.calibration.queueing.itl_jitter**2
+    met = met_cv2(rho, work, known.prompts.work_cv, known.output_tokens * itl) * (1.0 + known.output_cv**2)
+    jitter: Array = met + crowd_cv2(batch, itl, known) + served.calibration.queueing.itl_jitter**2
     return jitter
+
+
+def met_cv2(rho: Array, work: Array, work_cv: Array, stay_s: Array) -> Array:
+    """What the prompts add that an answer meets in ``stay_s``: Poisson, of variance ρ·w·(1 + c²)/stay."""
+    met: Array = rho * work * (1.0 + work_cv**2) / stay_s
+    return met
+
+
+def crowd_cv2(batch: Array, itl: Array, known: Arrivals) -> Array:
+    """What the sequences in flight add: with e = (itl − itl₁)/itl, what of the time grows with them, their
+    variance is B/(1 − e) (a birth and death process linearised at its mean); ⅔ of it stays over a
+    request's life."""
+    grows = xp.clip((itl - known.alone_s) / itl, 0.0, SATURATED)
+    crowd: Array = grows**2 / xp.maximum(batch, 1.0) / (1.0 - grows) * (2.0 / 3.0)
+    return crowd
 
 
 def batch_limit(served: ServedModel, lengths: Lengths, engine_most: Array | float) -> Array:

@@ -6,13 +6,13 @@ Arrays over rows; tokens/s of one copy, times in seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.queueing import Lengths, batch_limit, harness
 from optimizer.performance.served_model import ServedModel, sequences_most
-from optimizer.performance.waiting import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,32 @@ class Asked:
     first_objective_s: Array | float = np.inf
 
 
+class OverRequests(Protocol):
+    """A positive quantity over requests, by row."""
+
+    @property
+    def mean(self) -> Array:
+        """Mean over requests."""
+        ...
+
+    @property
+    def p50(self) -> Array:
+        """Median."""
+        ...
+
+    def quantile(self, normal: float) -> Array:
+        """Where the standard normal has ``normal``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What comes of it; nan where not defined. ``stable``: the replica keeps up with the arrivals.
     ``first_mean``: mean first token over a run from its start, where that is not the shown one."""
 
     tokens_per_s: Array
-    ttft: Spread
-    tpot: Spread
+    ttft: OverRequests
+    tpot: OverRequests
     stable: Mask
     first_mean: Array | None = None
 

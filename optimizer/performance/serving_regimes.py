@@ -28,6 +28,7 @@ from optimizer.performance.queueing import (
 from optimizer.performance.served_model import ServedModel, sequences_most
 from optimizer.performance.serving import decode_step, prefill
 from optimizer.performance.serving_asked import Answer, Asked, before_engine_s, limit_for, places_of
+from optimizer.performance.short_runs import short_run
 from optimizer.performance.waiting import SATURATED, Spread, first_token
 
 BELIEVED = 2.0
@@ -59,13 +60,12 @@ def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
 
 def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
-    """Arrivals at a rate, whatever the answers take; a run of few requests never has more in flight.
+    """Arrivals at a rate without end, whatever the answers take.
 
     A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains, and
-    so are first tokens that meet theirs. A run of N requests lasts until its last answer is done: its mean
-    rate is λ·N/(N + λ·s), s one's stay.
+    so are first tokens that meet theirs.
     """
-    most = np.minimum(places_of(served, lengths), np.maximum(asked.requests, 1.0))
+    most = places_of(served, lengths)
     load, stable = load_at_rate(served, lengths, asked.rate, most, before_engine_s(served, asked))
     believed = asked.rate <= BELIEVED * load.requests_per_s
     chosen = np.isfinite(asked.objective_s) & (stable | believed)
@@ -74,13 +74,8 @@ def open_loop(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
         load = _at_objective(served, lengths, replace(asked, objective_s=objective_s), load)
     most_s = np.where(chosen, asked.first_objective_s, np.inf)
     first = load.ttft.times(np.minimum(most_s / load.ttft.quantile(P99), 1.0))
-    ends = np.isfinite(asked.requests) & stable
-    stay_s = load.ttft.mean + lengths.output_tokens * load.itl.mean
-    flying = np.where(ends, asked.rate, 0.0) * np.where(ends, stay_s, 0.0)
-    last = flying / np.where(ends, np.maximum(asked.requests, 1.0), 1.0)
-    tokens = asked.rate * lengths.output_tokens / (1.0 + last)
-    kept = np.where(chosen, tokens, np.minimum(load.requests_per_s * lengths.output_tokens, tokens))
-    return Answer(kept, first, load.itl, stable | chosen)
+    rate = np.where(chosen, asked.rate, np.minimum(load.requests_per_s, asked.rate))
+    return Answer(rate * lengths.output_tokens, first, load.itl, stable | chosen)
 
 
 def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Load) -> Load:
@@ -140,6 +135,7 @@ ANSWERS: Mapping[str, Callable[[ServedModel, Lengths, Asked], Answer]] = {
     "closed": closed_loop,
     "offline": offline,
     "open": open_loop,
+    "run": short_run,
     "static": fixed_batch,
     "decode": decode_pool,
     "single": single_stream,

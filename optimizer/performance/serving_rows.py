@@ -10,7 +10,7 @@ import numpy as np
 
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
-from optimizer.performance.arrays import as_array
+from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.closed_loops import uneven_share
@@ -20,6 +20,7 @@ from optimizer.performance.intervals import (
     BURST,
     FIRST_ALONE,
     OBJECTIVE,
+    OVERLOAD,
     ratio_relative,
     serving_row_relative,
 )
@@ -67,6 +68,11 @@ TENSOR = (1, 2, 4, 8)
 ROOM_FOR_WEIGHTS = 0.75
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
 FEW, FEW_UP_TO = "few", 8.0
+RUN = "run"
+OVER_CAPACITY = {
+    False: "over capacity: the state at the limit is given",
+    True: "over capacity: requests queue until the last one has come",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,13 @@ class ServingRow:
     early_slowdown: float = 1.0
     first_objective_s: float = math.inf
     buffered: bool = True
+
+    @property
+    def answered_as(self) -> str:
+        """The regime that answers for it: an open loop that ends is a run of its own, unless its rate was
+        chosen at an objective."""
+        ends = self.regime == "open" and math.isfinite(self.requests) and math.isinf(self.objective_s)
+        return RUN if ends else self.regime
 
 
 def read_row(
@@ -236,7 +249,7 @@ def predict_serving(
     found: list[tuple[float, Prediction] | None] = [None] * len(rows)
     groups: dict[tuple[str, str, str, str, str], list[int]] = {}
     for place, (_, way) in enumerate(ways):
-        key = (way.dense, way.experts, way.products, way.engine, way.regime)
+        key = (way.dense, way.experts, way.products, way.engine, way.answered_as)
         groups.setdefault(key, []).append(place)
     for members in groups.values():
         results = _predict_group([ways[i][1] for i in members], calibration, gpus)
@@ -292,16 +305,45 @@ def _predict_group(
     ends = as_array([row.ends for row in rows])
     uneven = uneven_share(as_array([_cv(r, r.harness.output_cv) for r in rows]), asked)
     asked = replace(asked, parted=np.maximum(ends, uneven if rows[0].regime == "closed" else 0.0))
-    answer = ANSWERS[rows[0].regime](served, lengths, asked)
+    answer = ANSWERS[rows[0].answered_as](served, lengths, asked)
     kept = run_share(served, lengths, asked, answer.tokens_per_s)
     answer = replace(answer, tokens_per_s=answer.tokens_per_s * kept)
     fits = cache_tokens(raised(served)) >= lengths.input_tokens + lengths.output_tokens
     searched = not all(row.layout_given for row in rows)
     most = capacity(served, lengths) * copies if searched else copies
+    shown = _shown(answer, copies)
     return [
-        (float(most[index]), _prediction(row, answer, index, bool(fits[index]), calibration))
+        (
+            float(most[index]),
+            _prediction(
+                row,
+                {name: float(column[index]) for name, column in shown.items()},
+                bool(answer.stable[index]),
+                bool(fits[index]),
+                calibration,
+            ),
+        )
         for index, row in enumerate(rows)
     ]
+
+
+def _shown(answer: Answer, copies: Array) -> dict[str, Array]:
+    """The columns of ``METRICS`` and ``RATIOS``, and the mean first token."""
+    ttft, tpot = answer.ttft, answer.tpot
+    first_mean = ttft.p50 if answer.first_mean is None else answer.first_mean
+    columns = (
+        answer.tokens_per_s * copies,
+        1e3 * ttft.p50,
+        1e3 * ttft.quantile(P95),
+        1e3 * tpot.p50,
+        1e3 * tpot.quantile(P95),
+    )
+    spreads = {"ttft": ttft, "tpot": tpot}
+    ratios = {
+        column: spreads[name].quantile(normal) / spreads[name].p50
+        for column, (name, normal) in RATIOS.items()
+    }
+    return dict(zip(METRICS, columns, strict=True)) | {FIRST_MEAN: 1e3 * first_mean} | ratios
 
 
 def _objectives_s(
@@ -349,7 +391,7 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     )
 
 
-def _kind(row: ServingRow) -> str:
+def _kind(row: ServingRow, stable: bool) -> str:
     """The regime as intervals tell them apart."""
     if row.burst:
         return BURST
@@ -357,41 +399,29 @@ def _kind(row: ServingRow) -> str:
         return FIRST_ALONE
     if np.isfinite(row.objective_s):
         return OBJECTIVE
+    if row.answered_as == RUN and not stable:
+        return OVERLOAD
     if row.regime != "closed":
         return row.regime
     return CROWDED if row.batch > CROWDED_ABOVE else FEW if row.batch <= FEW_UP_TO else row.regime
 
 
 def _prediction(
-    row: ServingRow, answer: Answer, index: int, fits: bool, calibration: Calibration
+    row: ServingRow, values: Mapping[str, float], stable: bool, fits: bool, calibration: Calibration
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
-    shown = (
-        float(answer.tokens_per_s[index]) * row.copies,
-        1e3 * float(answer.ttft.p50[index]),
-        1e3 * float(answer.ttft.quantile(P95)[index]),
-        1e3 * float(answer.tpot.p50[index]),
-        1e3 * float(answer.tpot.quantile(P95)[index]),
-    )
+    kind = _kind(row, stable)
     old = calibration.is_old(row.engine) or row.early_slowdown > 1.0
-    relative = serving_row_relative(_kind(row), known, calibration.intervals, row.model.is_moe, old)
-    stable = bool(answer.stable[index])
-    spreads = {"ttft": answer.ttft, "tpot": answer.tpot}
-    ratios = {
-        column: float(spreads[name].quantile(normal)[index] / spreads[name].p50[index])
-        for column, (name, normal) in RATIOS.items()
-    }
-    values, spread = dict(zip(METRICS, shown, strict=True)), dict(zip(METRICS, relative, strict=True))
-    if answer.first_mean is None:
-        values[FIRST_MEAN] = values[FIRST_MEDIAN]
-    else:
-        values[FIRST_MEAN] = 1e3 * float(answer.first_mean[index])
+    relative = serving_row_relative(kind, known, calibration.intervals, row.model.is_moe, old)
+    spread = dict(zip(METRICS, relative, strict=True))
     spread[FIRST_MEAN] = spread[FIRST_MEDIAN]
-    notes = (row.note, "" if stable else "over capacity: the state at the limit is given")
+    for column, name in RATIO_KEYS.items():
+        spread[column] = ratio_relative(name, calibration.intervals, old, kind == OVERLOAD)
+    beyond = "" if stable else OVER_CAPACITY[row.answered_as == RUN]
+    notes = (row.note, beyond)
     return Prediction(
-        values=values | ratios,
-        spread=spread
-        | {column: ratio_relative(RATIO_KEYS[column], calibration.intervals, old) for column in ratios},
+        values=values,
+        spread=spread,
         fits=fits,
         note="; ".join(note for note in notes if note),
         stable=stable,

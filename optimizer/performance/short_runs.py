@@ -1,0 +1,167 @@
+"""Open loops that end: what their requests meet, from an empty replica to the last answer.
+
+A run of N requests at λ a second fills the replica before it ever stands at a steady state, and may ask for
+more than the replica gives: then a queue grows until the last request has come. R rows, V values over
+requests; times are seconds, rates requests/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.course import Course, course_of, joined, stay_s
+from optimizer.performance.queueing import Arrivals, Lengths, arrivals, crowd_cv2, met_cv2
+from optimizer.performance.served_model import ServedModel
+from optimizer.performance.serving_asked import Answer, Asked, before_engine_s, places_of
+from optimizer.performance.waiting import Prompts, Spread, first_token
+
+REQUESTS, DRAWS = 96, 31  # requests that stand for all, and values of each
+GOLDEN = (5.0**0.5 - 1.0) / 2.0
+LAST = 0.5  # requests that are left when a run counts as ended
+ALIKE = 0.25  # CV up to which answers end in the order in which they began
+SOONEST = 1e-3  # of a full replica's stay, in which all requests come at least
+
+SHARES = (np.arange(REQUESTS) + 0.5) / REQUESTS
+NORMALS = as_array([NormalDist().inv_cdf((draw + 0.5) / DRAWS) for draw in range(DRAWS)])
+# The same values in an order in which none goes with their own: a second quantity, drawn apart.
+OTHERS = NORMALS[np.argsort(np.argsort(np.arange(DRAWS) * GOLDEN % 1.0))]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A positive quantity over requests, by ``values`` [R, V] of equal weight."""
+
+    values: Array
+
+    @property
+    def mean(self) -> Array:
+        """Mean over requests."""
+        return as_array(self.values.mean(axis=1))
+
+    @property
+    def p50(self) -> Array:
+        """Median."""
+        return self.quantile(0.0)
+
+    def quantile(self, normal: float) -> Array:
+        """Where the standard normal has ``normal``."""
+        return as_array(np.quantile(self.values, NormalDist().cdf(normal), axis=1))
+
+
+def short_run(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
+    """``asked.requests`` at ``asked.rate``; ``stable`` where the replica keeps up with the rate once full.
+
+    A request waits for its place, as the fluid has it, and then for its first token beside the prompts of
+    the moment; its answer takes what the moments of its stay take.
+    """
+    places, known = places_of(served, lengths), arrivals(served, lengths)
+    full_s = stay_s(served, lengths, known, places)
+    requests = np.maximum(asked.requests, 1.0)
+    rate = np.minimum(asked.rate, requests / (SOONEST * full_s))
+    course = course_of(served, lengths, replace(asked, requests=requests, rate=rate), known, places)
+    asked_s = SHARES * (requests / rate)[:, None]
+    begun_s = np.maximum(_where(SHARES * requests[:, None], course.begun, course.clock_s), asked_s)
+    waited_s = begun_s - asked_s
+    each = _by_request(known, requests.size)
+    met = _met(served, asked, course, begun_s, waited_s, each)
+    ttft = Drawn(_flat(waited_s[:, :, None] + _draws(met.first)))
+    ended_s = _where((requests - LAST)[:, None], course.done, course.clock_s)[:, 0]
+    last_s = _end_s(course, begun_s[:, -1:], each.output_tokens)[:, 0]
+    ended_s = np.where(known.output_cv > ALIKE, ended_s, last_s)
+    tokens_per_s = requests * lengths.output_tokens / ended_s
+    return Answer(
+        tokens_per_s, ttft, _between(served, course, begun_s, met), places / full_s >= rate, ttft.mean
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What requests [R, N] meet when they begin: the first token from then on, the load of prefill with the
+    ``prompts`` that join it, what others' prompts add to the answer (``beside_s``), and the squared CV of
+    what the sequences in flight do (``crowd``)."""
+
+    known: Arrivals
+    prompts: Prompts
+    first: Spread
+    load: Array
+    beside_s: Array
+    crowd: Array
+
+
+def _met(
+    served: ServedModel, asked: Asked, course: Course, begun_s: Array, waited_s: Array, known: Arrivals
+) -> Met:
+    """Waits at random are those of a steady load up to ``prefill_load_most``: a run is too short for longer
+    ones, and what prefill cannot follow waits in the fluid. Who waited there finds the replica full, and the
+    prompts that came during its own first token are in the fluid too."""
+    constants = served.calibration.queueing
+    moment = np.stack(
+        [
+            np.searchsorted(starts, begun, side="right") - 1
+            for starts, begun in zip(course.start_s, begun_s, strict=True)
+        ]
+    )
+    step, flying, admitted, itl = (
+        np.take_along_axis(part, moment, axis=1)
+        for part in (course.step_s, course.flying, course.admitted, course.itl_s)
+    )
+    prompts = joined(known, admitted * itl)
+    rate = np.minimum(admitted, constants.prefill_load_most / prompts.work)
+    before = np.broadcast_to(before_engine_s(served, asked), len(begun_s))[:, None]
+    fixed = Spread(before, as_array(constants.ttft_jitter**2))
+    first = first_token(prompts, rate, step, 1.0 - np.exp(-flying), fixed)
+    free, load = waited_s <= step, rate * prompts.work
+    beside = load / (1.0 - load) * np.maximum(first.mean - before, 0.0)
+    crowd = crowd_cv2(np.maximum(flying, 1.0), itl + beside / known.output_tokens, known)
+    return Met(known, prompts, first, load, np.where(free, beside, 0.0), np.where(free, crowd, 0.0))
+
+
+def _between(served: ServedModel, course: Course, begun_s: Array, met: Met) -> Drawn:
+    """Times between tokens: answers of ``DRAWS`` lengths begin with each request, lognormal ones, and the
+    prompts that they meet make short ones vary more."""
+    known = met.known
+    width = np.sqrt(np.log1p(known.output_cv**2))
+    tokens = np.maximum(known.output_tokens * np.exp(width * OTHERS - width**2 / 2.0), 1.0)[:, None, :]
+    at_begin, size = begun_s[:, :, None], (*begun_s.shape, DRAWS)
+    begins, written = (_flat(np.broadcast_to(part, size)) for part in (at_begin, tokens))
+    end_s = _end_s(course, begins, written).reshape(size)
+    itl = (end_s - at_begin + met.beside_s[:, :, None]) / tokens
+    work, work_cv = met.prompts.work[:, :, None], met.prompts.work_cv[:, :, None]
+    cv2 = met_cv2(met.load[:, :, None], work, work_cv, tokens * itl) + met.crowd[:, :, None]
+    width = np.sqrt(np.log1p(cv2 + served.calibration.queueing.itl_jitter**2))
+    return Drawn(_flat(itl * np.exp(NORMALS * width - width**2 / 2.0)))
+
+
+def _end_s(course: Course, begun_s: Array, tokens: Array) -> Array:
+    """When answers of so many ``tokens`` end that began at ``begun_s`` [R, N]."""
+    return _where(_where(begun_s, course.clock_s, course.written) + tokens, course.written, course.clock_s)
+
+
+def _by_request(known: Arrivals, rows: int) -> Arrivals:
+    """The same as columns [R, 1]."""
+
+    def column(values: Array) -> Array:
+        return np.broadcast_to(values, (rows,))[:, None]
+
+    prompts = Prompts(*(column(getattr(known.prompts, part.name)) for part in fields(Prompts)))
+    return Arrivals(prompts, column(known.output_tokens), column(known.output_cv), column(known.alone_s))
+
+
+def _draws(spread: Spread) -> Array:
+    """Values [..., DRAWS] of lognormals."""
+    width = np.sqrt(np.log1p(np.broadcast_to(spread.cv2, spread.mean.shape)))[..., None]
+    return as_array(spread.p50[..., None] * np.exp(NORMALS * width))
+
+
+def _where(wanted: Array, known: Array, values: Array) -> Array:
+    """``values`` [R, S] at ``wanted`` [R, N] of the growing ``known`` [R, S]."""
+    rows = zip(wanted, known, values, strict=True)
+    return np.stack([np.interp(*row) for row in rows])
+
+
+def _flat(values: Array) -> Array:
+    return values.reshape(len(values), -1)
