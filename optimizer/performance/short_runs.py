@@ -14,6 +14,7 @@ import numpy as np
 
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.course import Course, course_of, joined, stay_s
+from optimizer.performance.finite_runs import longest_output_tokens
 from optimizer.performance.queueing import Arrivals, Lengths, arrivals, crowd_cv2, met_cv2
 from optimizer.performance.served_model import ServedModel
 from optimizer.performance.serving_asked import Answer, Asked, before_engine_s, places_of
@@ -22,7 +23,6 @@ from optimizer.performance.waiting import Prompts, Spread, first_token
 REQUESTS, DRAWS = 96, 31  # requests that stand for all, and values of each
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 LAST = 0.5  # requests that are left when a run counts as ended
-ALIKE = 0.25  # CV up to which answers end in the order in which they began
 SOONEST = 1e-3  # of a full replica's stay, in which all requests come at least
 
 SHARES = (np.arange(REQUESTS) + 0.5) / REQUESTS
@@ -70,8 +70,8 @@ def short_run(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     met = _met(served, asked, course, begun_s, waited_s, each)
     ttft = Drawn(_flat(waited_s[:, :, None] + _draws(met.first)))
     ended_s = _where((requests - LAST)[:, None], course.done, course.clock_s)[:, 0]
-    last_s = _end_s(course, begun_s[:, -1:], each.output_tokens)[:, 0]
-    ended_s = np.where(known.output_cv > ALIKE, ended_s, last_s)
+    longest = longest_output_tokens(served, lengths, np.minimum(places, requests), asked)
+    ended_s = np.minimum(ended_s, _end_s(course, begun_s[:, -1:], longest[:, None])[:, 0])
     tokens_per_s = requests * lengths.output_tokens / ended_s
     return Answer(
         tokens_per_s, ttft, _between(served, course, begun_s, met), places / full_s >= rate, ttft.mean
