@@ -19,7 +19,7 @@ from optimizer.performance.waiting import SATURATED, Prompts
 COMING, ENDING = 96, 160  # moments while requests come, and after the last one came
 STAGES_MOST = 16
 EVEN = 1e-3  # CV below which answers are of one length
-DRAINED = 1.5  # stays of a full replica in which its last answers end
+DRAINED = 2.5  # stays of a full replica in which its last answers end
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ ATTENTION_DP = "attention-dp"
 LAYER_SPLIT = ("llama.cpp", "exllama")
 IN_PROCESS = "single_stream_ttft"
 USUAL_INPUT_TOKENS, USUAL_OUTPUT_TOKENS = 512.0, 256.0
+USUAL_REQUESTS = 1000.0  # what benchmark tools of vLLM and SGLang send
 TENSOR = (1, 2, 4, 8)
 ROOM_FOR_WEIGHTS = 0.75
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
@@ -135,7 +136,11 @@ def read_row(
     total, count_note = _gpus(row, model, formats, spec, calibration)
     early = early_slowdown(row, model, calibration)
     early_note = f"a first release with such a model's cache: {early:g} times slower" if early > 1.0 else ""
-    notes = (gpu_note, model_note, count_note, regime_note, formats.note, length_note, early_note)
+    requests, requests_note = _requests(row, published)
+    notes = (
+        *(gpu_note, model_note, count_note, regime_note, formats.note),
+        *(length_note, requests_note, early_note),
+    )
     tp, pp, dp, copies = _degrees(row, total, model.is_moe)
     engine = engine_of(row, spec, calibration)
     objectives = _objectives_s(row, model, published, calibration)
@@ -158,7 +163,7 @@ def read_row(
         regime=regime,
         batch=batch,
         request_rate=_rate(row, regime),
-        requests=number(row, "num_requests") or (batch if at_once else np.inf),
+        requests=requests or (batch if at_once else np.inf),
         ends=at_once or regime == "offline",
         engine=engine,
         harness=harness_of(row, calibration),
@@ -183,6 +188,14 @@ def _lengths(row: Mapping[str, str], published: str) -> tuple[tuple[float, float
         answer = USUAL_OUTPUT_TOKENS
         notes.append(f"output length not given, {USUAL_OUTPUT_TOKENS:.0f} assumed")
     return (told or USUAL_INPUT_TOKENS, max(answer or 1.0, 1.0)), "; ".join(notes)
+
+
+def _requests(row: Mapping[str, str], published: str) -> tuple[float | None, str]:
+    """Requests of a run; a usual number where an open loop does not say, since every benchmark ends."""
+    told = number(row, "num_requests")
+    if told or published != "open_loop":
+        return told, ""
+    return USUAL_REQUESTS, f"count of requests not given, {USUAL_REQUESTS:,.0f} assumed"
 
 
 def _gpus(

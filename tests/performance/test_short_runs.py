@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
+from optimizer.performance.course import course_of, stay_s
 from optimizer.performance.evaluate import evaluate_rows
 from optimizer.performance.measured import bundled_rows
 from optimizer.performance.queueing import P90, P99, Lengths, arrivals, harness
@@ -94,6 +97,31 @@ def test_the_more_requests_the_later_first_tokens() -> None:
         assert np.all(np.diff([one(run.tpot.mean) for run in runs]) > -1e-3 * one(runs[0].tpot.mean))
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    load=st.floats(0.01, 50.0),
+    count=st.integers(1, 20_000),
+    spread=st.floats(0.0, 1.5),
+    most=st.integers(1, 512),
+)
+def test_nothing_is_lost_on_the_way(load: float, count: int, spread: float, most: int) -> None:
+    """Requests begin after they came and end after they began, never more at a time than there are places."""
+    served, lengths, places = CHAT.served(), CHAT.lengths(spread, spread), as_array([float(most)])
+    known = arrivals(served, lengths)
+    rate = load * most / one(stay_s(served, lengths, known, places))
+    course = course_of(served, lengths, asked(rate=rate, requests=float(count)), known, places)
+    came = np.minimum(course.clock_s * rate, count)
+    room = 1e-9 * count
+    assert np.all(course.begun <= came + room)
+    assert np.all(course.done <= course.begun + room)
+    assert np.all(np.diff(course.done) >= -room)
+    assert np.all(course.flying <= most + room)
+    assert np.all(course.begun[:, :-1] - course.done[:, :-1] == pytest.approx(course.flying, abs=1e-6))
+    assert course.begun[0, -1] == pytest.approx(count, rel=1e-6)
+    assert course.done[0, -1] >= count - max(0.5, 0.05 * count)
+    assert np.all(course.itl_s >= course.step_s)
+
+
 def test_requests_that_come_at_once_have_an_answer() -> None:
     served, lengths = CHAT.served(), CHAT.lengths()
     once = short_run(served, lengths, asked(rate=np.inf, requests=200.0))
@@ -155,11 +183,11 @@ def row(**more: str) -> dict[str, str]:
     return told | {"kind": "serving", "regime": "open_loop"} | more
 
 
-def test_a_row_that_tells_its_requests_is_answered_as_a_run() -> None:
-    few, many, endless = (
+def test_a_row_is_answered_as_a_run_of_its_requests() -> None:
+    few, many, usual, untold = (
         cells
         for cells in predict_rows(
-            [row(request_rate="40", num_requests=n) for n in ("100", "2000", "")],
+            [row(request_rate="40", num_requests=n) for n in ("100", "2000", "1000", "")],
             load_calibration(),
             load_gpus(),
             load_models(),
@@ -171,7 +199,10 @@ def test_a_row_that_tells_its_requests_is_answered_as_a_run() -> None:
     for cells in (few, many):
         assert "requests queue until the last one has come" in cells["note"]
         assert float(cells["pred_ttft_ms_p50_low"]) < float(cells["pred_ttft_ms_p50"])
-    assert "the state at the limit" in endless["note"]
+    assert "count of requests not given, 1,000 assumed" in untold["note"]
+    assert {name: untold[name] for name in untold if name != "note"} == {
+        name: usual[name] for name in usual if name != "note"
+    }
 
 
 def test_published_runs_beyond_capacity_are_a_regime_of_their_own() -> None:
