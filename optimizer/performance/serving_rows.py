@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,7 +69,7 @@ TENSOR = (1, 2, 4, 8)
 ROOM_FOR_WEIGHTS = 0.75
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
 FEW, FEW_UP_TO = "few", 8.0
-RUN = "run"
+RUN, RUNS_AT_ONCE = "run", 256
 OVER_CAPACITY = {
     False: "over capacity: the state at the limit is given",
     True: "over capacity: requests queue until the last one has come",
@@ -264,7 +264,7 @@ def predict_serving(
     for place, (_, way) in enumerate(ways):
         key = (way.dense, way.experts, way.products, way.engine, way.answered_as)
         groups.setdefault(key, []).append(place)
-    for members in groups.values():
+    for members in (part for group in groups.items() for part in _parts(*group)):
         results = _predict_group([ways[i][1] for i in members], calibration, gpus)
         for place, result in zip(members, results, strict=True):
             index = ways[place][0]
@@ -272,6 +272,12 @@ def predict_serving(
             if best is None or result[0] > best[0]:
                 found[index] = result
     return [entry[1] for entry in found if entry is not None]
+
+
+def _parts(key: tuple[str, ...], members: Sequence[int]) -> Iterator[Sequence[int]]:
+    """A group, or parts of one whose rows take much memory."""
+    most = RUNS_AT_ONCE if key[-1] == RUN else len(members)
+    return (members[start : start + most] for start in range(0, len(members), most))
 
 
 def _ways(row: ServingRow) -> list[ServingRow]:
