@@ -15,8 +15,9 @@ import numpy as np
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.course import Course, course_of, joined, stay_s
 from optimizer.performance.finite_runs import longest_output_tokens
-from optimizer.performance.queueing import Arrivals, Lengths, arrivals, crowd_cv2, met_cv2
+from optimizer.performance.queueing import Arrivals, Lengths, arrivals, crowd_cv2, mean_context, met_cv2
 from optimizer.performance.served_model import ServedModel
+from optimizer.performance.serving import decode_step
 from optimizer.performance.serving_asked import Answer, Asked, before_engine_s, places_of
 from optimizer.performance.waiting import Prompts, Spread, first_token
 
@@ -73,9 +74,8 @@ def short_run(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     longest = longest_output_tokens(served, lengths, np.minimum(places, requests), asked)
     ended_s = np.minimum(ended_s, _end_s(course, begun_s[:, -1:], longest[:, None])[:, 0])
     tokens_per_s = requests * lengths.output_tokens / ended_s
-    return Answer(
-        tokens_per_s, ttft, _between(served, course, begun_s, met), places / full_s >= rate, ttft.mean
-    )
+    between = _between(served, course, begun_s, met, _slowest_s(served, lengths, known, places))
+    return Answer(tokens_per_s, ttft, between, places / full_s >= rate, ttft.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,15 @@ def _met(
     return Met(known, prompts, first, load, np.where(free, beside, 0.0), np.where(free, crowd, 0.0))
 
 
-def _between(served: ServedModel, course: Course, begun_s: Array, met: Met) -> Drawn:
+def _slowest_s(served: ServedModel, lengths: Lengths, known: Arrivals, places: Array) -> Array:
+    """A step of a full replica with a whole budget of prompts, s + w·M/n: no token takes longer, unless
+    waiting prompts halt decoding."""
+    step = decode_step(served, places, mean_context(served, lengths)).total
+    slowest = step + known.prompts.work / known.prompts.steps
+    return slowest if served.engine.prompts_first == 0.0 else np.full_like(slowest, np.inf)
+
+
+def _between(served: ServedModel, course: Course, begun_s: Array, met: Met, slowest_s: Array) -> Drawn:
     """Times between tokens: answers of ``DRAWS`` lengths begin with each request, lognormal ones, and the
     prompts that they meet make short ones vary more."""
     known = met.known
@@ -133,7 +141,8 @@ def _between(served: ServedModel, course: Course, begun_s: Array, met: Met) -> D
     work, work_cv = met.prompts.work[:, :, None], met.prompts.work_cv[:, :, None]
     cv2 = met_cv2(met.load[:, :, None], work, work_cv, tokens * itl) + met.crowd[:, :, None]
     width = np.sqrt(np.log1p(cv2 + served.calibration.queueing.itl_jitter**2))
-    return Drawn(_flat(itl * np.exp(NORMALS * width - width**2 / 2.0)))
+    drawn = _flat(itl * np.exp(NORMALS * width - width**2 / 2.0))
+    return Drawn(np.minimum(drawn, slowest_s[:, None]))
 
 
 def _end_s(course: Course, begun_s: Array, tokens: Array) -> Array:
