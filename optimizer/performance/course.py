@@ -20,6 +20,8 @@ COMING, ENDING = 96, 160  # moments while requests come, and after the last one 
 STAGES_MOST = 16
 EVEN = 1e-3  # CV below which answers are of one length
 DRAINED = 2.5  # stays of a full replica in which its last answers end
+LAST = 0.5  # requests that are left when a run counts as ended
+ENTERED, ENDED, MOST_PATIENCE = 1.0 - 1e-6, 0.9, 4.0**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,22 @@ def stay_s(served: ServedModel, lengths: Lengths, known: Arrivals, batch: Array)
 
 
 def course_of(served: ServedModel, lengths: Lengths, asked: Asked, known: Arrivals, places: Array) -> Course:
-    """The run as a fluid.
+    """The run as a fluid (``_played``). Rows that are not through in the time that a full replica would take
+    (slow prompts of few at a time) are given more of it."""
+    patience = np.ones_like(asked.requests)
+    while True:
+        course = _played(served, lengths, asked, known, places, patience)
+        begun, done = course.begun[:, -1], course.done[:, -1]
+        late = (begun < ENTERED * asked.requests) | (done < ENDED * asked.requests - LAST)
+        if not late.any() or patience.max() >= MOST_PATIENCE:
+            return course
+        patience = np.where(late, 4.0 * patience, patience)
+
+
+def _played(
+    served: ServedModel, lengths: Lengths, asked: Asked, known: Arrivals, places: Array, patience: Array
+) -> Course:
+    """Moment by moment.
 
     An answer passes Erlang stages, as many as its spread says (1/CV²), at stages/(output·itl) each; implicit
     Euler keeps every count right at any length of a moment. Requests enter while places and prefill are free:
@@ -68,7 +85,7 @@ def course_of(served: ServedModel, lengths: Lengths, asked: Asked, known: Arriva
     requests, rate, tokens = asked.requests, asked.rate, lengths.output_tokens
     full = np.minimum(places, requests)
     full_s, coming_s = stay_s(served, lengths, known, full), requests / rate
-    ending_s = np.maximum(requests / full * full_s - coming_s, 0.0) + DRAINED * full_s
+    ending_s = patience * (np.maximum(requests / full * full_s - coming_s, 0.0) + DRAINED * full_s)
     stages = np.clip(np.round(1.0 / np.maximum(known.output_cv, EVEN) ** 2), 1.0, STAGES_MOST)
     decoding = 1.0 - served.engine.prompts_first
     inside = np.zeros((requests.size, int(stages.max())))

@@ -12,8 +12,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from optimizer.performance.arrays import Array, as_array
-from optimizer.performance.course import Course, course_of, joined, stay_s
+from optimizer.performance.arrays import Array, Mask, as_array
+from optimizer.performance.course import LAST, Course, course_of, joined, stay_s
 from optimizer.performance.finite_runs import longest_output_tokens
 from optimizer.performance.queueing import Arrivals, Lengths, arrivals, crowd_cv2, mean_context, met_cv2
 from optimizer.performance.served_model import ServedModel
@@ -23,7 +23,6 @@ from optimizer.performance.waiting import Prompts, Spread, first_token
 
 REQUESTS, DRAWS = 96, 31  # requests that stand for all, and values of each
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
-LAST = 0.5  # requests that are left when a run counts as ended
 SOONEST = 1e-3  # of a full replica's stay, in which all requests come at least
 
 SHARES = (np.arange(REQUESTS) + 0.5) / REQUESTS
@@ -68,7 +67,8 @@ def short_run(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     begun_s = np.maximum(_where(SHARES * requests[:, None], course.begun, course.clock_s), asked_s)
     waited_s = begun_s - asked_s
     each = _by_request(known, requests.size)
-    met = _met(served, asked, course, begun_s, waited_s, each)
+    others = np.minimum(places, requests)[:, None] - 1.0
+    met = _met(served, asked, course, begun_s, waited_s, each, others)
     ttft = Drawn(_flat(waited_s[:, :, None] + _draws(met.first)))
     ended_s = _where((requests - LAST)[:, None], course.done, course.clock_s)[:, 0]
     longest = longest_output_tokens(served, lengths, np.minimum(places, requests), asked)
@@ -80,24 +80,35 @@ def short_run(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What requests [R, N] meet when they begin: the first token from then on, the load of prefill with the
-    ``prompts`` that join it, what others' prompts add to the answer (``beside_s``), and the squared CV of
-    what the sequences in flight do (``crowd``)."""
+    """What requests [R, N] meet when they begin: as many ``others`` [R, 1] at most, the first token from then
+    on, the load of prefill with the ``prompts`` that join it, whether they were ``queued`` for a place, what
+    others' prompts add to the answer (``beside_s``), the squared CV of what the sequences in flight do
+    (``crowd``), and a step that decodes beside a whole budget of prompts."""
 
     known: Arrivals
+    others: Array
     prompts: Prompts
     first: Spread
     load: Array
+    queued: Mask
     beside_s: Array
     crowd: Array
+    full_step_s: Array
 
 
 def _met(
-    served: ServedModel, asked: Asked, course: Course, begun_s: Array, waited_s: Array, known: Arrivals
+    served: ServedModel,
+    asked: Asked,
+    course: Course,
+    begun_s: Array,
+    waited_s: Array,
+    known: Arrivals,
+    others: Array,
 ) -> Met:
     """Waits at random are those of a steady load up to ``prefill_load_most``: a run is too short for longer
     ones, and what prefill cannot follow waits in the fluid. Who waited there finds the replica full, and the
-    prompts that came during its own first token are in the fluid too."""
+    prompts that came during its own first token are in the fluid too; there are no more of those than
+    ``others`` [R, 1] in flight."""
     constants = served.calibration.queueing
     moment = np.stack(
         [
@@ -114,10 +125,23 @@ def _met(
     before = np.broadcast_to(before_engine_s(served, asked), len(begun_s))[:, None]
     fixed = Spread(before, as_array(constants.ttft_jitter**2))
     first = first_token(prompts, rate, step, 1.0 - np.exp(-flying), fixed)
-    free, load = waited_s <= step, rate * prompts.work
+    queued, load = waited_s > step, rate * prompts.work
+    apart = others / (1.0 + others)
+    full_step = step + (prompts.work / prompts.steps if served.engine.prompts_first == 0.0 else np.inf)
     beside = load / (1.0 - load) * np.maximum(first.mean - before, 0.0)
+    beside = np.minimum(beside, others * prompts.work)
     crowd = crowd_cv2(np.maximum(flying, 1.0), itl + beside / known.output_tokens, known)
-    return Met(known, prompts, first, load, np.where(free, beside, 0.0), np.where(free, crowd, 0.0))
+    return Met(
+        known,
+        others,
+        prompts,
+        first,
+        load * apart,
+        queued,
+        np.where(queued, 0.0, beside),
+        np.where(queued, 0.0, crowd * apart),
+        full_step,
+    )
 
 
 def _slowest_s(served: ServedModel, lengths: Lengths, known: Arrivals, places: Array) -> Array:
@@ -130,24 +154,31 @@ def _slowest_s(served: ServedModel, lengths: Lengths, known: Arrivals, places: A
 
 def _between(served: ServedModel, course: Course, begun_s: Array, met: Met, slowest_s: Array) -> Drawn:
     """Times between tokens: answers of ``DRAWS`` lengths begin with each request, lognormal ones, and the
-    prompts that they meet make short ones vary more."""
+    prompts that they meet make short ones vary more. Others' prompts alone slow an answer down: of those of
+    the fluid its own is one where places are taken in turn, and one of as many as there are places else."""
     known = met.known
     width = np.sqrt(np.log1p(known.output_cv**2))
     tokens = np.maximum(known.output_tokens * np.exp(width * OTHERS - width**2 / 2.0), 1.0)[:, None, :]
     at_begin, size = begun_s[:, :, None], (*begun_s.shape, DRAWS)
     begins, written = (_flat(np.broadcast_to(part, size)) for part in (at_begin, tokens))
     end_s = _end_s(course, begins, written).reshape(size)
-    itl = (end_s - at_begin + met.beside_s[:, :, None]) / tokens
-    work, work_cv = met.prompts.work[:, :, None], met.prompts.work_cv[:, :, None]
-    cv2 = met_cv2(met.load[:, :, None], work, work_cv, tokens * itl) + met.crowd[:, :, None]
-    width = np.sqrt(np.log1p(cv2 + served.calibration.queueing.itl_jitter**2))
+    work, work_cv = met.prompts.work, met.prompts.work_cv[:, :, None]
+    own = (work * np.where(met.queued, 1.0, 1.0 / (1.0 + met.others)))[:, :, None]
+    itl = np.maximum((end_s - at_begin - own) / tokens, known.alone_s[:, :, None])
+    full_step = np.maximum(met.full_step_s[:, :, None], itl)
+    itl = np.minimum(itl + met.beside_s[:, :, None] / tokens, full_step)
+    cv2 = met_cv2(met.load[:, :, None], work[:, :, None], work_cv, tokens * itl) + met.crowd[:, :, None]
+    jitter = served.calibration.queueing.itl_jitter
+    width = np.sqrt(np.log1p(cv2 + jitter**2))
     drawn = _flat(itl * np.exp(NORMALS * width - width**2 / 2.0))
-    return Drawn(np.minimum(drawn, slowest_s[:, None]))
+    return Drawn(np.clip(drawn, known.alone_s * np.exp(-2.0 * jitter), slowest_s[:, None]))
 
 
 def _end_s(course: Course, begun_s: Array, tokens: Array) -> Array:
-    """When answers of so many ``tokens`` end that began at ``begun_s`` [R, N]."""
-    return _where(_where(begun_s, course.clock_s, course.written) + tokens, course.written, course.clock_s)
+    """When answers of so many ``tokens`` end that began at ``begun_s`` [R, N]; the last moment goes on."""
+    until = _where(begun_s, course.clock_s, course.written) + tokens
+    beyond = np.maximum(until - course.written[:, -1:], 0.0) * course.itl_s[:, -1:]
+    return _where(until, course.written, course.clock_s) + beyond
 
 
 def _by_request(known: Arrivals, rows: int) -> Arrivals:

@@ -77,6 +77,6 @@ def never_rises(values: Array) -> bool:
     return never_falls(-values)
 
 
-def never_falls(values: Array) -> bool:
+def never_falls(values: Array, slack: float = SLACK) -> bool:
     """Whether each value is at least the one before, but for rounding."""
-    return bool((values[1:] >= values[:-1] - (SLACK - 1) * np.abs(values[:-1])).all())
+    return bool((values[1:] >= values[:-1] - (slack - 1) * np.abs(values[:-1])).all())

@@ -99,12 +99,17 @@ def test_more_at_once_wait_longer_and_get_more_done(gpu: str, model: str, regime
 @FEW
 @given(gpu=GPUS, model=MODELS, tokens_in=st.sampled_from([100, 1000, 8000]), out=st.sampled_from([10, 300]))
 def test_latencies_never_fall_with_the_rate(gpu: str, model: str, tokens_in: int, out: int) -> None:
+    """A run is played in moments: right to a per cent. Beyond capacity prompts wait in line, and no longer
+    beside answers."""
     rates = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
     rows = [
         eight(gpu=gpu, model=model, regime="open_loop", request_rate=r, isl=tokens_in, osl=out) for r in rates
     ]
-    for metric in (BETWEEN, BETWEEN_P95, FIRST, FIRST_P95, TOKENS):
-        assert never_falls(asked(metric, *rows))
+    for metric in (FIRST, FIRST_P95, TOKENS):
+        assert never_falls(asked(metric, *rows), slack=1.015)
+    followed = [row for row, found in zip(rows, answers(rows), strict=True) if found.stable]
+    for metric in (BETWEEN, BETWEEN_P95):
+        assert never_falls(asked(metric, *followed), slack=1.015)
 
 
 @FEW
