@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from optimizer.performance.arrays import Array, Mask, as_array
-from optimizer.performance.queueing import Arrivals, Lengths, arrivals, load_at, mean_context
+from optimizer.performance.queueing import Arrivals, Lengths, arrivals, load_at, mean_context, met_cv2
 from optimizer.performance.served_model import ServedModel
 from optimizer.performance.serving import decode_step
 from optimizer.performance.serving_asked import Answer, Asked, before_engine_s, limit_for
@@ -165,6 +165,6 @@ def _closed_spread(
     served: ServedModel, tpot: Array, known: Arrivals, prompts: Prompts, rate: Array
 ) -> Spread:
     """Time between tokens where the sequences in flight do not vary: only the prompts met do."""
-    met = rate * prompts.work**2 * (1.0 + prompts.work_cv**2) * (1.0 + known.output_cv**2)
-    cv2 = met / (known.output_tokens * tpot) + served.calibration.queueing.itl_jitter**2
+    met = met_cv2(rate * prompts.work, prompts.work, prompts.work_cv, known.output_tokens * tpot)
+    cv2 = met * (1.0 + known.output_cv**2) + served.calibration.queueing.itl_jitter**2
     return Spread(tpot, cv2)

@@ -37,14 +37,13 @@ from optimizer.performance.observations import (
     with_overload,
 )
 from optimizer.performance.rows import ReadRows, predictions, read_rows
+from optimizer.performance.serving_reading import IN_PROCESS, ServingRow
 from optimizer.performance.serving_rows import (
     CROWDED,
     CROWDED_ABOVE,
     FEW,
     FEW_UP_TO,
-    IN_PROCESS,
     RATIO_KEYS,
-    ServingRow,
 )
 from optimizer.performance.serving_words import REGIMES
 from optimizer.performance.training_rows import TrainingRow

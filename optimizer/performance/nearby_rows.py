@@ -22,7 +22,7 @@ from optimizer.performance.fitting import fit_settings, log_errors
 from optimizer.performance.nearby import ANY, Evidence, Features, stack_features
 from optimizer.performance.observations import Observation, identifier_front, observations
 from optimizer.performance.rows import ReadRows, read_rows
-from optimizer.performance.serving_rows import ServingRow
+from optimizer.performance.serving_reading import ServingRow
 from optimizer.performance.training_rows import TrainingRow
 
 TOKEN_TIME, TOKEN_RATE, FIRST_TOKEN, STEP, MEMORY = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from optimizer.performance.intervals import OVERLOAD
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.rows import ReadRows, is_serving
-from optimizer.performance.serving_rows import RUN
+from optimizer.performance.serving_reading import RUN
 
 TRAINING_PAIRS = (
     ("step time", "pred_step_time_s", ("step_time_s",)),

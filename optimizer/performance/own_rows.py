@@ -23,7 +23,7 @@ from optimizer.performance.nearby import NUMBERS, OUTLIER, WORDS, Kernel, correl
 from optimizer.performance.nearby_rows import MEASURES, features_of, is_evidence, residuals_of
 from optimizer.performance.observations import SERVING_PAIRS, TRAINING_PAIRS, Observation, observations
 from optimizer.performance.rows import ReadRows, is_serving, read_rows
-from optimizer.performance.serving_rows import read_row as read_serving_row
+from optimizer.performance.serving_reading import read_row as read_serving_row
 from optimizer.performance.serving_words import FORMATS, REGIMES, format_named
 from optimizer.performance.training_rows import read_row as read_training_row
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.domain.model_shape import GpuSpec, ModelShape
-from optimizer.performance import serving_rows, training_rows
+from optimizer.performance import serving_reading, serving_rows, training_rows
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable
 from optimizer.performance.prediction import Prediction
@@ -21,7 +21,7 @@ class ReadRows:
 
     count: int
     training: Mapping[int, training_rows.TrainingRow]
-    serving: Mapping[int, serving_rows.ServingRow]
+    serving: Mapping[int, serving_reading.ServingRow]
     unreadable: Mapping[int, str]
 
     def at(self, places: Collection[int]) -> ReadRows:
@@ -43,12 +43,12 @@ def read_rows(
 ) -> ReadRows:
     """Every row that can be read; names of software and engines become classes of ``calibration``."""
     training: dict[int, training_rows.TrainingRow] = {}
-    serving: dict[int, serving_rows.ServingRow] = {}
+    serving: dict[int, serving_reading.ServingRow] = {}
     unreadable: dict[int, str] = {}
     for index, row in enumerate(rows):
         try:
             if is_serving(row):
-                serving[index] = serving_rows.read_row(row, calibration, gpus, models)
+                serving[index] = serving_reading.read_row(row, calibration, gpus, models)
             else:
                 training[index] = training_rows.read_row(row, calibration, gpus, models)
         except Unreadable as reason:

@@ -19,8 +19,9 @@ from optimizer.performance.queueing import Lengths, mean_context
 from optimizer.performance.served_model import ServedModel, cache_tokens, concurrency, expert_reach
 from optimizer.performance.serving import decode_step, prefill
 from optimizer.performance.serving_asked import Asked, limit_of
+from optimizer.performance.serving_reading import ServingRow, read_row
 from optimizer.performance.serving_regimes import offline
-from optimizer.performance.serving_rows import ServingRow, predict_serving, read_row
+from optimizer.performance.serving_rows import predict_serving
 from tests.performance import builders
 
 CONTEXT = as_array(2000.0)
