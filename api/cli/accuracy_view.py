@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from textwrap import wrap
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from api.cli.accuracy_tables import LEGEND, MISSED, OK, Section, sections
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
-from optimizer.performance.priors import HandSet
+from optimizer.performance.constant_sources import SourcedConstant
 from optimizer.performance.report import Report
 
 WIDEST = 120
@@ -52,14 +52,28 @@ def _markdown(section: Section) -> Iterator[str]:
         yield from (note, "")
 
 
-def markdown_constants(constants: Sequence[HandSet]) -> str:
-    """Constants that no fit moves, a line each, under their groups."""
+def markdown_constants(constants: Sequence[SourcedConstant]) -> str:
+    """A line a constant under its group: the prior, an arrow and what the fit made of it where it moved, and
+    the source."""
     lines = []
     for group, members in groupby(constants, key=lambda constant: constant.group):
         lines += [f"## {group}", ""]
-        lines += [f"- `{constant.name}` {constant.value}: {constant.reason}" for constant in members]
+        lines += [f"- `{constant.name}` {_values(constant)}: {constant.source}" for constant in members]
         lines += [""]
     return "\n".join(lines)
+
+
+def _values(constant: SourcedConstant) -> str:
+    prior, fitted = constant.prior, constant.fitted
+    if not isinstance(prior, Mapping):
+        return _moved(prior, fitted if isinstance(fitted, float) else None)
+    entries = fitted if isinstance(fitted, Mapping) else {}
+    return ", ".join(f"{name} {_moved(value, entries.get(name))}" for name, value in prior.items())
+
+
+def _moved(prior: float | str, fitted: float | None) -> str:
+    shown = prior if isinstance(prior, str) else f"{prior:g}"
+    return shown if fitted is None else f"{shown} → {fitted:.3g}"
 
 
 def _print_table(console: Console, table: PlainTable, width: int, spaced: bool) -> None:

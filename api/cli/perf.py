@@ -21,6 +21,7 @@ from api.planning_call import load_own_shift
 from broker.catalogue import load_gpus, load_models
 from broker.domain.errors import FieldProblem, InputError
 from optimizer.performance.calibration import load_calibration, load_priors
+from optimizer.performance.constant_sources import sourced_constants
 from optimizer.performance.evaluate import evaluate_bundled, evaluate_rows
 from optimizer.performance.fitted_store import interval_half_widths, save_fitted, save_folds
 from optimizer.performance.folds import fit_all
@@ -30,7 +31,6 @@ from optimizer.performance.nearby_fit import fit_kernels
 from optimizer.performance.nearby_kernels import load_kernels, save_kernels
 from optimizer.performance.own_rows import check_rows, joined, load_own_rows, report_of, save_own_rows
 from optimizer.performance.own_shift import predict_rows_with_own
-from optimizer.performance.priors import hand_set
 from optimizer.performance.rows import COLUMNS
 
 app = typer.Typer(help="The performance core alone.", no_args_is_help=True, add_completion=False)
@@ -96,7 +96,7 @@ def evaluate(
     nearby = evaluate_hybrid(rows, calibration, load_kernels(), gpus, models) if hybrid else ()
     if as_json:
         more = {"hybrid": [asdict(line) for line in nearby]} if hybrid else {}
-        print_json(_without_nan(asdict(report) | more))
+        print_json(_finite(asdict(report) | more))
     elif as_markdown:
         stdout().file.write(markdown_report(report))
     else:
@@ -160,27 +160,27 @@ def fit(as_json: Json = False) -> None:
 
 @app.command()
 def constants(as_json: Json = False) -> None:
-    """Print the constants that no fit moves, with the reason of each, as docs/performance-priors.md has them.
+    """Print every constant with its prior, what the fit made of it, and its source, as
+    docs/performance-constants.md has them.
 
-    Fitted constants stand in config/performance_fitted.toml with their data's hash; `broker perf evaluate`
-    shows what errors they leave.
+    `broker perf evaluate` shows what errors they leave.
 
     Example: broker perf constants
     """
-    found = hand_set()
+    found = sourced_constants()
     if as_json:
-        print_json([asdict(entry) for entry in found])
+        print_json(_finite([asdict(entry) for entry in found]))
     else:
         stdout().file.write(markdown_constants(found))
 
 
-def _without_nan(part: Any) -> Any:
-    """The same with null for figures that do not exist."""
+def _finite(part: Any) -> Any:
+    """The same with null for figures that do not exist and limits that there are not."""
     if isinstance(part, dict):
-        return {name: _without_nan(value) for name, value in part.items()}
+        return {name: _finite(value) for name, value in part.items()}
     if isinstance(part, list | tuple):
-        return [_without_nan(value) for value in part]
-    return None if isinstance(part, float) and math.isnan(part) else part
+        return [_finite(value) for value in part]
+    return None if isinstance(part, float) and not math.isfinite(part) else part
 
 
 def read_rows(path: Path) -> list[Row]:

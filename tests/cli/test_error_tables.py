@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,15 @@ from rich.console import Console
 
 from api.cli.accuracy_view import markdown_constants, markdown_report, print_report
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
+from optimizer.performance.constant_sources import sourced_constants
 from optimizer.performance.fitting import read_parameters
-from optimizer.performance.priors import hand_set
 from optimizer.performance.report import HeldOutLine, Report
 from tests.performance.builders import bundled_report
 
 pytestmark = pytest.mark.xdist_group("report")
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance-model.md"
-PRIORS = DOCUMENT.with_name("performance-priors.md")
+CONSTANTS = DOCUMENT.with_name("performance-constants.md")
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +85,18 @@ def test_the_document_holds_the_tables_that_the_command_prints(report: Report) -
     assert tables_of(part + "\n") == tables_of(markdown_report(report)), "make errors prints them"
 
 
-def test_constants_set_by_hand_are_listed_with_their_reasons() -> None:
-    found = hand_set()
-    named = {f"{entry.group}.{entry.name}" for entry in found}
-    assert not named & {p.path for group in ("training", "serving") for p in read_parameters(group)}
-    assert {"engines.vllm.workspace_gib", "engines.vllm.kept_output", "harnesses.lab.rounds"} <= named
-    assert all(entry.value and entry.reason for entry in found)
-    listed = PRIORS.read_text().split("\n## ", 1)[1]
+def test_every_constant_is_listed_with_its_prior_its_fit_and_its_source() -> None:
+    found = sourced_constants()
+    named = {f"{constant.group}.{constant.name}": constant for constant in found}
+    moved = {p.path for group in ("training", "serving") for p in read_parameters(group)}
+    shown = {
+        path if not isinstance(constant.fitted, Mapping) else f"{path}.{entry}"
+        for path, constant in named.items()
+        if constant.fitted is not None
+        for entry in (constant.fitted if isinstance(constant.fitted, Mapping) else ("",))
+    }
+    assert moved <= shown
+    assert named["engines.vllm.workspace_gib"].fitted is None
+    assert all(constant.source for constant in found)
+    listed = CONSTANTS.read_text().split("\n## ", 1)[1]
     assert f"## {listed}" == markdown_constants(found), "broker perf constants prints them"

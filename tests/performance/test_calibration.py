@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from optimizer.performance.calibration import CONFIG, load_calibration, parse_calibration
+from optimizer.performance.constant_sources import sourced_constants
 
 
 def document() -> dict[str, Any]:
@@ -77,14 +78,9 @@ def test_frameworks_map_to_software_classes() -> None:
     assert set(calibration.software_by_framework.values()) <= set(calibration.software)
 
 
-def test_every_prior_of_training_is_listed_with_its_reason_in_the_documents() -> None:
-    told = (CONFIG.parent.parent / "docs" / "performance-model.md").read_text()
-    data = document()
-    tables = [(name, data[name]) for name in ("compute", "network", "memory", "goodput")]
-    tables += [("software.*", table) for table in data["software"].values()]
-    entries = [(f"{group}.{name}", entry) for group, table in tables for name, entry in table.items()]
-    priors = {path for path, entry in entries if "[prior]" in entry["source"]}
+def test_every_engineering_prior_of_training_gives_a_reason() -> None:
+    groups = {"compute", "network", "memory", "goodput"}
+    found = [c for c in sourced_constants() if c.group in groups or c.group.startswith("software.")]
+    priors = [constant for constant in found if "[prior]" in constant.source]
     assert len(priors) > 30
-    assert not [path for path in sorted(priors) if f"| `{path}` |" not in told]
-    bare = [path for path, entry in entries if len(entry["source"]) < 20 and "[prior]" in entry["source"]]
-    assert not bare, "a prior without a reason"
+    assert not [f"{c.group}.{c.name}" for c in priors if len(c.source) < 20]
