@@ -36,12 +36,14 @@ class Precision(StrEnum):
 
 class TrainingStack(StrEnum):
     """Classes of training software: tuned Megatron-Core and NeMo (also MaxText), Megatron-LM as its users run
-    it, compiled sharding (FSDP, torchtitan; DeepSpeed's ZeRO) and eager trainers (nanotron, Hugging Face).
+    it, sharding (FSDP, torchtitan; DeepSpeed's ZeRO), the same with layers and loss under torch.compile, and
+    eager trainers (nanotron, Hugging Face).
     """
 
     TUNED = "tuned"
     MEGATRON_LM = "megatron_lm"
     FSDP = "fsdp"
+    FSDP_COMPILED = "fsdp_compiled"
     EAGER = "eager"
     DEEPSPEED = "deepspeed"
 

@@ -93,7 +93,8 @@ def _exchange_s(scenario: Scenario, ranks: Array, bytes_per_param: Array | float
         return traffic
     inner, replicas = xp.maximum(layouts.ep, layouts.tp), expert_replicas(layouts, ranks)
     size = bytes_per_param * experts
-    return traffic + reduce_scatter_s(size, replicas, inner, scenario.hw, scenario.network)
+    routed = reduce_scatter_s(size, replicas, inner, scenario.hw, scenario.network)
+    return traffic + xp.where(experts > 0.0, routed, 0.0)
 
 
 def _weight_bytes(scenario: Scenario) -> float:

@@ -23,8 +23,8 @@ from optimizer.performance.layouts import (
 )
 
 TRAINERS, TUNERS, FINE_TUNING = "eager", ("torchtune",), ("finetune", "fine-tune", "sft", "lora")
-REBUILD_SOME = frozenset({"tuned", "tuned_2026", "megatron_lm", "fsdp"})
-SHARDED = frozenset({"fsdp", "fsdp_2022"})
+REBUILD_SOME = frozenset({"tuned", "tuned_2026", "megatron_lm", "fsdp", "fsdp_compiled"})
+SHARDED = frozenset({"fsdp", "fsdp_compiled", "fsdp_2022"})
 EXPERT_MOST = 64
 CONTEXT_FROM, CONTEXT_TOKENS, CONTEXT_LEAST = 8192, 8192, 8
 MICRO_BATCH_TOKENS = 65536

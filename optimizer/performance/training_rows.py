@@ -40,6 +40,8 @@ FLASH_ATTENTION_HEAD, SECOND_FLASH_GAINS = 128, "Ampere"
 FUSED_DISPATCH = re.compile(r"v?(20)?(26[.-](0[6-9]|1[0-2])|2[7-9][.-])")
 TUNED, FUSED_TUNED = "tuned", "tuned_2026"
 SHARDED, OLD_SHARDED, FIRST_FLASH = "fsdp", "fsdp_2022", "fsdp_2023"
+COMPILED, COMPILES, TORCHTITAN = "fsdp_compiled", "compile", "torchtitan"
+NOT_COMPILED = re.compile(r"eager|\b(no|not|without|w/o) (torch\.)?compile")
 FIRST_FLASH_STACKS = ("llm-foundry", "composer", "mosaic")
 SUBMISSIONS = ("mlcommons", "mlperf")
 FIRST_MEGATRON, OLD_MEGATRON = "megatron_2021", "megatron_2022"
@@ -344,7 +346,7 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibrat
         return PLAIN_MEGATRON
     found = calibration.software_of(framework)
     if found == SHARDED:
-        return _sharded(framework, date, spec, model)
+        return _sharded(row, framework, spec, model)
     if found == TUNED and model.is_moe and "Blackwell" in spec.arch and FUSED_DISPATCH.match(date):
         return FUSED_TUNED
     told = (row.get("tp_overlap") or "").strip().lower()
@@ -352,8 +354,14 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibrat
     return PLAIN_MEGATRON if found == USED_MEGATRON and plain else found
 
 
-def _sharded(framework: str, date: str, spec: GpuSpec, model: ModelShape) -> str:
-    """The class of a sharded stack by the attention that it had."""
+def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: ModelShape) -> str:
+    """The class of a sharded stack: compiled where the row says so, and in torchtitan's 8-bit runs, whose
+    casts are slow otherwise; else by the attention that it had."""
+    date = row.get("date", "")
+    eight_bit = TORCHTITAN in framework and "8" in (row.get("precision") or "")
+    told = _told(row)
+    if (COMPILES in told or eight_bit) and not NOT_COMPILED.search(told):
+        return COMPILED
     wide = model.head_dim > FLASH_ATTENTION_HEAD
     if (BEFORE_SECOND_FLASH_ATTENTION if wide else BEFORE_FLASH_ATTENTION).match(date):
         return OLD_SHARDED
@@ -362,6 +370,11 @@ def _sharded(framework: str, date: str, spec: GpuSpec, model: ModelShape) -> str
 
 
 def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
-    """Whether the row's schedule, framework or notes name one of ``words``."""
-    text = " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
-    return any(word in text for word in words)
+    """Whether the row names one of ``words``."""
+    told = _told(row)
+    return any(word in told for word in words)
+
+
+def _told(row: Mapping[str, str]) -> str:
+    """What the row says of its schedule, framework and whatever else, in lower case."""
+    return " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
