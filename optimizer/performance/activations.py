@@ -59,7 +59,8 @@ def activation_bytes(
     layouts, shapes, memory = scenario.layouts, scenario.shapes, scenario.calibration.memory
     layer, least = layer_bytes(scenario), _checkpoint_bytes(scenario)
     rebuilt = xp.where(layouts.recompute >= FULL_RECOMPUTE, layer, 0.0)
-    logits = memory.logits_bytes * shapes.vocab * scenario.rank_tokens / layouts.tp
+    each = memory.logits_bytes * scenario.software.logits_kept
+    logits = each * shapes.vocab * scenario.rank_tokens / layouts.tp
     first, last = stage_layers(scenario)
     ramp = (layouts.pp - 1.0) / interleave
     early = xp.minimum(layouts.pp, micro_batches) * (1.0 + xp.where(interleave > 1.0, ramp / layouts.pp, 0.0))

@@ -68,7 +68,7 @@ class Software:
     ``stall_nodes``, ``stall_ranks``: see ``training._stalled``.
     Memory: ``activation_bytes_hidden`` and ``_ffn_*`` a token and layer, over hidden and feed-forward width,
     without attention's own tensors, ``selective_kept`` of them with selective recomputation;
-    ``gathered_bytes_hidden`` kept unsliced without pipelines; ``accumulation_bytes_per_param`` in BF16 only;
+    ``logits_kept`` of ``Memory.logits_bytes``; ``gathered_bytes_hidden`` kept unsliced without pipelines; ``accumulation_bytes_per_param`` in BF16 only;
     ``cache_share`` of allocated bytes that the allocator holds on top. Flags: ``sequence_parallel``,
     ``balanced_head`` (stages share cost, the head included), ``saves_eight_bit`` (inputs of 8-bit products
     are kept so), ``reports_device`` (published peaks are the driver's).
@@ -89,6 +89,7 @@ class Software:
     saves_eight_bit: float
     full_again: float
     logit_bytes_moved: float
+    logits_kept: float
     attention_flop_per_s_most: float
     stall_s: float
     stall_nodes: float

@@ -29,7 +29,7 @@ def test_torchtitan_s_8b_with_selective_recompute() -> None:
     """8 and 128 H100 at two sequences each: 82.4 to 61.8 GiB, 1.6 times too much when all was kept."""
     found = peaks("torchtitan-h100-500w", recompute="selective")
     assert len(found) == 6
-    assert max(np.abs(np.asarray(found) - 1.0)) < 0.15
+    assert max(np.abs(np.asarray(found) - 1.0)) < 0.08
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_torchtitan_s_8b_with_selective_recompute() -> None:
         ("flagperf", "Megatron-Core", 0.78, 1.05),
         ("flagperf", "PaddleNLP", 0.80, 1.15),
         ("primus-mi300x-dev", "Megatron-LM", 0.8, 1.0),
-        ("gpt2-runpod", "", 1.0, 1.15),
+        ("gpt2-runpod", "", 0.92, 1.1),
         ("qwen-readme", "", 0.75, 1.0),
     ],
 )
