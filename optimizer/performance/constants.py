@@ -68,10 +68,11 @@ class Software:
     ``stall_nodes``, ``stall_ranks``: see ``training._stalled``.
     Memory: ``activation_bytes_hidden`` and ``_ffn_*`` a token and layer, over hidden and feed-forward width,
     without attention's own tensors, ``selective_kept`` of them with selective recomputation;
-    ``logits_kept`` of ``Memory.logits_bytes``; ``gathered_bytes_hidden`` kept unsliced without pipelines; ``accumulation_bytes_per_param`` in BF16 only;
-    ``cache_share`` of allocated bytes that the allocator holds on top. Flags: ``sequence_parallel``,
-    ``balanced_head`` (stages share cost, the head included), ``saves_eight_bit`` (inputs of 8-bit products
-    are kept so), ``reports_device`` (published peaks are the driver's).
+    ``logits_kept`` of ``Memory.logits_bytes``; ``gathered_bytes_hidden`` kept unsliced without pipelines;
+    ``accumulation_bytes_per_param`` in BF16 only; ``cache_share`` of allocated bytes that the allocator holds
+    on top. Flags: ``sequence_parallel``, ``balanced_head`` (stages share cost, the head included),
+    ``saves_eight_bit`` (inputs of 8-bit products are kept so), ``reports_device`` (published peaks are the
+    driver's).
     """
 
     slowdown: float
