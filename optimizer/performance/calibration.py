@@ -36,7 +36,7 @@ G = TypeVar("G")
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """All constants. ``software`` and ``engines`` by class name; words of rows map to classes. ``kin``:
-    classes of software that are like another one, by the other's name, with what they say themselves."""
+    classes that are like another one, by the other's path, with what they say themselves."""
 
     compute: Compute
     network: Network
@@ -71,7 +71,7 @@ class Calibration:
         one; the newest where it is blank); tuned benchmark submissions are told by their source."""
         found = self._newest_class(source, name)
         older = self.engine_before.get(found)
-        return older.engine if older is not None and older.holds(release) else found
+        return older.engine if older is not None and older.is_one(name, release) else found
 
     def latent_slowdown(self, source: str, name: str, release: str) -> float:
         """Factor on the times of a model with a latent cache (MLA) in a release of an engine; 1 where the
@@ -89,8 +89,8 @@ class Calibration:
         return _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
 
     def is_old(self, engine: str) -> bool:
-        """Whether a class of engines is that of older releases only."""
-        return any(older.engine == engine for older in self.engine_before.values())
+        """Whether a class of engines is that of older releases, whose rows are judged apart."""
+        return any(older.engine == engine and older.apart for older in self.engine_before.values())
 
     def harness_of(self, source: str) -> Harness:
         """The harness of a published table, told by its source; fixed lengths where it is not known."""
@@ -104,8 +104,8 @@ class Calibration:
         return float(part)
 
     def with_values(self, values: Mapping[str, float]) -> Calibration:
-        """A copy with the numbers at ``values``' paths changed; classes of software that are like another
-        one follow it in what they do not say themselves. Raises AttributeError or KeyError."""
+        """A copy with the numbers at ``values``' paths changed; classes that are like another one follow it
+        in what they do not say themselves. Raises AttributeError or KeyError."""
         changed: Any = self
         for path, number in values.items():
             for place in (path, *self._followers(path)):
@@ -114,11 +114,11 @@ class Calibration:
         return cast("Calibration", changed)
 
     def _followers(self, path: str) -> list[str]:
-        """Paths of the same constant in the classes of software that take it from the one of ``path``."""
-        group, *rest = path.split(".")
-        if group != "software" or rest[0] not in self.kin:
-            return []
-        return [f"software.{name}.{rest[1]}" for name, own in self.kin[rest[0]].items() if rest[1] not in own]
+        """Paths of the same constant in the classes that take it from the one of ``path``."""
+        of_class, _, name = path.rpartition(".")
+        group = of_class.partition(".")[0]
+        kin = self.kin.get(of_class, {})
+        return [f"{group}.{like}.{name}" for like, own in kin.items() if name not in own]
 
 
 def _first_word(text: str, classes: Mapping[str, str], default: str) -> str:
@@ -146,10 +146,10 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         coldstart=_group(ColdStart, data, "coldstart"),
         intervals=_group(Intervals, data, "intervals"),
         software={name: _group(Software, _inherited(data["software"]), name) for name in data["software"]},
-        kin=_kin(data["software"]),
+        kin={**_kin(data, "software"), **_kin(data, "engines")},
         software_by_framework=dict(data["software_by_framework"]),
         default_software=str(data["default_software"]),
-        engines={name: _group(Engine, data["engines"], name) for name in data["engines"]},
+        engines={name: _group(Engine, _inherited(data["engines"]), name) for name in data["engines"]},
         engine_by_name=dict(data["engine_by_name"]),
         engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
         latent_before={name: SlowerReleases(**entry) for name, entry in data["latent_before"].items()},
@@ -172,11 +172,12 @@ def _inherited(classes: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _kin(classes: Mapping[str, Any]) -> dict[str, dict[str, frozenset[str]]]:
+def _kin(data: Mapping[str, Any], group: str) -> dict[str, dict[str, frozenset[str]]]:
     kin: dict[str, dict[str, frozenset[str]]] = {}
-    for name, table in classes.items():
+    for name, table in data[group].items():
         if "like" in table:
-            kin.setdefault(table["like"]["value"], {})[name] = frozenset(table) - {"like"}
+            base = f"{group}.{table['like']['value']}"
+            kin.setdefault(base, {})[name] = frozenset(table) - {"like"}
     return kin
 
 

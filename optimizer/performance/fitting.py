@@ -168,11 +168,11 @@ def row_weights(sources: Sequence[str]) -> Array:
 
 
 def held_by_sources(sizes: Array, sources: Sequence[str], share: float) -> float:
-    """The size that ``share`` of the sizes stay within, weighed by ``row_weights``."""
+    """The size that a share of the sizes nearest to ``share`` stays within, weighed by ``row_weights``."""
     weight = row_weights(sources)
     order = np.argsort(sizes)
     held = np.cumsum(weight[order]) / np.sum(weight)
-    return float(sizes[order][min(int(np.searchsorted(held, share)), sizes.size - 1)])
+    return float(sizes[order][int(np.argmin(np.abs(held - share)))])
 
 
 def read_parameters(group: str) -> tuple[Parameter, ...]:

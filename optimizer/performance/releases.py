@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 RELEASE = re.compile(r"(\d+)[.-](\d+)(?:\.(\d+))?")
@@ -28,9 +29,16 @@ class Before:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderEngine(Before):
-    """Releases that are the class ``engine``."""
+    """Releases that are the class ``engine``, of engines whose name has one of ``words``; ``apart``: rows of
+    it have intervals of their own."""
 
     engine: str
+    words: Sequence[str]
+    apart: bool
+
+    def is_one(self, name: str, release: str) -> bool:
+        """Whether the engine of that name and release is one of them."""
+        return any(word in name.lower() for word in self.words) and self.holds(release)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
@@ -84,7 +84,8 @@ DATA_SETS = (
     ("wildchat", "chats"),
     ("lmsys-chat", "chats"),
 )
-DRAWN, RANGED = "drawn", "ranged"
+DRAWN, RANGED, CHATS = "drawn", "ranged", "chats"
+FEW_TOKENS = 16.0
 RANGED_MEAN, WHOLE = 0.9, 1e-6
 NATIVE_FORMATS = (
     ("gpt-oss", MXFP4),
@@ -189,7 +190,7 @@ def _told_by_load(row: Mapping[str, str]) -> str:
 
 def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
     """The class of the row's engine and release; vLLM on AMD's cards is a class of its own."""
-    return engine_on(spec, calibration.engine_of(*release_of(row)))
+    return engine_on(spec, calibration.engine_of(*_own_release(row)))
 
 
 def release_of(row: Mapping[str, str]) -> tuple[str, str, str]:
@@ -197,12 +198,17 @@ def release_of(row: Mapping[str, str]) -> tuple[str, str, str]:
     return row.get("source") or "", row.get("engine") or "", row.get("engine_version") or ""
 
 
+def _own_release(row: Mapping[str, str]) -> tuple[str, str, str]:
+    """The same without the release in tables of disaggregated deployments, which give the orchestrator's."""
+    source, engine, release = release_of(row)
+    return source, engine, "" if (row.get("regime") or "") == DECODE_POOL else release
+
+
 def early_slowdown(row: Mapping[str, str], model: ModelShape, calibration: Calibration) -> float:
-    """Factor on every time where the row's release was among the first with such a model's kernels. Tables
-    of disaggregated deployments, which came later, give the orchestrator's release."""
-    if model.attention is not Attention.MLA or (row.get("regime") or "") == DECODE_POOL:
+    """Factor on every time where the row's release was among the first with such a model's kernels."""
+    if model.attention is not Attention.MLA:
         return 1.0
-    return calibration.latent_slowdown(*release_of(row))
+    return calibration.latent_slowdown(*_own_release(row))
 
 
 def engine_on(spec: GpuSpec | None, engine: str) -> str:
@@ -212,7 +218,8 @@ def engine_on(spec: GpuSpec | None, engine: str) -> str:
 
 def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
     """How the row's makers asked, told by its source; else by the data set that it names; else by its
-    lengths: means that are no whole numbers were drawn, and are taken as means."""
+    lengths: means that are no whole numbers were drawn, and are taken as means, and whole ones that nobody
+    would ask for are means of a data set."""
     found = calibration.harness_of(row.get("source") or "")
     lengths = [number(row, name) or 0.0 for name in ("isl", "osl")]
     drawn = any(length % 1.0 for length in lengths)
@@ -221,8 +228,24 @@ def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:
         named = next((name for word, name in DATA_SETS if word in text), None)
         if named is None and drawn:
             named = RANGED if all(_is_ranged(length) for length in lengths) else DRAWN
-        found = found if named is None else calibration.harnesses[named]
+        found = _as_chats(found, lengths, calibration) if named is None else calibration.harnesses[named]
     return replace(found, mean_share=1.0) if drawn else found
+
+
+def _as_chats(found: Harness, lengths: Sequence[float], calibration: Calibration) -> Harness:
+    """The same where prompts or answers vary as chats do, those of a mean length that nobody asks for."""
+    chats = calibration.harnesses[CHATS]
+    odd_prompts, odd_answers = (_is_odd(length) for length in lengths)
+    if odd_prompts:
+        found = replace(found, input_cv=chats.input_cv)
+    if odd_answers:
+        found = replace(found, output_cv=chats.output_cv, longest_output=chats.longest_output)
+    return found
+
+
+def _is_odd(tokens: float) -> bool:
+    """Whether a length of more than a few tokens is a multiple of neither 5 nor 8."""
+    return tokens > FEW_TOKENS and bool(tokens % 5.0) and bool(tokens % 8.0)
 
 
 def _is_ranged(tokens: float) -> bool:

@@ -70,6 +70,15 @@ def test_classes_of_software_follow_the_one_they_are_like() -> None:
     assert own.software["megatron_lm"].routed_share == 0.9
 
 
+def test_older_releases_of_an_engine_follow_the_newer_ones() -> None:
+    after = load_calibration().with_values(
+        {"engines.tensorrt_llm.prefill": 2.0, "engines.tensorrt_llm.busy": 3.0}
+    )
+    old = after.engines["tensorrt_llm_v0"]
+    assert (old.prefill, after.engines["vllm"].prefill) == (2.0, load_calibration().engines["vllm"].prefill)
+    assert old.busy != 3.0, "its own"
+
+
 def test_frameworks_map_to_software_classes() -> None:
     calibration = load_calibration()
     assert calibration.software_of("Megatron-LM 2022 +sequence-parallel") == "megatron_2022"

@@ -61,3 +61,18 @@ def test_means_are_compared_with_means_and_no_measured_cell_is_read() -> None:
     assert blank.spread["pred_ttft_ms_mean"] == blank.spread["pred_ttft_ms_p50"]
     found = [(o.place, o.column, o.measured) for o in observations(told)]
     assert found == [(1, "pred_ttft_ms_mean", 400.0), (2, "pred_ttft_ms_p50", 90.0)]
+
+
+@pytest.mark.parametrize(
+    ("isl", "osl", "prompts_vary", "answers_vary"),
+    [("1024", "250", False, False), ("467", "16", True, False), ("202", "214", True, True)],
+)
+def test_lengths_that_nobody_asks_for_are_means_of_chats(
+    isl: str, osl: str, prompts_vary: bool, answers_vary: bool
+) -> None:
+    calibration = load_calibration()
+    chats = calibration.harnesses["chats"]
+    found = harness_of(CLOSED | {"isl": isl, "osl": osl}, calibration)
+    assert found.input_cv == (chats.input_cv if prompts_vary else 0.0)
+    assert found.output_cv == (chats.output_cv if answers_vary else 0.0)
+    assert harness_of(CLOSED | {"source": "aic-lab", "isl": isl, "osl": osl}, calibration).output_cv == 0.0

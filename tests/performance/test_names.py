@@ -158,6 +158,17 @@ def test_engines_by_release_and_vendor() -> None:
     assert of("0.6.4", "MI300X-192GB") == "rocm"
 
 
+def test_engines_of_tensorrt_are_told_by_their_own_releases() -> None:
+    def of(release: str, **cells: str) -> str:
+        row = {"source": "somebody", "engine": "TensorRT-LLM", "engine_version": release} | cells
+        return engine_of(row, load_gpus()["H100-SXM-80GB"], load_calibration())
+
+    assert [of(r) for r in ("0.14.0", "0.5", "2024-06")] == ["tensorrt_llm_v0"] * 3
+    assert [of(r) for r in ("", "0.17.0", "1.0.0rc3", "2025-06")] == ["tensorrt_llm"] * 4
+    assert of("0.8.1", regime="decode_pool") == "tensorrt_llm", "the orchestrator's release"
+    assert of("0.6.2", engine="LMDeploy") == "tensorrt_llm", "another engine's release"
+
+
 def test_a_row_in_other_words_is_the_row_in_ours() -> None:
     ours = {"kind": "serving", "id": "1", "regime": "closed_loop", "model": "Llama-3.1-70B", "gpus": "4"}
     ours |= {"weight_precision": "fp8", "gpu": "H100-SXM-80GB", "tp": "4", "isl": "1024", "osl": "256"}
