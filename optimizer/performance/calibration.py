@@ -66,12 +66,12 @@ class Calibration:
         """The class of a framework's name; the default one when no word of it is known."""
         return _first_word(framework.lower(), self.software_by_framework, self.default_software)
 
-    def engine_of(self, source: str, name: str, release: str = "") -> str:
+    def engine_of(self, source: str, name: str, release: str = "", regime: str = "") -> str:
         """The class of a serving engine and its release (a version, or a year and month where it begins with
         one; the newest where it is blank); tuned benchmark submissions are told by their source."""
         found = self._newest_class(source, name)
         older = self.engine_before.get(found)
-        return older.engine if older is not None and older.is_one(name, release) else found
+        return older.engine if older is not None and older.is_one(name, release, regime) else found
 
     def latent_slowdown(self, source: str, name: str, release: str) -> float:
         """Factor on the times of a model with a latent cache (MLA) in a release of an engine; 1 where the

@@ -30,15 +30,17 @@ class Before:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderEngine(Before):
     """Releases that are the class ``engine``, of engines whose name has one of ``words``; ``apart``: rows of
-    it have intervals of their own."""
+    it have intervals of their own; not in the regimes ``never``, in which other code of theirs ran."""
 
     engine: str
     words: Sequence[str]
     apart: bool
+    never: Sequence[str]
 
-    def is_one(self, name: str, release: str) -> bool:
-        """Whether the engine of that name and release is one of them."""
-        return any(word in name.lower() for word in self.words) and self.holds(release)
+    def is_one(self, name: str, release: str, regime: str) -> bool:
+        """Whether the engine of that name and release is one of them in ``regime``."""
+        named = any(word in name.lower() for word in self.words)
+        return named and regime not in self.never and self.holds(release)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from optimizer.performance.serving_products import (
     layer_products_s,
     packed_token_s,
     prefill_attention_s,
+    small_token_s,
 )
 from optimizer.performance.shapes import experts_touched, seen_context
 
@@ -83,12 +84,13 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
     here = xp.maximum(batch / replica.pp, 1.0)
     mine = xp.maximum(here / replica.dp, 1.0)
     weights = _weight_read_s(served, here * queries)
+    small = small_token_s(served) * mine * queries
     overhead, byte, sequence = _same_each_step_s(served)
     seen = mine * seen_context(served.shapes, context)
     cache = mine * read_bytes(served, context) * byte
     compute = _decode_products_s(served, here * queries / replica.dp, seen * queries)
     start, moved = traffic_s(served, mine * queries)
-    busy = smooth_max(weights + cache, compute, rates.roofline_norm) * served.engine.busy
+    busy = smooth_max(weights + cache + small, compute, rates.roofline_norm) * served.engine.busy
     busy = smooth_max(busy, sequence * mine, rates.host_norm)
     total = (busy + start + moved + overhead) * slowdown(served)
     return DecodeStep(total, weights, cache, compute, start + moved, overhead)
@@ -146,8 +148,9 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     start, moved = traffic_s(served, input_tokens)
     launched = (start + launch_s(served)) * pieces
     slow = slowdown(served)
-    latency = smooth_max((alone + rest) * factor, read, rates.roofline_norm) + moved + launched
-    shared = shared_token_s(served) * input_tokens
+    small = small_token_s(served) * input_tokens
+    latency = smooth_max((alone + rest) * factor + small, read, rates.roofline_norm) + moved + launched
+    shared = shared_token_s(served) * input_tokens + small
     return Prefill(latency=latency * slow, work=(packed + shared) * slow / (replica.pp * replica.dp))
 
 

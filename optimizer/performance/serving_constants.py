@@ -24,13 +24,14 @@ class ServingRates:
     (MLA), ``indexer_layer_s`` with an index of it, ``state_layer_s`` with states, ``mixed_layer_s`` with
     hyper-connections, ``moe_layer_s`` with experts, times ``moe_kernels`` by their format. Weights stored
     narrower than the GPU multiplies: ``widened_share`` of the wide rate, ``widened_tile`` of the usual
-    ``tokens_half``.
+    ``tokens_half``. ``small_share``: bytes of small kernels over those of a forward pass of training.
     ``halved_gpus``: factor by which integers of a card exceed what its 16-bit products in FP32 suggest.
     """
 
     hbm_share_weights: float
     hbm_share_kv: float
     product_share: float
+    small_share: float
     moe_share: float
     tokens_half: float
     width_half: float

@@ -144,6 +144,22 @@ def prefill_attention_s(served: ServedModel) -> Array:
 
 
 @once
+def small_token_s(served: ServedModel) -> Array:
+    """Small kernels of one token in all layers, on each GPU of its tensor group: norms, residuals,
+    activation, casts and permutation as a forward pass of training moves them, ``small_share`` of it since
+    inference fuses more. Tensors of the hidden width are whole on every rank."""
+    shapes, moved = served.shapes, served.calibration.compute
+    routed = shapes.active_experts * shapes.moe_layers / shapes.layers * shapes.expert_hidden
+    whole = moved.elementwise_bytes_hidden * shapes.hidden
+    sliced = moved.elementwise_bytes_ffn * shapes.ffn + moved.moe_permute_bytes_hidden * routed
+    sliced = sliced + moved.state_bytes_width * shapes.state_width
+    if served.number_format.products not in WIDE:
+        whole = whole + moved.fp8_cast_bytes_hidden * (shapes.hidden + routed)
+    size = shapes.layers * (whole + sliced / served.replica.tp)
+    return served.rates.small_share * size / (served.hw.hbm_bytes_per_s * moved.hbm_share)
+
+
+@once
 def packed_token_s(served: ServedModel) -> Array:
     """Products of one token in a full step of prompts."""
     full = xp.full_like(served.replica.tp, served.engine.chunk_tokens)

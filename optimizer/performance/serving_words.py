@@ -190,7 +190,7 @@ def _told_by_load(row: Mapping[str, str]) -> str:
 
 def engine_of(row: Mapping[str, str], spec: GpuSpec, calibration: Calibration) -> str:
     """The class of the row's engine and release; vLLM on AMD's cards is a class of its own."""
-    return engine_on(spec, calibration.engine_of(*_own_release(row)))
+    return engine_on(spec, calibration.engine_of(*_own_release(row), row.get("regime") or ""))
 
 
 def release_of(row: Mapping[str, str]) -> tuple[str, str, str]:

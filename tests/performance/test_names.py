@@ -166,6 +166,7 @@ def test_engines_of_tensorrt_are_told_by_their_own_releases() -> None:
     assert [of(r) for r in ("0.14.0", "0.5", "2024-06")] == ["tensorrt_llm_v0"] * 3
     assert [of(r) for r in ("", "0.17.0", "1.0.0rc3", "2025-06")] == ["tensorrt_llm"] * 4
     assert of("0.8.1", regime="decode_pool") == "tensorrt_llm", "the orchestrator's release"
+    assert of("0.9.0", regime="static_batch") == "tensorrt_llm", "a session without the batch manager"
     assert of("0.6.2", engine="LMDeploy") == "tensorrt_llm", "another engine's release"
 
 
