@@ -15,7 +15,7 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.rows import predict_rows
 
 # By release, GPU and format: tensor degree and milliseconds at 128 and at 2,048 tokens.
-FIRST_TOKENS_MS = {
+FIRST_TOKENS_MS: dict[tuple[str, str, str], dict[str, tuple[tuple[int, float], tuple[int, float]]]] = {
     ("0.5", "H100-SXM-80GB", "fp8"): {
         "GPT-J-6B": ((1, 7), (1, 29)),
         "Llama-2-7B": ((1, 7), (1, 36)),
