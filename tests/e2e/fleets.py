@@ -14,8 +14,12 @@ from tests.e2e.conftest import World
 from tests.e2e.processes import wait_for
 
 HOUR = timedelta(hours=1)
-SELLERS = ["crusoe", "digitalocean"]
-"""Their machines stay on the list when some are held."""
+LISTED, PRICED = "crusoe", "digitalocean"
+SELLERS = [LISTED, PRICED]
+"""Their machines stay on the list when some are held. What the first asks is a published list, which no feed
+moves: the fleet starts there, and follows the second."""
+DEARER, CHEAPER = 1.5, 0.75
+"""Of the second's first prices: half of what it asked before is no jump that the broker holds back."""
 
 
 def instant(text: str) -> datetime:
@@ -70,6 +74,26 @@ def offer_of(world: World, offer_id: str) -> dict[str, Any]:
         assert page["next_cursor"] is not None, offer_id
 
 
+def offers_of(world: World, provider: str) -> list[dict[str, Any]]:
+    page = world.client.get("/v1/offers", params={"limit": 200, "provider": provider}).json()
+    found: list[dict[str, Any]] = page["items"]
+    return found
+
+
+def price_all(world: World, provider: str, factor: float) -> None:
+    """Every price of the provider, ``factor`` times what it was at first, as the broker shows it."""
+    before = offers_of(world, provider)
+    for sku in {offer["sku"]: offer for offer in before}.values():
+        price(world, sku, factor)
+    shown = {o["offer_id"]: o["price_usd_per_node_hour"] for o in before}
+
+    def moved() -> bool | None:
+        now = {o["offer_id"]: o["price_usd_per_node_hour"] for o in offers_of(world, provider)}
+        return True if all(now[one] != shown[one] for one in now.keys() & shown.keys()) else None
+
+    wait_for("the prices", 60, moved)
+
+
 def rival_of(world: World, plan: dict[str, Any]) -> dict[str, Any]:
     """What is best for the same service elsewhere; clearly cheaper at half its price."""
     here = {p["provider"] for p in plan["placements"]}
@@ -93,12 +117,14 @@ def rest_usd(row: dict[str, Any], offer: dict[str, Any], at: datetime) -> Decima
 
 def a_fleet_follows_a_price(world: World) -> None:
     """The story: a proposal with the right money, an overlap and no gap, and no way back."""
+    price_all(world, PRICED, DEARER)
     plan, rows = running_fleet(world, service("followers", {"mode": "auto"}, SELLERS))
+    assert {placed["provider"] for placed in plan["placements"]} == {LISTED}
     mine = {reference for row in rows for reference in row["provider_references"]}
     held = {row["offer_id"]: offer_of(world, row["offer_id"]) for row in rows}
     rival = rival_of(world, plan)
     began = time.monotonic()
-    price(world, rival, 0.5)
+    price(world, rival, CHEAPER)
     try:
         (look,) = wait_for(
             "a proposal", 60, lambda: [r for r in looks(world, plan["plan_id"]) if r["new_plan_id"]] or None
@@ -134,7 +160,7 @@ def a_fleet_follows_a_price(world: World) -> None:
         assert made <= broken, "the last of the new is there before the first of the old goes"
         print(f"proposal after {seconds:.1f} s, both held for {(broken - made).total_seconds():.0f} s")
     finally:
-        price(world, rival, 1.0)
+        price(world, rival, DEARER)
     shown = Decimal(rival["price_usd_per_node_hour"])
     wait_for(
         "the old price",
