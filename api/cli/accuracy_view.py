@@ -58,20 +58,22 @@ def markdown_constants(constants: Sequence[SourcedConstant]) -> str:
     lines = []
     for group, members in groupby(constants, key=lambda constant: constant.group):
         lines += [f"## {group}", ""]
-        lines += [f"- `{constant.name}` {_values(constant)}: {constant.source}" for constant in members]
+        lines += [
+            f"- `{constant.name}` {_prior_and_fit(constant)}: {constant.source}" for constant in members
+        ]
         lines += [""]
     return "\n".join(lines)
 
 
-def _values(constant: SourcedConstant) -> str:
+def _prior_and_fit(constant: SourcedConstant) -> str:
     prior, fitted = constant.prior, constant.fitted
     if not isinstance(prior, Mapping):
-        return _moved(prior, fitted if isinstance(fitted, float) else None)
+        return _shown(prior, fitted if isinstance(fitted, float) else None)
     entries = fitted if isinstance(fitted, Mapping) else {}
-    return ", ".join(f"{name} {_moved(value, entries.get(name))}" for name, value in prior.items())
+    return ", ".join(f"{name} {_shown(value, entries.get(name))}" for name, value in prior.items())
 
 
-def _moved(prior: float | str, fitted: float | None) -> str:
+def _shown(prior: float | str, fitted: float | None) -> str:
     shown = prior if isinstance(prior, str) else f"{prior:g}"
     return shown if fitted is None else f"{shown} → {fitted:.3g}"
 

@@ -12,6 +12,7 @@ from optimizer.performance.arrays import Array
 from optimizer.performance.constants import Compute
 from optimizer.performance.scenario import Scenario
 from optimizer.performance.shapes import Shapes, seen_context
+from optimizer.performance.small_kernels import small_kernel_bytes
 
 USUAL_HEAD = 128.0
 
@@ -113,18 +114,11 @@ def _head_share(shapes: Shapes, compute: Compute) -> Array:
 
 def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
     """Small kernels: bytes a token over HBM bandwidth. Without sequence parallelism every tensor rank works
-    on whole tensors of the hidden width. Casts of 8-bit recipes come once a token and once a routed copy.
-    """
+    on whole tensors of the hidden width."""
     shapes, compute = scenario.shapes, scenario.compute
     routed = scenario.software.routed_share * shapes.active_experts * shapes.moe_layers / shapes.layers
-    whole = compute.elementwise_bytes_hidden * shapes.hidden
-    if not scenario.software.sequence_parallel:
-        whole = whole * scenario.layouts.tp
-    size = whole + compute.elementwise_bytes_ffn * shapes.ffn
-    if scenario.run.number_format in {"fp8", "fp4"}:
-        size = size + compute.fp8_cast_bytes_hidden * (shapes.hidden + shapes.expert_hidden * routed)
+    whole = 1.0 if scenario.software.sequence_parallel else scenario.layouts.tp
+    size = small_kernel_bytes(shapes, compute, whole, routed, scenario.run.number_format in {"fp8", "fp4"})
     if scenario.run.adapters:
         size = size + compute.adapter_bytes_hidden * shapes.hidden
-    size = size + compute.moe_permute_bytes_hidden * shapes.expert_hidden * routed
-    size = size + compute.state_bytes_width * shapes.state_width
     return per_slice * size / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

@@ -35,7 +35,7 @@ class OlderEngine(Before):
     engine: str
     words: Sequence[str]
     apart: bool
-    never: Sequence[str]
+    never: Sequence[str] = ()
 
     def is_one(self, name: str, release: str, regime: str) -> bool:
         """Whether the engine of that name and release is one of them in ``regime``."""

@@ -9,6 +9,7 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
 from optimizer.performance.served_model import WIDE, ServedModel, expert_reach, once, wide_best
 from optimizer.performance.shapes import experts_touched
+from optimizer.performance.small_kernels import small_kernel_bytes
 
 REFERENCE_BALANCE = 794.5e12 / 3.35e12
 PACKED = frozenset({"int3", "int4", "int5", "int6", "w8a16"})
@@ -145,18 +146,14 @@ def prefill_attention_s(served: ServedModel) -> Array:
 
 @once
 def small_token_s(served: ServedModel) -> Array:
-    """Small kernels of one token in all layers, on each GPU of its tensor group: norms, residuals,
-    activation, casts and permutation as a forward pass of training moves them, ``small_share`` of it since
-    inference fuses more. Tensors of the hidden width are whole on every rank."""
-    shapes, moved = served.shapes, served.calibration.compute
-    routed = shapes.active_experts * shapes.moe_layers / shapes.layers * shapes.expert_hidden
-    whole = moved.elementwise_bytes_hidden * shapes.hidden
-    sliced = moved.elementwise_bytes_ffn * shapes.ffn + moved.moe_permute_bytes_hidden * routed
-    sliced = sliced + moved.state_bytes_width * shapes.state_width
-    if served.number_format.products not in WIDE:
-        whole = whole + moved.fp8_cast_bytes_hidden * (shapes.hidden + routed)
-    size = shapes.layers * (whole + sliced / served.replica.tp)
-    return served.rates.small_share * size / (served.hw.hbm_bytes_per_s * moved.hbm_share)
+    """Small kernels of one token in all layers, on each GPU of its tensor group: ``small_share`` of what a
+    forward pass of training moves, as inference fuses otherwise. Tensors of the hidden width are whole on
+    every rank."""
+    shapes, compute, tp = served.shapes, served.calibration.compute, served.replica.tp
+    routed = shapes.active_experts * shapes.moe_layers / shapes.layers
+    eight_bit = served.number_format.products not in WIDE
+    size = shapes.layers * small_kernel_bytes(shapes, compute, tp, routed, eight_bit) / tp
+    return served.rates.small_share * size / (served.hw.hbm_bytes_per_s * compute.hbm_share)
 
 
 @once

@@ -62,36 +62,32 @@ def price(world: World, rival: dict[str, Any], factor: float) -> None:
     httpx.post(world.sandbox.url + "/_sandbox/market", json=change).raise_for_status()
 
 
-def offer_of(world: World, offer_id: str) -> dict[str, Any]:
-    provider = offer_id.split("/", 1)[0]
+def offers_of(world: World, provider: str) -> list[dict[str, Any]]:
     params: dict[str, str | int] = {"limit": 200, "provider": provider}
+    found: list[dict[str, Any]] = []
     while True:
         page = world.client.get("/v1/offers", params=params).json()
-        found: list[dict[str, Any]] = [o for o in page["items"] if o["offer_id"] == offer_id]
-        if found:
-            return found[0]
+        found += page["items"]
+        if page["next_cursor"] is None:
+            return found
         params["cursor"] = page["next_cursor"]
-        assert page["next_cursor"] is not None, offer_id
 
 
-def offers_of(world: World, provider: str) -> list[dict[str, Any]]:
-    page = world.client.get("/v1/offers", params={"limit": 200, "provider": provider}).json()
-    found: list[dict[str, Any]] = page["items"]
+def offer_of(world: World, offer_id: str) -> dict[str, Any]:
+    (found,) = [o for o in offers_of(world, offer_id.split("/", 1)[0]) if o["offer_id"] == offer_id]
     return found
+
+
+def prices_of(world: World, provider: str) -> dict[str, str]:
+    return {offer["offer_id"]: offer["price_usd_per_node_hour"] for offer in offers_of(world, provider)}
 
 
 def price_all(world: World, provider: str, factor: float) -> None:
     """Every price of the provider, ``factor`` times what it was at first, as the broker shows it."""
-    before = offers_of(world, provider)
-    for sku in {offer["sku"]: offer for offer in before}.values():
-        price(world, sku, factor)
-    shown = {o["offer_id"]: o["price_usd_per_node_hour"] for o in before}
-
-    def moved() -> bool | None:
-        now = {o["offer_id"]: o["price_usd_per_node_hour"] for o in offers_of(world, provider)}
-        return True if all(now[one] != shown[one] for one in now.keys() & shown.keys()) else None
-
-    wait_for("the prices", 60, moved)
+    before = prices_of(world, provider)
+    for offer in {offer["sku"]: offer for offer in offers_of(world, provider)}.values():
+        price(world, offer, factor)
+    wait_for("the prices", 60, lambda: not before.items() & prices_of(world, provider).items() or None)
 
 
 def rival_of(world: World, plan: dict[str, Any]) -> dict[str, Any]:

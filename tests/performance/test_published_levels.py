@@ -77,26 +77,30 @@ def predicted(column: str, **cells: str | int) -> float:
 def test_first_tokens_of_one_prompt_as_nvidia_published_them(
     release: str, count: int, median: float, most: float
 ) -> None:
-    ratios = []
-    for (version, gpu, precision), models in FIRST_TOKENS_MS.items():
-        for model, told in models.items():
-            for tokens, (tp, latency_ms) in zip(PROMPTS, told, strict=True):
-                if version != release:
-                    continue
-                found = predicted(
-                    "pred_ttft_ms_p50",
-                    regime="single_stream_ttft",
-                    engine="TensorRT-LLM",
-                    engine_version=version,
-                    model=model,
-                    weight_precision=precision,
-                    gpu=gpu,
-                    gpus=tp,
-                    tp=tp,
-                    isl=tokens,
-                    osl=1,
-                )
-                ratios.append(found / latency_ms)
+    told = [
+        (gpu, precision, model, tokens, tp, latency_ms)
+        for (version, gpu, precision), models in FIRST_TOKENS_MS.items()
+        if version == release
+        for model, cells in models.items()
+        for tokens, (tp, latency_ms) in zip(PROMPTS, cells, strict=True)
+    ]
+    ratios = [
+        predicted(
+            "pred_ttft_ms_p50",
+            regime="single_stream_ttft",
+            engine="TensorRT-LLM",
+            engine_version=release,
+            model=model,
+            weight_precision=precision,
+            gpu=gpu,
+            gpus=tp,
+            tp=tp,
+            isl=tokens,
+            osl=1,
+        )
+        / latency_ms
+        for gpu, precision, model, tokens, tp, latency_ms in told
+    ]
     off = np.abs(np.log(np.asarray(ratios)))
     assert len(ratios) == count
     assert np.median(off) < median
