@@ -29,7 +29,13 @@ from optimizer.performance.observations import (
     observations,
     with_overload,
 )
-from optimizer.performance.ranking import cell_correlations, cells_of, reachable_correlations
+from optimizer.performance.ranking import (
+    RANKED,
+    cell_correlations,
+    cells_of,
+    reachable_correlations,
+    steady_correlations,
+)
 from optimizer.performance.report import (
     APART,
     GRID,
@@ -209,6 +215,10 @@ def _coverage(members: Sequence[int], evidence: Evidence) -> float:
     return coverage(evidence.of(SOURCE, members), evidence.spread[members], sources)
 
 
+def _at_aim(correlations: Sequence[float]) -> int:
+    return int(np.sum(as_array(correlations) >= RANKED))
+
+
 def _grid(
     rows: Sequence[Mapping[str, str]], read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> GridReport | None:
@@ -223,14 +233,13 @@ def _grid(
     cells = cells_of(rows, found)
     ranks = cell_correlations(cells)
     known = as_array(ranks) if ranks else as_array([np.nan])
-    floor = noise_floor_percent("step time", "grid") / 100.0
-    reachable = (reachable_correlations(cells, floor) >= 0.9).sum(axis=1) if cells else as_array([0.0])
     return GridReport(
         fit_right=sum(ran is fits for ran, fits in decided),
         fit_told=len(decided),
         cells=len(ranks),
         spearman_median=float(np.median(known)),
         spearman_least=float(np.min(known)),
-        spearman_above_09=int(np.sum(known >= 0.9)),
-        reachable_above_09=int(np.median(reachable)),
+        spearman_above_09=_at_aim(ranks),
+        steady_above_09=_at_aim(steady_correlations(cells)),
+        reachable_above_09=_at_aim(reachable_correlations(cells)),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ from optimizer.performance.arrays import Array, Mask, as_array
 from optimizer.performance.prediction import Prediction
 
 CELL_LEAST = 8
+RANKED = 0.9
 STALLED = 2.0
-DRAWS = 40
 NODE = 8
 RATE = "pred_tokens_per_s_per_gpu"
 
@@ -35,7 +35,6 @@ class Cell:
     """Runs [R] of one model on one GPU count: measured and predicted tokens/s a GPU; ``apart``: pipelines
     over several nodes."""
 
-    gpus: str
     measured: Array
     predicted: Array
     apart: Mask
@@ -55,8 +54,8 @@ def cells_of(rows: Sequence[Mapping[str, str]], found: Sequence[Prediction]) -> 
             gpus = row.get("gpus_total") or "0"
             apart = float(row.get("pp") or 1) > 1 and float(gpus) > float(row.get("gpus_per_node") or NODE)
             cells[row.get("model", ""), gpus].append((float(row["tokens_per_s_per_gpu"]), predicted, apart))
-    enough = [(gpus, as_array(runs)) for (_, gpus), runs in cells.items() if len(runs) >= CELL_LEAST]
-    return [Cell(gpus, runs[:, 0], runs[:, 1], runs[:, 2] > 0) for gpus, runs in enough]
+    enough = [as_array(runs) for runs in cells.values() if len(runs) >= CELL_LEAST]
+    return [Cell(runs[:, 0], runs[:, 1], runs[:, 2] > 0) for runs in enough]
 
 
 def cell_correlations(cells: Sequence[Cell]) -> list[float]:
@@ -64,25 +63,16 @@ def cell_correlations(cells: Sequence[Cell]) -> list[float]:
     return [spearman(cell.measured, cell.predicted) for cell in cells]
 
 
-def reachable_correlations(cells: Sequence[Cell], noise: float, seed: int = 0) -> Array:
-    """Spearman [D, C] of D draws that a model would reach which knew the usual time of every run.
+def steady_correlations(cells: Sequence[Cell]) -> list[float]:
+    """Spearman of the runs that did not stall, in each cell that has ``CELL_LEAST`` of them or more."""
+    steady = [~cell.stalled for cell in cells]
+    return [
+        spearman(cell.measured[kept], cell.predicted[kept])
+        for cell, kept in zip(cells, steady, strict=True)
+        if kept.sum() >= CELL_LEAST
+    ]
 
-    Runs of a draw differ from the predictions by ``noise`` (two measurements of the same), and pipelines
-    stall by chance: as many as stalled on that GPU count in all cells, and as long as those did.
-    """
-    rng = np.random.default_rng(seed)
-    stalls: dict[str, list[float]] = defaultdict(list)
-    pipelines: Counter[str] = Counter()
-    for cell in cells:
-        stalls[cell.gpus] += (cell.predicted / cell.measured)[cell.stalled].tolist()
-        pipelines[cell.gpus] += int(cell.apart.sum())
-    drawn = np.empty((DRAWS, len(cells)))
-    for place, cell in enumerate(cells):
-        lengths = as_array(stalls[cell.gpus] or [1.0])
-        share = len(stalls[cell.gpus]) / max(pipelines[cell.gpus], 1)
-        for draw in range(DRAWS):
-            unlucky = cell.apart & (rng.random(cell.apart.size) < share)
-            slower = np.where(unlucky, rng.choice(lengths, cell.apart.size), 1.0)
-            run = cell.predicted / slower * np.exp(rng.normal(0.0, noise / np.sqrt(2.0), slower.size))
-            drawn[draw, place] = spearman(run, cell.predicted)
-    return drawn
+
+def reachable_correlations(cells: Sequence[Cell]) -> list[float]:
+    """Spearman in each cell of a model that was exact on every run but those that stalled."""
+    return [spearman(cell.measured, np.where(cell.stalled, cell.predicted, cell.measured)) for cell in cells]

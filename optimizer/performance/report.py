@@ -77,7 +77,8 @@ class HeldOutLine:
 class GridReport:
     """Runs of one model over layouts: right decisions "it fits" of all, and rank correlation of predicted
     and measured rates within each cell of model and GPU count (``CELL_LEAST`` runs or more).
-    ``reachable_above_09``: cells that a model would rank at 0.9 which knew the usual time of every run."""
+    Cells that rank at 0.9: ``spearman_above_09`` of all their runs, ``steady_above_09`` of those that did not
+    stall, ``reachable_above_09`` by a model that was exact on every run but those that stalled."""
 
     fit_right: int
     fit_told: int
@@ -85,6 +86,7 @@ class GridReport:
     spearman_median: float
     spearman_least: float
     spearman_above_09: int
+    steady_above_09: int
     reachable_above_09: int
 
 

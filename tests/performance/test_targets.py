@@ -73,6 +73,7 @@ def test_the_grid_has_targets_of_its_own() -> None:
         spearman_median=0.9,
         spearman_least=0.5,
         spearman_above_09=3,
+        steady_above_09=4,
         reachable_above_09=4,
     )
     fit, ranks = figures(evidence(), (), grid, load_targets())
