@@ -24,7 +24,7 @@ from optimizer.performance.constants import (
     Software,
     Table,
 )
-from optimizer.performance.releases import Before, OlderEngine, SlowerReleases
+from optimizer.performance.releases import Before, EarlyReleases, OlderEngine
 from optimizer.performance.serving_constants import ColdStart, Engine, Harness, Queueing, ServingRates
 
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
@@ -53,7 +53,7 @@ class Calibration:
     engines: Mapping[str, Engine]
     engine_by_name: Mapping[str, str]
     engine_before: Mapping[str, OlderEngine]
-    latent_before: Mapping[str, SlowerReleases]
+    latent_before: Mapping[str, EarlyReleases]
     unbuffered_before: Mapping[str, Before]
     default_engine: str
     harnesses: Mapping[str, Harness]
@@ -70,14 +70,15 @@ class Calibration:
         """The class of a serving engine and its release (a version, or a year and month where it begins with
         one; the newest where it is blank); tuned benchmark submissions are told by their source."""
         found = self._newest_class(source, name)
-        older = self.engine_before.get(found)
-        return older.engine if older is not None and older.is_one(name, release, regime) else found
+        while (older := self.engine_before.get(found)) and older.is_one(name, release, regime):
+            found = older.engine
+        return found
 
-    def latent_slowdown(self, source: str, name: str, release: str) -> float:
-        """Factor on the times of a model with a latent cache (MLA) in a release of an engine; 1 where the
+    def early_latent(self, source: str, name: str, release: str) -> EarlyReleases | None:
+        """What a model with a latent cache (MLA) takes longer in a release of an engine; None where the
         release is blank or new enough."""
         early = self.latent_before.get(self._newest_class(source, name))
-        return early.slowdown if early is not None and early.holds(release) else 1.0
+        return early if early is not None and early.holds(release) else None
 
     def buffers_states(self, source: str, name: str, release: str) -> bool:
         """Whether an engine's release keeps its buffers of states; blank ones do."""
@@ -152,7 +153,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         engines={name: _group(Engine, _inherited(data["engines"]), name) for name in data["engines"]},
         engine_by_name=dict(data["engine_by_name"]),
         engine_before={name: OlderEngine(**entry) for name, entry in data["engine_before"].items()},
-        latent_before={name: SlowerReleases(**entry) for name, entry in data["latent_before"].items()},
+        latent_before={name: EarlyReleases(**entry) for name, entry in data["latent_before"].items()},
         unbuffered_before={name: Before(**entry) for name, entry in data["unbuffered_before"].items()},
         default_engine=str(data["default_engine"]),
         harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},

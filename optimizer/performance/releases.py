@@ -44,10 +44,12 @@ class OlderEngine(Before):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlowerReleases(Before):
-    """Releases that take ``slowdown`` times as long."""
+class EarlyReleases(Before):
+    """The first releases with a kind of model: prompts take ``prompts`` times as long, and a layer of a
+    decode step ``layer_s`` more, since its kernels are launched one by one."""
 
-    slowdown: float
+    prompts: float
+    layer_s: float
 
 
 def _release(text: str) -> tuple[int, int, int] | None:

@@ -53,9 +53,9 @@ class ServedModel:
 
     What does not depend on the load is worked out once (``once``). ``memory_share``: of the card that the
     engine is told to take, its usual share where None; ``sequences_told``: likewise, of sequences in flight.
-    ``inside``: 1 where clients run in the engine's own
-    process. ``early_slowdown``: factor on every time of a release that was among the first for such a model;
-    ``buffered``: 0 in releases that keep no buffers of states.
+    ``inside``: 1 where clients run in the engine's own process. ``early_prompts``: factor on the prompts of
+    a release that was among the first for such a model, ``early_layer_s``: what a layer of its decode steps
+    takes more; ``buffered``: 0 in releases that keep no buffers of states.
     """
 
     shapes: Shapes
@@ -68,7 +68,8 @@ class ServedModel:
     memory_share: float | None = None
     sequences_told: float | None = None
     inside: Array = field(default_factory=lambda: number(0.0))
-    early_slowdown: Array = field(default_factory=lambda: number(1.0))
+    early_prompts: Array = field(default_factory=lambda: number(1.0))
+    early_layer_s: Array = field(default_factory=lambda: number(0.0))
     buffered: Array = field(default_factory=lambda: number(1.0))
 
     @cached_property
@@ -233,18 +234,17 @@ def sequences_most(served: ServedModel) -> Array:
 
 @once
 def slowdown(served: ServedModel) -> Array:
-    """Factor of the vendor's software, of engines that are guests on a GPU, of virtualisation and of early
-    releases on every time."""
+    """Factor of the vendor's software, of engines that are guests on a GPU and of virtualisation on every
+    time."""
     guest = served.hw.guest_slowdown if served.engine.guest else number(1.0)
-    return served.hw.serving_slowdown * guest * (1.0 + served.hw.vm_slowdown) * served.early_slowdown
+    return served.hw.serving_slowdown * guest * (1.0 + served.hw.vm_slowdown)
 
 
 @once
 def expert_reach(served: ServedModel) -> Array:
-    """What an expert's reads, products and launches reach of those elsewhere; early releases, slow in all
-    of it, are not slowed down twice."""
+    """What an expert's reads, products and launches reach of those elsewhere."""
     reach = number(1.0) if served.number_format.experts in WIDE else served.hw.narrow_experts
-    return xp.where(served.early_slowdown > 1.0, 1.0, reach) + xp.zeros_like(served.replica.tp)
+    return reach + xp.zeros_like(served.replica.tp)
 
 
 def wide_best(hw: Hardware) -> Array:

@@ -19,6 +19,7 @@ from optimizer.performance.served_model import (
 )
 from optimizer.performance.serving_links import shared_token_s, traffic_s
 from optimizer.performance.serving_products import (
+    PACKED,
     decode_attention_s,
     filling_tokens,
     head_token_s,
@@ -93,6 +94,7 @@ def _step(served: ServedModel, batch: Array, context: Array, queries: Array) -> 
     busy = smooth_max(weights + cache + small, compute, rates.roofline_norm) * served.engine.busy
     busy = smooth_max(busy, sequence * mine, rates.host_norm)
     total = (busy + start + moved + overhead) * slowdown(served)
+    total = total + served.shapes.layers * served.early_layer_s
     return DecodeStep(total, weights, cache, compute, start + moved, overhead)
 
 
@@ -147,7 +149,7 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     read = _weight_read_s(served, piece) * pieces
     start, moved = traffic_s(served, input_tokens)
     launched = (start + launch_s(served)) * pieces
-    slow = slowdown(served)
+    slow = slowdown(served) * served.early_prompts
     small = small_token_s(served) * input_tokens
     latency = smooth_max((alone + rest) * factor + small, read, rates.roofline_norm) + moved + launched
     shared = shared_token_s(served) * input_tokens + small
@@ -169,5 +171,13 @@ def _whole_read_s(served: ServedModel) -> tuple[Array, Array]:
     lookup = (shapes.embedding_params - shapes.head_params) * served.rates.embedding_bytes
     table = served.rates.read_share
     rate = served.hw.hbm_bytes_per_s * served.hw.hbm_reach * served.rates.hbm_share_weights
-    one = experts / xp.maximum(shapes.experts, 1.0) / (replica.tp * replica.dp * table[form.experts])
-    return (dense - lookup) / replica.tp / table[form.dense] / rate, one / (rate * expert_reach(served))
+    one = experts / xp.maximum(shapes.experts, 1.0) / (replica.tp * replica.dp)
+    whole = (dense - lookup) / replica.tp / _read_at(served, form.dense, rate * table[form.dense])
+    return whole, one / _read_at(served, form.experts, rate * table[form.experts] * expert_reach(served))
+
+
+def _read_at(served: ServedModel, number_format: str, bytes_per_s: Array) -> Array:
+    """Bytes/s at which weights are read: what memory gives, packed ones as fast as they are unpacked."""
+    if number_format not in PACKED | {"int8"}:
+        return bytes_per_s
+    return xp.minimum(bytes_per_s, served.engine.unpacked_bytes_per_s)

@@ -89,9 +89,10 @@ class Engine:
     ``overhead`` on launches and host time, ``step`` on the host time of a step alone, ``sequence`` on the
     bookkeeping of a sequence, ``busy`` on decode's roofline, ``prefill`` on prompts and ``attention`` on
     their attention, ``moe`` on an expert layer's kernels where the GPU has no fused ones, ``widened`` on the
-    rate of products whose 4-bit weights are unpacked; ``tuned`` 1: products reach on the newest cards what
-    they do on others; prompts are worked off in pieces of ``chunk_tokens``;
-    messages of up to ``one_shot_tokens`` are all-reduced in one shot;
+    rate of products whose 4-bit weights are unpacked, ``unpacked_bytes_per_s`` at most of them in reading;
+    ``tuned`` 1: products reach on the newest cards what they do on others; prompts are worked off in pieces
+    of ``chunk_tokens``; messages of up to ``one_shot_tokens`` are all-reduced in one shot,
+    ``reduce_starts`` on the starts of all-reduces;
     ``portable`` 1: kernels use no instruction of a GPU's own; ``guest`` 1: on some architectures they are not
     the vendor's. ``stream_s``: host time of handing a token to a
     client in the engine's own process, 0 where engines run in a process apart. ``reduce_host_s``: host time
@@ -119,10 +120,12 @@ class Engine:
     prefill: float
     moe: float
     widened: float
+    unpacked_bytes_per_s: float
     tuned: float
     attention: float
     chunk_tokens: float
     one_shot_tokens: float
+    reduce_starts: float
     portable: float
     guest: float
     stream_s: float

@@ -39,7 +39,8 @@ def _once_s(served: ServedModel) -> tuple[Array, Array, Array, Array]:
     """
     shapes, hw, tp, dp = served.shapes, served.hw, served.replica.tp, served.replica.dp
     inside = xp.minimum(tp, hw.link_domain)
-    starts = 2.0 * shapes.layers * hw.reduce_start_s * xp.power(xp.log2(inside), hw.reduce_growth)
+    start = hw.reduce_start_s * served.engine.reduce_starts
+    starts = 2.0 * shapes.layers * start * xp.power(xp.log2(inside), hw.reduce_growth)
     size = 2.0 * shapes.layers * 2.0 * shapes.hidden
     direct = hw.link_raw_bytes_per_s * served.rates.one_shot_share
     ring = 2.0 * (inside - 1.0) / inside / hw.reduce_bytes_per_s

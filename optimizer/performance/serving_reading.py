@@ -13,13 +13,14 @@ from broker.domain.sku import Fabric, FabricKind, Sku
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
 from optimizer.performance.names import find_gpu, find_model
+from optimizer.performance.releases import EarlyReleases
 from optimizer.performance.serving_constants import Harness
 from optimizer.performance.serving_words import (
     AT_ONCE,
     REGIMES,
     Formats,
     cache_bytes,
-    early_slowdown,
+    early_release,
     engine_of,
     formats_of,
     harness_of,
@@ -66,7 +67,7 @@ class ServingRow:
     note: str
     burst: bool = False
     in_process: bool = False
-    early_slowdown: float = 1.0
+    early: EarlyReleases | None = None
     first_objective_s: float = math.inf
     buffered: bool = True
 
@@ -95,8 +96,8 @@ def read_row(
     dense = formats.dense
     lengths, length_note = _lengths(row, published)
     total, count_note = _gpus(row, model, formats, spec, calibration)
-    early = early_slowdown(row, model, calibration)
-    early_note = f"a first release with such a model's cache: {early:g} times slower" if early > 1.0 else ""
+    early = early_release(row, model, calibration)
+    early_note = "" if early is None else "a first release with such a model's cache, slower"
     requests, requests_note = _requests(row, published)
     notes = (
         *(gpu_note, model_note, count_note, regime_note, formats.note),
@@ -133,7 +134,7 @@ def read_row(
         note="; ".join(note for note in notes if note),
         burst=at_once,
         in_process=published == IN_PROCESS,
-        early_slowdown=early,
+        early=early,
         first_objective_s=objectives[1],
         buffered=calibration.buffers_states(*release_of(row)),
     )

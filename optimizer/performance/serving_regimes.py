@@ -99,13 +99,19 @@ def _at_objective(served: ServedModel, lengths: Lengths, asked: Asked, load: Loa
 
 
 def fixed_batch(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
-    """A fixed batch from prefill to the last token, nothing joins."""
+    """A fixed batch from prefill to the last token, nothing joins; one that the cache cannot hold runs in
+    equal waves. First token: the mean over them."""
+    held = np.floor(limit_for(served, lengths, asked.batch))
+    waves = np.where(held > 1.0, np.ceil(asked.batch / held), 1.0)
+    batch = asked.batch / waves
     first = prefill(served, lengths.new_tokens)
-    step = decode_step(served, asked.batch, mean_context(served, lengths)).total
-    begin = first.latency + (asked.batch - 1.0) * first.work * served.replica.pp
-    tokens = asked.batch * lengths.output_tokens / (begin + (lengths.output_tokens - 1.0) * step)
+    step = decode_step(served, batch, mean_context(served, lengths)).total
+    begin = first.latency + (batch - 1.0) * first.work * served.replica.pp
+    wave_s = begin + (lengths.output_tokens - 1.0) * step
+    tokens = batch * lengths.output_tokens / wave_s
     alike = np.zeros_like(step)
-    return Answer(tokens, Spread(begin, alike), Spread(step, alike), np.ones_like(step, dtype=np.bool_))
+    mean = Spread(begin + (waves - 1.0) / 2.0 * wave_s, alike)
+    return Answer(tokens, mean, Spread(step, alike), np.ones_like(step, dtype=np.bool_))
 
 
 def decode_pool(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:

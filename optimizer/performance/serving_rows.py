@@ -185,7 +185,7 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
     form = Format(rows[0].dense, rows[0].experts, as_array([r.kv_bytes for r in rows]), rows[0].products)
     shapes = stack_shapes([row.model for row in rows])
     inside = as_array([0.0 if row.burst else row.harness.inside for row in rows])
-    early = as_array([row.early_slowdown for row in rows])
+    early = [(row.early.prompts, row.early.layer_s) if row.early else (1.0, 0.0) for row in rows]
     return ServedModel(
         shapes,
         form,
@@ -194,7 +194,8 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
         calibration,
         rows[0].engine,
         inside=inside,
-        early_slowdown=early,
+        early_prompts=as_array([prompts for prompts, _ in early]),
+        early_layer_s=as_array([layer_s for _, layer_s in early]),
         buffered=as_array([float(row.buffered) for row in rows]),
     )
 
@@ -219,7 +220,7 @@ def _prediction(
 ) -> Prediction:
     known = row.sku.gpu in calibration.calibrated_gpus
     kind = _kind(row, stable)
-    old = calibration.is_old(row.engine) or row.early_slowdown > 1.0
+    old = calibration.is_old(row.engine) or row.early is not None
     relative = serving_row_relative(kind, known, calibration.intervals, row.model.is_moe, old)
     spread = dict(zip(METRICS, relative, strict=True))
     spread[FIRST_MEAN] = spread[FIRST_MEDIAN]

