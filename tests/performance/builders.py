@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from optimizer.performance.layouts import Layouts, ways_of
 from optimizer.performance.report import Report
 from optimizer.performance.served_model import Format, Replica, ServedModel
 from optimizer.performance.serving import decode_step
+from optimizer.performance.serving_reading import ServingRow, read_row
+from optimizer.performance.serving_rows import predict_serving
 from optimizer.performance.serving_words import products_of
 from optimizer.performance.shapes import build_shape
 
@@ -125,3 +128,23 @@ def batch(model: str, **changes: Any) -> Batch:
         "deadline": DEADLINE,
     }
     return Batch(**(values | changes))
+
+
+def read(**cells: str) -> ServingRow:
+    """A row of a serving table in the core's words: a 70B on four cards unless ``cells`` say otherwise."""
+    row = {
+        "gpu": "A100-PCIe-80GB",
+        "model": "Llama-2-70B",
+        "regime": "single_stream",
+        "weight_precision": "fp16",
+        "gpus": "4",
+        "tp": "4",
+        "isl": "8",
+        "osl": "256",
+    }
+    return read_row(row | cells, load_calibration(), load_gpus(), load_models())
+
+
+def values_of(row: ServingRow) -> Mapping[str, float]:
+    """What is predicted of it."""
+    return predict_serving([row], load_calibration(), load_gpus())[0].values

@@ -1,9 +1,9 @@
 """What users of benchmark tools reported: sources that no constant was fitted to.
 
-``fixtures/performance/reported_*.csv``, gathered on 22 to 24 November 2026 from issues, pull requests, labs' and
-vendors' pages: mostly whole runs of ShareGPT or of drawn lengths that send everything at once. The forms of
-finite runs, workspaces and first releases were chosen after a look at the first of them. All their figures:
-``python -m tests.bench.reported``.
+``fixtures/performance/reported_*.csv``, gathered on 22 to 24 November 2026 from issues, pull requests, labs'
+and vendors' pages: mostly whole runs of ShareGPT or of drawn lengths that send everything at once. The forms
+of finite runs, workspaces and first releases were chosen after a look at the first of them. All their
+figures: ``python -m tests.bench.reported``.
 """
 
 from __future__ import annotations
