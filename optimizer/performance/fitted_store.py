@@ -219,11 +219,13 @@ def save_fitted(values: Mapping[str, float], intervals: Mapping[str, float], on:
         *(f'"{path}" = {number!r}' for path, number in _rounded(values).items()),
         "",
         "[intervals]",
-        *(f'"{path}" = {number!r}' for path, number in _rounded(intervals).items()),
+        *(f'"{path}" = {number!r}' for path, number in _rounded(intervals, up=True).items()),
     ]
     FITTED.write_text("\n".join(lines) + "\n")
     load_calibration.cache_clear()
 
 
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
-    return {path: float(f"{number:.{DIGITS - 1}e}") for path, number in values.items()}
+def _rounded(values: Mapping[str, float], up: bool = False) -> dict[str, float]:
+    """Five digits; ``up`` for half-widths, which end at an error that they hold."""
+    least = 0.5 * 10.0 ** (1 - DIGITS) if up else 0.0
+    return {path: float(f"{number * (1.0 + least):.{DIGITS - 1}e}") for path, number in values.items()}

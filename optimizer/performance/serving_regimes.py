@@ -44,17 +44,22 @@ def capacity(served: ServedModel, lengths: Lengths) -> Array:
 def offline(served: ServedModel, lengths: Lengths, asked: Asked) -> Answer:
     """Everything at once, as many in flight as cache, engine and the work itself allow.
 
-    Prompts that find a place at the start fill their steps; the others join the answers in flight.
+    Prompts that find a place at the start fill their steps; the others join the answers in flight. Places
+    stand empty only where prompts fill every step's budget: else the time between tokens is what the rate
+    leaves each place. Waits of prompts that come by chance, as to a server, are not in it.
     """
     requests = np.maximum(asked.requests, 1.0)
     most = np.minimum(places_of(served, lengths), requests)
     known = arrivals(served, lengths).starting(most / requests, most)
     load = load_at(served, lengths, most, before_engine_s(served, asked), known)
+    tokens_per_s = load.requests_per_s * lengths.output_tokens
+    parts = known.prompts.steps / (served.replica.dp * served.replica.pp)
+    full_s = load.step.total + known.prompts.work / parts
     unknown = np.full_like(most, np.nan)
     return Answer(
-        load.requests_per_s * lengths.output_tokens,
+        tokens_per_s,
         Spread(unknown, unknown),
-        load.itl,
+        Spread(np.minimum(most / tokens_per_s, full_s), load.itl.cv2),
         np.ones_like(most, dtype=np.bool_),
     )
 

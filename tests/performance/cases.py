@@ -44,6 +44,7 @@ SHORT = Case("Llama-3.1-70B", "H100-SXM-80GB", 8, "fp8", (500, 200))
 SUMMARY = Case("Llama-3.1-8B", "L40S", 1, "bf16", (4000, 100))
 EXPERTS = Case("Mixtral-8x7B", "H100-SXM-80GB", 2, "fp8", (1000, 150))
 LONG = Case("Llama-3.1-70B", "H100-SXM-80GB", 4, "fp8", (12000, 60))
+DOCUMENTS = Case("Llama-3.1-8B", "H100-SXM-80GB", 1, "fp8", (32000, 200))
 
 
 def one(value: Array) -> float:
