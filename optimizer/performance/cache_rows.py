@@ -56,7 +56,7 @@ def _ratio(
             Replica(as_array([tp]), one, one),
             hw,
             calibration,
-            sequences_told=number(row, "max_num_seqs"),
+            sequences_told=as_array([number(row, "max_num_seqs") or 0.0]),
         )
         for precision in FORMATS
     ]

@@ -52,7 +52,8 @@ class ServedModel:
     """Everything that prefill and decode need of a model on a replica on its hardware.
 
     What does not depend on the load is worked out once (``once``). ``memory_share``: of the card that the
-    engine is told to take, its usual share where None; ``sequences_told``: likewise, of sequences in flight.
+    engine takes, its usual share where None. ``memory_told`` and ``sequences_told``: share, and sequences in
+    flight on a rank at most, that it is told; 0 where it is not.
     ``inside``: 1 where clients run in the engine's own process. ``early_prompts``: factor on the prompts of
     a release that was among the first for such a model, ``early_layer_s``: what a layer of its decode steps
     takes more; ``buffered``: 0 in releases that keep no buffers of states.
@@ -66,11 +67,12 @@ class ServedModel:
     engine_class: str | None = None
     speculation: Speculation | None = None
     memory_share: float | None = None
-    sequences_told: float | None = None
     inside: Array = field(default_factory=lambda: number(0.0))
     early_prompts: Array = field(default_factory=lambda: number(1.0))
     early_layer_s: Array = field(default_factory=lambda: number(0.0))
     buffered: Array = field(default_factory=lambda: number(1.0))
+    memory_told: Array = field(default_factory=lambda: number(0.0))
+    sequences_told: Array = field(default_factory=lambda: number(0.0))
 
     @cached_property
     def engine(self) -> Engine:
@@ -161,7 +163,7 @@ def cache_tokens(served: ServedModel) -> Array:
     of it (``concurrency``). vLLM takes a share of the card
     and fills it [blis], TensorRT-LLM a share of what the weights leave [trt]. A workspace has room for
     sampling all sequences that the engine may have in flight: their logits, sorted, with sums; SGLang sets
-    more aside for each attention rank.
+    more aside for each attention rank, unless it is told its share.
     """
     return cache_room(served) / cache_bytes_per_token(served) * served.replica.dp
 
@@ -170,9 +172,12 @@ def cache_tokens(served: ServedModel) -> Array:
 def cache_room(served: ServedModel) -> Array:
     """Bytes of each GPU that hold keys, values and states."""
     engine = served.engine
-    share = engine.memory_share if served.memory_share is None else served.memory_share
+    usual = engine.memory_share if served.memory_share is None else served.memory_share
+    told = served.memory_told > 0.0
+    share = xp.where(told, served.memory_told, usual)
     sampling = engine.sampling_bytes * served.shapes.vocab * sequences_most(served)
     ranks = xp.where(served.replica.dp > 1.0, xp.minimum(served.replica.dp, RANKS_RESERVED), 0.0)
+    ranks = xp.where(told, 0.0, ranks)
     workspace = (engine.workspace_gib + engine.rank_workspace_gib * ranks * served.hw.large) * GIB
     room = share * served.hw.memory_bytes - workspace - sampling
     return engine.cache_share * (room - weight_bytes_per_gpu(served))
@@ -225,11 +230,10 @@ def _states_held(served: ServedModel) -> Array:
 def sequences_most(served: ServedModel) -> Array:
     """Sequences that the engine takes on a rank at most, where latency does not matter."""
     engine = served.engine
-    if served.sequences_told is not None:
-        return number(served.sequences_told)
     usual = engine.batch_most * xp.where(served.hw.large > 0.0, 1.0, engine.batch_share_small)
     fewer = xp.minimum(usual, engine.batch_most_compressed / served.replica.dp)
-    return xp.where(served.shapes.compressed > 0.0, fewer, usual)
+    usual = xp.where(served.shapes.compressed > 0.0, fewer, usual)
+    return xp.where(served.sequences_told > 0.0, served.sequences_told, usual)
 
 
 @once

@@ -198,11 +198,11 @@ class ServingCore:
         tighter = self.most_of(served, lengths, within(wanted, token, first), limit, batch)
         return _stretched(tighter, token, first)
 
-    def sequences_told(self, engine: str, batch: bool) -> float:
+    def sequences_told(self, engine: str, batch: bool) -> Array:
         """Sequences in flight that a replica is started for: a service's few, as many as the engine takes on
         any card where latency does not matter."""
         most = self.calibration.engines[engine].batch_most
-        return most if batch else self.calibration.serving.batch_most
+        return number(most if batch else self.calibration.serving.batch_most)
 
     def limit(self, served: ServedModel, lengths: Lengths) -> Array:
         """Sequences in flight at most; under 1 where memory forbids even one."""

@@ -12,6 +12,7 @@ from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.sku import Fabric, FabricKind, Sku
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.cells import Unreadable, number
+from optimizer.performance.launch_options import NONE_TOLD, LaunchOptions, options_of
 from optimizer.performance.names import find_gpu, find_model
 from optimizer.performance.releases import EarlyReleases
 from optimizer.performance.serving_constants import Harness
@@ -70,6 +71,7 @@ class ServingRow:
     early: EarlyReleases | None = None
     first_objective_s: float = math.inf
     buffered: bool = True
+    options: LaunchOptions = NONE_TOLD
 
     @property
     def answered_as(self) -> str:
@@ -137,6 +139,7 @@ def read_row(
         early=early,
         first_objective_s=objectives[1],
         buffered=calibration.buffers_states(*release_of(row)),
+        options=options_of(row, dp),
     )
 
 

@@ -197,6 +197,8 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
         early_prompts=as_array([prompts for prompts, _ in early]),
         early_layer_s=as_array([layer_s for _, layer_s in early]),
         buffered=as_array([float(row.buffered) for row in rows]),
+        memory_told=as_array([row.options.memory_share for row in rows]),
+        sequences_told=as_array([row.options.sequences for row in rows]),
     )
 
 

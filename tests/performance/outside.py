@@ -98,7 +98,7 @@ def cache_figures(name: str) -> tuple[Figure, ...]:
             build_hardware([sku], gpus, calibration),
             calibration,
             memory_share=float(row["gpu_mem_util"]),
-            sequences_told=float(told) if told else None,
+            sequences_told=as_array([float(told or 0.0)]),
         )
         cache_bytes = float(cache_tokens(served)[0] * cache_bytes_per_token(served)[0])
         other_weights = float(weight_bytes_per_gpu(served)[0]) - float(row["weights_gib"]) * GIB

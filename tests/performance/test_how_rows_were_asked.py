@@ -6,6 +6,7 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.calibration import load_calibration
+from optimizer.performance.launch_options import LaunchOptions, options_of
 from optimizer.performance.observations import observations
 from optimizer.performance.rows import predictions, read_rows
 from optimizer.performance.serving_words import harness_of
@@ -76,3 +77,29 @@ def test_lengths_that_nobody_asks_for_are_means_of_chats(
     assert found.input_cv == (chats.input_cv if prompts_vary else 0.0)
     assert found.output_cv == (chats.output_cv if answers_vary else 0.0)
     assert harness_of(CLOSED | {"source": "aic-lab", "isl": isl, "osl": osl}, calibration).output_cv == 0.0
+
+
+@pytest.mark.parametrize(
+    ("notes", "told"),
+    [
+        ("mem-fraction-static 0.8, range ratio 1", (0.8, 0.0)),
+        ("--gpu-memory-utilization=0.95 --max-num-seqs 500", (0.95, 500.0)),
+        ("DP attention 8, mem-fraction 0.85, max-running-requests 64", (0.85, 16.0)),
+        ("memory told by nobody", (0.0, 0.0)),
+    ],
+)
+def test_notes_tell_an_engine_s_options(notes: str, told: tuple[float, float]) -> None:
+    """vLLM counts sequences on each data-parallel rank, SGLang on all, here of four."""
+    assert options_of({"notes": notes}, 4) == LaunchOptions(*told)
+
+
+def test_an_engine_that_is_told_its_options_takes_no_more() -> None:
+    """Without, who runs out of cache is believed to have raised the share to 0.95."""
+    crowded = CLOSED | {"engine": "SGLang", "concurrency_or_batch": "512", "isl": "16384"}
+    rows = [crowded | {"notes": notes} for notes in ("", "mem-fraction-static 0.7", "max-running-requests 8")]
+    calibration, gpus = load_calibration(), load_gpus()
+    read = read_rows(rows, calibration, gpus, load_models())
+    usual, less, few = (p.values["pred_tpot_ms_p50"] for p in predictions(read, calibration, gpus))
+    assert few < less < usual
+    slower = [p.values["pred_ttft_ms_p50"] for p in predictions(read, calibration, gpus)]
+    assert slower == sorted(slower)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus
+from broker.domain.estimate import Parallelism
 from broker.domain.sku import Fabric, FabricKind, Form, Sku
 from broker.domain.workload import (
     Batch,
@@ -27,11 +29,13 @@ from broker.domain.workload import (
 from optimizer.performance import elementwise
 from optimizer.performance.arrays import as_array, number, smooth_max
 from optimizer.performance.calibration import load_calibration
+from optimizer.performance.estimator import Estimator
 from optimizer.performance.hardware import build_hardware
 from optimizer.performance.layouts import enumerate_layouts
 from optimizer.performance.roots import crossing
 from optimizer.performance.training import step
 from optimizer.performance.training_estimate import TrainingCore
+from optimizer.recall import Recall
 from tests.performance.builders import batch, estimator, serving, sku, training
 
 COUNTS = [1, 2, 3, 4, 8]
@@ -222,6 +226,24 @@ def test_choices_of_plain_numbers_are_those_of_arrays() -> None:
     for a, b in ((0.0, 0.0), (0.0, 2.0), (3.0, 2.0)):
         joined = smooth_max(number(a), number(b), 3.7)
         assert joined == pytest.approx(smooth_max(as_array([a]), as_array([b]), 3.7)[0])
+
+
+def test_one_case_stays_with_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array on the way (``~False`` is one's start: it is -1) halves the single estimates a second."""
+    alone = Estimator(load_gpus(), load_calibration(), recall=Recall(0))
+    service = serving("Llama-3.1-70B", precisions=(Precision.FP8,))
+    question = (service, sku("H100-SXM-80GB"), Precision.FP8, Parallelism(tp=4), 20.0)
+    assert alone.serving_at(*question) is not None
+    called: Counter[str] = Counter()
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            called[name] += isinstance(getattr(np, name), np.ufunc) or name == "where"
+            return getattr(np, name)
+
+    monkeypatch.setattr(elementwise, "np", Counted())
+    assert alone.serving_at(*question) is not None
+    assert called.total() <= 1, called
 
 
 def bisected(function: Callable[[float], float], low: float, high: float) -> float:

@@ -39,7 +39,7 @@ def test_kv_capacity_of_vllm() -> None:
     for row in rows_of("kv_capacity.csv"):
         precision = "fp8" if row["model"] == "Llama-4-Scout" else "bf16"
         model = served(row["model"], tp=int(row["tp"]), precision=precision)
-        predicted = cache_tokens(replace(model, sequences_told=float(row["max_num_seqs"])))[0]
+        predicted = cache_tokens(replace(model, sequences_told=as_array([float(row["max_num_seqs"])])))[0]
         off.append(abs(float(predicted) / float(row["kv_tokens"]) - 1))
     assert np.median(off) < 0.03
     assert sorted(off)[-2] < 0.10, "all but the multimodal one, whose vision tower is not in the table"
