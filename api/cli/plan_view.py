@@ -184,8 +184,8 @@ def _capacity(placement: Placement) -> str:
 def _layout(placement: Placement) -> str:
     layout, is_run = placement.parallelism, placement.kind is WorkloadKind.TRAINING
     degrees = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "ep": layout.ep}
-    if not is_run:
-        degrees["dp"] = 1
+    if not is_run and layout.dp > 1:
+        degrees = {"dp": layout.dp}  # attention ranks: the tensor group and the groups of experts are theirs
     size = plural(placement.gpus, "GPU") if is_run else plural(placement.replicas, "replica")
     words = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
     return " ".join([size, *words, str(placement.precision)])

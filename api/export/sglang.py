@@ -21,12 +21,14 @@ def serve_command(placement: Placement) -> str:
         "served-model-name": placement.workload,
         "tp-size": layout.tp,
         "pp-size": layout.pp,
-        "dp-size": replicas_per_server(placement),
+        "dp-size": layout.dp if layout.dp > 1 else replicas_per_server(placement),
         **load_precisions(ServingEngine.SGLANG)[placement.precision],
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,
-        "max-running-requests": sequences_most(placement, ServingEngine.SGLANG),
+        "max-running-requests": layout.dp * sequences_most(placement, ServingEngine.SGLANG),
     }
+    if layout.dp > 1:
+        settings["enable-dp-attention"] = True
     if layout.ep > 1:
         settings["ep-size"] = layout.ep
     return " ".join(['python -m sglang.launch_server --model-path "$MODEL"', *options(settings)])

@@ -12,10 +12,16 @@ from broker.domain.plan import Placement
 from broker.domain.workload import ServingEngine
 
 INSTALL = "pip install --quiet tensorrt-llm"
+ATTENTION_RANKS = "attention_ranks.yaml"
+GATHERED = (
+    "{enable_attention_dp: true,"
+    " attention_dp_config: {enable_balance: true, batching_wait_iters: 0, timeout_iters: 60}}"
+)
 
 
 def serve_command(placement: Placement) -> str:
-    """``trtllm-serve`` with the placement's options; the model is ``$MODEL``."""
+    """``trtllm-serve`` with the placement's options; the model is ``$MODEL``. Attention ranks have no option
+    of the command line, only some of its file; prompts gather for them, as the estimate assumes."""
     layout = placement.parallelism
     settings: Settings = {
         "served_model_name": placement.workload,
@@ -27,4 +33,8 @@ def serve_command(placement: Placement) -> str:
     }
     if layout.ep > 1:
         settings["ep_size"] = layout.ep
-    return " ".join(['trtllm-serve "$MODEL"', *options(settings)])
+    if layout.dp == 1:
+        return " ".join(['trtllm-serve "$MODEL"', *options(settings)])
+    settings["extra_llm_api_options"] = ATTENTION_RANKS
+    ask = f"echo '{GATHERED}' > {ATTENTION_RANKS}"
+    return " ".join([f'{ask} && trtllm-serve "$MODEL"', *options(settings)])

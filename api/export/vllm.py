@@ -20,14 +20,15 @@ INSTALL = "pip install --quiet vllm"
 
 
 def vllm_settings(placement: Placement, model: str | None) -> Settings:
-    """Options of one server: a node's, or those of a replica that spans nodes. No model: left to the user."""
+    """Options of one server: a node's, or those of a replica that spans nodes. No model: left to the user.
+    vLLM counts attention ranks beside the tensor group, plans inside it."""
     layout = placement.parallelism
     settings: Settings = {} if model is None else {"model": model}
     settings |= {
         "served-model-name": placement.workload,
-        "tensor-parallel-size": layout.tp,
+        "tensor-parallel-size": layout.tp // layout.dp,
         "pipeline-parallel-size": layout.pp,
-        "data-parallel-size": replicas_per_server(placement),
+        "data-parallel-size": layout.dp if layout.dp > 1 else replicas_per_server(placement),
         **load_precisions(ServingEngine.VLLM)[placement.precision],
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,

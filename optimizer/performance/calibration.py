@@ -25,7 +25,14 @@ from optimizer.performance.constants import (
     Table,
 )
 from optimizer.performance.releases import Before, EarlyReleases, OlderEngine
-from optimizer.performance.serving_constants import ColdStart, Engine, Harness, Queueing, ServingRates
+from optimizer.performance.serving_constants import (
+    Benchmark,
+    ColdStart,
+    Engine,
+    Harness,
+    Queueing,
+    ServingRates,
+)
 
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "performance.toml"
 FITTED = CONFIG.with_name("performance_fitted.toml")
@@ -59,6 +66,7 @@ class Calibration:
     harnesses: Mapping[str, Harness]
     harness_by_name: Mapping[str, str]
     default_harness: str
+    benchmarks: Mapping[str, Benchmark]
     chosen: Chosen
     calibrated_gpus: frozenset[str]
 
@@ -159,6 +167,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         harnesses={name: _group(Harness, data["harnesses"], name) for name in data["harnesses"]},
         harness_by_name=dict(data["harness_by_name"]),
         default_harness=str(data["default_harness"]),
+        benchmarks={name: _group(Benchmark, data["benchmarks"], name) for name in data["benchmarks"]},
         chosen=_group(Chosen, data, "chosen_rates"),
         calibrated_gpus=frozenset(data["calibrated_gpus"]),
     )

@@ -70,8 +70,7 @@ def _kept_together(
     """The same where prompts that come in waves (``_in_waves``), or all at once, share their steps."""
     prompts = known.prompts
     waves = np.where(asked.rounds > 1.0, _queued_share(served, prompts, batch, spread_s), 1.0)
-    work = prompts.work + waves * prompts.more / prompts.in_a_step(batch)
-    return replace(known, prompts=replace(prompts, work=work, more=(1.0 - waves) * prompts.more))
+    return replace(known, prompts=prompts.joined(waves, prompts.in_a_step(batch)))
 
 
 def _queued_share(served: ServedModel, prompts: Prompts, batch: Array, spread_s: Array) -> Array:

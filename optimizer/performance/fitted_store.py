@@ -86,8 +86,12 @@ def interval_half_widths(
     models: Mapping[str, ModelShape],
 ) -> dict[str, float]:
     """Relative half-widths that hold 80 % of rows held out by the stored folds, by path of the constant."""
-    found = pooled(interval_samples(rows, calibration, gpus, models))
-    return {path: half_width(sizes) for path, sizes in found.items() if _has(calibration, path)}
+    samples = interval_samples(rows, calibration, gpus, models)
+    return {
+        path: half_width(sizes, samples.get(path.removesuffix(_kind(path))))
+        for path, sizes in pooled(samples).items()
+        if _has(calibration, path)
+    }
 
 
 def interval_samples(
@@ -130,7 +134,9 @@ def _less_unseen(path: str, size: float, gpu: str, calibration: Calibration) -> 
 
 def _apart(row: ServingRow, calibration: Calibration) -> str:
     """The kind of a serving row that may have a half-width of its own."""
-    return OLD if calibration.is_old(row.engine) else MOE if row.model.is_moe else OTHERS
+    if calibration.is_old(row.engine) or row.early is not None:
+        return OLD
+    return MOE if row.model.is_moe else OTHERS
 
 
 def _has(calibration: Calibration, path: str) -> bool:
@@ -153,7 +159,7 @@ def pooled(
     their own half-width, and the rest's is made without them."""
     found = {}
     for path, sizes in sorted(samples.items()):
-        kind = next((kind for kind in APART if path.endswith(kind)), "")
+        kind = _kind(path)
         if path.endswith(OTHERS) or len(sizes) < APART.get(kind, ENOUGH):
             continue
         others = [] if kind else _rest(path, samples)
@@ -167,13 +173,23 @@ def _rest(path: str, samples: Mapping[str, Sequence[tuple[str, float]]]) -> list
     return [sample for kind in (OTHERS, *few) for sample in samples.get(f"{path}{kind}", ())]
 
 
-def half_width(sizes: Sequence[tuple[str, float]]) -> float:
+def _kind(path: str) -> str:
+    """The end of a path that names a kind with a half-width of its own; blank where it is a regime's."""
+    return next((kind for kind in APART if path.endswith(kind)), "")
+
+
+def half_width(
+    sizes: Sequence[tuple[str, float]], regime: Sequence[tuple[str, float]] | None = None
+) -> float:
     """80th percentile of the sizes of log errors, given with their sources, as a relative half-width.
 
-    Sources that measured something else (``[not_in_intervals]``) count where there is no other.
+    Sources that measured something else (``[not_in_intervals]``) count where there is no other. ``regime``:
+    all sizes of the regime that these are part of, among which a source counts as the root of its rows.
     """
     used = [sample for sample in sizes if sample[0] not in other_sources()] or list(sizes)
-    held = held_by_sources(as_array([error for _, error in used]), [source for source, _ in used], SHARE)
+    among = [source for source, _ in (used if regime is None else regime)]
+    errors = as_array([error for _, error in used])
+    held = held_by_sources(errors, [source for source, _ in used], SHARE, among)
     return max(float(np.expm1(held)), LEAST)
 
 

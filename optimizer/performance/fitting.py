@@ -160,16 +160,19 @@ def other_sources() -> frozenset[str]:
     return frozenset(fit_settings()["not_in_intervals"])
 
 
-def row_weights(sources: Sequence[str]) -> Array:
+def row_weights(sources: Sequence[str], among: Sequence[str] | None = None) -> Array:
     """Weights of rows [O] by which a source counts as the root of its rows: rows of one source err together,
-    and the next row comes from a source that is not here."""
-    rows = Counter(sources)
+    and the next row comes from a source that is not here. ``among``: the sources of all rows that are judged
+    together, of which these may be a part."""
+    rows = Counter(sources if among is None else among)
     return as_array([rows[source] ** -0.5 for source in sources])
 
 
-def held_by_sources(sizes: Array, sources: Sequence[str], share: float) -> float:
+def held_by_sources(
+    sizes: Array, sources: Sequence[str], share: float, among: Sequence[str] | None = None
+) -> float:
     """The size that a share of the sizes nearest to ``share`` stays within, weighed by ``row_weights``."""
-    weight = row_weights(sources)
+    weight = row_weights(sources, among)
     order = np.argsort(sizes)
     held = np.cumsum(weight[order]) / np.sum(weight)
     return float(sizes[order][int(np.argmin(np.abs(held - share)))])

@@ -11,14 +11,17 @@ MEMORY = re.compile(
 )
 A_RANK = re.compile(r"max[-_ ]num[-_ ]seqs[ =:]+(\d+)")
 IN_ALL = re.compile(r"max[-_ ]running[-_ ]requests[ =:]+(\d+)")
+BEAMS = re.compile(r"beams?(?:[-_ ](?:width|search))?[ =:]+(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """Share of each card for weights and cache, sequences in flight on a rank at most; 0 where not told."""
+    """Share of each card for weights and cache, sequences in flight on a rank at most; 0 where not told.
+    ``beams``: sequences that search for the answer of a request side by side."""
 
     memory_share: float = 0.0
     sequences: float = 0.0
+    beams: float = 1.0
 
 
 NONE_TOLD = LaunchOptions()
@@ -27,7 +30,8 @@ NONE_TOLD = LaunchOptions()
 def options_of(row: Mapping[str, str], ranks: int) -> LaunchOptions:
     """What the notes say: vLLM counts sequences by data-parallel rank, SGLang over all ``ranks``."""
     notes = (row.get("notes") or "").lower()
-    return LaunchOptions(_told(MEMORY, notes), _told(A_RANK, notes) or _told(IN_ALL, notes) / ranks)
+    sequences = _told(A_RANK, notes) or _told(IN_ALL, notes) / ranks
+    return LaunchOptions(_told(MEMORY, notes), sequences, max(_told(BEAMS, notes), 1.0))
 
 
 def _told(option: re.Pattern[str], notes: str) -> float:

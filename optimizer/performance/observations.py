@@ -14,6 +14,7 @@ from optimizer.performance.intervals import OVERLOAD
 from optimizer.performance.prediction import Prediction
 from optimizer.performance.rows import ReadRows, is_serving
 from optimizer.performance.serving_reading import RUN
+from optimizer.performance.serving_words import benchmark_of
 
 TRAINING_PAIRS = (
     ("step time", "pred_step_time_s", ("step_time_s",)),
@@ -140,7 +141,7 @@ def _sensible(row: Mapping[str, str]) -> bool:
 
 def _counts(row: Mapping[str, str], serving: bool) -> bool:
     if serving:
-        if row.get("regime") in LENGTH_MATTERS and not _value(row, "isl"):
+        if row.get("regime") in LENGTH_MATTERS and not _value(row, "isl") and not benchmark_of(row):
             return False
         return not any(word in row.get("notes", "") for word in OTHER_THINGS)
     return row.get("usable_step", "1") != "0" and row.get("status", "ok") == "ok"

@@ -212,7 +212,7 @@ class OwnServing:
         replica: Replica,
         batch: Array,
     ) -> Features:
-        numbers = np.stack(np.broadcast_arrays(replica.tp, replica.pp, batch), axis=-1)
+        numbers = np.stack(np.broadcast_arrays(replica.tp * replica.dp, replica.pp, batch), axis=-1)
         return stack_features(
             [
                 self._described(workload, precision, gpu, row)

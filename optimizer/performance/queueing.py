@@ -116,9 +116,7 @@ class Arrivals:
     def starting(self, share: Array, together: Array) -> Arrivals:
         """The same where ``share`` of the prompts come all at once, ``together`` of them: as many share a
         step as its budget takes."""
-        prompts = self.prompts
-        work = prompts.work + share * prompts.more / prompts.in_a_step(together)
-        return replace(self, prompts=replace(prompts, work=work, more=(1.0 - share) * prompts.more))
+        return replace(self, prompts=self.prompts.joined(share, self.prompts.in_a_step(together)))
 
 
 def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
@@ -130,7 +128,8 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     mean = prefill(served, tokens)
     side = xp.minimum(input_cv, 0.9)
     high, low = prefill(served, tokens * (1.0 + side)), prefill(served, tokens * (1.0 - side))
-    apart = (mean.latency - launch_s(served)) / (served.replica.pp * served.replica.dp) - mean.work
+    lone_work = mean.work + mean.awaited
+    apart = (mean.latency - launch_s(served)) / served.replica.pp - lone_work
     share = xp.where(served.shapes.experts > 0, constants.lone_share_moe, constants.lone_share)
     shapes = served.shapes
     routed = constants.prompt_moe_layer_s * served.engine.prompt_moe
@@ -140,13 +139,15 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     launched = (launched + shapes.layers * reduces) * served.engine.overhead
     stretch = xp.where(side > 0, input_cv / xp.maximum(side, TINY), 1.0) / 2.0
     latency = smooth_max(mean.latency, launched, served.rates.roofline_norm)
-    lone = latency / served.replica.pp - mean.work
+    lone = latency / served.replica.pp - lone_work
     prompts = Prompts(
         latency=latency,
         latency_sd=(high.latency - low.latency) * stretch,
         work=mean.work,
         work_cv=(high.work - low.work) * stretch / mean.work,
         more=xp.maximum(share * apart, xp.maximum(served.engine.halted * lone, 0.0)),
+        awaited=served.rates.ranks_wait * mean.awaited,
+        gathered=xp.where(served.replica.dp > 1.0, served.engine.gather_steps, 0.0),
         steps=tokens / served.rates.prefill_tokens_most,
         ranks=served.replica.dp,
     )

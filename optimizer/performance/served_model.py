@@ -34,7 +34,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Degrees of one model copy, one entry a case; ``ep`` of the tensor ranks hold whole experts."""
+    """Degrees of one model copy, one entry a case; ``ep`` groups of its ranks hold whole experts."""
 
     tp: Array
     pp: Array
@@ -56,7 +56,8 @@ class ServedModel:
     flight on a rank at most, that it is told; 0 where it is not.
     ``inside``: 1 where clients run in the engine's own process. ``early_prompts``: factor on the prompts of
     a release that was among the first for such a model, ``early_layer_s``: what a layer of its decode steps
-    takes more; ``buffered``: 0 in releases that keep no buffers of states.
+    takes more; ``buffered``: 0 in releases that keep no buffers of states. ``beams``: sequences that search
+    for one answer: a request decodes as so many, each with an answer of its own behind the same prompt.
     """
 
     shapes: Shapes
@@ -73,6 +74,7 @@ class ServedModel:
     buffered: Array = field(default_factory=lambda: number(1.0))
     memory_told: Array = field(default_factory=lambda: number(0.0))
     sequences_told: Array = field(default_factory=lambda: number(0.0))
+    beams: Array = field(default_factory=lambda: number(1.0))
 
     @cached_property
     def engine(self) -> Engine:
@@ -91,6 +93,13 @@ class ServedModel:
         own = self.hw.gemm[self.number_format.products]
         best = xp.where(own > 0, own, wide_best(self.hw))
         return best * self.hw.portable_share if self.engine.portable else best
+
+
+def expert_slices(replica: Replica) -> Array:
+    """Ranks that an expert is cut over: tensor and attention-parallel ranks share the experts, of which each
+    of ``ep`` groups holds whole ones."""
+    ranks = replica.tp * replica.dp
+    return ranks / xp.minimum(replica.ep, ranks)
 
 
 RANKS_RESERVED = 8.0  # beyond a node's worth of attention ranks, users set the share themselves
@@ -189,9 +198,10 @@ def concurrency(
     """Sequences that the cache holds, through windows where the engine caches no more: the prompt and half of
     the answer, or what the engine sets aside for one when it starts (``kept_output``).
     ``met_output_tokens``: mean answer of those in flight, as long as ``output_tokens`` or, where answers
-    vary, longer."""
-    at_most = _sequences(served, input_tokens + served.engine.kept_output * met_output_tokens)
-    fits_one = _sequences(served, input_tokens + output_tokens) >= 1.0
+    vary, longer. The beams of a request share its prompt."""
+    kept = served.beams * served.engine.kept_output * met_output_tokens
+    at_most = _sequences(served, input_tokens + kept)
+    fits_one = _sequences(served, input_tokens + served.beams * output_tokens) >= 1.0
     return xp.where(fits_one, xp.maximum(at_most * served.replica.dp, 1.0), 0.0)
 
 

@@ -24,6 +24,8 @@ from optimizer.performance.serving_products import (
     filling_tokens,
     head_token_s,
     layer_products_s,
+    lone_products_s,
+    packed_dense_token_s,
     packed_token_s,
     prefill_attention_s,
     small_token_s,
@@ -45,19 +47,21 @@ class DecodeStep:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """First tokens of one prompt: ``latency`` on an idle replica, ``work`` it takes from decoding."""
+    """First tokens of one prompt: ``latency`` on an idle replica, ``work`` it takes from decoding where every
+    attention rank has one, ``awaited``: what the other ranks wait for besides while it is the only one."""
 
     latency: Array
     work: Array
+    awaited: Array
 
 
 def decode_step(served: ServedModel, batch: Array, context: Array) -> DecodeStep:
-    """A step of ``batch`` sequences at mean ``context`` tokens.
+    """A step of ``batch`` requests at mean ``context`` tokens, each as many sequences as it has beams.
 
     With speculation the time for each token kept: the step that verifies all drafted tokens and the drafts,
     over the tokens that it yields.
     """
-    speculation = served.speculation
+    batch, speculation = batch * served.beams, served.speculation
     if speculation is None:
         return _step(served, batch, context, number(1.0))
     verify = _step(served, batch, context, 1.0 + speculation.drafted)
@@ -136,7 +140,8 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     """First pass over ``input_tokens``: 2·N·n + 2·n²·width·L FLOPs (causal), or the weights' read time.
 
     The engine works in pieces of ``chunk_tokens``, each of which reads the weights and is launched. What a
-    prompt takes from decoding is counted in full steps: prompts share them.
+    prompt takes from decoding is counted in full steps: prompts share them. Attention ranks step together: a
+    lone prompt's experts are spread over all of them, everything else is its own rank's.
     """
     rates, replica, chunk = served.rates, served.replica, served.engine.chunk_tokens
     attended = input_tokens * seen_context(served.shapes, input_tokens)
@@ -144,7 +149,7 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     factor = served.engine.prefill / replica.tp
     piece = xp.minimum(input_tokens, chunk)
     pieces = input_tokens / piece
-    alone = layer_products_s(served, input_tokens, piece, filling_tokens(served, piece))
+    alone = lone_products_s(served, input_tokens, piece, filling_tokens(served, piece))
     packed = (packed_token_s(served) * input_tokens + rest) * factor
     read = _weight_read_s(served, piece) * pieces
     start, moved = traffic_s(served, input_tokens)
@@ -153,7 +158,12 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     small = small_token_s(served) * input_tokens
     latency = smooth_max((alone + rest) * factor + small, read, rates.roofline_norm) + moved + launched
     shared = shared_token_s(served) * input_tokens + small
-    return Prefill(latency=latency * slow, work=(packed + shared) * slow / (replica.pp * replica.dp))
+    own = (packed_dense_token_s(served) * input_tokens + rest) * factor + small
+    return Prefill(
+        latency=latency * slow,
+        work=(packed + shared) * slow / (replica.pp * replica.dp),
+        awaited=own * slow / replica.pp * (1.0 - 1.0 / replica.dp),
+    )
 
 
 def _weight_read_s(served: ServedModel, tokens: Array) -> Array:

@@ -44,6 +44,7 @@ class ServingRates:
     moe_layer_s: float
     moe_kernels: Table
     moe_dispatch_s: float
+    ranks_wait: float
     step_s: float
     sequence_s: float
     reduce_start_s: Table
@@ -99,6 +100,7 @@ class Engine:
     of starting an all-reduce in a step with prompts, outside recorded graphs, ``prompt_moe`` on that of a
     layer with experts. ``harness_s``: from the client's request to the first step; ``polled*_steps``: decode
     steps between two looks at the queue where a harness sets it so, for few and for many clients.
+    ``gather_steps``: decode steps that a prompt waits until the other attention ranks have some too.
     ``batch_most``: sequences in flight at most when latency does not matter, ``batch_share_small`` of them on
     cards under ``ServingRates.large_gib`` and those ``never_large``, ``batch_most_compressed`` over all ranks
     where caches are compressed; ``burst_s``: compilation and tuning that a run's first prompts wait for;
@@ -134,6 +136,7 @@ class Engine:
     harness_s: float
     polled_steps: float
     polled_by_many_steps: float
+    gather_steps: float
     prompts_first: float
     halted: float
     burst_s: float
@@ -197,6 +200,14 @@ class Harness:
     inside: float
     burst_dense: float
     longest_output: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What a benchmark asks of each model, mean tokens in and out of a request by the model's name."""
+
+    input_tokens: Table
+    output_tokens: Table
 
 
 @dataclass(frozen=True, slots=True)

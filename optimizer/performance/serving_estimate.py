@@ -41,16 +41,29 @@ from optimizer.performance.speculation import Speculation
 TENSOR = (1, 2, 4, 8)
 PIPELINE = (1, 2, 4)
 DEGREES = tuple((tp, pp) for pp in PIPELINE for tp in TENSOR)
+WAYS = (*((tp, pp, 1) for tp, pp in DEGREES), *((tp, 1, tp) for tp in TENSOR if tp > 1))
 
 
 @dataclass(frozen=True, slots=True)
 class ServingConfig:
-    """A way to serve one replica: ``gpus_per_replica`` = ``tp`` × ``pp``."""
+    """A way to serve one replica: ``gpus_per_replica`` = ``tp`` × ``pp``. ``dp``: attention ranks inside the
+    tensor group that have requests of their own and share the experts."""
 
     precision: Precision
     gpus_per_replica: int
     tp: int
     pp: int
+    dp: int = 1
+
+    @property
+    def layout(self) -> Parallelism:
+        """The degrees; attention ranks hold whole experts."""
+        return Parallelism(tp=self.tp, pp=self.pp, dp=self.dp, ep=self.tp if self.dp > 1 else 1)
+
+
+def replica_of(layout: Parallelism) -> Replica:
+    """A layout of plans, which count attention ranks inside the tensor group."""
+    return Replica(number(layout.tp // layout.dp), number(layout.pp), number(layout.dp), number(layout.ep))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +130,14 @@ def can_serve(spec: GpuSpec | None, workload: Serving | Batch, precision: Precis
     return allowed and runs_engine(spec, workload.engine)
 
 
-def allowed_degrees(sku: Sku, tp: int, pp: int) -> bool:
-    """Tensor groups tile a node; pipelines join whole nodes (or eights of a larger one) by the fabric."""
+def allowed_degrees(sku: Sku, tp: int, pp: int, dp: int = 1) -> bool:
+    """Tensor groups tile a node; pipelines join whole nodes (or eights of a larger one) by the fabric;
+    attention ranks are the GPUs of a whole node."""
     node = sku.gpus_per_node
     if node % tp:
         return False
+    if dp > 1:
+        return pp == 1 and dp == tp == node
     if pp == 1:
         return True
     if tp != min(node, max(TENSOR)):
@@ -246,11 +262,12 @@ class ServingCore:
         usd_per_replica_hour: float,
     ) -> Estimate | None:
         """The metrics of the contract for one replica; None when it does not fit."""
-        tp, pp = layout.tp, layout.pp
-        if not can_serve(self.gpus.get(sku.gpu), workload, precision) or not allowed_degrees(sku, tp, pp):
+        tp, pp, dp = layout.tp, layout.pp, layout.dp
+        able = can_serve(self.gpus.get(sku.gpu), workload, precision)
+        shares = dp == 1 or workload.model.is_moe
+        if not (able and shares and allowed_degrees(sku, tp, pp, dp)):
             return None
-        hw = self._hardware.of(sku)
-        replica = Replica(number(tp), number(pp), number(layout.dp))
+        hw, replica = self._hardware.of(sku), replica_of(layout)
         most = self.most(workload, precision, replica, hw, sku.gpu)
         measured = measurement_for(workload, sku.gpu, tp * pp)
         rate = measured if measured is not None else float(most.requests_per_s)

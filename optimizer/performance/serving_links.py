@@ -65,9 +65,10 @@ def _between_s(served: ServedModel) -> tuple[Array, Array]:
 
 def _dispatched_s(served: ServedModel) -> Array:
     """A token's bytes to the ranks that hold its experts and back, in all layers; those beyond the link's
-    domain go over the fabric."""
+    domain go over the fabric. Where ranks hold slices of experts, a token goes to all that share one."""
     shapes, hw, dp = served.shapes, served.hw, served.replica.dp
-    reached = (dp - 1.0) * (1.0 - xp.power(1.0 - 1.0 / dp, shapes.active_experts))
+    owners = xp.minimum(served.replica.ep, dp)
+    reached = (dp - 1.0) * (1.0 - xp.power(1.0 - 1.0 / owners, shapes.active_experts))
     outside = xp.maximum(dp - hw.link_domain, 0.0) / xp.maximum(dp - 1.0, 1.0)
     direct = hw.link_raw_bytes_per_s * served.rates.one_shot_share
     byte = xp.maximum((1.0 - outside) / direct, outside / hw.fabric_bytes_per_s)

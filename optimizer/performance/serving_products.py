@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
-from optimizer.performance.served_model import WIDE, ServedModel, expert_reach, once, wide_best
+from optimizer.performance.served_model import (
+    WIDE,
+    ServedModel,
+    expert_reach,
+    expert_slices,
+    once,
+    wide_best,
+)
 from optimizer.performance.shapes import experts_touched
 from optimizer.performance.small_kernels import small_kernel_bytes
 
@@ -107,14 +114,25 @@ def layer_products_s(served: ServedModel, tokens: Array, together: Array, filled
     return (dense * (filled / together) + experts * unfilled) * tokens
 
 
+def lone_products_s(served: ServedModel, tokens: Array, together: Array, filled: Array) -> Array:
+    """The same of a prompt that no other attention rank has one beside: the ranks share its experts."""
+    if not xp.any(served.replica.dp > 1.0):
+        return layer_products_s(served, tokens, together, filled)
+    shapes = served.shapes
+    dense, experts = _layer_token_s(served)
+    groups = xp.maximum(experts_touched(shapes, together) / xp.maximum(shapes.active_experts, 1.0), 1.0)
+    unfilled = xp.sqrt(1.0 + _expert_half(served) * groups / together)
+    return (dense * (filled / together) + experts * unfilled / served.replica.dp) * tokens
+
+
 @once
 def _layer_token_s(served: ServedModel) -> tuple[Array, Array]:
     """Dense and expert products of one token of many in all layers, on one GPU."""
     shapes, replica = served.shapes, served.replica
     scale = 2.0 * shapes.layers
     dense = (shapes.layer_params - shapes.expert_layer_params) * _narrow(served, shapes.ffn / replica.tp)
-    split = replica.tp / xp.minimum(replica.ep, replica.tp)
-    experts = shapes.expert_layer_params * _narrow(served, shapes.expert_ffn / split)
+    slice_width = shapes.expert_ffn / expert_slices(replica)
+    experts = shapes.expert_layer_params * _narrow(served, slice_width)
     return dense * scale / product_rate(served), experts * scale / expert_product_rate(served)
 
 
@@ -154,6 +172,13 @@ def small_token_s(served: ServedModel) -> Array:
     eight_bit = served.number_format.products not in WIDE
     size = shapes.layers * small_kernel_bytes(shapes, compute, tp, routed, eight_bit) / tp
     return served.rates.small_share * size / (served.hw.hbm_bytes_per_s * compute.hbm_share)
+
+
+@once
+def packed_dense_token_s(served: ServedModel) -> Array:
+    """Dense products of one token in a full step of prompts."""
+    full = xp.full_like(served.replica.tp, served.engine.chunk_tokens)
+    return _layer_token_s(served)[0] * (filling_tokens(served, full) / full)
 
 
 @once

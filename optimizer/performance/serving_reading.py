@@ -20,6 +20,7 @@ from optimizer.performance.serving_words import (
     AT_ONCE,
     REGIMES,
     Formats,
+    benchmark_of,
     cache_bytes,
     early_release,
     engine_of,
@@ -36,6 +37,7 @@ IN_PROCESS = "single_stream_ttft"
 USUAL_INPUT_TOKENS, USUAL_OUTPUT_TOKENS = 512.0, 256.0
 USUAL_REQUESTS = 1000.0  # what benchmark tools of vLLM and SGLang send
 ROOM_FOR_WEIGHTS = 0.75
+NODE_RANKS = 8
 RUN = "run"
 
 
@@ -96,7 +98,7 @@ def read_row(
     regime = REGIMES[published]
     formats = formats_of(row, model, spec)
     dense = formats.dense
-    lengths, length_note = _lengths(row, published)
+    lengths, length_note = _lengths(row, published, model, calibration)
     total, count_note = _gpus(row, model, formats, spec, calibration)
     early = early_release(row, model, calibration)
     early_note = "" if early is None else "a first release with such a model's cache, slower"
@@ -116,7 +118,7 @@ def read_row(
         tp=tp,
         pp=pp,
         dp=dp,
-        ep=max(int(number(row, "ep") or 1), dp),
+        ep=_whole_experts(row, dp),
         copies=copies,
         dense=dense,
         experts=formats.experts,
@@ -143,16 +145,22 @@ def read_row(
     )
 
 
-def _lengths(row: Mapping[str, str], published: str) -> tuple[tuple[float, float], str]:
-    """Tokens in and out; usual ones where the row leaves them open."""
+def _lengths(
+    row: Mapping[str, str], published: str, model: ModelShape, calibration: Calibration
+) -> tuple[tuple[float, float], str]:
+    """Tokens in and out; where the row leaves them open, those that its benchmark asks of the model, else
+    usual ones."""
     told, answer = number(row, "isl"), number(row, "osl")
+    asked = calibration.benchmarks.get(benchmark_of(row))
+    usual_input = asked.input_tokens.get(model.name, USUAL_INPUT_TOKENS) if asked else USUAL_INPUT_TOKENS
+    usual_output = asked.output_tokens.get(model.name, USUAL_OUTPUT_TOKENS) if asked else USUAL_OUTPUT_TOKENS
     notes = []
     if not told:
-        notes.append(f"input length not given, {USUAL_INPUT_TOKENS:.0f} assumed")
+        notes.append(f"input length not given, {usual_input:.0f} assumed")
     if answer is None and published != IN_PROCESS:
-        answer = USUAL_OUTPUT_TOKENS
-        notes.append(f"output length not given, {USUAL_OUTPUT_TOKENS:.0f} assumed")
-    return (told or USUAL_INPUT_TOKENS, max(answer or 1.0, 1.0)), "; ".join(notes)
+        answer = usual_output
+        notes.append(f"output length not given, {usual_output:.0f} assumed")
+    return (told or usual_input, max(answer or 1.0, 1.0)), "; ".join(notes)
 
 
 def _requests(row: Mapping[str, str], published: str) -> tuple[float | None, str]:
@@ -179,18 +187,29 @@ def _gpus(
 def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, int, float]:
     """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all.
 
-    llama.cpp and ExLlama split layers over GPUs, which take turns. Where the notes of a mixture of experts
-    say that attention ran data-parallel, its tensor ranks did.
+    llama.cpp and ExLlama split layers over GPUs, which take turns. Ranks without experts to share are copies.
+    Where the notes of a mixture of experts say that attention ran data-parallel, its tensor ranks did. SGLang
+    and TensorRT-LLM count attention ranks inside the tensor group: degrees that ask for more GPUs than there
+    are mean that.
     """
     tp, pp = int(number(row, "tp") or 0), int(number(row, "pp") or 1)
-    dp = int(number(row, "dp") or 1)
+    dp = int(number(row, "dp") or 1) if moe else 1
     if not tp:
         return max(1, total // (pp * dp)), pp, dp, 1.0
     if any(word in row.get("engine", "").lower() for word in LAYER_SPLIT):
         tp, pp = 1, tp * pp
     if moe and ATTENTION_DP in row.get("notes", "").lower() and dp == 1:
         tp, dp = 1, tp
+    if tp * pp * dp > total and tp % dp == 0:
+        tp //= dp
     return tp, pp, dp, max(1.0, total / (tp * pp * dp))
+
+
+def _whole_experts(row: Mapping[str, str], dp: int) -> int:
+    """Groups that hold whole experts: as told; one for each attention rank where nothing is, or where slices
+    would be cut over more ranks than a node has."""
+    told = int(number(row, "ep") or 0)
+    return told if told > 1 or (told and dp <= NODE_RANKS) else dp
 
 
 def _sku(spec: GpuSpec, gpus: int) -> Sku:

@@ -199,6 +199,7 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
         buffered=as_array([float(row.buffered) for row in rows]),
         memory_told=as_array([row.options.memory_share for row in rows]),
         sequences_told=as_array([row.options.sequences for row in rows]),
+        beams=as_array([row.options.beams for row in rows]),
     )
 
 

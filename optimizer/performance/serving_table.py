@@ -1,6 +1,6 @@
 """Serving over every workload, SKU and configuration at once.
 
-W workloads, S SKUs, C configurations (number format × tensor × pipeline degree).
+W workloads, S SKUs, C configurations (number format × tensor × pipeline degree × attention ranks).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.plan import Obstacle
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving, ServingEngine
-from optimizer.performance.arrays import Array, Mask, Places, as_array, number, stacked
+from optimizer.performance.arrays import Array, Mask, Places, as_array, stacked
 from optimizer.performance.hardware import build_hardware, kinds_of
 from optimizer.performance.queueing import Lengths
 from optimizer.performance.served_model import Replica, ServedModel
 from optimizer.performance.serving_estimate import (
-    DEGREES,
+    WAYS,
     ServingConfig,
     ServingCore,
     allowed_degrees,
@@ -30,6 +30,7 @@ from optimizer.performance.serving_estimate import (
     lengths_of,
     measurement_for,
     objective_of,
+    replica_of,
     runs_engine,
     speculation_of,
     within,
@@ -58,26 +59,30 @@ class ServingTable:
     def __init__(self, core: ServingCore, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> None:
         self._core, self._workloads, self._skus = core, tuple(workloads), tuple(skus)
         wanted = {precision for workload in workloads for precision in workload.precisions}
+        routed = any(workload.model.is_moe for workload in workloads)
         self.configs: tuple[ServingConfig, ...] = tuple(
-            ServingConfig(precision, tp * pp, tp, pp)
+            ServingConfig(precision, tp * pp, tp, pp, dp)
             for precision in Precision
             if precision in wanted
-            for tp, pp in DEGREES
+            for tp, pp, dp in WAYS
+            if routed or dp == 1
         )
         self._kinds, self._kind = kinds_of(skus)
         shape = (len(workloads), len(self._kinds), len(self.configs))
         rates, starts = np.zeros(shape), np.zeros(shape)
-        single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == 1}
+        single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == c.dp == 1}
         self._single = np.asarray([single[c.precision, c.tp] for c in self.configs], dtype=np.intp)
         self._pipelined: Mask = np.asarray([c.pp > 1 for c in self.configs], dtype=np.bool_)
+        self._parted: Mask = np.asarray([c.dp > 1 for c in self.configs], dtype=np.bool_)
         self._allowed: Mask = np.zeros(shape[1:], dtype=np.bool_)
         self._fits_memory: Mask = np.zeros(shape, dtype=np.bool_)
         self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
         self._tried: NDArray[np.int64] = np.zeros(shape[:2], dtype=np.int64)
         for precision in Precision:
             asked = [w for w, workload in enumerate(workloads) if precision in workload.precisions]
-            cells = self._cells(precision)
+            every = self._cells(precision)
             for alike in self._alike(asked):
+                cells = every if self._workloads[alike[0]].model.is_moe else self._tensor_groups(every)
                 for engine, mine in self._by_engine(self._workloads[alike[0]].engine, cells):
                     self._formats[np.asarray(alike)[:, None], np.unique(mine.kind)] = True
                     self._fill(precision, engine, alike, mine, rates, starts)
@@ -93,12 +98,13 @@ class ServingTable:
         return self._tried[:, self._kind]
 
     def _alike(self, asked: Sequence[int]) -> list[list[int]]:
-        """Workloads whose physics can be asked together: services or batches, with drafts or without, of one
-        engine."""
+        """Workloads whose physics can be asked together: services or batches, with drafts or without, with
+        experts or without, of one engine."""
         groups: dict[Hashable, list[int]] = {}
         for w in asked:
             one = self._workloads[w]
-            groups.setdefault((isinstance(one, Batch), one.speculation is None, one.engine), []).append(w)
+            key = isinstance(one, Batch), one.speculation is None, one.model.is_moe, one.engine
+            groups.setdefault(key, []).append(w)
         return list(groups.values())
 
     def _by_engine(self, engine: ServingEngine, cells: _Cells) -> Iterator[tuple[str, _Cells]]:
@@ -116,9 +122,13 @@ class ServingTable:
         mine = [c for c, config in enumerate(self.configs) if config.precision is precision]
         for k, c in product(able, mine):
             config = self.configs[c]
-            self._allowed[k, c] = allowed_degrees(self._kinds[k], config.tp, config.pp)
+            self._allowed[k, c] = allowed_degrees(self._kinds[k], config.tp, config.pp, config.dp)
         kind, place = np.nonzero(self._allowed[:, mine])
         return _Cells(np.zeros_like(kind), kind, np.asarray(mine, dtype=np.intp)[place])
+
+    def _tensor_groups(self, cells: _Cells) -> _Cells:
+        """The cells without attention ranks, which have nothing to share where a model has no experts."""
+        return cells.at(np.flatnonzero(~self._parted[cells.config]))
 
     def _fill(
         self,
@@ -157,7 +167,8 @@ class ServingTable:
                 array[group[1:]] = array[group[0]]
 
     def _overlay_measured(self, rates: Array) -> None:
-        """The user's own rates in place of the model's, wherever format and degrees are allowed."""
+        """The user's own rates in place of the model's, wherever format and degrees are allowed; they are one
+        tensor group's, whatever the model makes of attention ranks."""
         for w, workload in enumerate(self._workloads):
             gpus = {measured.gpu for measured in workload.measured}
             for k in (k for k, kind in enumerate(self._kinds) if kind.gpu in gpus):
@@ -169,8 +180,8 @@ class ServingTable:
                     size = self.configs[c].gpus_per_replica
                     measured = measurement_for(workload, self._kinds[k].gpu, size)
                     if measured is not None:
-                        rates[w, k, c] = measured
-                        self._fits_memory[w, k, c] = True
+                        rates[w, k, c] = 0.0 if self._parted[c] else measured
+                        self._fits_memory[w, k, c] |= not self._parted[c]
 
     def _drop_needless_pipelines(self, rates: Array) -> None:
         """A pipeline is a way for models larger than a node: not where one tensor group holds the model."""
@@ -178,7 +189,7 @@ class ServingTable:
 
     def layout(self, w: int, s: int, c: int) -> Parallelism:
         """The degrees of configuration ``c``, the same for every workload and SKU."""
-        return Parallelism(tp=self.configs[c].tp, pp=self.configs[c].pp)
+        return self.configs[c].layout
 
     def estimate(self, w: int, s: int, c: int, usd_per_replica_hour: float) -> Estimate:
         """Metrics of the contract with their interval. Raises ValueError where the configuration is unfit."""
@@ -193,7 +204,7 @@ class ServingTable:
     def bottleneck(self, w: int, s: int, c: int) -> str:
         """What keeps the rate from being higher, in plain words."""
         config = self.configs[c]
-        replica = Replica(number(config.tp), number(config.pp), number(1.0))
+        replica = replica_of(config.layout)
         return self._core.bottleneck(self._workloads[w], self._skus[s], config.precision, replica)
 
     def obstacle(self, w: int, s: int) -> Obstacle | None:
@@ -234,7 +245,9 @@ class _Cases:
         self._gpus = [kind.gpu for kind in kinds]
         self._place = np.zeros(len(kinds), dtype=np.intp)
         self._place[able] = np.arange(len(able))
-        self._tp, self._pp = as_array([c.tp for c in configs]), as_array([c.pp for c in configs])
+        layouts = [config.layout for config in configs]
+        self._tp, self._pp = as_array([d.tp // d.dp for d in layouts]), as_array([d.pp for d in layouts])
+        self._dp, self._ep = as_array([d.dp for d in layouts]), as_array([d.ep for d in layouts])
 
     def memory(self, cells: _Cells) -> tuple[Array, Array]:
         """Sequences in flight at most, under 1 where memory forbids even one; and the cold start."""
@@ -273,8 +286,8 @@ class _Cases:
         return stacked(self._lengths, cells.asked)
 
     def _replica(self, cells: _Cells) -> Replica:
-        tp = self._tp[cells.config]
-        return Replica(tp, self._pp[cells.config], np.ones_like(tp))
+        place = cells.config
+        return Replica(self._tp[place], self._pp[place], self._dp[place], self._ep[place])
 
     def _served(self, cells: _Cells) -> ServedModel:
         hw, shapes = self._hw.take(self._place[cells.kind]), self._shapes.take(cells.asked)

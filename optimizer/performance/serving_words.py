@@ -81,6 +81,7 @@ LOCAL, INTEGERS = (
     frozenset({"local", "llama_cpp"}),
     frozenset({"int3", "int4", "int5", "int6", "int8", "w8a16"}),
 )
+BENCHMARKS = ("mlperf",)
 DATA_SETS = (
     ("openorca", "dialogue"),
     ("open-orca", "dialogue"),
@@ -159,6 +160,12 @@ def products_of(dense: str, engine: str = "") -> str:
     if engine in LOCAL and dense in INTEGERS:
         return "int8"
     return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16", "int8": "int8"}.get(dense, "bf16")
+
+
+def benchmark_of(row: Mapping[str, str]) -> str:
+    """The benchmark whose lengths are known by model, told by the row's source; blank where there is none."""
+    source = (row.get("source") or "").lower()
+    return next((name for name in BENCHMARKS if name in source), "")
 
 
 def regime_of(row: Mapping[str, str]) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from optimizer.performance.prediction import Prediction
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training import Step, step
-from optimizer.performance.training_layouts import Asked, row_layouts
+from optimizer.performance.training_layouts import TRAINERS, Asked, row_layouts
 from optimizer.performance.training_nodes import row_sku
 
 METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
@@ -43,7 +43,8 @@ SHARDED, OLD_SHARDED, FIRST_FLASH = "fsdp", "fsdp_2022", "fsdp_2023"
 COMPILED, COMPILES, TORCHTITAN = "fsdp_compiled", "compile", "torchtitan"
 NOT_COMPILED = re.compile(r"eager|\b(no|not|without|w/o) (torch\.)?compile")
 FIRST_FLASH_STACKS = ("llm-foundry", "composer", "mosaic")
-SUBMISSIONS = ("mlcommons", "mlperf")
+SUBMISSIONS, ADAPTERS = ("mlcommons", "mlperf"), "lora"
+GPU_VENDORS = frozenset({"NVIDIA", "AMD"})
 FIRST_MEGATRON, OLD_MEGATRON = "megatron_2021", "megatron_2022"
 USED_MEGATRON, PLAIN_MEGATRON = "megatron_lm", "megatron_2023"
 BEFORE_OVERLAP = frozenset({"Volta", "Turing", "Ampere"})
@@ -107,7 +108,7 @@ def read_row(
         software=software,
         recipe=Recipe(
             number_format,
-            adapters=row.get("workload", "") == "lora",
+            adapters=row.get("workload", "") == ADAPTERS,
             zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
             hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
             dispatches_once=_says(row, SINGLE_DISPATCH_WORDS),
@@ -327,7 +328,8 @@ def _grid_framework(row: Mapping[str, str]) -> str:
 
 
 def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibration: Calibration) -> str:
-    """The class of the row's stack. Benchmark submissions are tuned. Megatron before 2023 had no
+    """The class of the row's stack. Benchmark submissions are tuned, but for those that run the reference
+    code for adapters, Hugging Face's trainer over DeepSpeed. Megatron before 2023 had no
     FlashAttention, before 2022 no sequence parallelism, and on GPUs before Hopper it overlaps nothing; its
     offspring with DeepSpeed, which took FlashAttention in the summer of 2023, does so nowhere. Heads over 128
     wide waited for FlashAttention's second version (July 2023) in sharded stacks too, which made attention on
@@ -336,7 +338,7 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibrat
     framework = (row.get("framework", "") or _grid_framework(row)).lower()
     date = row.get("date", "")
     if any(name in row.get("source", "").lower() for name in SUBMISSIONS):
-        return TUNED
+        return TRAINERS if _is_reference(row, framework, spec) else TUNED
     if "megatron" in framework and "deepspeed" not in framework:
         if BEFORE_SEQUENCE_PARALLEL.match(date):
             return FIRST_MEGATRON
@@ -352,6 +354,14 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibrat
     told = (row.get("tp_overlap") or "").strip().lower()
     plain = spec.arch in BEFORE_OVERLAP or told in NO_WORDS
     return PLAIN_MEGATRON if found == USED_MEGATRON and plain else found
+
+
+def _is_reference(row: Mapping[str, str], framework: str, spec: GpuSpec) -> bool:
+    """Whether a submission trains adapters with DeepSpeed, kernel by kernel: as GPUs do, not Gaudi's
+    graphs."""
+    adapters = (row.get("workload") or "").strip().lower() == ADAPTERS
+    plain = "deepspeed" in framework and "megatron" not in framework
+    return adapters and plain and spec.vendor in GPU_VENDORS
 
 
 def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: ModelShape) -> str:

@@ -19,6 +19,7 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 
 SATURATED = 0.98
+FEWEST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,9 @@ class Prompts:
 
     ``latency`` alone on an idle replica and its standard deviation over prompts; ``work`` that it takes from
     decoding where many prompts share a step, and its coefficient of variation; ``more``: what a prompt takes
-    beyond when it joins a step alone; ``steps``: share of a step's token budget (above 1: chunks); ``ranks``
-    of attention data parallelism take prompts side by side.
+    beyond when it joins a step alone; ``awaited``: what the other ranks of attention data parallelism wait
+    for besides where only one of them has a prompt; ``steps``: share of a step's token budget (above 1:
+    chunks); ``ranks`` take prompts side by side, for which one waits ``gathered`` decode steps.
     """
 
     latency: Array
@@ -36,14 +38,28 @@ class Prompts:
     work: Array
     work_cv: Array
     more: Array
+    awaited: Array
     steps: Array
     ranks: Array
+    gathered: Array
 
     def joining(self, together: Array) -> Prompts:
-        """The same where ``together`` prompts share a step: their tiles fill one another's. While a rank
-        works on one, others get theirs: √ranks of them at least, between one and all."""
-        work = self.work + self.more / xp.maximum(together, xp.sqrt(self.ranks))
-        return replace(self, work=work, more=xp.zeros_like(work))
+        """The same where ``together`` prompts share a step: their tiles fill one another's. Ranks step
+        together: of k Poisson prompts at once one in k/(1 − e^(−k)) is waited for by all. Those that gather
+        come as many as there are ranks."""
+        if xp.any(self.ranks > 1.0):
+            together = xp.where(self.gathered > 0.0, xp.maximum(together, self.ranks), together)
+        work = self.work + self.more / xp.maximum(together, 1.0)
+        if xp.any(self.ranks > 1.0):
+            at_once = xp.maximum(together * xp.maximum(self.steps, 1.0), FEWEST)
+            work = work + self.awaited * (1.0 - xp.near_exp(-at_once)) / at_once
+        return replace(self, work=work, more=xp.zeros_like(work), awaited=xp.zeros_like(work))
+
+    def joined(self, share: Array, together: Array) -> Prompts:
+        """The same where only ``share`` of the prompts come ``together``; the others go on as they did."""
+        work = self.work + share * (self.joining(together).work - self.work)
+        left = 1.0 - share
+        return replace(self, work=work, more=left * self.more, awaited=left * self.awaited)
 
     def in_a_step(self, waiting: Array) -> Array:
         """Of so many waiting prompts, those that one step of every rank takes."""
@@ -108,7 +124,7 @@ def first_token(
     single, single_var = _single_wait(prompts, load, step_s)
     alone = xp.minimum(prompts.steps, 1.0)
     wait = busy * ((1.0 - alone) * gated * slower + alone * single)
-    mean = fixed.mean + own + wait + busy * polled_steps / 2.0 * step_s
+    mean = fixed.mean + own + wait + busy * (polled_steps / 2.0 + prompts.gathered) * step_s
     varies = busy * ((1.0 - alone) * gated_var * slower**2 + alone * single_var)
     variance = prompts.latency_sd**2 + varies + fixed.cv2 * mean**2
     return Spread(mean, variance / mean**2)

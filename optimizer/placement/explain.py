@@ -230,7 +230,9 @@ class Explainer:
             for c, other in enumerate(estimates.serving.configs)
             if other.precision == config.precision and other.gpus_per_replica < config.gpus_per_replica
         ]
-        if config.gpus_per_replica == 1:
+        if config.dp > 1:
+            yield f"DP{config.dp}: GPUs keep caches of their own and share the experts"
+        elif config.gpus_per_replica == 1:
             yield "one GPU a replica: weights and cache fit"
         elif not any(estimates.serving.fits[row, kind, c] for c in smaller):
             yield f"TP{config.tp}: weights and SLO need {config.gpus_per_replica} GPUs"

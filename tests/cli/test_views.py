@@ -18,11 +18,13 @@ from api.cli.output import SafeConsole
 from api.cli.plan_view import print_plan
 from api.cli.progress import ProgressLine
 from api.cli.timeline import axis, bar
-from broker.domain.estimate import Estimate
+from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.plan import Plan
 from broker.domain.window import Segment, Window
+from broker.domain.workload import WorkloadKind
 from broker.plan_ports import Progress
 from tests import strategies
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
 METRICS = (
@@ -48,6 +50,18 @@ def test_any_plan_is_printed_within_the_width(plan: Plan, width: int) -> None:
     assert plan.plan_id in text.getvalue()
     assert max(cell_len(line) for line in lines) <= width
     assert "\x1b" not in text.getvalue()
+
+
+def test_attention_ranks_are_named_once() -> None:
+    """The tensor group and the groups of experts of a replica with ranks are the same GPUs."""
+    layout = Parallelism(tp=8, dp=8, ep=8)
+    value = dict.fromkeys(METRICS, 1.0)
+    estimate = Estimate(value, value, value)
+    placed = a_placement(an_offer(), [a_segment(0, 24, 2)], "chat", WorkloadKind.SERVING)
+    served = replace(placed, parallelism=layout, replicas=2, estimate=estimate)
+    text = io.StringIO()
+    print_plan(SafeConsole(file=text, width=140, no_color=True), a_plan(served))
+    assert "2 replicas dp8 bf16" in text.getvalue()
 
 
 @pytest.mark.parametrize(

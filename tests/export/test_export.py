@@ -150,7 +150,8 @@ def test_a_replica_over_two_nodes_is_one_server() -> None:
 
 
 def served_by(engine: ServingEngine, kind: WorkloadKind = WorkloadKind.SERVING, **changes: Any) -> Plan:
-    layout = Parallelism(tp=changes.get("gpus_per_replica", 8), ep=changes.pop("ep", 1))
+    degrees = {name: changes.pop(name, 1) for name in ("dp", "ep")}
+    layout = Parallelism(tp=changes.get("gpus_per_replica", 8), **degrees)
     shape = {"gpus_per_replica": 8, "replicas": 4, "parallelism": layout, "engine": engine, **changes}
     return a_plan(placed("aws", "p5.48xlarge", "us-east-1", "chat", kind, **shape))
 
@@ -183,6 +184,37 @@ def test_sglang_s_options() -> None:
     wide = served_by(ServingEngine.SGLANG, gpus_per_replica=16, replicas=2)
     task = yaml.safe_load(skypilot_files(wide, {}, "plan.json")["chat.sky.yaml"])
     assert '--nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" --dist-init-addr' in task["run"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        (
+            ServingEngine.VLLM,
+            "--tensor-parallel-size 1 --pipeline-parallel-size 1 --data-parallel-size 8"
+            " --max-num-seqs 256 --enable-expert-parallel",
+        ),
+        (
+            ServingEngine.SGLANG,
+            "--tp-size 8 --dp-size 8 --max-running-requests 2048 --enable-dp-attention --ep-size 8",
+        ),
+        (
+            ServingEngine.TENSORRT_LLM,
+            "--tp_size 8 --max_batch_size 256 --ep_size 8 --extra_llm_api_options attention_ranks.yaml",
+        ),
+    ],
+)
+def test_attention_ranks_in_each_engine_s_words(engine: ServingEngine, told: str) -> None:
+    """vLLM counts them beside the tensor group and limits sequences a rank, SGLang inside it and over all,
+    TensorRT-LLM reads them from a file."""
+    plan = served_by(engine, dp=8, ep=8)
+    command = yaml.safe_load(dstack_files(plan, {}, "plan.json")["chat.dstack.yml"])["commands"][-1]
+    for option in told.split(" --"):
+        assert f"--{option.removeprefix('--')}" in command
+    if engine is ServingEngine.TENSORRT_LLM:
+        written = yaml.safe_load(command.removeprefix("echo '").split("' > attention_ranks.yaml && ")[0])
+        assert written["enable_attention_dp"] is True
+        assert written["attention_dp_config"]["enable_balance"] is True
 
 
 @pytest.mark.parametrize(

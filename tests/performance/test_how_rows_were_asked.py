@@ -9,7 +9,7 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.launch_options import LaunchOptions, options_of
 from optimizer.performance.observations import observations
 from optimizer.performance.rows import predictions, read_rows
-from optimizer.performance.serving_words import harness_of
+from optimizer.performance.serving_words import BENCHMARKS, harness_of
 
 CLOSED = {
     "kind": "serving",
@@ -86,11 +86,62 @@ def test_lengths_that_nobody_asks_for_are_means_of_chats(
         ("--gpu-memory-utilization=0.95 --max-num-seqs 500", (0.95, 500.0)),
         ("DP attention 8, mem-fraction 0.85, max-running-requests 64", (0.85, 16.0)),
         ("memory told by nobody", (0.0, 0.0)),
+        ("CNN-DailyMail, beam 4", (0.0, 0.0, 4.0)),
+        ("beam_width=2, beam search", (0.0, 0.0, 2.0)),
     ],
 )
-def test_notes_tell_an_engine_s_options(notes: str, told: tuple[float, float]) -> None:
+def test_notes_tell_an_engine_s_options(notes: str, told: tuple[float, ...]) -> None:
     """vLLM counts sequences on each data-parallel rank, SGLang on all, here of four."""
     assert options_of({"notes": notes}, 4) == LaunchOptions(*told)
+
+
+def test_a_benchmark_s_lengths_stand_in_for_those_that_a_row_leaves_open() -> None:
+    open_row = CLOSED | {
+        "isl": "",
+        "osl": "",
+        "model": "Mixtral-8x7B-Instruct-v0.1",
+        "weight_precision": "fp8",
+    }
+    calibration, gpus = load_calibration(), load_gpus()
+    rows = [open_row | {"source": "mlperf-v5.1"}, open_row | {"source": "somebody"}]
+    asked, usual = read_rows(rows, calibration, gpus, load_models()).serving.values()
+    mlperf = calibration.benchmarks["mlperf"]
+    assert asked.input_tokens == mlperf.input_tokens["Mixtral-8x7B"]
+    assert asked.output_tokens == mlperf.output_tokens["Mixtral-8x7B"]
+    assert (usual.input_tokens, usual.output_tokens) == (512.0, 256.0)
+    assert "365 assumed" in asked.note
+    assert set(BENCHMARKS) == set(calibration.benchmarks)
+
+
+def test_rows_of_a_benchmark_count_whether_they_tell_lengths_or_not() -> None:
+    row = CLOSED | {"isl": "", "tpot_ms_p50": "20"}
+    assert [len(observations([row | {"source": source}])) for source in ("mlperf-v5.1", "somebody")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("degrees", "read"),
+    [
+        pytest.param({"tp": "8", "dp": "8", "ep": "1"}, (1, 8, 1), id="ranks inside the tensor group"),
+        pytest.param({"tp": "8", "dp": "4", "ep": "4"}, (2, 4, 4), id="pairs of them"),
+        pytest.param({"tp": "1", "dp": "8", "ep": "8"}, (1, 8, 8), id="ranks beside each other"),
+        pytest.param({"tp": "1", "dp": "8", "ep": ""}, (1, 8, 8), id="whole experts unless told"),
+        pytest.param({"tp": "2", "dp": "4", "ep": "1"}, (2, 4, 1), id="slices of experts"),
+        pytest.param({"tp": "1", "dp": "32", "ep": "1", "gpus": "32"}, (1, 32, 32), id="not over four nodes"),
+        pytest.param({"tp": "8", "dp": "", "ep": ""}, (8, 1, 1), id="one group"),
+    ],
+)
+def test_attention_ranks_are_counted_once(degrees: dict[str, str], read: tuple[int, int, int]) -> None:
+    """SGLang and TensorRT-LLM say tp 8, dp 8 of eight GPUs; vLLM says tp 1, dp 8."""
+    row = CLOSED | {"model": "DeepSeek-R1", "gpu": "H200-SXM-141GB", "gpus": "8"} | degrees
+    found = read_rows([row], load_calibration(), load_gpus(), load_models()).serving[0]
+    assert (found.tp, found.dp, found.ep) == read
+    assert found.copies == 1.0
+
+
+def test_ranks_of_a_model_without_experts_are_copies() -> None:
+    row = CLOSED | {"gpus": "8", "tp": "2", "dp": "4", "ep": ""}
+    found = read_rows([row], load_calibration(), load_gpus(), load_models()).serving[0]
+    assert (found.tp, found.dp, found.copies) == (2, 1, 4.0)
 
 
 def test_an_engine_that_is_told_its_options_takes_no_more() -> None:

@@ -153,6 +153,15 @@ def test_half_widths_count_sources_and_leave_out_what_measured_something_else() 
     assert half_width([("exact", 0.0)] * 30) == LEAST
 
 
+def test_a_part_of_a_regime_weighs_sources_as_the_whole_regime_does() -> None:
+    """Nine rows of a source with ninety more elsewhere in the regime count as nine of a hundred, not as nine
+    of nine: parts that hold 80 % each hold 80 % together."""
+    part = [*[("wide", 1.0)] * 9, *[("one", 0.1), ("two", 0.2), ("three", 0.3), ("four", 0.4)]]
+    alone, within = half_width(part), half_width(part, [*part, *[("wide", 1.0)] * 91])
+    assert alone == pytest.approx(np.expm1(1.0))
+    assert within == pytest.approx(np.expm1(0.4))
+
+
 def test_closed_loops_with_latencies_alone_have_a_rate() -> None:
     row = {"id": "r", "kind": "serving", "source": "s", "regime": "closed_loop", "isl": "100", "osl": "50"}
     row |= {"concurrency_or_batch": "10", "ttft_ms_p50": "500", "tpot_ms_p50": "10"}

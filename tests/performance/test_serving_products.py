@@ -11,7 +11,7 @@ from broker.catalogue import load_gpus
 from optimizer.performance.arrays import as_array
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.hardware import build_hardware
-from optimizer.performance.served_model import Format
+from optimizer.performance.served_model import Format, concurrency
 from optimizer.performance.serving import decode_step, prefill
 from optimizer.performance.serving_products import expert_product_rate, product_rate
 from optimizer.performance.serving_words import products_of
@@ -102,3 +102,36 @@ def test_integers_of_geforce_cards_are_not_halved() -> None:
     over = (hw.peak["int8"] / hw.peak["fp16"]).tolist()
     assert over == pytest.approx([4.0, 2.0, 2.0])
     assert (hw.gemm["int8"] / hw.peak["int8"]).tolist() == pytest.approx([0.95] * 3)
+
+
+def test_slices_of_experts_lose_tiles_and_whole_ones_do_not() -> None:
+    """Eight attention ranks that cut every expert in eight multiply slices of 192: wide ones are whole."""
+    whole, cut = (served("Qwen3-235B-A22B", dp=8, ep=ep) for ep in (8, 1))
+    batch = as_array([2048.0])
+    products = [float(decode_step(one, batch, CONTEXT).compute[0]) for one in (whole, cut)]
+    assert products[1] > 1.3 * products[0]
+
+
+@pytest.mark.parametrize(("name", "least"), [("Llama-4-Maverick", 5.0), ("DeepSeek-V3", 1.2)])
+def test_a_token_travels_to_every_rank_that_holds_a_slice_of_its_experts(name: str, least: float) -> None:
+    """One expert of a token lives on one rank of eight; cut in eight, all of them see the token."""
+    whole, cut = (served(name, "H200-SXM-141GB", dp=8, ep=ep) for ep in (8, 1))
+    links = [float(decode_step(one, as_array([4096.0]), CONTEXT).links[0]) for one in (whole, cut)]
+    assert links[1] > least * links[0]
+
+
+def test_a_lone_prompt_has_the_experts_of_all_attention_ranks_and_its_own_attention() -> None:
+    one, eight = (prefill(served("DeepSeek-V3", dp=dp, ep=dp), as_array([2048.0])) for dp in (1, 8))
+    assert one.latency[0] > eight.latency[0] > one.latency[0] / 4.0
+    assert one.awaited[0] == 0.0
+    assert 0.5 * eight.latency[0] < eight.work[0] + eight.awaited[0] <= eight.latency[0]
+
+
+@pytest.mark.parametrize("batch", [1.0, 32.0, 256.0])
+def test_beams_decode_as_so_many_sequences(batch: float) -> None:
+    one = served("GPT-J-6B")
+    four = replace(one, beams=as_array([4.0]))
+    asked, as_four = as_array([batch]), as_array([4.0 * batch])
+    assert decode_step(four, asked, CONTEXT).total[0] == decode_step(one, as_four, CONTEXT).total[0]
+    room = [concurrency(m, CONTEXT, as_array([256.0]), as_array([256.0]))[0] for m in (one, four)]
+    assert room[0] / 4.0 < room[1] < room[0], "beams share their prompt's cache"

@@ -346,3 +346,27 @@ def test_containers_of_mid_2026_fuse_what_routes_tokens_on_blackwell(
 ) -> None:
     row = {"model": model, "gpu": gpu, "gpus_total": "8", "framework": "Megatron-Bridge", "date": date}
     assert read_row(row, load_calibration(), load_gpus(), load_models()).software == software
+
+
+@pytest.mark.parametrize(
+    ("gpu", "framework", "workload", "software"),
+    [
+        ("H100-SXM-80GB", "DeepSpeed ZeRO-3 (PyTorch)", "lora", "eager"),
+        ("H100-SXM-80GB", "NeMo (Megatron)", "lora", "tuned"),
+        ("Gaudi2", "DeepSpeed ZeRO-3 (PyTorch 2.2.0)", "lora", "tuned"),
+        ("Gaudi2", "Megatron with DeepSpeed", "pretrain", "tuned"),
+    ],
+)
+def test_submissions_that_run_the_reference_code_are_not_tuned(
+    gpu: str, framework: str, workload: str, software: str
+) -> None:
+    """MLPerf Training 4.0: three submissions of Llama 2 70B with adapters, two to three times as slow."""
+    row = {"source": "mlperf-train-v4.0", "framework": framework, "workload": workload, "gpu": gpu}
+    row |= {
+        "model": "Llama-2-70B",
+        "seq_len": "8192",
+        "gpus_total": "8",
+        "global_batch": "8",
+        "precision": "BF16",
+    }
+    assert read_row(row, load_calibration(), load_gpus(), load_models()).software == software

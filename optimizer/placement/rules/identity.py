@@ -79,6 +79,16 @@ def _engine(where: str, placement: Placement, workload: Workload) -> Iterator[st
         yield f"{where}: engine is {placement.engine}, expected {expected or 'none, as runs have'}"
 
 
+def _ranks(where: str, layout: Parallelism, routed: bool) -> Iterator[str]:
+    """A replica is split by tp and pp; the GPUs of its tensor group may be attention ranks that share
+    experts, whole ones each."""
+    ranks = layout.tp if layout.dp > 1 else 1
+    if layout != Parallelism(tp=layout.tp, pp=layout.pp, dp=ranks, ep=ranks):
+        yield f"{where}: a replica is split by tp and pp, or by dp and ep over its tp GPUs"
+    elif ranks > 1 and not (routed and layout.pp == 1):
+        yield f"{where}: dp is {layout.dp}, expected 1 without experts or over several nodes"
+
+
 def _layout(where: str, placement: Placement, workload: Workload) -> Iterator[str]:
     layout = placement.parallelism
     if isinstance(workload, Training):
@@ -91,8 +101,7 @@ def _layout(where: str, placement: Placement, workload: Workload) -> Iterator[st
             yield f"{where}: gpus_per_replica is {placement.gpus_per_replica}, expected {placement.gpus}"
         return
     size = placement.gpus_per_replica
-    if layout != Parallelism(tp=layout.tp, pp=layout.pp):
-        yield f"{where}: a replica is split by tp and pp alone"
+    yield from _ranks(where, layout, workload.model.is_moe)
     if layout.tp * layout.pp != size:
         yield f"{where}: tp·pp is {layout.tp * layout.pp}, expected gpus_per_replica {size}"
     if placement.replicas * size > placement.gpus or placement.replicas < 1:
