@@ -13,7 +13,7 @@ broadcast over cases; times are seconds, rates requests/s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
@@ -47,19 +47,32 @@ class Prompts:
         """The same where ``together`` prompts share a step: their tiles fill one another's. Ranks step
         together: of k Poisson prompts at once one in k/(1 − e^(−k)) is waited for by all. Those that gather
         come as many as there are ranks."""
-        if xp.any(self.ranks > 1.0):
-            together = xp.where(self.gathered > 0.0, xp.maximum(together, self.ranks), together)
-        work = self.work + self.more / xp.maximum(together, 1.0)
-        if xp.any(self.ranks > 1.0):
-            at_once = xp.maximum(together * xp.maximum(self.steps, 1.0), FEWEST)
-            work = work + self.awaited * (1.0 - xp.near_exp(-at_once)) / at_once
-        return replace(self, work=work, more=xp.zeros_like(work), awaited=xp.zeros_like(work))
+        if not xp.any(self.ranks > 1.0):
+            return self._taking(self.work + self.more / xp.maximum(together, 1.0), 0.0)
+        together = xp.where(self.gathered > 0.0, xp.maximum(together, self.ranks), together)
+        at_once = xp.maximum(together * xp.maximum(self.steps, 1.0), FEWEST)
+        waited = self.awaited * (1.0 - xp.near_exp(-at_once)) / at_once
+        return self._taking(self.work + self.more / xp.maximum(together, 1.0) + waited, 0.0)
 
     def joined(self, share: Array, together: Array) -> Prompts:
         """The same where only ``share`` of the prompts come ``together``; the others go on as they did."""
         work = self.work + share * (self.joining(together).work - self.work)
-        left = 1.0 - share
-        return replace(self, work=work, more=left * self.more, awaited=left * self.awaited)
+        return self._taking(work, 1.0 - share)
+
+    def _taking(self, work: Array, left: Array | float) -> Prompts:
+        """The same that take ``work``, and ``left`` of what else they take when alone."""
+        more, awaited = left * self.more, left * self.awaited
+        return Prompts(
+            self.latency,
+            self.latency_sd,
+            work,
+            self.work_cv,
+            more,
+            awaited,
+            self.steps,
+            self.ranks,
+            self.gathered,
+        )
 
     def in_a_step(self, waiting: Array) -> Array:
         """Of so many waiting prompts, those that one step of every rank takes."""

@@ -219,9 +219,9 @@ def test_one_at_a_time_is_weights_over_bandwidth_and_launches() -> None:
 @pytest.mark.parametrize("gpu", CARDS)
 @pytest.mark.parametrize("model", ["Llama-3.1-8B", "Llama-3.1-70B"])
 def test_a_huge_batch_goes_to_the_compute_roofline(gpu: str, model: str) -> None:
-    """2 N FLOPs a token over the dense peak, of which engines reach 0.28 (MI300X) at least; linear in the
-    batch, as is the bookkeeping of sequences, which is no product and left out. The engine is told to take
-    them all: else they run in waves of as many as it takes."""
+    """2 N FLOPs a token over the dense peak, of which engines reach 0.27 (MI300X in SGLang) at least; linear
+    in the batch, as is the bookkeeping of sequences, which is no product and left out. The engine is told to
+    take them all: else they run in waves of as many as it takes."""
     products_alone = load_calibration().with_values({"serving.sequence_s": 0.0})
     shape, spec = load_models()[model], load_gpus()[gpu]
     sizes = (1e4, 2e4)
@@ -246,7 +246,7 @@ def test_a_huge_batch_goes_to_the_compute_roofline(gpu: str, model: str) -> None
     assert two / one == pytest.approx(2, rel=0.02)
     matrices = shape.total_params - shape.vocab * shape.hidden
     least = 2e3 * matrices * sizes[0] / ((spec.bf16_tflops or np.nan) * 1e12)
-    assert least < one < min(kept, least / 0.28)
+    assert least < one < min(kept, least / 0.27)
 
 
 @FEW
