@@ -88,7 +88,7 @@ def interval_half_widths(
     """Relative half-widths that hold 80 % of rows held out by the stored folds, by path of the constant."""
     samples = interval_samples(rows, calibration, gpus, models)
     return {
-        path: half_width(sizes, samples.get(path.removesuffix(_kind(path))))
+        path: half_width(sizes, samples.get(regime_path(path)))
         for path, sizes in pooled(samples).items()
         if _has(calibration, path)
     }
@@ -176,6 +176,11 @@ def _rest(path: str, samples: Mapping[str, Sequence[tuple[str, float]]]) -> list
 def _kind(path: str) -> str:
     """The end of a path that names a kind with a half-width of its own; blank where it is a regime's."""
     return next((kind for kind in APART if path.endswith(kind)), "")
+
+
+def regime_path(path: str) -> str:
+    """The path of the regime that a half-width is of, or that its kind of rows is a part of."""
+    return path.removesuffix(_kind(path))
 
 
 def half_width(

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.performance.calibration import load_calibration
-from optimizer.performance.fitted_store import ENOUGH, half_width, interval_samples, pooled
+from optimizer.performance.fitted_store import ENOUGH, half_width, interval_samples, pooled, regime_path
 from optimizer.performance.fitting import other_sources
 from optimizer.performance.measured import BESIDE, FOLDER, beside_rows, bundled_rows, table_rows
 
@@ -30,7 +30,8 @@ def main() -> int:
     shown = Table("half-width", "sources", "rows", "± of all", "± least", "± most", "inside, %")
     every: list[tuple[str, float, int]] = []
     for path, found in pooled(samples).items():
-        left = list(_left_out(found))
+        regime = samples.get(regime_path(path), found)
+        left = list(_left_out(found, regime))
         if not left:
             continue
         every += [(source, share, rows) for source, rows, _, share in left]
@@ -39,7 +40,7 @@ def main() -> int:
             path.removeprefix("intervals."),
             str(len(left)),
             str(sum(rows for _, rows, _, _ in left)),
-            f"{half_width(found):.2f}",
+            f"{half_width(found, regime):.2f}",
             f"{min(widths):.2f}",
             f"{max(widths):.2f}",
             f"{_mean([(share, rows) for _, rows, _, share in left]):.0f}",
@@ -57,14 +58,14 @@ def main() -> int:
     return 0
 
 
-def _left_out(samples: Sequence[Sample]) -> Iterator[tuple[str, int, float, float]]:
+def _left_out(samples: Sequence[Sample], regime: Sequence[Sample]) -> Iterator[tuple[str, int, float, float]]:
     """Each source, its rows, the half-width without it, and the share of its rows inside."""
     for source in sorted({source for source, _ in samples} - other_sources()):
         rest = [sample for sample in samples if sample[0] != source]
         if len(rest) < ENOUGH:
             continue
         sizes = np.asarray([size for found, size in samples if found == source])
-        width = half_width(rest)
+        width = half_width(rest, [sample for sample in regime if sample[0] != source])
         yield source, sizes.size, width, float(np.mean(sizes <= np.log1p(width)))
 
 
