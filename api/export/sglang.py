@@ -21,7 +21,7 @@ def serve_command(placement: Placement) -> str:
         "served-model-name": placement.workload,
         "tp-size": layout.tp,
         "pp-size": layout.pp,
-        "dp-size": layout.dp if layout.dp > 1 else replicas_per_server(placement),
+        "dp-size": layout.dp * replicas_per_server(placement),
         **load_precisions(ServingEngine.SGLANG)[placement.precision],
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,

@@ -28,7 +28,7 @@ def vllm_settings(placement: Placement, model: str | None) -> Settings:
         "served-model-name": placement.workload,
         "tensor-parallel-size": layout.tp // layout.dp,
         "pipeline-parallel-size": layout.pp,
-        "data-parallel-size": layout.dp if layout.dp > 1 else replicas_per_server(placement),
+        "data-parallel-size": layout.dp * replicas_per_server(placement),
         **load_precisions(ServingEngine.VLLM)[placement.precision],
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,

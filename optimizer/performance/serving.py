@@ -24,7 +24,6 @@ from optimizer.performance.serving_products import (
     filling_tokens,
     head_token_s,
     layer_products_s,
-    lone_products_s,
     packed_dense_token_s,
     packed_token_s,
     prefill_attention_s,
@@ -149,7 +148,7 @@ def prefill(served: ServedModel, input_tokens: Array) -> Prefill:
     factor = served.engine.prefill / replica.tp
     piece = xp.minimum(input_tokens, chunk)
     pieces = input_tokens / piece
-    alone = lone_products_s(served, input_tokens, piece, filling_tokens(served, piece))
+    alone = layer_products_s(served, input_tokens, piece, filling_tokens(served, piece), lone=True)
     packed = (packed_token_s(served) * input_tokens + rest) * factor
     read = _weight_read_s(served, piece) * pieces
     start, moved = traffic_s(served, input_tokens)

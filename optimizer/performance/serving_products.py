@@ -97,32 +97,24 @@ def _tokens_half(served: ServedModel, stored: str) -> Array:
     return served.rates.tokens_half * balance * smaller
 
 
-def layer_products_s(served: ServedModel, tokens: Array, together: Array, filled: Array) -> Array:
+def layer_products_s(
+    served: ServedModel, tokens: Array, together: Array, filled: Array, *, lone: bool = False
+) -> Array:
     """Products of ``tokens`` tokens in all layers, as one GPU would do them; ``together`` share a step and
     take as long as ``filled`` (``filling_tokens``).
 
     Dense weights meet all tokens of a step, an expert its own: n·k of them over the experts touched, so that
-    ``half`` grows with E′/k.
+    ``half`` grows with E′/k. ``lone``: no other attention rank has tokens, and all share the experts' work.
     """
-    shapes = served.shapes
+    shapes, ranks, alone = served.shapes, served.replica.dp, number(1.0)
+    busy, shared_by = (alone, ranks) if lone else (ranks, alone)
     dense, experts = _layer_token_s(served)
     if not xp.any(shapes.experts):
         return dense * (filled / together) * tokens
-    gathered = together * served.replica.dp
+    gathered = together * busy
     groups = xp.maximum(experts_touched(shapes, gathered) / xp.maximum(shapes.active_experts, 1.0), 1.0)
     unfilled = xp.sqrt(1.0 + _expert_half(served) * groups / gathered)
-    return (dense * (filled / together) + experts * unfilled) * tokens
-
-
-def lone_products_s(served: ServedModel, tokens: Array, together: Array, filled: Array) -> Array:
-    """The same of a prompt that no other attention rank has one beside: the ranks share its experts."""
-    if not xp.any(served.replica.dp > 1.0):
-        return layer_products_s(served, tokens, together, filled)
-    shapes = served.shapes
-    dense, experts = _layer_token_s(served)
-    groups = xp.maximum(experts_touched(shapes, together) / xp.maximum(shapes.active_experts, 1.0), 1.0)
-    unfilled = xp.sqrt(1.0 + _expert_half(served) * groups / together)
-    return (dense * (filled / together) + experts * unfilled / served.replica.dp) * tokens
+    return (dense * (filled / together) + experts * unfilled / shared_by) * tokens
 
 
 @once

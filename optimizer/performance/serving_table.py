@@ -73,7 +73,7 @@ class ServingTable:
         single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == c.dp == 1}
         self._single = np.asarray([single[c.precision, c.tp] for c in self.configs], dtype=np.intp)
         self._pipelined: Mask = np.asarray([c.pp > 1 for c in self.configs], dtype=np.bool_)
-        self._parted: Mask = np.asarray([c.dp > 1 for c in self.configs], dtype=np.bool_)
+        self._has_ranks: Mask = np.asarray([c.dp > 1 for c in self.configs], dtype=np.bool_)
         self._allowed: Mask = np.zeros(shape[1:], dtype=np.bool_)
         self._fits_memory: Mask = np.zeros(shape, dtype=np.bool_)
         self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
@@ -128,7 +128,7 @@ class ServingTable:
 
     def _tensor_groups(self, cells: _Cells) -> _Cells:
         """The cells without attention ranks, which have nothing to share where a model has no experts."""
-        return cells.at(np.flatnonzero(~self._parted[cells.config]))
+        return cells.at(np.flatnonzero(~self._has_ranks[cells.config]))
 
     def _fill(
         self,
@@ -180,8 +180,8 @@ class ServingTable:
                     size = self.configs[c].gpus_per_replica
                     measured = measurement_for(workload, self._kinds[k].gpu, size)
                     if measured is not None:
-                        rates[w, k, c] = 0.0 if self._parted[c] else measured
-                        self._fits_memory[w, k, c] |= not self._parted[c]
+                        rates[w, k, c] = 0.0 if self._has_ranks[c] else measured
+                        self._fits_memory[w, k, c] |= not self._has_ranks[c]
 
     def _drop_needless_pipelines(self, rates: Array) -> None:
         """A pipeline is a way for models larger than a node: not where one tensor group holds the model."""

@@ -108,7 +108,7 @@ def read_row(
         software=software,
         recipe=Recipe(
             number_format,
-            adapters=row.get("workload", "") == ADAPTERS,
+            adapters=_trains_adapters(row),
             zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
             hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
             dispatches_once=_says(row, SINGLE_DISPATCH_WORDS),
@@ -359,9 +359,12 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape, calibrat
 def _is_reference(row: Mapping[str, str], framework: str, spec: GpuSpec) -> bool:
     """Whether a submission trains adapters with DeepSpeed, kernel by kernel: as GPUs do, not Gaudi's
     graphs."""
-    adapters = (row.get("workload") or "").strip().lower() == ADAPTERS
     plain = "deepspeed" in framework and "megatron" not in framework
-    return adapters and plain and spec.vendor in GPU_VENDORS
+    return _trains_adapters(row) and plain and spec.vendor in GPU_VENDORS
+
+
+def _trains_adapters(row: Mapping[str, str]) -> bool:
+    return (row.get("workload") or "").strip().lower() == ADAPTERS
 
 
 def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: ModelShape) -> str:
