@@ -118,8 +118,9 @@ def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
     if free is not None and intent.nodes > free:
         stock = intent.offer.stock
         has = "" if stock.nodes is None else f" of the {stock.nodes} that the provider has"
-        shared = "" if stock.pool is None else f", cut from {stock.pool.gpus} GPUs with other sizes"
-        left = f"{max(0, free)} left{has}{shared}"
+        pool = stock.pool
+        of = "" if pool is None or pool.gpus is None else f", cut from {pool.gpus} GPUs with other offers"
+        left = f"{max(0, free)} left{has}{of}"
         raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}").naming(
             FieldProblem("/nodes", str(intent.nodes), f"at most {max(0, free)}, or nodes of another offer")
         )

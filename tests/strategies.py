@@ -14,6 +14,7 @@ from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.offer import (
     CancelRule,
     GpuPool,
+    HostKind,
     NativePrice,
     Offer,
     Stock,
@@ -150,11 +151,16 @@ offers: SearchStrategy[Offer] = st.builds(
         Stock,
         st.sampled_from(StockLevel),
         st.none() | st.integers(0, 64),
-        st.none() | st.builds(GpuPool, st.sampled_from(["pool-a", "pool-b"]), st.integers(0, 512)),
+        st.none()
+        | st.builds(GpuPool, st.sampled_from(["pool-a", "pool-b"]), st.none() | st.integers(0, 512)),
     ),
     compliance=tags,
     interruptions_per_hour=st.none() | shares,
     reference=st.dictionaries(names, texts, max_size=3),
+    place=names,
+    host=st.none() | st.sampled_from(HostKind),
+    reliability=st.none() | shares,
+    available_until=st.none() | instants,
 )
 
 parallelisms = st.builds(

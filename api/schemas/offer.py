@@ -18,6 +18,7 @@ from broker.domain.offer import (
     CancelRule,
     ContractTerms,
     GpuPool,
+    HostKind,
     NativePrice,
     Offer,
     RateBasis,
@@ -116,14 +117,14 @@ class WindowForm(JsonPart):
 
 
 class PoolForm(JsonPart):
-    """GPUs that several offers are cut from."""
+    """GPUs that several offers are cut from; ``gpus`` null: nobody says how many."""
 
     id: Annotated[str, Field(min_length=1)]
-    gpus: Annotated[int, Field(ge=0)]
+    gpus: Annotated[int, Field(ge=0)] | None = None
 
 
 class StockForm(JsonPart):
-    """The provider's word on stock; ``nodes`` null: some. ``pool`` (ours): GPUs that others share."""
+    """The provider's word on stock; ``nodes`` null: some. ``pool``: GPUs that others share."""
 
     level: StockLevel = StockLevel.UNKNOWN
     nodes: Annotated[int, Field(ge=0)] | None = None
@@ -162,7 +163,7 @@ class LearnedForm(JsonPart):
 
 class OfferForm(JsonPart):
     """One offer. ``seller``, ``contract``, ``learned``, ``reference`` and ``window.teardown_s`` are additions
-    of ours.
+    of ours. Without ``place`` it is the seller's zone or region.
     """
 
     offer_id: Annotated[str, Field(min_length=1)]
@@ -196,6 +197,10 @@ class OfferForm(JsonPart):
     rate_basis: RateBasis | None = None
     contract: ContractForm | None = None
     learned: LearnedForm | None = None
+    place: str | None = None
+    host: HostKind | None = None
+    reliability: Annotated[float, Field(ge=0, le=1)] | None = None
+    available_until: Instant | None = None
     reference: Annotated[dict[str, str], Field(default_factory=dict)]
 
     @model_validator(mode="after")
@@ -236,6 +241,10 @@ class OfferForm(JsonPart):
             reference=self.reference,
             contract=self._contract(),
             learned=self._learned(),
+            place=self.place or "",
+            host=self.host,
+            reliability=self.reliability,
+            available_until=self.available_until,
         )
 
     def _learned(self) -> Learned | None:

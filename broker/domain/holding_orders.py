@@ -221,7 +221,7 @@ def free_nodes(intent: Intent, reservations: Sequence[Reservation]) -> int | Non
     if stock.nodes is not None:
         mine = [r for r in reservations if r.offer.offer_id == intent.offer.offer_id]
         left.append(stock.nodes - _most_taken(intent, mine, in_gpus=False))
-    if stock.pool is not None:
+    if stock.pool is not None and stock.pool.gpus is not None:
         beside = [r for r in reservations if _is_of_pool(r.offer, stock.pool.pool_id)]
         left.append((stock.pool.gpus - _most_taken(intent, beside, in_gpus=True)) // size)
     return min(left, default=None)

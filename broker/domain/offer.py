@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from decimal import Decimal
@@ -57,12 +57,27 @@ class StockLevel(StrEnum):
     UNKNOWN = "unknown"
 
 
+class HostKind(StrEnum):
+    """Where a machine stands: in a data centre, or with whoever rents it out."""
+
+    DATACENTER = "datacenter"
+    COMMUNITY = "community"
+
+
 @dataclass(frozen=True, slots=True)
 class GpuPool:
-    """GPUs that several offers are cut from; ``pool_id`` is the same in each of them."""
+    """GPUs that several offers are cut from; ``pool_id`` is the same in each of them.
+
+    ``gpus`` None: nobody says how many there are.
+    """
 
     pool_id: str
-    gpus: int
+    gpus: int | None
+
+
+def fewest_gpus(known: Iterable[int | None]) -> int | None:
+    """The smallest of several statements on one pool; None where nobody makes one."""
+    return min((gpus for gpus in known if gpus is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +180,9 @@ class Offer:
     ``reference`` is the adapter's own note of what to order (its keys mean nothing elsewhere).
     ``contract``: the prices are those of a contract; it keeps the list's. ``learned``: what our own launches
     say, where there were any; no provider's word. ``rate_basis``: whence the rate of interruptions, where
-    the provider says none.
+    the provider says none. ``place``: operator and data centre or region, the same for whoever sells it;
+    where nobody says more, the seller and its zone or region. ``host`` None: the provider does not say.
+    ``reliability``: the share of time up that the seller states. ``available_until``: nothing is held longer.
     """
 
     offer_id: str
@@ -191,6 +208,15 @@ class Offer:
     contract: ContractTerms | None = None
     learned: Learned | None = None
     rate_basis: RateBasis | None = None
+    place: str = ""
+    host: HostKind | None = None
+    reliability: float | None = None
+    available_until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """An offer is somewhere: without another word, where its seller says."""
+        if not self.place:
+            object.__setattr__(self, "place", f"{self.seller or self.provider}/{self.zone or self.region}")
 
     @property
     def max_nodes_in_one_run(self) -> int:

@@ -52,7 +52,7 @@ def less_others(offers: Iterable[Offer], others: Iterable[Reservation], now: dat
 
 def _with(offer: Offer, nodes: int, pools: Counter[str]) -> Offer:
     stock = offer.stock
-    if stock.pool is not None and pools[stock.pool.pool_id]:
+    if stock.pool is not None and stock.pool.gpus is not None and pools[stock.pool.pool_id]:
         pool = replace(stock.pool, gpus=stock.pool.gpus + pools[stock.pool.pool_id])
         stock = replace(stock, pool=pool)
     if nodes and stock.level is StockLevel.NONE:

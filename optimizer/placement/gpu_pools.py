@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.offer import Offer
+from broker.domain.offer import Offer, fewest_gpus
 
 Ints = NDArray[np.int64]
 
@@ -37,15 +37,19 @@ class GpuPools:
 
 
 def build_pools(offers: Sequence[Offer]) -> GpuPools:
-    """The pools of a market; where its offers differ on how many GPUs one has, the fewest count."""
+    """The pools of a market that limit anything: where its offers differ on how many GPUs one has, the
+    fewest count; one of which nobody says how many it has is left out.
+    """
     members: defaultdict[str, list[int]] = defaultdict(list)
-    gpus: dict[str, int] = {}
+    said: defaultdict[str, list[int | None]] = defaultdict(list)
     for index, offer in enumerate(offers):
         pool = offer.stock.pool
         if pool is not None:
             members[pool.pool_id].append(index)
-            gpus[pool.pool_id] = min(pool.gpus, gpus.get(pool.pool_id, pool.gpus))
-    shared = [pool_id for pool_id in sorted(members) if len(members[pool_id]) > 1]
+            said[pool.pool_id].append(pool.gpus)
+    known = {pool_id: fewest_gpus(words) for pool_id, words in said.items()}
+    gpus = {pool_id: most for pool_id, most in known.items() if most is not None}
+    shared = [pool_id for pool_id in sorted(gpus) if len(members[pool_id]) > 1]
     of = np.full(len(offers), -1, dtype=np.int64)
     for number, pool_id in enumerate(shared):
         of[members[pool_id]] = number

@@ -294,7 +294,9 @@ def _stock_nodes(offer: Offer) -> int:
         return 0
     nodes = UNLIMITED_NODES if offer.stock.nodes is None else min(offer.stock.nodes, UNLIMITED_NODES)
     pool = offer.stock.pool
-    return nodes if pool is None else min(nodes, pool.gpus // offer.sku.gpus_per_node)
+    if pool is None or pool.gpus is None:
+        return nodes
+    return min(nodes, pool.gpus // offer.sku.gpus_per_node)
 
 
 def _offer_problems(offers: Sequence[Offer]) -> Iterator[FieldProblem]:

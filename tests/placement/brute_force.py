@@ -7,6 +7,7 @@ each offer in each hour, each started its cold start earlier. Stock holds at eve
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
@@ -167,4 +168,5 @@ def _pool_fits(offers: Sequence[Offer], held: Sequence[dict[int, Spans]], pool: 
         for way in held
         for a, b, n in way.get(o, ())
     ]
-    return all(sum(n for a, b, n in spans if a <= when < b) <= pool.gpus for when, _, _ in spans)
+    most = math.inf if pool.gpus is None else pool.gpus
+    return all(sum(n for a, b, n in spans if a <= when < b) <= most for when, _, _ in spans)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from broker.domain.offer import Offer, StockLevel, Tier, WindowKind, WindowTerms
+from broker.domain.offer import Offer, StockLevel, Tier, WindowKind, WindowTerms, fewest_gpus
 from broker.domain.plan import Placement
 from broker.domain.window import Segment
 from broker.domain.workload import Serving, Training, Workload
@@ -142,17 +142,20 @@ def _stock(case: Case) -> Iterator[str]:
 
 
 def _pools(case: Case, held: Mapping[str, Sequence[Segment]]) -> Iterator[str]:
-    """GPUs that several offers are cut from; the market says how many in each of them, the fewest count."""
-    gpus: dict[str, int] = {}
+    """GPUs that several offers are cut from; the market says how many in each of them, the fewest count, and
+    where nobody says there is no limit."""
+    said: defaultdict[str, list[int | None]] = defaultdict(list)
     taken: defaultdict[str, list[Segment]] = defaultdict(list)
     for offer in case.offers.values():
         pool = offer.stock.pool
         if pool is not None:
-            gpus[pool.pool_id] = min(pool.gpus, gpus.get(pool.pool_id, pool.gpus))
+            said[pool.pool_id].append(pool.gpus)
             size = offer.sku.gpus_per_node
             taken[pool.pool_id] += [replace(s, nodes=s.nodes * size) for s in held.get(offer.offer_id, ())]
     for pool_id, segments in taken.items():
-        yield from _over(pool_id, segments, gpus[pool_id], "in the pool", "GPUs")
+        gpus = fewest_gpus(said[pool_id])
+        if gpus is not None:
+            yield from _over(pool_id, segments, gpus, "in the pool", "GPUs")
 
 
 def _over(
