@@ -1,7 +1,8 @@
 """Reads ``config/`` into typed objects; the one reader of each file there.
 
 ``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes · ``config/market.toml`` price gate ·
-``config/exchange_rates.csv`` dated rates · ``config/energy.toml`` and ``config/grid.csv`` power and carbon ·
+``config/exchange_rates.csv`` dated rates · ``config/countries.csv``, ``config/geography.toml`` countries and
+their sets · ``config/compliance.toml`` tags · ``config/energy.toml``, ``config/grid.csv`` power and carbon ·
 ``config/providers/<provider>.toml`` what a provider's names mean and what its API does not say.
 """
 
@@ -175,6 +176,38 @@ def load_hugging_face_names() -> Mapping[str, str]:
     """Hugging Face names of the named models that have one."""
     with (CONFIG / "models.csv").open(newline="") as file:
         return MappingProxyType({row["model"]: row["hf_id"] for row in csv.DictReader(file) if row["hf_id"]})
+
+
+@cache
+def load_countries() -> Mapping[str, str]:
+    """Names of countries by ISO 3166-1 alpha-2 code."""
+    return MappingProxyType({row["code"]: row["name"] for row in _country_rows()})
+
+
+def _country_rows() -> list[dict[str, str]]:
+    with (CONFIG / "countries.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@cache
+def load_geographies() -> Mapping[str, frozenset[str]]:
+    """Sets of country codes by the name that a policy's ``geography`` gives them."""
+    told = tomllib.loads((CONFIG / "geography.toml").read_text())
+    regions: dict[str, set[str]] = {}
+    for row in _country_rows():
+        regions.setdefault(row["m49_region"], set()).add(row["code"])
+    found: dict[str, frozenset[str]] = {}
+    for name, said in told.items():
+        codes = set(said.get("countries", ())).union(*(regions[region] for region in said.get("m49", ())))
+        codes = codes.union(*(found[other] for other in said.get("includes", ())))
+        found[name] = frozenset(codes - set(said.get("without", ())))
+    return MappingProxyType(found)
+
+
+@cache
+def load_compliance_tags() -> Mapping[str, str]:
+    """What each tag of compliance attests."""
+    return MappingProxyType(tomllib.loads((CONFIG / "compliance.toml").read_text())["tags"])
 
 
 def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShape:

@@ -14,15 +14,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from api.schemas.parts import OneTeam
 from api.schemas.validation import NAME
 from broker.domain.budgets import LARGEST_USD
-from broker.domain.offer import Tier
+from broker.domain.offer import HostKind, Tier
 from broker.domain.reoptimize_policy import ReoptimizeMode
-from broker.domain.workload import Precision, ServingEngine, TrafficShape, TrainingStack
+from broker.domain.workload import Precision, ServingEngine, Survival, TrafficShape, TrainingStack
 
 MOST_DAYS = 1830
 MOST_HOURS = MOST_DAYS * 24
 MOST_ZONES = 100
 MOST_SPARES = 100
 MOST_DRAFTED = 64
+MOST_PREMIUM = 0.5
 MOST_REQUESTS_PER_S = 10**9
 MOST_MEASURED_PER_S = 10**12
 MOST_GB = 10**9
@@ -70,6 +71,7 @@ Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_number)]
 AtLeastOne = Annotated[Number, Limits(least=1)]
 Share = Annotated[Number, Limits(least=0, most=1)]
+Premium = Annotated[Number, Limits(least=0, most=MOST_PREMIUM)]
 Days = Annotated[Number, Limits(above=0, most=MOST_DAYS)]
 Hours = Annotated[Number, Limits(least=0, most=MOST_HOURS)]
 SomeHours = Annotated[Number, Limits(above=0, most=MOST_HOURS)]
@@ -88,7 +90,6 @@ Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=int(LARGEST_USD
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Team = Annotated[Name, OneTeam]
 Patterns = Annotated[list[Name], Field(min_length=1)]
-Country = Annotated[str, Field(pattern=r"^[A-Za-z]{2}$")]
 TrainingPrecision = Literal["bf16", "fp16", "fp8", "fp4"]
 
 
@@ -135,18 +136,29 @@ class QuotaForm(WorkloadPart):
     nodes: CountOrNone | None = None
 
 
+class FleetForm(WorkloadPart):
+    """The most pools and kinds of GPU that one service runs on; ``null``: no limit."""
+
+    max_pools: Count | None = None
+    max_gpu_kinds: Count | None = None
+
+
 class PolicyForm(WorkloadPart):
     """Where capacity may come from. A rule that is left out does not narrow anything."""
 
     regions: Patterns | None = None
-    countries: (
-        Annotated[list[Annotated[str, Field(pattern=r"^[A-Za-z]{2}$")]], Field(min_length=1)] | None
-    ) = None
+    countries: Patterns | None = None
+    geography: Patterns | None = None
     providers: ProvidersForm | None = None
     tiers: Annotated[list[Tier], Field(min_length=1)] | None = None
     compliance: list[Name] = []
     quotas: dict[Name, QuotaForm] = {}
     reoptimize: ReoptimizeForm | None = None
+    hosts: Annotated[list[HostKind], Field(min_length=1)] | None = None
+    min_reliability: Share | None = None
+    assumed_nodes: Count | None = None
+    premium: Premium | None = None
+    fleet: FleetForm | None = None
 
 
 class MeasuredForm(WorkloadPart):
@@ -217,17 +229,21 @@ class SpeculationForm(WorkloadPart):
 
 
 class RedundancyForm(WorkloadPart):
-    """Replicas in at least ``zones`` zones, and spares over demand."""
+    """Replicas in at least ``zones`` places, spares over demand, and the loss that is survived: of a place,
+    the rest then meets ``zone_loss_share`` of the demand."""
 
     zones: Zones = 1
     spare_replicas: Spares = 0
+    survives: Survival | None = None
+    zone_loss_share: Share = 0.5
 
 
 class StartsForm(WorkloadPart):
-    """When a service starts: after a run, or at a time."""
+    """When a service starts: after a run, or at a time; and what each hour of waiting for the run costs."""
 
     after: Name | None = None
     at: str | None = None
+    delay_usd_per_hour: Usd | None = None
 
 
 def _starts(value: Any) -> Any:
@@ -272,6 +288,7 @@ class ServingForm(WorkloadForm):
     traffic: TrafficForm
     slo: SloForm
     redundancy: RedundancyForm = RedundancyForm()
+    fleet: FleetForm | None = None
     starts: Annotated[StartsForm | None, BeforeValidator(_starts)] = None
     weights: DatasetForm | None = None
     engine: ServingEngine = ServingEngine.VLLM
@@ -323,6 +340,7 @@ FORMS_BY_FIELD: Mapping[str, type[BaseModel]] = {
     "slo": SloForm,
     "speculation": SpeculationForm,
     "redundancy": RedundancyForm,
+    "fleet": FleetForm,
     "starts": StartsForm,
     "training": TrainingForm,
     "serving": ServingForm,

@@ -9,8 +9,10 @@ from api.schemas.times import format_time
 from broker.domain.money import format_usd
 from broker.domain.reoptimize_policy import ReoptimizePolicy
 from broker.domain.workload import (
+    NO_LIMIT,
     Batch,
     Dataset,
+    FleetLimits,
     PlanRequest,
     Policy,
     Serving,
@@ -36,10 +38,15 @@ def to_document(request: PlanRequest) -> dict[str, Any]:
 
 def _policy_document(policy: Policy) -> dict[str, Any]:
     document: dict[str, Any] = {"compliance": list(policy.compliance)}
-    for name in ("regions", "countries", "tiers"):
+    for name in ("regions", "countries", "geography", "tiers", "hosts"):
         rule = getattr(policy, name)
         if rule is not None:
             document[name] = [str(value) for value in rule]
+    for name in ("min_reliability", "assumed_nodes", "premium"):
+        if getattr(policy, name) is not None:
+            document[name] = getattr(policy, name)
+    if policy.fleet != FleetLimits():
+        document["fleet"] = _fleet_document(policy.fleet)
     document["providers"] = {
         "only": list(policy.providers_only or ()),
         "exclude": list(policy.providers_exclude),
@@ -49,6 +56,13 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
     if policy.reoptimize != ReoptimizePolicy():
         document["reoptimize"] = _reoptimize_document(policy.reoptimize)
     return document
+
+
+def _fleet_document(limits: FleetLimits) -> dict[str, Any] | None:
+    """What is said of them: ``null`` is no limit, and what is not said stays so."""
+    said = {"max_pools": limits.max_pools, "max_gpu_kinds": limits.max_gpu_kinds}
+    document = {name: None if most == NO_LIMIT else most for name, most in said.items() if most is not None}
+    return document or None
 
 
 def _reoptimize_document(policy: ReoptimizePolicy) -> dict[str, Any]:
@@ -119,8 +133,11 @@ def _data_document(data: Dataset | None) -> dict[str, Any] | None:
 
 def _serving_document(service: Serving) -> dict[str, Any]:
     starts: object = None
+    survives = service.redundancy.survives
     if service.starts_after is not None:
-        starts = {"after": service.starts_after}
+        delay = service.delay_usd_per_hour
+        told = {} if delay is None else {"delay_usd_per_hour": format_usd(delay)}
+        starts = {"after": service.starts_after, **told}
     elif service.starts_at is not None:
         starts = format_time(service.starts_at)
     return {
@@ -130,7 +147,10 @@ def _serving_document(service: Serving) -> dict[str, Any]:
         "redundancy": {
             "zones": service.redundancy.zones,
             "spare_replicas": service.redundancy.spare_replicas,
+            **({} if survives is None else {"survives": str(survives)}),
+            "zone_loss_share": service.redundancy.zone_loss_share,
         },
+        "fleet": _fleet_document(service.fleet),
         "starts": starts,
         "weights": _data_document(service.weights),
         **_decoding_document(service),

@@ -5,7 +5,6 @@ Every problem of a document is reported at once, each with its field and its lin
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -14,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from api.schemas.document import Document, describe, input_error, pointer_of, read_document
+from api.schemas.policy_words import PolicyWords
 from api.schemas.times import format_time, parse_relative, parse_start
 from api.schemas.validation import validate
 from api.schemas.workload_forms import (
     FORMS_BY_FIELD,
     BatchForm,
     DatasetForm,
+    FleetForm,
     MeasuredForm,
     PolicyForm,
+    ProvidersForm,
     ReoptimizeForm,
     ServingForm,
     SpeculationForm,
@@ -30,19 +32,20 @@ from api.schemas.workload_forms import (
     WorkloadForm,
     WorkloadsForm,
 )
-from broker.catalogue import load_gpus, load_models, load_provider_names, resolve_gpu, resolve_model
+from broker.catalogue import load_gpus, load_models, resolve_gpu, resolve_model
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.model_shape import ModelShape
 from broker.domain.reoptimize_policy import ReoptimizePolicy
 from broker.domain.window import Window
 from broker.domain.workload import (
+    NO_LIMIT,
     Batch,
     Dataset,
+    FleetLimits,
     Measurement,
     PlanRequest,
     Policy,
     Precision,
-    Quota,
     Redundancy,
     RequestSize,
     Serving,
@@ -88,7 +91,7 @@ class _Reader:
         """The whole request; InputError with everything found on the way."""
         horizon = self._horizon(form)
         self._check_names(form)
-        self._check_providers(form.policy, "/policy")
+        policy = self._policy(form.policy, "/policy")
         workloads: list[Workload] = []
         for index, row in enumerate(form.workloads):
             workloads.append(self._workload(row, pointer_of("workloads", index), form, horizon))
@@ -99,7 +102,7 @@ class _Reader:
             horizon=horizon,
             workloads=tuple(workloads),
             budget_usd=form.budget.usd if form.budget is not None else None,
-            policy=_policy(form.policy),
+            policy=policy,
         )
 
     def _wrong(self, pointer: str, expected: str, found: str | None = None) -> None:
@@ -130,33 +133,35 @@ class _Reader:
                 self._wrong(pointer_of("workloads", index, "name"), "a name that no other workload has")
             seen.add(row.name)
 
-    def _check_providers(self, policy: PolicyForm | None, at: str) -> None:
-        """A slip would bar every offer, or none of those that were meant."""
-        if policy is None:
-            return
-        for field in ("only", "exclude"):
-            names = getattr(policy.providers, field) if policy.providers is not None else ()
-            for index, name in enumerate(names):
-                self._check_provider(name, f"{at}/providers/{field}/{index}", repr(name))
-        for name, quota in policy.quotas.items():
-            self._check_provider(name, f"{at}{pointer_of('quotas', name)}", repr(name))
-            if quota.gpus is None and quota.nodes is None:
-                self._wrong(f"{at}{pointer_of('quotas', name)}", "gpus or nodes, the most that may be held")
-
-    def _check_provider(self, name: str, at: str, found: str) -> None:
-        known = load_provider_names()
-        if name not in known:
-            near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4)
-            hint = f" (nearest: {', '.join(near)})" if near else " (`broker providers list`)"
-            self._wrong(at, f"a provider's key{hint}", found)
+    def _policy(self, form: PolicyForm | None, at: str) -> Policy:
+        if form is None:
+            return Policy()
+        words = PolicyWords(self._wrong)
+        quotas = words.quotas(form.quotas, f"{at}/quotas")
+        providers = form.providers or ProvidersForm()
+        return Policy(
+            regions=tuple(form.regions) if form.regions is not None else None,
+            countries=words.countries(form.countries, f"{at}/countries"),
+            geography=words.geographies(form.geography, f"{at}/geography"),
+            providers_only=words.providers(providers.only, f"{at}/providers/only") or None,
+            providers_exclude=words.providers(providers.exclude, f"{at}/providers/exclude"),
+            tiers=tuple(dict.fromkeys(form.tiers)) if form.tiers is not None else None,
+            compliance=words.tags(form.compliance, f"{at}/compliance"),
+            quotas=quotas,
+            reoptimize=_reoptimize(form.reoptimize),
+            hosts=tuple(dict.fromkeys(form.hosts)) if form.hosts is not None else None,
+            min_reliability=form.min_reliability,
+            assumed_nodes=form.assumed_nodes,
+            premium=form.premium,
+            fleet=_fleet(form.fleet),
+        )
 
     def _workload(self, row: WorkloadForm, at: str, form: WorkloadsForm, horizon: Window) -> Workload:
-        self._check_providers(row.policy, f"{at}/policy")
         base: dict[str, Any] = {
             "name": row.name,
             "team": row.team or form.team,
             "model": self._model(row.model, f"{at}/model"),
-            "policy": _policy(row.policy),
+            "policy": self._policy(row.policy, f"{at}/policy"),
             "unplaced_usd": row.unplaced_usd,
             "measured": self._measurements(row.measured, f"{at}/measured"),
         }
@@ -284,9 +289,11 @@ class _Reader:
             traffic=self._traffic(row.traffic, f"{at}/traffic", horizon),
             slo=Slo(row.slo.ttft_p95_ms, row.slo.itl_p95_ms),
             precisions=_unique(row.precisions),
-            redundancy=Redundancy(row.redundancy.zones, row.redundancy.spare_replicas),
+            redundancy=Redundancy(**row.redundancy.model_dump()),
             starts_at=starts_at,
             starts_after=starts_after,
+            delay_usd_per_hour=row.starts.delay_usd_per_hour if row.starts is not None else None,
+            fleet=_fleet(row.fleet),
             weights=_data(row.weights),
             engine=row.engine,
             prefix_cache_hit_share=row.prefix_cache_hit_share,
@@ -302,6 +309,8 @@ class _Reader:
         pointer = f"{at}/starts"
         if (starts.after is None) == (starts.at is None):
             self._wrong(pointer, "either after: the name of a training workload, or a time")
+        if starts.after is None and starts.delay_usd_per_hour is not None:
+            self._wrong(f"{pointer}/delay_usd_per_hour", "a service that waits for a run, named by after")
         if starts.after is not None:
             runs = [other.name for other in form.workloads if other.kind == "training"]
             if starts.after not in runs:
@@ -367,21 +376,12 @@ def _speculation(form: SpeculationForm | None) -> SpeculativeDecoding | None:
     return SpeculativeDecoding(form.drafted_tokens, form.acceptance, form.draft_cost)
 
 
-def _policy(form: PolicyForm | None) -> Policy:
+def _fleet(form: FleetForm | None) -> FleetLimits:
+    """What is said: ``null`` is no limit, a field that is left out says nothing."""
     if form is None:
-        return Policy()
-    providers = form.providers
-    only = tuple(providers.only) if providers is not None else ()
-    return Policy(
-        regions=tuple(form.regions) if form.regions is not None else None,
-        countries=tuple(code.upper() for code in form.countries) if form.countries is not None else None,
-        providers_only=only or None,
-        providers_exclude=tuple(providers.exclude) if providers is not None else (),
-        tiers=tuple(dict.fromkeys(form.tiers)) if form.tiers is not None else None,
-        compliance=tuple(form.compliance),
-        quotas=tuple(Quota(name, row.gpus, row.nodes) for name, row in sorted(form.quotas.items())),
-        reoptimize=_reoptimize(form.reoptimize),
-    )
+        return FleetLimits()
+    said = {name: getattr(form, name) for name in form.model_fields_set}
+    return FleetLimits(**{name: NO_LIMIT if most is None else most for name, most in said.items()})
 
 
 def _data(form: DatasetForm | None) -> Dataset | None:

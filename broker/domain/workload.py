@@ -10,7 +10,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.model_shape import ModelShape
-from broker.domain.offer import Tier
+from broker.domain.offer import HostKind, Tier
 from broker.domain.reoptimize_policy import ReoptimizePolicy
 from broker.domain.transfer import Place
 from broker.domain.window import Window
@@ -76,23 +76,44 @@ class HeldNodes:
     is_own: bool = True
 
 
+NO_LIMIT = 10**9
+"""What a limit is where a document says ``null``: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLimits:
+    """The most pools and kinds of GPU that one service runs on; None: not said, NO_LIMIT: as many as pay."""
+
+    max_pools: int | None = None
+    max_gpu_kinds: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Which offers are allowed. None means no rule; patterns are shell-style (``us-*``).
 
     A workload's policy can only narrow the team's: both must allow an offer. ``quotas`` of a team count over
     all of its workloads, those of a workload over it alone. ``reoptimize``: what may change once it runs; it
-    says nothing of offers.
+    says nothing of offers. ``geography``: names of sets of countries (``config/geography.toml``).
+    ``min_reliability``: share of time up that the seller states. ``assumed_nodes``: what is counted on where
+    nobody says how many there are. ``premium``: the share above the cheapest that a calmer plan may cost.
+    What holds for a workload in the end, defaults included, says ``rules_of``.
     """
 
     regions: tuple[str, ...] | None = None
     countries: tuple[str, ...] | None = None
+    geography: tuple[str, ...] | None = None
     providers_only: tuple[str, ...] | None = None
     providers_exclude: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] | None = None
     compliance: tuple[str, ...] = ()
     quotas: tuple[Quota, ...] = ()
     reoptimize: ReoptimizePolicy = field(default_factory=ReoptimizePolicy)
+    hosts: tuple[HostKind, ...] | None = None
+    min_reliability: float | None = None
+    assumed_nodes: int | None = None
+    premium: float | None = None
+    fleet: FleetLimits = FleetLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,20 +252,39 @@ class Slo:
     itl_p95_ms: float
 
 
+class Survival(StrEnum):
+    """The loss after which a service goes on."""
+
+    REPLICA = "replica"
+    ZONE = "zone"
+
+
 @dataclass(frozen=True, slots=True)
 class Redundancy:
-    """Replicas in at least ``zones`` (provider, zone) pairs, and ``spare_replicas`` over demand."""
+    """Replicas in at least ``zones`` places, and ``spare_replicas`` over demand.
+
+    ``survives`` a zone: what is left after the loss of any one place meets ``zone_loss_share`` of the hour's
+    demand. None is the default: a zone where there are two or more, else a replica.
+    """
 
     zones: int = 1
     spare_replicas: int = 0
+    survives: Survival | None = None
+    zone_loss_share: float = 0.5
+
+    @property
+    def survives_zone_loss(self) -> bool:
+        """Whether the loss of a whole place is covered, for ``zone_loss_share`` of the demand."""
+        return (self.survives is Survival.ZONE) if self.survives is not None else self.zones > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving(WorkloadBase):
     """A fleet of replicas for as long as traffic lasts.
 
-    Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon. ``weights``: finished
-    ones that lie somewhere; those of ``starts_after`` lie where that run is. ``prefix_cache_hit_share``: of
+    Starts at ``starts_at``, or when run ``starts_after`` ends, or with the horizon; ``delay_usd_per_hour`` is
+    what each hour costs that it waits for that run longer than it must. ``weights``: finished ones that lie
+    somewhere; those of ``starts_after`` lie where that run is. ``prefix_cache_hit_share``: of
     the tokens of prompts, in [0, 1].
     """
 
@@ -254,6 +294,8 @@ class Serving(WorkloadBase):
     redundancy: Redundancy = Redundancy()
     starts_at: datetime | None = None
     starts_after: str | None = None
+    delay_usd_per_hour: Decimal | None = None
+    fleet: FleetLimits = FleetLimits()
     weights: Dataset | None = None
     engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: float = 0.0

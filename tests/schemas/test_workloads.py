@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,10 +15,24 @@ import yaml
 from api.schemas.workload_forms import WorkloadsForm
 from api.schemas.workload_writer import to_document
 from api.schemas.workloads import read_workloads
+from broker.catalogue import load_countries, load_geographies
 from broker.domain.errors import FieldProblem, InputError
-from broker.domain.offer import Tier
+from broker.domain.offer import HostKind, Tier
+from broker.domain.standing_rules import StandingRules, rules_of
 from broker.domain.window import Window
-from broker.domain.workload import Batch, PlanRequest, Precision, Serving, TrafficShape, Training
+from broker.domain.workload import (
+    NO_LIMIT,
+    Batch,
+    FleetLimits,
+    PlanRequest,
+    Policy,
+    Precision,
+    Redundancy,
+    Serving,
+    Survival,
+    TrafficShape,
+    Training,
+)
 
 NOW = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
 EXAMPLES = sorted((Path(__file__).parents[2] / "fixtures" / "examples").glob("*.yaml"))
@@ -32,6 +47,11 @@ policy:                                  # optional; each also allowed on one wo
   tiers: [on_demand, committed, window, spot]
   compliance: [soc2]
   quotas: {aws: {gpus: 64}, lambda: {nodes: 8}}
+  hosts: [datacenter, community]
+  min_reliability: 0.98
+  assumed_nodes: 32
+  premium: 0.02
+  fleet: {max_gpu_kinds: null}
 workloads:
   - name: pretrain-8b
     kind: training
@@ -56,8 +76,10 @@ workloads:
     traffic: {peak_requests_per_s: 12, input_tokens: 1500, output_tokens: 300,
               shape: diurnal, trough_share: 0.4, peak_hour_utc: 15}
     slo: {ttft_p95_ms: 1000, itl_p95_ms: 60}
-    redundancy: {zones: 2, spare_replicas: 1}
-    starts: {after: pretrain-8b}
+    redundancy: {zones: 2, spare_replicas: 1, survives: zone, zone_loss_share: 0.6}
+    fleet: {max_pools: 4}
+    starts: {after: pretrain-8b, delay_usd_per_hour: 12.5}
+    policy: {geography: [eu, UK], hosts: [datacenter]}
     weights: {gb: 140, provider: gcp, region: us-central1}
   - name: summaries
     kind: batch
@@ -78,6 +100,7 @@ def read(text: str, base: Path | None = None) -> PlanRequest:
 def changed(**paths: Any) -> str:
     """The contract's document with values set at ``a__0__b`` paths (``...``: the field is removed)."""
     document = yaml.load(CONTRACT, Loader=yaml.BaseLoader)
+    document["policy"]["fleet"]["max_gpu_kinds"] = None
     for path, value in paths.items():
         *way, last = path.split("__")
         target = document
@@ -114,6 +137,17 @@ def test_the_contracts_own_document_is_read() -> None:
     assert isinstance(service, Serving)
     assert service.precisions == (Precision.BF16, Precision.FP8)
     assert service.starts_after == "pretrain-8b"
+    assert service.delay_usd_per_hour == Decimal("12.5")
+    assert service.redundancy == Redundancy(2, 1, Survival.ZONE, 0.6)
+    assert service.policy.geography == ("eu", "uk")
+    assert rules_of(request.policy, service) == StandingRules(
+        hosts=frozenset({HostKind.DATACENTER}),
+        min_reliability=0.98,
+        assumed_nodes=32,
+        premium=0.02,
+        max_pools=4,
+        max_gpu_kinds=NO_LIMIT,
+    )
     assert service.traffic.shape is TrafficShape.DIURNAL
     assert isinstance(batch, Batch)
     assert [(m.gpu, m.tokens_per_s, m.requests_per_s) for m in batch.measured] == [
@@ -141,6 +175,46 @@ def test_the_shared_budget_example_has_many_teams() -> None:
 def test_writing_and_reading_again_changes_nothing(text: str) -> None:
     request = read(text)
     assert read(json.dumps(to_document(request))) == request
+
+
+def test_defaults_of_the_rules_of_a_plan() -> None:
+    text = CONTRACT.replace("  fleet: {max_gpu_kinds: null}\n", "").replace("    fleet: {max_pools: 4}\n", "")
+    request = read(text)
+    service = request.workloads[1]
+    rules = rules_of(Policy(), replace(service, policy=Policy()))
+    assert rules == StandingRules(frozenset({HostKind.DATACENTER}), 0.0, 16, 0.01, 3, 2)
+    assert Redundancy(zones=2).survives_zone_loss
+    assert not Redundancy(zones=1).survives_zone_loss
+    assert not Redundancy(zones=2, survives=Survival.REPLICA).survives_zone_loss
+
+
+def test_a_workloads_rules_only_narrow() -> None:
+    service = read(CONTRACT).workloads[1]
+    wide = Policy(premium=0.05, assumed_nodes=99, min_reliability=0.9, fleet=FleetLimits(NO_LIMIT, NO_LIMIT))
+    rules = rules_of(
+        Policy(premium=0.0, assumed_nodes=8, min_reliability=0.99, fleet=FleetLimits(2, 1)),
+        replace(service, policy=wide),
+    )
+    assert (rules.premium, rules.assumed_nodes, rules.min_reliability) == (0.0, 8, 0.99)
+    assert (rules.max_pools, rules.max_gpu_kinds) == (2, 1)
+
+
+def test_words_are_read_without_case() -> None:
+    request = read(changed(policy__compliance=["SOC2", "soc2", "Gdpr"], policy__providers={"only": ["AWS"]}))
+    assert request.policy.compliance == ("soc2", "gdpr")
+    assert request.policy.providers_only == ("aws",)
+    assert read(changed(policy__countries=["us", "De"])).policy.countries == ("US", "DE")
+
+
+def test_sets_of_countries_are_what_they_are_called() -> None:
+    sets = load_geographies()
+    assert len(sets["eu"]) == 27
+    assert sets["eea"] - sets["eu"] == {"IS", "LI", "NO"}
+    assert sets["uk"] == {"GB"}
+    assert {"JP", "SG", "IN", "AU", "KR", "TW", "HK"} <= sets["apac"]
+    assert sets["eea"] | {"GB", "CH"} <= sets["europe"]
+    assert not sets["apac"] & (sets["europe"] | sets["middle_east"] | sets["africa"])
+    assert all(codes <= set(load_countries()) for codes in sets.values())
 
 
 def test_json_and_quoted_numbers_are_read_alike() -> None:
@@ -215,6 +289,20 @@ def test_hourly_demand_of_a_week_or_of_the_horizon() -> None:
 
 
 MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"policy__countries": ["UK"]}, "/policy/countries/0", "UK", "GB, the ISO 3166-1 code of United Kingdom"),
+    ({"policy__countries": ["US", "Germany"]}, "/policy/countries/1", "Germany", "DE (Germany)"),
+    ({"policy__countries": ["EU"]}, "/policy/countries/0", "EU", "geography: [eu]"),
+    ({"policy__geography": ["emea"]}, "/policy/geography/0", "emea", "eu, eea, europe"),
+    ({"policy__compliance": ["fedramp"]}, "/policy/compliance/0", "fedramp", "fedramp-high"),
+    ({"policy__hosts": ["basement"]}, "/policy/hosts/0", "basement", "'datacenter' or 'community'"),
+    ({"policy__min_reliability": 99}, "/policy/min_reliability", "99", "at most 1"),
+    ({"policy__fleet": {"max_pools": 0}}, "/policy/fleet/max_pools", "0", "at least 1"),
+    (
+        {"workloads__1__starts": {"at": "+1d", "delay_usd_per_hour": 3}},
+        "/workloads/1/starts/delay_usd_per_hour",
+        "3",
+        "waits for a run",
+    ),
     ({"workloads__0__model": "Llama-3.1-8"}, "/workloads/0/model", "Llama-3.1-8", "Llama-3.1-8B"),
     ({"workloads__0__model": "model.json"}, "/workloads/0/model", "model.json", "named model"),
     ({"workloads__2__measured__0__gpu": "L5"}, "/workloads/2/measured/0/gpu", "L5", "L4"),
@@ -308,7 +396,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
         "-",
         "a provider's key",
     ),
-    ({"policy__countries": ["Germany"]}, "/policy/countries/0", "Germany", "[A-Za-z]{2}"),
+    ({"policy__countries": ["XX"]}, "/policy/countries/0", "XX", "alpha-2 code"),
     ({"policy__regoins": ["x"]}, "/policy/regoins", "regoins", "'regions'"),
     ({"budget__usd": "-1"}, "/budget/usd", "-1", "at least 0"),
     ({"budget__usd": "lots"}, "/budget/usd", "lots", "USD"),
@@ -340,11 +428,11 @@ def test_each_mistake_names_field_found_and_expected(
 def test_every_problem_is_told_at_once_with_its_line() -> None:
     text = CONTRACT.replace("tokens: 2.0e11", "tokens: -1").replace("model: Qwen3-32B", "model: Qwen9")
     (negative,) = problems(text)
-    assert (negative.line, negative.column) == (14, 13)
+    assert (negative.line, negative.column) == (19, 13)
     both = problems(
         CONTRACT.replace("model: Llama-3.1-8B", "model: Nope").replace("model: Qwen3-32B", "model: Qwen9")
     )
-    assert [problem.line for problem in both] == [13, CONTRACT.splitlines().index("    model: Qwen3-32B") + 1]
+    assert [problem.line for problem in both] == [18, CONTRACT.splitlines().index("    model: Qwen3-32B") + 1]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from pydantic import BaseModel
 
 from api.schemas.workload_forms import WorkloadsForm
 from api.schemas.workloads import read_workloads
-from broker.domain.offer import Tier
-from broker.domain.workload import Precision, ServingEngine, TrafficShape, TrainingStack
+from broker.catalogue import load_geographies
+from broker.domain.offer import HostKind, Tier
+from broker.domain.workload import Precision, ServingEngine, Survival, TrafficShape, TrainingStack
 from tests.placement.market import T0
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
@@ -42,9 +43,15 @@ def test_every_field_is_named() -> None:
     assert fields - NAMED == set()
 
 
-@pytest.mark.parametrize("words", [Precision, ServingEngine, TrafficShape, TrainingStack, Tier])
+@pytest.mark.parametrize(
+    "words", [Precision, ServingEngine, TrafficShape, TrainingStack, Tier, HostKind, Survival]
+)
 def test_every_word_of_a_closed_set_is_named(words: Any) -> None:
     assert {word.value for word in words} - NAMED == set()
+
+
+def test_every_set_of_countries_is_named() -> None:
+    assert set(load_geographies()) - NAMED == set()
 
 
 def test_the_example_is_a_document() -> None:
