@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.domain.offer import HostKind
+from broker.domain.offer import HostKind, Offer
 from broker.domain.workload import FleetLimits, Policy, Serving, Workload
 
 Number = TypeVar("Number", int, float)
@@ -29,6 +29,20 @@ class StandingRules:
     premium: float
     max_pools: int
     max_gpu_kinds: int
+
+    def allow_host(self, offer: Offer) -> bool:
+        """Whether the offer's hosts are of a kind that is allowed, and as reliable as is asked.
+
+        A reliability that nobody states fails a rule that asks for one.
+        """
+        if counted_host(offer) not in self.hosts:
+            return False
+        return not self.min_reliability or (offer.reliability or 0.0) >= self.min_reliability
+
+
+def counted_host(offer: Offer) -> HostKind:
+    """What an offer's hosts count as: where nobody says, a data centre's."""
+    return offer.host or HostKind.DATACENTER
 
 
 def rules_of(team: Policy, workload: Workload) -> StandingRules:

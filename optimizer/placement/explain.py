@@ -31,7 +31,7 @@ from optimizer.placement.transfers import transfers_of
 CHEAPER_LOOKED_AT = 5
 
 DROPPED = {
-    Obstacle.POLICY: "by the policy on providers and regions",
+    Obstacle.POLICY: "by the policy on providers, regions and hosts",
     Obstacle.TIER: "on tiers that it may not use",
     Obstacle.RESIDENCY: "outside the allowed countries",
     Obstacle.COMPLIANCE: "without the compliance tags",

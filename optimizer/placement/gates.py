@@ -14,8 +14,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from broker.catalogue import load_geographies
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Obstacle
+from broker.domain.standing_rules import StandingRules, rules_of
 from broker.domain.workload import Policy, Serving, Training, Workload
 from optimizer.placement.problem import TIERS, Bools, Ints, OfferTable, Problem
 from optimizer.placement.shelves import Shelves, build_shelves
@@ -86,10 +88,12 @@ class _Places:
 def open_gates(problem: Problem, workload: Workload) -> Opened:
     """The gates that need no estimate: policy, tier, residency, compliance, stock."""
     policies = (problem.request.policy, workload.policy)
+    rules = rules_of(problem.request.policy, workload)
     on_spot = isinstance(workload, Training) and workload.interruptible
     on_window = not isinstance(workload, Serving)
     return problem.once(
-        ("opened", policies, on_spot, on_window), lambda: _opened(problem, policies, on_spot, on_window)
+        ("opened", policies, rules.hosts, rules.min_reliability, on_spot, on_window),
+        lambda: _opened(problem, policies, rules, on_spot, on_window),
     )
 
 
@@ -108,13 +112,15 @@ def fit_gates(log: GateLog, opened: Opened, obstacles: Sequence[Obstacle | None]
     log.keep(Obstacle.MEMORY, int(opened.by_kind[fits_kind].sum()))
 
 
-def _opened(problem: Problem, policies: Sequence[Policy], on_spot: bool, on_window: bool) -> Opened:
+def _opened(
+    problem: Problem, policies: Sequence[Policy], rules: StandingRules, on_spot: bool, on_window: bool
+) -> Opened:
     table = problem.table
     places = problem.once_for_market(("places",), lambda: _places(table.offers))
     passing = problem.allowed.copy()
     log = GateLog(int(passing.sum()))
     for gate, allowed in (
-        (Obstacle.POLICY, _every(policies, places, _policy_mask)),
+        (Obstacle.POLICY, _every(policies, places, _policy_mask) & _host_mask(problem, rules)),
         (Obstacle.TIER, _tier_mask(table, policies) & _tier_of_kind(table, on_spot, on_window)),
         (Obstacle.RESIDENCY, _every(policies, places, _residency_mask)),
         (Obstacle.COMPLIANCE, _every(policies, places, _compliance_mask)),
@@ -166,8 +172,26 @@ def _policy_mask(places: _Places, policy: Policy) -> Bools:
 
 
 def _residency_mask(places: _Places, policy: Policy) -> Bools:
-    countries = policy.countries
-    return _of_offers((countries is None or c in countries for c in places.countries), places.country_of)
+    allowed = allowed_countries(policy)
+    return _of_offers((allowed is None or c in allowed for c in places.countries), places.country_of)
+
+
+def allowed_countries(policy: Policy) -> frozenset[str] | None:
+    """Codes that ``countries`` and ``geography`` both allow; None: any country, even an unknown one."""
+    allowed = None if policy.countries is None else frozenset(policy.countries)
+    if policy.geography is None:
+        return allowed
+    sets = load_geographies()
+    inside = frozenset().union(*(sets[name] for name in policy.geography))
+    return inside if allowed is None else inside & allowed
+
+
+def _host_mask(problem: Problem, rules: StandingRules) -> Bools:
+    offers = problem.table.offers
+    return problem.once_for_market(
+        ("hosts", rules.hosts, rules.min_reliability),
+        lambda: np.array([rules.allow_host(offer) for offer in offers], dtype=np.bool_),
+    )
 
 
 def _compliance_mask(places: _Places, policy: Policy) -> Bools:

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from broker.domain.offer import Offer
+from broker.domain.offer import HostKind, Offer
 from broker.domain.plan import Obstacle, Unplaced
 from broker.domain.workload import Batch, Policy, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
@@ -41,11 +41,15 @@ class _Fix:
     say: Callable[[Offer], str]
 
 
+def _reliability(offer: Offer) -> str:
+    return f"{offer.reliability:g}" if offer.reliability is not None else "none"
+
+
 FIXES = (
     _Fix(frozenset({Obstacle.TIER}), lambda p: replace(p, tiers=None), lambda o: f"allow tier {o.tier}"),
     _Fix(
         frozenset({Obstacle.RESIDENCY}),
-        lambda p: replace(p, countries=None),
+        lambda p: replace(p, countries=None, geography=None),
         lambda o: f"allow country {o.country or 'unknown'}",
     ),
     _Fix(
@@ -58,10 +62,20 @@ FIXES = (
         lambda p: replace(p, regions=None, providers_only=None, providers_exclude=()),
         lambda o: f"allow provider {o.provider} in region {o.region}",
     ),
+    _Fix(
+        frozenset({Obstacle.POLICY}),
+        lambda p: replace(p, min_reliability=None),
+        lambda o: f"ask for no more reliability than {_reliability(o)}",
+    ),
+    _Fix(
+        frozenset({Obstacle.POLICY}),
+        lambda p: replace(p, hosts=tuple(HostKind), min_reliability=None),
+        lambda o: f"hosts: [datacenter, community], as {o.provider} in {o.region} lends them",
+    ),
 )
 
 TEXTS = {
-    Obstacle.POLICY: "allow more providers or regions",
+    Obstacle.POLICY: "allow more providers, regions or hosts",
     Obstacle.TIER: "allow more tiers",
     Obstacle.RESIDENCY: "allow more countries",
     Obstacle.COMPLIANCE: "ask for fewer compliance tags",

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.offer import GpuPool, Offer, Tier, WindowKind
+from broker.domain.offer import GpuPool, HostKind, Offer, Tier, WindowKind
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.window import Segment, Window
-from broker.domain.workload import Batch, PlanRequest, Precision, Redundancy, Traffic, TrafficShape
+from broker.domain.workload import Batch, PlanRequest, Policy, Precision, Redundancy, Traffic, TrafficShape
 from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
@@ -176,6 +176,9 @@ def test_a_market_that_moved_is_noticed(plan: Plan) -> None:
 CONSTRAINTS: dict[str, Any] = {
     "region": lambda r: replace(r, policy=replace(r.policy, regions=("mars-*",))),
     "country": lambda r: replace(r, policy=replace(r.policy, countries=("DE",))),
+    "geography": lambda r: replace(r, policy=replace(r.policy, geography=("apac",))),
+    "hosts": lambda r: replace(r, policy=replace(r.policy, hosts=(HostKind.COMMUNITY,))),
+    "reliability": lambda r: _with(r, 1, policy=Policy(min_reliability=0.9)),
     "provider": lambda r: replace(r, policy=replace(r.policy, providers_only=("nobody",))),
     "excluded": lambda r: replace(
         r, policy=replace(r.policy, providers_exclude=("cloud", "other", "base", "metal"))
@@ -216,6 +219,14 @@ def test_stock_and_fabric_alone_reject_the_plan(plan: Plan) -> None:
         assert check_plan(plan, REQUEST, short, ESTIMATOR)
     unjoined = tuple(replace(o, sku=replace(o.sku, fabric=None)) for o in OFFERS)
     assert check_plan(plan, REQUEST, unjoined, ESTIMATOR)
+
+
+def test_community_hosts_alone_reject_the_plan(plan: Plan) -> None:
+    lent = tuple(replace(o, host=HostKind.COMMUNITY) for o in OFFERS)
+    found = check_plan(plan, REQUEST, lent, ESTIMATOR)
+    assert any("host community is not among datacenter" in words for words in found)
+    asked = replace(REQUEST, policy=replace(REQUEST.policy, hosts=tuple(HostKind)))
+    assert not check_plan(plan, asked, lent, ESTIMATOR)
 
 
 def test_gpus_of_a_pool_alone_reject_the_plan(plan: Plan) -> None:

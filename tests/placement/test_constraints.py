@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.offer import Stock, StockLevel, Tier, WindowKind
+from broker.domain.offer import HostKind, Stock, StockLevel, Tier, WindowKind
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Policy, Precision, Training
 from tests.fakes.examples import waiting_terms
@@ -101,6 +101,44 @@ CASES = {
     ),
     "unknown country": sells(
         "10.00", replace(A, country="DE"), A, ruled(countries=("DE",)), Obstacle.RESIDENCY
+    ),
+    "geography": sells(
+        "10.00",
+        replace(A, country="IE"),
+        replace(A, country="GB"),
+        ruled(geography=("eu", "us")),
+        Obstacle.RESIDENCY,
+    ),
+    "countries inside a geography": sells(
+        "10.00",
+        replace(A, country="NO"),
+        replace(A, country="IS"),
+        ruled(geography=("eea",), countries=("NO", "GB")),
+        Obstacle.RESIDENCY,
+    ),
+    "hosts": sells(
+        "10.00",
+        replace(A, host=HostKind.DATACENTER),
+        replace(A, host=HostKind.COMMUNITY),
+        RUN,
+        Obstacle.POLICY,
+    ),
+    "hosts as asked": asks(
+        "10.00",
+        ruled(hosts=(HostKind.COMMUNITY,)),
+        ruled(hosts=(HostKind.DATACENTER,)),
+        Obstacle.POLICY,
+        replace(A, host=HostKind.COMMUNITY),
+    ),
+    "reliability": sells(
+        "10.00",
+        replace(A, reliability=0.99),
+        replace(A, reliability=0.98),
+        ruled(min_reliability=0.99),
+        Obstacle.POLICY,
+    ),
+    "reliability that nobody states": sells(
+        "10.00", replace(A, reliability=0.9), A, ruled(min_reliability=0.9), Obstacle.POLICY
     ),
     "compliance": sells(
         "10.00",

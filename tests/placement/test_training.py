@@ -211,6 +211,8 @@ def test_leaving_out_is_chosen_when_placing_costs_more() -> None:
         (Policy(providers_only=("aws",)), Obstacle.POLICY, "allow provider lambda in region us-east"),
         (Policy(tiers=(Tier.SPOT,)), Obstacle.TIER, "allow tier on_demand"),
         (Policy(countries=("DE",)), Obstacle.RESIDENCY, "allow country unknown"),
+        (Policy(geography=("eu",)), Obstacle.RESIDENCY, "allow country unknown"),
+        (Policy(min_reliability=0.9), Obstacle.POLICY, "ask for no more reliability than none"),
         (Policy(compliance=("hipaa",)), Obstacle.COMPLIANCE, "ask for no more compliance than none"),
         (Policy(regions=("eu-*",)), Obstacle.POLICY, "allow provider lambda in region us-east"),
     ],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
+from broker.catalogue import load_geographies
 from broker.domain.offer import Offer, Tier
+from broker.domain.standing_rules import StandingRules, counted_host, rules_of
 from broker.domain.workload import Policy, Training, Workload
 from optimizer.placement.rules.case import Case
 
@@ -16,6 +18,8 @@ def violations(case: Case) -> Iterator[str]:
         for owner, policy in (("team", case.request.policy), (workload.name, workload.policy)):
             for broken in broken_rules(policy, offer):
                 yield f"{where}: {broken} (policy of {owner})"
+        for broken in broken_host_rules(rules_of(case.request.policy, workload), offer):
+            yield f"{where}: {broken}"
         if offer.tier is Tier.SPOT and not _may_be_interrupted(workload):
             yield f"{where}: tier spot needs an interruptible training run"
 
@@ -26,6 +30,8 @@ def broken_rules(policy: Policy, offer: Offer) -> Iterator[str]:
         yield f"region {offer.region!r} matches none of {', '.join(policy.regions)}"
     if policy.countries is not None and offer.country not in policy.countries:
         yield f"country {offer.country or 'unknown'} is not among {', '.join(policy.countries)}"
+    if policy.geography is not None and not _is_inside(policy.geography, offer.country):
+        yield f"country {offer.country or 'unknown'} is not in {', '.join(policy.geography)}"
     if policy.providers_only is not None and offer.provider not in policy.providers_only:
         yield f"provider {offer.provider!r} is not among {', '.join(policy.providers_only)}"
     if offer.provider in policy.providers_exclude:
@@ -35,6 +41,20 @@ def broken_rules(policy: Policy, offer: Offer) -> Iterator[str]:
     missing = [tag for tag in policy.compliance if tag not in offer.compliance]
     if missing:
         yield f"compliance tag {', '.join(missing)} is missing"
+
+
+def broken_host_rules(rules: StandingRules, offer: Offer) -> Iterator[str]:
+    """What team, workload and defaults together forbid about an offer's hosts."""
+    host = counted_host(offer)
+    if host not in rules.hosts:
+        yield f"host {host} is not among {', '.join(sorted(rules.hosts)) or 'those of team and workload'}"
+    if rules.min_reliability and (offer.reliability is None or offer.reliability < rules.min_reliability):
+        yield f"reliability {offer.reliability or 'unknown'} is below {rules.min_reliability:g}"
+
+
+def _is_inside(geography: Iterable[str], country: str | None) -> bool:
+    sets = load_geographies()
+    return any(country in sets[name] for name in geography)
 
 
 def _may_be_interrupted(workload: Workload) -> bool:
