@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,23 @@ class PostgresServer:
         """Drops a database, whoever is still connected to it."""
         name = sql.Identifier(make_url(url).database or "")
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
+
+    def end_connections(self, url: str) -> None:
+        """Ends every connection to the database at ``url``, and returns when they have ended."""
+        name, deadline = make_url(url).database, time.monotonic() + 60
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            open_ = "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+            while connection.execute(open_, (name,)).fetchall():
+                assert time.monotonic() < deadline, "connections that do not end"
+                time.sleep(0.01)
+
+    def pause(self) -> None:
+        """Ends the server and keeps its data; ``resume`` it."""
+        self._server.stop()
+
+    def resume(self) -> None:
+        """Starts a server that was paused."""
+        self._server.start()
 
     def stop(self) -> None:
         """Ends the server and removes its data."""

@@ -20,8 +20,12 @@ async def healthz() -> PlainTextResponse:
 
 @router.get("/readyz", include_in_schema=False)
 async def readyz(request: Request) -> JSONResponse:
-    """200 once the schema is current, a first poll has ended and the reconciler has made a pass."""
-    state = product_of(request).readiness.as_document()
+    """200 once the schema is current, a first poll has ended and the reconciler has made a pass.
+
+    503 also while the database does not answer.
+    """
+    product = product_of(request)
+    state = {**product.readiness.as_document(), "database": await product.store.answers()}
     return JSONResponse(state, 200 if all(state.values()) else 503)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, NullPool, event, make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy import URL, NullPool, event, make_url, text
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from broker.domain.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
 from broker.store import schema
+from broker.store.failures import failures_named
 from broker.store.file_lock import FileLock
 from broker.store.leader import LockedSeat, Seat, SoleSeat
 from broker.store.sealing import Seal, seal_all, seal_of
@@ -28,6 +30,7 @@ DRIVERS = {
 BUSY_TIMEOUT_MS = 30_000
 IDLE_IN_TRANSACTION_S = 30
 """The server rolls a transaction back whose process has stopped in the middle of it."""
+ANSWER_LIMIT_S = 2.0
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2}
 
 
@@ -60,7 +63,11 @@ class Store:
             return SoleSeat(self._engine, self._worker_id)
         if self._seat_engine is None:
             self._seat_engine = create_async_engine(
-                self._engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=KEEPALIVES
+                self._engine.url,
+                poolclass=NullPool,
+                isolation_level="AUTOCOMMIT",
+                hide_parameters=True,
+                connect_args=KEEPALIVES,
             )
         return LockedSeat(self._seat_engine, self._worker_id)
 
@@ -78,11 +85,8 @@ class Store:
             await self._in_session(say_gone)
 
     async def _in_session(self, act: Callable[[AsyncSession, str], Awaitable[None]]) -> None:
-        try:
-            async with AsyncSession(self._engine) as session, session.begin():
-                await act(session, self._worker_id)
-        except (OperationalError, InterfaceError) as error:
-            raise StoreUnavailable(f"the database failed: {error.orig}") from error
+        async with failures_named(), AsyncSession(self._engine) as session, session.begin():
+            await act(session, self._worker_id)
 
     async def migrate(self) -> None:
         """Brings the schema to the newest revision; safe when several processes start at once.
@@ -91,11 +95,8 @@ class Store:
         """
         if self._read_only:
             raise Conflict("the database was opened to be read; only its broker may migrate it")
-        try:
-            async with self._engine.begin() as connection:
-                await connection.run_sync(schema.upgrade)
-        except (OperationalError, InterfaceError) as error:
-            raise StoreUnavailable(f"the database failed: {error.orig}") from error
+        async with failures_named(), self._engine.begin() as connection:
+            await connection.run_sync(schema.upgrade)
 
     async def seal_secrets(self) -> bool:
         """Brings what is stored under the present key; False where there is none and secrets lie open.
@@ -111,11 +112,21 @@ class Store:
 
     async def revision_is_current(self) -> bool:
         """Whether the schema is the one that this program writes; StoreTooNew, StoreUnavailable."""
+        async with failures_named(), self._engine.connect() as connection:
+            return await connection.run_sync(schema.is_current)
+
+    async def answers(self) -> bool:
+        """Whether the database answers a question now, within ANSWER_LIMIT_S."""
         try:
-            async with self._engine.connect() as connection:
-                return await connection.run_sync(schema.is_current)
-        except (OperationalError, InterfaceError) as error:
-            raise StoreUnavailable(f"the database failed: {error.orig}") from error
+            async with (
+                failures_named(),
+                asyncio.timeout(ANSWER_LIMIT_S),
+                self._engine.connect() as connection,
+            ):
+                await connection.execute(text("SELECT 1"))
+        except StoreUnavailable:
+            return False
+        return True
 
     async def close(self) -> None:
         """Closes every connection and lets others have the file."""
@@ -146,11 +157,11 @@ def create_store(url: str, *, exclusive: bool = True, secrets_key: str | None = 
     return Store(_sqlite_engine(parsed, read_only=False), lock, seal=seal_of(secrets_key, path))
 
 
-def _parse_url(text: str) -> URL:
+def _parse_url(given: str) -> URL:
     try:
-        url = make_url(text)
+        url = make_url(given)
     except ArgumentError as error:
-        raise _bad_url(text.split("@")[-1]) from error
+        raise _bad_url(given.split("@")[-1]) from error
     shown = url.render_as_string(hide_password=True)
     if url.drivername not in DRIVERS:
         raise _bad_url(shown)
@@ -176,7 +187,7 @@ def _take_file(path: Path) -> FileLock:
 
 
 def _postgresql_engine(url: URL) -> AsyncEngine:
-    engine = create_async_engine(url, pool_pre_ping=True, connect_args=KEEPALIVES)
+    engine = create_async_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=KEEPALIVES)
 
     @event.listens_for(engine.sync_engine, "connect")
     def set_limits(connection: Any, _record: object) -> None:
@@ -191,7 +202,7 @@ def _postgresql_engine(url: URL) -> AsyncEngine:
 def _sqlite_engine(url: URL, *, read_only: bool) -> AsyncEngine:
     # IMMEDIATE: reads see what is committed and open no transaction; the first write takes the
     # writer's place at once, so that it waits for another instead of failing on a stale snapshot.
-    engine = create_async_engine(url, connect_args={"isolation_level": "IMMEDIATE"})
+    engine = create_async_engine(url, hide_parameters=True, connect_args={"isolation_level": "IMMEDIATE"})
     pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "foreign_keys=ON", "synchronous=NORMAL"]
     pragmas.append("query_only=ON" if read_only else "journal_mode=WAL")
 

@@ -15,10 +15,10 @@ from typing import Protocol
 import psycopg
 from sqlalchemy import select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
-from broker.domain.errors import LeadershipLost, StoreUnavailable
+from broker.domain.errors import LeadershipLost
+from broker.store.failures import failures_named
 from broker.store.tables import LeaderRow
 from broker.store.writes import table_of
 
@@ -69,7 +69,7 @@ class SoleSeat:
 
     async def take(self) -> int | None:
         """The epoch that begins with us."""
-        async with _failures_named(), self._engine.begin() as connection:
+        async with failures_named(), self._engine.begin() as connection:
             return await _next_epoch(connection, self._worker_id)
 
     async def keep(self) -> None:
@@ -77,12 +77,12 @@ class SoleSeat:
 
     async def tell_passed(self) -> None:
         """Says that our first pass has ended."""
-        async with _failures_named(), self._engine.begin() as connection:
+        async with failures_named(), self._engine.begin() as connection:
             await _say_passed(connection)
 
     async def has_passed(self) -> bool:
         """Whether the leader's first pass has ended."""
-        async with _failures_named(), self._engine.connect() as connection:
+        async with failures_named(), self._engine.connect() as connection:
             return await _read_passed(connection)
 
     async def leave(self) -> None:
@@ -138,7 +138,7 @@ class LockedSeat:
     async def _connected(self) -> AsyncIterator[AsyncConnection]:
         """The seat's connection; whatever fails on it ends it, and the lock with it."""
         try:
-            async with _failures_named(), asyncio.timeout(ANSWER_LIMIT_S):
+            async with failures_named(), asyncio.timeout(ANSWER_LIMIT_S):
                 if self._connection is None:
                     self._connection = await self._engine.connect()
                     self._driver = (await self._connection.get_raw_connection()).driver_connection
@@ -147,14 +147,6 @@ class LockedSeat:
         except BaseException:
             await self.leave()
             raise
-
-
-@asynccontextmanager
-async def _failures_named() -> AsyncIterator[None]:
-    try:
-        yield
-    except (DBAPIError, TimeoutError) as error:
-        raise StoreUnavailable(f"the leader's seat cannot be had: {error}") from error
 
 
 async def _next_epoch(connection: AsyncConnection, worker_id: str) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Self
 
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
-from broker.domain.errors import LeadershipLost, StoreUnavailable
+from broker.domain.errors import LeadershipLost
 from broker.finance_ports import BudgetRepository, ExportRepository, RollupRepository
 from broker.key_ports import KeyRepository
 from broker.plan_ports import PlanRepository
@@ -20,6 +21,7 @@ from broker.reservation_ports import LaunchRepository, ReservationRepository
 from broker.store.accounts import SqlAccountRepository
 from broker.store.budgets import SqlBudgetRepository
 from broker.store.exports import SqlExportRepository
+from broker.store.failures import failure_of
 from broker.store.keys import SqlKeyRepository
 from broker.store.launches import SqlLaunchRepository
 from broker.store.leader import find_epoch
@@ -89,12 +91,20 @@ class SqlUnitOfWork:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Rolls back what was not committed; a cancelled task still gives its connection back."""
-        await self._session.__aexit__(None, None, None)
-        error = exc_info[1]
-        if isinstance(error, OperationalError | InterfaceError):
-            raise StoreUnavailable(f"the database failed: {error.orig}") from error
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Rolls back what was not committed; a cancelled task still gives its connection back.
+
+        A rollback that fails changes no outcome: the server forgets what it was not told to keep, and whoever
+        leaves with an error leaves with that one.
+        """
+        try:
+            await asyncio.shield(asyncio.create_task(_give_back(self._session)))
+        except SQLAlchemyError as closing:
+            if failure_of(closing) is None and error is None:
+                raise
+        failure = failure_of(error)
+        if failure is not None:
+            raise failure from error
 
     async def commit(self) -> None:
         """Makes it last. LeadershipLost, and nothing is, when it was the work of a leader of before.
@@ -106,3 +116,11 @@ class SqlUnitOfWork:
             if epoch != self._epoch:
                 raise LeadershipLost(f"this was the leader's work in epoch {self._epoch}; now it is {epoch}")
         await self._session.commit()
+
+
+async def _give_back(session: AsyncSession) -> None:
+    """Ends the transaction, and gives the connection back also where that fails."""
+    try:
+        await session.rollback()
+    finally:
+        await session.close()

@@ -41,7 +41,8 @@ async def test_readiness_comes_with_the_first_pass(house: House) -> None:
         assert (await client.get("/healthz")).status_code == 200
         early = await client.get("/readyz")
         assert early.status_code == 503
-        assert early.json() == {"schema_current": True, "polled": False, "reconciled": False}
+        waits = {"polled": False, "reconciled": False}
+        assert early.json() == {"schema_current": True, "database": True, **waits}
         timetable = Timetable(home.product)
         timetable.start()
         try:

@@ -104,7 +104,7 @@ async def test_others_may_read_beside_the_broker(tmp_path: Path) -> None:
             assert (await reading.plans.find("p")).plan_id == "p"
 
     assert await reader.revision_is_current()
-    with pytest.raises(StoreUnavailable, match="readonly"):
+    with pytest.raises(StoreUnavailable, match="read-only"):
         async with reader.unit_of_work() as writing:
             await writing.plans.add(plan_record("q"))
     with pytest.raises(Conflict, match="opened to be read"):

@@ -106,7 +106,7 @@ async def test_a_store_makes_units_of_work_as_the_ports_want_them(store: Store) 
 async def test_a_server_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
     store = create_store(f"postgresql://nobody@/nothing?host={tmp_path}")
 
-    with pytest.raises(StoreUnavailable, match="the database failed"):
+    with pytest.raises(StoreUnavailable, match="the database does not answer"):
         await store.revision_is_current()
     with pytest.raises(StoreUnavailable):
         await store.migrate()

@@ -1,0 +1,119 @@
+"""Failures of the database, named: the one place where a driver's error becomes StoreUnavailable.
+
+Callers are told a fixed sentence, which names no host, port, user or database. What the driver said is for
+the log, and stays the cause of the error that is raised.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+
+import psycopg
+import structlog
+from sqlalchemy.exc import (
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    PendingRollbackError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from broker.domain.errors import StoreUnavailable
+
+log = structlog.get_logger()
+
+NO_ANSWER = "the database does not answer"
+FULL = "the database takes no writes: its disk is full"
+READ_ONLY = "the database takes no writes: it is read-only"
+LOCKED = "the database is busy: others hold what is asked for"
+NO_CONNECTION = "the database is busy: every connection to it is in use"
+FILE_FAILS = "the database's file cannot be opened, read or written"
+FAILED = "the database failed"
+
+_BY_SQLITE_CODE: Mapping[int, str] = MappingProxyType(
+    {
+        sqlite3.SQLITE_FULL: FULL,
+        sqlite3.SQLITE_READONLY: READ_ONLY,
+        sqlite3.SQLITE_BUSY: LOCKED,
+        sqlite3.SQLITE_LOCKED: LOCKED,
+        sqlite3.SQLITE_CANTOPEN: FILE_FAILS,
+        sqlite3.SQLITE_IOERR: FILE_FAILS,
+    }
+)
+_BY_SQLSTATE: Mapping[str, str] = MappingProxyType(
+    {
+        "25006": READ_ONLY,  # a standby, or a server told to write nothing
+        "25P03": NO_ANSWER,  # ended for having idled in a transaction
+        "40001": LOCKED,
+        "40P01": LOCKED,
+        "53100": FULL,
+        "53300": NO_CONNECTION,
+        "55P03": LOCKED,
+        "57P01": NO_ANSWER,
+        "57P02": NO_ANSWER,
+        "57P03": NO_ANSWER,
+    }
+)
+"""Codes of PostgreSQL's appendix A."""
+_PRIMARY_CODE = 0xFF
+_LOST_BEFORE = "8s2b"
+"""SQLAlchemy's code of a transaction whose connection was lost in an earlier statement."""
+
+
+def failure_of(error: BaseException | None) -> StoreUnavailable | None:
+    """What ``error`` is to a caller when the database is at fault; None for every other error.
+
+    What the driver said is logged. Raise the result ``from`` the error.
+    """
+    said = _sentence(error)
+    if said is None:
+        return None
+    log.warning("the database failed", told=said, error=_detail(error))
+    return StoreUnavailable(said)
+
+
+@asynccontextmanager
+async def failures_named() -> AsyncIterator[None]:
+    """Here StoreUnavailable is raised for a database that fails, or does not answer in the time given."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise StoreUnavailable(NO_ANSWER) from error
+    except SQLAlchemyError as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def _sentence(error: BaseException | None) -> str | None:
+    if isinstance(error, PoolTimeoutError):
+        return NO_CONNECTION
+    if isinstance(error, PendingRollbackError):
+        return NO_ANSWER if error.code == _LOST_BEFORE else None
+    if not isinstance(error, DBAPIError):
+        return None
+    told = _by_code(error.orig)
+    if told is not None:
+        return told
+    if error.connection_invalidated or isinstance(error, InterfaceError):
+        return NO_ANSWER
+    if isinstance(error, OperationalError):
+        return NO_ANSWER if isinstance(error.orig, psycopg.Error) else FAILED
+    return None
+
+
+def _by_code(cause: BaseException | None) -> str | None:
+    if isinstance(cause, psycopg.Error):
+        return _BY_SQLSTATE.get(cause.sqlstate or "")
+    code = getattr(cause, "sqlite_errorcode", None)
+    return None if code is None else _BY_SQLITE_CODE.get(code & _PRIMARY_CODE)
+
+
+def _detail(error: BaseException | None) -> str:
+    """What the driver said, without the statement and what was given to it."""
+    return str(error.orig if isinstance(error, DBAPIError) else error)
