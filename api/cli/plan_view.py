@@ -59,6 +59,7 @@ def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[Rend
         yield _unplaced(plan)
     if plan.baselines:
         yield _baselines(plan, width)
+    yield from _notes(plan)
     yield from _scarce(plan)
     yield from _reasons(plan)
 
@@ -317,6 +318,14 @@ def _scarce(plan: Plan) -> Iterator[RenderableType]:
         yield Text("\nScarce", style="bold")
         for row in plan.scarcity[:MOST_SCARCE]:
             yield Padding(Text(f"{row.text[:1].upper()}{row.text[1:]}."), (0, 0, 0, 2))
+
+
+def _notes(plan: Plan) -> Iterator[RenderableType]:
+    """What a reader should know of how the document was taken."""
+    if plan.notes:
+        yield Text("\nWorth knowing", style="bold")
+        for note in plan.notes:
+            yield Padding(Text(f"{note[:1].upper()}{note[1:]}."), (0, 0, 0, 2))
 
 
 def _run(placement: Placement) -> str:

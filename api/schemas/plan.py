@@ -258,6 +258,7 @@ class PlanForm(JsonPart):
     scarcity: tuple[ScarcityForm, ...] = ()
     scarcity_usd_per_node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     outlooks: tuple[OutlookForm, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_plan(self) -> Plan:
         """The domain's plan."""
@@ -283,6 +284,7 @@ class PlanForm(JsonPart):
             ),
             scarcity_usd_per_node_hour=self.scarcity_usd_per_node_hour,
             outlooks=tuple(outlook.to_outlook() for outlook in self.outlooks),
+            notes=self.notes,
         )
 
 

@@ -46,6 +46,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "scarcity": [_scarcity(scarcity) for scarcity in plan.scarcity],
         "scarcity_usd_per_node_hour": dict(plan.scarcity_usd_per_node_hour),
         "outlooks": [_outlook(outlook) for outlook in plan.outlooks],
+        "notes": list(plan.notes),
     }
 
 

@@ -48,6 +48,17 @@ class PolicyWords:
         hint = f"a set of countries: {', '.join(known)}; single countries stand in countries"
         return self._read(told, at, {name.lower(): name for name in known}, lambda _: hint)
 
+    def check_inside(
+        self, countries: tuple[str, ...] | None, geography: tuple[str, ...] | None, at: str
+    ) -> None:
+        """Both rules must allow a country: where none is left, no offer would be."""
+        if not countries or not geography:
+            return
+        inside = frozenset().union(*(load_geographies()[name] for name in geography))
+        if not inside & frozenset(countries):
+            named = ", ".join(geography)
+            self._report(at, f"countries of {named}, as geography says too; or one of the two fields alone")
+
     def tags(self, told: Iterable[str], at: str) -> tuple[str, ...]:
         """Tags of compliance."""
         known = load_compliance_tags()

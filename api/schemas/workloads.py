@@ -139,10 +139,13 @@ class _Reader:
         words = PolicyWords(self._wrong)
         quotas = words.quotas(form.quotas, f"{at}/quotas")
         providers = form.providers or ProvidersForm()
+        countries = words.countries(form.countries, f"{at}/countries")
+        geography = words.geographies(form.geography, f"{at}/geography")
+        words.check_inside(countries, geography, f"{at}/countries")
         return Policy(
             regions=tuple(form.regions) if form.regions is not None else None,
-            countries=words.countries(form.countries, f"{at}/countries"),
-            geography=words.geographies(form.geography, f"{at}/geography"),
+            countries=countries,
+            geography=geography,
             providers_only=words.providers(providers.only, f"{at}/providers/only") or None,
             providers_exclude=words.providers(providers.exclude, f"{at}/providers/exclude"),
             tiers=tuple(dict.fromkeys(form.tiers)) if form.tiers is not None else None,

@@ -236,6 +236,7 @@ class Plan:
     on cost + penalty of any plan over the same market, workloads and candidate set;
     ``gap`` = (cost + penalty − bound) / (cost + penalty). ``scarcity_usd_per_node_hour`` by offer_id: the
     prices of scarcity at which the bound was proven; the next search of a market like this begins at them.
+    ``notes``: what a reader should know of how the document was taken.
     """
 
     plan_id: str
@@ -257,6 +258,7 @@ class Plan:
     scarcity: tuple[Scarcity, ...] = ()
     scarcity_usd_per_node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
     outlooks: tuple[PriceOutlook, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""

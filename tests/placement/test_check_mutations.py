@@ -35,6 +35,7 @@ UNCHECKED = {
     "candidates",
     "why",
     "baselines",
+    "notes",
     "nearest_fix",
     "reason",
 }

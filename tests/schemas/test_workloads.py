@@ -292,6 +292,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"policy__countries": ["UK"]}, "/policy/countries/0", "UK", "GB, the ISO 3166-1 code of United Kingdom"),
     ({"policy__countries": ["US", "Germany"]}, "/policy/countries/1", "Germany", "DE (Germany)"),
     ({"policy__countries": ["EU"]}, "/policy/countries/0", "EU", "geography: [eu]"),
+    ({"policy__geography": ["us"], "policy__countries": ["DE"]}, "/policy/countries", "list of 1", "of us"),
     ({"policy__geography": ["emea"]}, "/policy/geography/0", "emea", "eu, eea, europe"),
     ({"policy__compliance": ["fedramp"]}, "/policy/compliance/0", "fedramp", "fedramp-high"),
     ({"policy__hosts": ["basement"]}, "/policy/hosts/0", "basement", "'datacenter' or 'community'"),

@@ -1,0 +1,59 @@
+"""Tells of patterns of regions that leave out most of the continent that they seem to mean.
+
+Sellers name regions as they like: ``eu-*`` finds one in five of the offers in the European Union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from broker.domain.offer import Offer
+from broker.domain.workload import PlanRequest, Policy
+
+WORDS: Mapping[str, str] = {
+    "eu": "eu",
+    "europe": "eu",
+    "us": "us",
+    "usa": "us",
+    "uk": "uk",
+    "gb": "uk",
+    "ca": "ca",
+    "canada": "ca",
+    "ap": "apac",
+    "asia": "apac",
+    "apac": "apac",
+}
+"""What a pattern begins with before its first ``*``, and the set of countries that it seems to mean."""
+MOST_LEFT_OUT = 0.5
+
+
+def region_notes(
+    request: PlanRequest, offers: Sequence[Offer], geographies: Mapping[str, frozenset[str]]
+) -> tuple[str, ...]:
+    """A sentence for each set of countries of which a policy's patterns leave out more than half."""
+    owners = [("the team's policy", request.policy)]
+    owners += [(f"the policy of {workload.name}", workload.policy) for workload in request.workloads]
+    return tuple(note for owner, policy in owners for note in _notes(owner, policy, offers, geographies))
+
+
+def _notes(
+    owner: str, policy: Policy, offers: Sequence[Offer], geographies: Mapping[str, frozenset[str]]
+) -> Iterator[str]:
+    meant: dict[str, list[str]] = {}
+    for pattern in policy.regions or ():
+        word, star, _ = pattern.partition("*")
+        name = WORDS.get(word.strip("-_. ").lower())
+        if star and name is not None:
+            meant.setdefault(name, []).append(pattern)
+    for name, patterns in meant.items():
+        matching = [o for o in offers if any(fnmatchcase(o.region, pattern) for pattern in patterns)]
+        inside = [o for o in offers if o.country in geographies[name]]
+        kept = sum(o.country in geographies[name] for o in matching)
+        if kept < MOST_LEFT_OUT * len(inside):
+            others = len(matching) - kept
+            outside = f", and {others:,} elsewhere" if others else ""
+            yield (
+                f"regions {', '.join(patterns)} in {owner} match {kept:,} of the {len(inside):,} offers in "
+                f"{name.upper()}{outside}; geography: [{name}] allows all of them"
+            )
