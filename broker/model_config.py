@@ -135,7 +135,7 @@ def _sizes(text: Mapping[str, Any], name: str, mixers: Mixers) -> ModelShape:
         mlp_mats=2 if family in UNGATED else 3,
         dense_layers=mixers.dense,
         tie_embeddings=bool(text.get("tie_word_embeddings", family in TIED)),
-        context=count(text, "max_position_embeddings", "n_positions", "max_seq_len") or 131072,
+        context=_context(text),
         attention_layers=mixers.attention if mixers.states.count else None,
         q_lora_rank=count(text, "q_lora_rank"),
         kv_lora_rank=count(text, "kv_lora_rank"),
@@ -274,6 +274,22 @@ def _shared_experts(text: Mapping[str, Any], width: int, ffn: int) -> int:
     if text.get("enable_moe_block"):
         return max(1, round(ffn / width))
     return told or (1 if str(text["model_type"]).startswith("llama4") else 0)
+
+
+def _context(text: Mapping[str, Any]) -> int:
+    """The longest sequence: what the file says, or what YaRN and its like extend the first one to.
+
+    Engines take ``factor`` times the original length as well (vLLM, ``_get_and_verify_max_len``).
+    """
+    told = count(text, "max_position_embeddings", "n_positions", "max_seq_len")
+    scaling = text.get("rope_scaling")
+    if not isinstance(scaling, Mapping):
+        return told
+    kind = scaling.get("rope_type") or scaling.get("type")
+    first, factor = scaling.get("original_max_position_embeddings"), scaling.get("factor")
+    if kind != "yarn" or not isinstance(first, int) or not isinstance(factor, int | float):
+        return told
+    return max(told, int(first * factor))
 
 
 def _kv_heads(text: Mapping[str, Any], heads: int) -> int:

@@ -34,7 +34,7 @@ def model_of(row: Mapping[str, str]) -> ModelShape:
         moe_every=max(1, _count(row["moe_every"])),
         dense_layers=_optional(row["dense_layers"]),
         tie_embeddings=row["tie_embeddings"] in {"1", "True", "true"},
-        context=_count(row["context"]) or 131072,
+        context=_count(row["context"]),
         attention_layers=_optional(row["attention_layers"]),
         attention_params=float(row["attention_params"] or 0.0),
         sliding_window=_count(row["sliding_window"]) or None,

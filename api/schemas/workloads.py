@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ from broker.domain.workload import (
 
 SHARES_TOLERANCE = 1e-6
 HOURS_PER_WEEK = 168
+SECONDS_PER_DAY = 86_400
 TERA = 1e12
 LEAST_FLOP_PER_PARAM = 4
 """FLOP of training per active parameter and token: forward and the gradient of what flows through (weights
@@ -115,7 +117,7 @@ class _Reader:
             start = parse_start(form.horizon.start, self.now)
         except ValueError as error:
             self._wrong("/horizon/start", str(error))
-        duration = timedelta(days=form.horizon.days)
+        duration = timedelta(seconds=round(form.horizon.days * SECONDS_PER_DAY))
         if duration < SHORTEST_HORIZON:
             self._wrong("/horizon/days", "at least an hour, 0.0417: demand is told by the hour")
             duration = SHORTEST_HORIZON
@@ -184,7 +186,7 @@ class _Reader:
         except InputError as error:
             for problem in error.problems:
                 self._wrong(at, problem.expected, problem.found)
-        return next(iter(load_models().values()))
+        return replace(next(iter(load_models().values())), context=0)
 
     def _measurements(self, rows: Sequence[MeasuredForm], at: str) -> tuple[Measurement, ...]:
         found: list[Measurement] = []
@@ -221,8 +223,18 @@ class _Reader:
         known = len(self.problems)
         start = self._time(row.earliest_start, f"{at}/earliest_start", horizon)
         deadline = self._time(row.deadline, f"{at}/deadline", horizon)
-        if len(self.problems) == known and deadline <= start:
-            self._wrong(f"{at}/deadline", f"a time after the earliest start, {format_time(start)}")
+        if len(self.problems) > known:
+            return start, deadline
+        if deadline <= max(start, horizon.start):
+            later = "earliest start" if start >= horizon.start else "horizon's start"
+            expected = f"a time after the {later}, {format_time(max(start, horizon.start))}"
+            self._wrong(f"{at}/deadline", expected)
+        elif deadline > horizon.end:
+            expected = (
+                f"a time by the horizon's end, {format_time(horizon.end)}: nothing is planned after it; "
+                f"horizon.days of {_days_until(deadline, horizon.start):g} would reach the deadline"
+            )
+            self._wrong(f"{at}/deadline", expected)
         return start, deadline
 
     def _training(self, row: TrainingForm, at: str, base: dict[str, Any], horizon: Window) -> Training:
@@ -268,8 +280,19 @@ class _Reader:
             expected = f"at most {most:,.0f}, all that {told.gpus} × {told.gpu} can multiply"
             self._wrong(f"{at}/tokens_per_s", expected)
 
+    def _check_context(self, model: ModelShape, tokens_in: int, tokens_out: int, at: str) -> None:
+        """A request beyond what a model was made for is refused by every engine."""
+        if 0 < model.context < tokens_in + tokens_out:
+            found = f"{tokens_in + tokens_out:,} tokens of input and output"
+            expected = (
+                f"at most {model.context:,}, the context of {model.name}; "
+                "or the path of a config.json whose rope_scaling extends it"
+            )
+            self._wrong(f"{at}/input_tokens", expected, found)
+
     def _batch(self, row: BatchForm, at: str, base: dict[str, Any], horizon: Window) -> Batch:
         start, deadline = self._times(row, at, horizon)
+        self._check_context(base["model"], row.input_tokens, row.output_tokens, at)
         return Batch(
             **base,
             requests=row.requests,
@@ -287,9 +310,12 @@ class _Reader:
         self, row: ServingForm, at: str, base: dict[str, Any], form: WorkloadsForm, horizon: Window
     ) -> Serving:
         starts_at, starts_after = self._starts(row, at, form, horizon)
+        traffic = self._traffic(row.traffic, f"{at}/traffic", horizon)
+        for size, place in _sizes(traffic, f"{at}/traffic"):
+            self._check_context(base["model"], *size, place)
         return Serving(
             **base,
-            traffic=self._traffic(row.traffic, f"{at}/traffic", horizon),
+            traffic=traffic,
             slo=Slo(row.slo.ttft_p95_ms, row.slo.itl_p95_ms),
             precisions=_unique(row.precisions),
             redundancy=Redundancy(**row.redundancy.model_dump()),
@@ -371,6 +397,18 @@ class _Reader:
             self._wrong(at, f"{wanted} figures, one an hour, for a week or the whole horizon")
         elif max(hourly) <= 0:
             self._wrong(at, "at least one hour with requests", "requests in no hour")
+
+
+def _days_until(instant: datetime, start: datetime) -> float:
+    return math.ceil((instant - start) / timedelta(days=1) * 10_000) / 10_000
+
+
+def _sizes(traffic: Traffic, at: str) -> Iterator[tuple[tuple[int, int], str]]:
+    """Input and output tokens of each size of request, and where it stands."""
+    if not traffic.mix:
+        yield (traffic.input_tokens, traffic.output_tokens), at
+    for index, size in enumerate(traffic.mix):
+        yield (size.input_tokens, size.output_tokens), f"{at}/mix/{index}"
 
 
 def _speculation(form: SpeculationForm | None) -> SpeculativeDecoding | None:

@@ -57,6 +57,7 @@ class ModelShape:
     ``sliding_window`` tokens (None: full), ``full_attn_layers`` of those that cache see all; windowed ones
     have ``windowed_kv_heads`` and ``windowed_head_dim`` (0: as the others).
     MLA ranks are zero for other attentions. ``v_head_dim``: 0 where as wide as ``head_dim``.
+    ``context``: the longest sequence, prompt and answer, in tokens; 0 where nobody says.
     ``cache_compression``: tokens that a cached vector stands for. ``residual_streams``: copies of the hidden
     state that layers mix (hyper-connections), 1 of plain residuals.
     ``total_params`` and ``active_params`` are counts.
@@ -86,7 +87,7 @@ class ModelShape:
     moe_every: int = 1
     dense_layers: int | None = None
     tie_embeddings: bool = False
-    context: int = 131072
+    context: int = 0
     attention_layers: int | None = None
     attention_params: float = 0.0
     sliding_window: int | None = None

@@ -261,6 +261,36 @@ def test_horizon_starts(word: str, start: datetime) -> None:
     assert read(changed(horizon__start=word, workloads__2__deadline="+9d")).horizon.start == start
 
 
+def test_a_request_that_fills_the_context_is_read() -> None:
+    batch = read(changed(workloads__2__input_tokens=40_960 - 200)).workloads[2]
+    assert isinstance(batch, Batch)
+    assert batch.input_tokens + batch.output_tokens == batch.model.context
+
+
+@pytest.mark.parametrize(
+    ("days", "seconds"), [(0.0417, 3603), (1 / 24, 3600), (0.5, 43_200), (1.00001, 86_401)]
+)
+def test_horizons_are_as_long_as_is_said_to_the_second(days: float, seconds: int) -> None:
+    text = json.dumps(
+        {
+            "team": "t",
+            "horizon": {"start": "2026-11-24", "days": days},
+            "workloads": [
+                {
+                    "name": "s",
+                    "kind": "serving",
+                    "model": "Llama-3.1-8B",
+                    "traffic": {"peak_requests_per_s": 1, "input_tokens": 9, "output_tokens": 9},
+                    "slo": {"ttft_p95_ms": 1000, "itl_p95_ms": 50},
+                }
+            ],
+        }
+    )
+    request = read(text)
+    assert request.horizon.duration == timedelta(seconds=seconds)
+    assert read(json.dumps(to_document(request))) == request
+
+
 def test_demand_may_be_nothing_in_some_hours() -> None:
     traffic = {"input_tokens": 10, "output_tokens": 10, "hourly": [0] * 167 + [5.0]}
     assert read(changed(workloads__1__traffic=traffic)).workloads
@@ -289,6 +319,38 @@ def test_hourly_demand_of_a_week_or_of_the_horizon() -> None:
 
 
 MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
+    (
+        {"workloads__0__deadline": "2027-01-20T00:00:00Z"},
+        "/workloads/0/deadline",
+        "2027-01-20",
+        "by the horizon's end, 2026-12-23T00:00:00Z: nothing is planned after it; horizon.days of 58 would",
+    ),
+    (
+        {"workloads__2__earliest_start": "2026-11-20", "workloads__2__deadline": "2026-11-22"},
+        "/workloads/2/deadline",
+        "2026-11-22",
+        "after the horizon's start",
+    ),
+    (
+        {"workloads__2__input_tokens": 60_000},
+        "/workloads/2/input_tokens",
+        "60,200 tokens of input and output",
+        "at most 40,960, the context of Qwen3-32B",
+    ),
+    (
+        {
+            "workloads__1__traffic": {
+                "peak_requests_per_s": 1,
+                "mix": [
+                    {"share": 0.5, "input_tokens": 1000, "output_tokens": 100},
+                    {"share": 0.5, "input_tokens": 131_000, "output_tokens": 100},
+                ],
+            }
+        },
+        "/workloads/1/traffic/mix/1/input_tokens",
+        "131,100",
+        "131,072",
+    ),
     ({"policy__countries": ["UK"]}, "/policy/countries/0", "UK", "GB, the ISO 3166-1 code of United Kingdom"),
     ({"policy__countries": ["US", "Germany"]}, "/policy/countries/1", "Germany", "DE (Germany)"),
     ({"policy__countries": ["EU"]}, "/policy/countries/0", "EU", "geography: [eu]"),
