@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
+from api.given_settings import read_settings
 from api.relay import Sender
 from broker.catalogue import load_gpus, load_models, load_moving_terms
 from broker.domain.offer import Offer
@@ -33,7 +34,7 @@ def build_estimator() -> Estimator:
 
 def _own_rows() -> tuple[Path, int]:
     """The file of own rows, and when it changed last (0: there is none)."""
-    file = Settings().calibration_file
+    file = read_settings().calibration_file
     return file, file.stat().st_mtime_ns if file.is_file() else 0
 
 

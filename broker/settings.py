@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+SHORTEST_ADMIN_KEY = 24
+SHORTEST_SECRETS_KEY = 32
+WANTED: Mapping[str, str] = MappingProxyType(
+    {
+        "admin_key": f"{SHORTEST_ADMIN_KEY} or more characters without spaces around them, "
+        "such as `openssl rand -base64 32` prints",
+        "secrets_key": f"{SHORTEST_SECRETS_KEY} or more characters, such as `openssl rand -base64 32` prints "
+        "(several keys with commas between)",
+    }
+)
+"""What has to stand in a setting, where more than a value is wanted."""
 
 
 def default_database_url() -> str:
@@ -34,11 +50,32 @@ class ProviderQuota(BaseModel):
     nodes: int | None = Field(default=None, ge=0)
 
 
+class _Environment(EnvSettingsSource):
+    """The environment. What is no JSON where JSON is wanted is left to the setting's own validation."""
+
+    def prepare_field_value(
+        self, field_name: str, field: FieldInfo, value: Any, value_is_complex: bool
+    ) -> Any:
+        """The value of a variable as the setting takes it."""
+        try:
+            return super().prepare_field_value(field_name, field, value, value_is_complex)
+        except ValueError:
+            return value
+
+
 class Settings(BaseSettings):
-    """What the contract's section 8 names; each is also a key of ``broker.toml`` without the prefix."""
+    """What the contract's section 8 names; each is also a key of ``broker.toml`` without the prefix.
+
+    A setting that is given but empty is refused: whoever writes ``BROKER_ADMIN_KEY=`` by a variable that was
+    not set means anything but "no key", and the same goes for a limit, an address or a file.
+    """
 
     model_config = SettingsConfigDict(
-        env_prefix="BROKER_", toml_file="broker.toml", extra="ignore", frozen=True
+        env_prefix="BROKER_",
+        toml_file="broker.toml",
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     database_url: str = Field(default_factory=default_database_url)
@@ -85,4 +122,44 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments, then environment, then the TOML file."""
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, _Environment(settings_cls), TomlConfigSettingsSource(settings_cls)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_empty(cls, value: Any, info: ValidationInfo) -> Any:
+        text = value.get_secret_value() if isinstance(value, SecretStr) else value
+        if isinstance(text, str) and not text.strip():
+            assert info.field_name is not None
+            raise ValueError(_instead(info.field_name, cls.model_fields[info.field_name]))
+        return value
+
+    @field_validator("admin_key")
+    @classmethod
+    def _refuse_weak_admin_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            key = value.get_secret_value()
+            if len(key) < SHORTEST_ADMIN_KEY or key != key.strip():
+                raise ValueError(WANTED["admin_key"])
+        return value
+
+    @field_validator("secrets_key")
+    @classmethod
+    def _refuse_weak_secrets_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            keys = value.get_secret_value().split(",")
+            if any(len(key.strip()) < SHORTEST_SECRETS_KEY for key in keys):
+                raise ValueError(WANTED["secrets_key"])
+        return value
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of the setting ``name`` must not be shown."""
+    field = Settings.model_fields.get(name)
+    return field is not None and "SecretStr" in str(field.annotation)
+
+
+def _instead(name: str, field: FieldInfo) -> str:
+    """What to do where a setting is given but empty."""
+    default = field.get_default(call_default_factory=True)
+    otherwise = "to have none" if default in (None, {}) else f"for {default}"
+    return f"{WANTED.get(name, 'a value')}; unset it {otherwise}"

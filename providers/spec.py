@@ -19,6 +19,7 @@ The contract, which ``tests/contract`` checks for every entry of the registry:
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,6 +34,9 @@ from broker.ports import OfferSource
 from broker.reservation_ports import Reserver
 from providers.http import HttpFactory, HttpPolicy, is_loopback
 
+EVERY_PROVIDER_HAS = ("base_url", "min_interval_s", "timeout_s")
+NEAR_ENOUGH_TO_REFUSE = 0.88
+"""Likeness of two variables' names above which one is taken for a slip in the other."""
 NamedPayload = tuple[str, bytes]
 """A recorded answer: file name and content."""
 
@@ -191,6 +195,11 @@ class ProviderSpec:
     poll_every_s: float = 0.0
     name_of_cloud: Callable[[str, str], str] | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every credential and option, as ``variable`` takes them."""
+        return (*self.credentials, *self.optional_credentials, *self.options, *EVERY_PROVIDER_HAS)
+
     def variable(self, name: str) -> str:
         """The environment variable of a credential or option."""
         return f"BROKER_{self.name.upper()}_{name.upper()}"
@@ -202,8 +211,11 @@ def settings_from_environment(
     """Settings of ``spec``, or None when the provider is not configured.
 
     Credentials (or a base URL) of its own come first; without them the sandbox is used where one is
-    named; without that, and only when ``keyless`` is wished and possible, the open feeds.
+    named; without that, and only when ``keyless`` is wished and possible, the open feeds. InputError for what
+    is given but empty: an empty credential is none, but nothing else may be empty.
     """
+    _refuse_empty(spec, environ)
+    _refuse_slips(spec, environ)
     own_url = environ.get(spec.variable("base_url"), "").strip()
     credentials = _credentials(spec, environ)
     configured = credentials is not None or bool(own_url)
@@ -223,6 +235,42 @@ def settings_from_environment(
         keyless=open_feeds,
         sandbox=sandbox,
     )
+
+
+def _refuse_empty(spec: ProviderSpec, environ: Mapping[str, str]) -> None:
+    """An empty base URL would reach the real seller; an empty half of a credential would be a sandbox."""
+    given = {
+        name: environ[spec.variable(name)].strip() for name in spec.names if spec.variable(name) in environ
+    }
+    some = any(given.get(name) for name in spec.credentials)
+    wrong = {name for name, text in given.items() if not text and name not in spec.optional_credentials}
+    wrong -= set() if some else set(spec.credentials)
+    problems = tuple(
+        FieldProblem(spec.variable(name), '""', f"a value; unset it {_without(spec, name)}")
+        for name in sorted(wrong)
+    )
+    if problems:
+        raise InputError("environment or broker.toml", problems)
+
+
+def _without(spec: ProviderSpec, name: str) -> str:
+    """What holds without the setting ``name``."""
+    if name in spec.credentials:
+        return f"and the rest of the credentials of {spec.name} to do without that provider"
+    default = spec.base_url if name == "base_url" else spec.options.get(name)
+    return f"for {default}" if default else "to leave it to the adapter"
+
+
+def _refuse_slips(spec: ProviderSpec, environ: Mapping[str, str]) -> None:
+    """A slip in a name would leave its default in force: another account's project, the real seller."""
+    prefix, known = spec.variable(""), [spec.variable(name) for name in spec.names]
+    strange = sorted(name for name in environ if name.startswith(prefix) and name not in known)
+    near = {
+        name: difflib.get_close_matches(name, known, n=1, cutoff=NEAR_ENOUGH_TO_REFUSE) for name in strange
+    }
+    slips = tuple(FieldProblem(name, "no such setting", meant[0]) for name, meant in near.items() if meant)
+    if slips:
+        raise InputError("environment or broker.toml", slips)
 
 
 def _credentials(spec: ProviderSpec, environ: Mapping[str, str]) -> Mapping[str, Secret] | None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from api.cli.configuration import load_settings
 from api.cli.market_source import find_market
 from api.cli.output import read_text, stderr
 from api.planning_call import installed_quotas
@@ -16,7 +17,6 @@ from api.schemas.market import Market
 from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.workload import PlanRequest
-from broker.settings import Settings
 
 WorkloadsFile = Annotated[Path, typer.Argument(help="Workloads document, YAML or JSON; - for stdin.")]
 MarketFile = Annotated[
@@ -41,7 +41,7 @@ def read_asked(workloads: Path, market: Path | None) -> Asked:
     found = find_market(market)
     _warn_of_unknown_gpus(found)
     request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
-    return Asked(text, replace(request, quotas=installed_quotas(Settings())), found)
+    return Asked(text, replace(request, quotas=installed_quotas(load_settings())), found)
 
 
 def _warn_of_unknown_gpus(market: Market) -> None:

@@ -5,36 +5,28 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from api.cli.output import stderr
+from api.given_settings import read_settings
 from api.schemas.document import describe
-from api.schemas.validation import expected_of
 from broker.catalogue import load_provider_names
 from broker.domain.errors import FieldProblem, InputError
 from broker.settings import Settings
 
 FILE = Path("broker.toml")
 PREFIX = "BROKER_"
+GUARDS = ("admin_key", "approval_limit_usd", "four_eyes", "provider_quotas", "sandbox_url", "secrets_key")
+"""Settings without which more may happen: a slip in such a name would leave a door open."""
+NEAR, NEAR_ENOUGH_TO_REFUSE = 0.6, 0.75
 
 
 def load_settings(**given: Any) -> Settings:
     """Options that were given (None: not) over environment over ``broker.toml``; InputError."""
     _require_known(_read_file())
-    try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        problems = tuple(
-            FieldProblem(
-                f"BROKER_{'_'.join(map(str, row['loc'])).upper()}", describe(row["input"]), expected_of(row)
-            )
-            for row in error.errors(include_url=False)
-        )
-        raise InputError("environment or broker.toml", problems) from error
+    return read_settings(**{name: value for name, value in given.items() if value is not None})
 
 
 def load_environment() -> Mapping[str, str]:
@@ -54,17 +46,26 @@ def _read_file() -> Mapping[str, Any]:
         raise InputError(str(FILE), (FieldProblem("", str(error.strerror), "a file to be read"),)) from error
 
 
-def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
-    """A line on stderr for each variable with our prefix that no setting has.
+def check_variables(environment: Mapping[str, str]) -> None:
+    """Tells of each variable with our prefix that no setting has; InputError for a slip in one of GUARDS.
 
-    No error: orchestrators put names of their own there (BROKER_SERVICE_HOST, for a service called broker).
+    A line on stderr for the others: orchestrators put names of their own there (BROKER_SERVICE_HOST, for a
+    service called broker).
     """
-    said = [name.removeprefix(PREFIX).lower() for name in environment if name.startswith(PREFIX)]
-    for name in filter(_is_unknown, sorted(said)):
+    slips = []
+    for variable in sorted(name for name in environment if name.startswith(PREFIX)):
+        name = variable.removeprefix(PREFIX).lower()
+        if not _is_unknown(name):
+            continue
+        if guard := _nearest(name, GUARDS, NEAR_ENOUGH_TO_REFUSE):
+            slips.append(FieldProblem(variable, "no such setting", f"{PREFIX}{guard.upper()}"))
+            continue
         near = _nearest(name)
         meant = f"; is {PREFIX}{near.upper()} meant?" if near else ""
-        told = f"warning: {PREFIX}{name.upper()} is no setting and changes nothing{meant}"
+        told = f"warning: {variable} is no setting and changes nothing{meant}"
         stderr().print(told, markup=False, soft_wrap=True)
+    if slips:
+        raise InputError("environment", tuple(slips))
 
 
 def _require_known(said: Mapping[str, Any]) -> None:
@@ -84,5 +85,7 @@ def _is_unknown(name: str) -> bool:
     return name not in Settings.model_fields and not of_a_provider
 
 
-def _nearest(name: str) -> str | None:
-    return next(iter(difflib.get_close_matches(name, Settings.model_fields, n=1)), None)
+def _nearest(
+    name: str, among: Collection[str] = tuple(Settings.model_fields), cutoff: float = NEAR
+) -> str | None:
+    return next(iter(difflib.get_close_matches(name, among, n=1, cutoff=cutoff)), None)

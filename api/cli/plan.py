@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from api.cli.asked import MOST_NAMES, MarketFile, WorkloadsFile, read_asked
+from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
 from api.cli.output import (
     Json,
@@ -25,7 +26,6 @@ from api.schemas.plan_writer import plan_to_document
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, Serving
 from broker.plan_ports import PlanOptions
-from broker.settings import Settings
 from providers.registry import PRICE_LISTS
 
 app = typer.Typer(add_completion=False)
@@ -54,7 +54,7 @@ def plan(
     request, found = asked.request, asked.market
     with ProgressLine() as progress:
         progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
-        options = PlanOptions(time_limit, gap, seed, workers=Settings().plan_workers)
+        options = PlanOptions(time_limit, gap, seed, workers=load_settings().plan_workers)
         answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
     document = plan_to_document(answer)
     if output is not None:

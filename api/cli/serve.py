@@ -11,7 +11,7 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import build_product
-from api.cli.configuration import load_environment, load_settings, warn_of_unknown_variables
+from api.cli.configuration import check_variables, load_environment, load_settings
 from api.cli.listening import listen, serve_until_stopped, url_of
 from api.cli.output import stderr
 from broker.settings import Settings
@@ -30,7 +30,7 @@ def serve(host: Host = None, port: Port = None, database: Database = None) -> No
     Example: BROKER_ADMIN_KEY=… BROKER_SANDBOX_URL=http://127.0.0.1:8090 broker serve
     """
     settings = load_settings(host=host, port=port, database_url=database)
-    warn_of_unknown_variables(os.environ)
+    check_variables(os.environ)
     with listen(settings.host, settings.port) as bound:
         asyncio.run(_serve(settings, bound))
 

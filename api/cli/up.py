@@ -15,7 +15,7 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product
-from api.cli.configuration import load_environment, load_settings, warn_of_unknown_variables
+from api.cli.configuration import check_variables, load_environment, load_settings
 from api.cli.errors import ExitCode
 from api.cli.listening import listen, serve_until_stopped, url_of
 from api.cli.output import Json, print_json, read_text, stderr, stdout
@@ -64,7 +64,7 @@ def up(
     Example: broker up --once
     """
     settings = load_settings(host=host, port=port, database_url=database)
-    warn_of_unknown_variables(os.environ)
+    check_variables(os.environ)
     listening = nullcontext(None) if once else listen(settings.host, settings.port)
     with listening as bound, _market(settings, live) as sandbox_url:
         missing = asyncio.run(_run(settings, sandbox_url, live, workloads, bound, as_json))

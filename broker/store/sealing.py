@@ -19,12 +19,13 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.errors import FieldProblem, InputError
+from broker.settings import SHORTEST_SECRETS_KEY
 from broker.store.webhook_tables import WebhookRow
 from broker.store.writes import table_of
 
 SETTING = "BROKER_SECRETS_KEY"
 SEALED = "sealed:v1:"
-SHORTEST_KEY = 32
+SHORTEST_KEY = SHORTEST_SECRETS_KEY
 _PURPOSE = b"gpu-capacity-broker: secrets at rest"
 
 
@@ -78,8 +79,8 @@ def seal_of(given: str | None, database: Path | None) -> Seal:
 
     The file is made when there is none. No setting and no ``database``: secrets are stored as they are.
     """
-    if given:
-        return Seal([key.strip() for key in given.split(",") if key.strip()])
+    if given is not None:
+        return Seal([key.strip() for key in given.split(",")])
     if database is None:
         return Seal()
     file = database.with_name(f"{database.name}.key")

@@ -62,7 +62,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer, anew, plan_on_cheapest
 from tests.fakes.provider import FakeProvider
 
-ADMIN_KEY = "broker_live_test_admin"
+ADMIN_KEY = "broker_live_test_admin_0123456789abcdef"
 OFFERS = (an_offer("h100-a", "24"), an_offer("h100-b", "20.5"), an_offer("h100-c", "31"))
 DOCUMENT: dict[str, Any] = {
     "team": "research",

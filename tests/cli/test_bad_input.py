@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from api.cli.configuration import warn_of_unknown_variables
+from api.cli.configuration import check_variables
 from tests.cli.running import QUICKSTART, broker, market_document, write_market
 
 
@@ -204,11 +204,11 @@ def test_a_provider_that_nobody_knows_is_no_empty_market() -> None:
 
 
 def test_a_slip_in_a_variable_s_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("BROKER_APROVAL_LIMIT_USD", "BROKER_SERVICE_HOST", "BROKER_PORT", "BROKER_LAMBDA_API_KEY")
-    warn_of_unknown_variables(dict.fromkeys((*names, "HOME"), "1"))
+    names = ("BROKER_DEBOUNCE_SECOND", "BROKER_SERVICE_HOST", "BROKER_PORT", "BROKER_LAMBDA_API_KEY")
+    check_variables(dict.fromkeys((*names, "HOME"), "1"))
     assert capsys.readouterr().err.splitlines() == [
-        "warning: BROKER_APROVAL_LIMIT_USD is no setting and changes nothing;"
-        " is BROKER_APPROVAL_LIMIT_USD meant?",
+        "warning: BROKER_DEBOUNCE_SECOND is no setting and changes nothing;"
+        " is BROKER_DEBOUNCE_SECONDS meant?",
         "warning: BROKER_SERVICE_HOST is no setting and changes nothing",
     ]
 
