@@ -46,7 +46,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     async def life(_: FastAPI) -> AsyncIterator[None]:
         membership = Membership(product)
         try:
-            await _prepare(product)
+            await _prepared(product)
             if scheduled:
                 membership.start()
             yield
@@ -60,6 +60,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
         version=version(DISTRIBUTION),
         description="Plans, reserves and accounts for GPU capacity over many providers.",
         lifespan=life,
+        openapi_url=None,  # openapi.install answers there
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(only_known_parameters)],
@@ -75,6 +76,14 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     app.add_middleware(Boundary, tell=tell)
     openapi.install(app)
     return app
+
+
+async def _prepared(product: Product) -> None:
+    try:
+        await _prepare(product)
+    except Exception as error:  # the framework would tell it as a text, with lines of source
+        log.error("the server cannot start", exc_info=error)
+        raise
 
 
 async def _prepare(product: Product) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,7 +22,7 @@ from api.schemas.contract_prices import read_contract_prices
 from api.schemas.workloads import read_workloads
 from api.sign_in_attempts import FailedAttempts
 from api.webhook_sender import HttpWebhookSender
-from api.workers import PlannerProcess
+from api.workers import PlannerProcess, PlannerThread
 from broker.budget_gate import BudgetGate
 from broker.buying import Buying
 from broker.catalogue import (
@@ -129,7 +129,7 @@ class Product:
 def build_executor(wish: str, events: PlanEvents) -> Executor:
     """Where plans are made: a process of its own by default, so that the server keeps answering."""
     if wish == "thread":
-        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="planner")
+        return PlannerThread()
     if wish == "process":
         return PlannerProcess(events.publish)
     address = wish.removeprefix("dask://")

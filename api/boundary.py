@@ -10,12 +10,17 @@ import structlog
 from fastapi import HTTPException, Request, Response
 from prometheus_client import Counter, Histogram
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import SEE_THE_LOG, UNEXPECTED, Kind, log_unexpected
 
+log = structlog.get_logger()
+
 TRACE_HEADER = "X-Request-Id"
 LARGEST_BODY_BYTES = 8 * 1024 * 1024
+CLIENT_LEFT = 499
+"""In the figures alone, as nginx has it: who asked did not wait for the whole answer."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -50,28 +55,53 @@ class Boundary:
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})["trace_id"] = trace_id = secrets.token_hex(8)
+        caller = _Caller(receive)
         answer = _Answer(scope, send)
         began = time.monotonic()
         with structlog.contextvars.bound_contextvars(trace_id=trace_id):
-            await self._answer(scope, receive, answer)
+            await self._answer(scope, caller, answer)
         route = str(getattr(scope.get("route"), "path", "unmatched"))
         method = scope["method"] if scope["method"] in METHODS else "other"
-        REQUESTS.labels(method, route, str(answer.status)).inc()
+        status = CLIENT_LEFT if caller.left and not answer.is_whole else answer.status
+        REQUESTS.labels(method, route, str(status)).inc()
         SECONDS.labels(route).observe(time.monotonic() - began)
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _answer(self, scope: Scope, caller: _Caller, answer: _Answer) -> None:
+        receive = caller.receive
         request = Request(scope, receive)
         refusal = _refusal(request)
         if refusal is not None:
             await self._tell(request, *refusal)(scope, receive, answer.send)
             return
         try:
-            await self._app(scope, _limited(receive), answer.send)
+            await self._app(scope, receive, answer.send)
         except Exception as error:
+            if _is_departure(error):
+                caller.left = True
+                log.debug("the client left", path=request.url.path)
+                return
+            log_unexpected(request, error)
             if answer.status is not None:
                 raise  # half an answer is out: the server has to break the connection
-            log_unexpected(request, error)
             await self._tell(request, UNEXPECTED, SEE_THE_LOG)(scope, receive, answer.send)
+
+
+class _Caller:
+    """Hands on what is received, at most LARGEST_BODY_BYTES of it, announced or not; sees when it leaves."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._taken = 0
+        self.left = False
+
+    async def receive(self) -> Message:
+        """The next ASGI message."""
+        message = await self._receive()
+        self.left = self.left or message["type"] == "http.disconnect"
+        self._taken += len(message.get("body", b""))
+        if self._taken > LARGEST_BODY_BYTES:
+            raise HTTPException(TOO_LARGE.status, f"more than {LARGEST_BODY_BYTES} bytes")
+        return message
 
 
 class _Answer:
@@ -81,6 +111,7 @@ class _Answer:
         self._scope = scope
         self._send = send
         self.status: int | None = None
+        self.is_whole = False
 
     async def send(self, message: Message) -> None:
         """One ASGI message of the answer."""
@@ -92,7 +123,11 @@ class _Answer:
                 headers.setdefault(name, value)
             static = self._scope["path"].startswith("/static/")
             headers.setdefault("Cache-Control", "no-cache" if static else "private, no-store")
-        await self._send(message)
+        try:
+            await self._send(message)
+        except OSError as error:
+            raise ClientDisconnect from error
+        self.is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
 
 
 def _refusal(request: Request) -> tuple[Kind, str] | None:
@@ -104,16 +139,8 @@ def _refusal(request: Request) -> tuple[Kind, str] | None:
     return None
 
 
-def _limited(receive: Receive) -> Receive:
-    """``receive`` that refuses to hand on more than LARGEST_BODY_BYTES, announced or not."""
-    taken = 0
-
-    async def limited() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > LARGEST_BODY_BYTES:
-            raise HTTPException(TOO_LARGE.status, f"more than {LARGEST_BODY_BYTES} bytes")
-        return message
-
-    return limited
+def _is_departure(error: BaseException) -> bool:
+    """Whether an exception says no more than that who asked has left."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_departure(one) for one in error.exceptions)
+    return isinstance(error, ClientDisconnect) or isinstance(error.__cause__, ClientDisconnect)

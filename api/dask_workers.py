@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
@@ -11,9 +11,11 @@ from distributed import Client, get_worker
 
 from api.planning_call import send_progress_with
 from api.relay import Publish, Sender, progress_event
+from broker import logs
 from broker.plan_ports import Progress
 
 T = TypeVar("T")
+Asked = tuple[logs.Handed, Mapping[str, Any], str | None]
 
 CONNECT_LIMIT_S = 10.0
 
@@ -35,7 +37,8 @@ class DaskPlanners(Executor):
         """Schedules ``fn``, which the workers must be able to import; progress goes to the caller's loop."""
         if self._topic is None and self._publish is not None:
             self._topic = self._listen(self._publish, asyncio.get_running_loop())
-        future: Future[T] = self._calls.submit(_telling, self._topic, fn, *args, **kwargs)
+        asked = (logs.handed_on(), logs.bound_now(), self._topic)
+        future: Future[T] = self._calls.submit(_telling, asked, fn, *args, **kwargs)
         return future
 
     def _listen(self, publish: Publish, loop: asyncio.AbstractEventLoop) -> str:
@@ -56,8 +59,10 @@ class DaskPlanners(Executor):
             self._client.close()  # type: ignore[no-untyped-call]
 
 
-def _telling(topic: str | None, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """On the worker: ``fn``, with its progress logged under ``topic``."""
+def _telling(asked: Asked, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """On the worker: ``fn``, with its progress logged under the topic; logs as the broker that asked."""
+    handed, bound, topic = asked
+    logs.begin_for_ours(handed)
     if topic is not None:
         worker = get_worker()
 
@@ -65,4 +70,4 @@ def _telling(topic: str | None, fn: Callable[..., T], *args: Any, **kwargs: Any)
             worker.log_event(topic, (label, progress_event(progress)))
 
         send_progress_with(Sender(tell))
-    return fn(*args, **kwargs)
+    return logs.on_behalf(bound, fn, *args, **kwargs)

@@ -19,6 +19,7 @@ from api.schemas.document import describe, pointer_of
 from api.schemas.problem import MEDIA_TYPE
 from api.schemas.validation import expected_of
 from broker.domain import errors
+from broker.logs import was_told
 
 log = structlog.get_logger()
 
@@ -168,7 +169,8 @@ async def on_unexpected(request: Request, error: Exception) -> Response:
 
 def log_unexpected(request: Request, error: Exception) -> None:
     """Notes what nobody foresaw, with where it happened."""
-    log.error("unexpected error", path=request.url.path, exc_info=error)
+    if not was_told(error):
+        log.error("unexpected error", path=request.url.path, exc_info=error)
 
 
 def install(app: FastAPI) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
+from threading import Lock
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
@@ -33,14 +36,25 @@ IDEMPOTENCY: dict[str, Any] = {
 
 
 def install(app: FastAPI) -> None:
-    """Makes ``app`` describe itself that way."""
+    """Makes ``app`` describe itself that way, in a text that is written once: anybody may ask for it."""
 
     def describe() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = build_document(app)
         return app.openapi_schema
 
+    @lru_cache(maxsize=1)
+    def written() -> bytes:
+        return json.dumps(describe(), separators=(",", ":")).encode()
+
+    writing = Lock()
+
+    def answer(_: Request) -> Response:  # on a thread: to derive it takes a second or two
+        with writing:
+            return Response(written(), media_type="application/json")
+
     app.openapi = describe  # type: ignore[method-assign]
+    app.add_route("/openapi.json", answer, include_in_schema=False)
 
 
 def build_document(app: FastAPI) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -18,6 +18,7 @@ import structlog
 
 from api import planning_call
 from api.relay import Publish, Receiver, Sender
+from broker import logs
 
 T = TypeVar("T")
 
@@ -52,14 +53,14 @@ class PlannerProcess(Executor):
         if self._receiver is None:
             self._listen()
         try:
-            return self._pool.submit(fn, *args, **kwargs)
+            return self._pool.submit(logs.on_behalf, logs.bound_now(), fn, *args, **kwargs)
         except BrokenProcessPool:
             log.warning("the planning process died; starting another")
             self._pool.shutdown(wait=False)
             self._stop_listening()
             self._context, self._pool, self._progress = _open_pool()
             self._listen()
-            return self._pool.submit(fn, *args, **kwargs)
+            return self._pool.submit(logs.on_behalf, logs.bound_now(), fn, *args, **kwargs)
 
     def _listen(self) -> None:
         if self._publish is not None:
@@ -81,15 +82,28 @@ class PlannerProcess(Executor):
         self._closed = True
 
 
+class PlannerThread(ThreadPoolExecutor):
+    """Plans in a thread of this process; what it logs carries the id of the request that asked."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1, thread_name_prefix="planner")
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Schedules ``fn``."""
+        return super().submit(logs.on_behalf, logs.bound_now(), fn, *args, **kwargs)
+
+
 def _open_pool() -> tuple[_Watched, ProcessPoolExecutor, Connection]:
     context = _Watched()
     reader, writer = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(max_workers=1, mp_context=context, initializer=_begin, initargs=(writer,))
+    given = (writer, logs.handed_on())
+    pool = ProcessPoolExecutor(max_workers=1, mp_context=context, initializer=_begin, initargs=given)
     return context, pool, reader
 
 
-def _begin(progress: Connection) -> None:
-    """In the worker: Ctrl-C is the parent's business, its death is ours, and progress goes to it."""
+def _begin(progress: Connection, handed: logs.Handed) -> None:
+    """In the worker: Ctrl-C is the parent's business, its death is ours; it has progress and logs."""
+    logs.take_over(handed)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
     planning_call.send_progress_with(Sender(lambda label, seen: progress.send((label, seen))))

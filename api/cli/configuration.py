@@ -9,11 +9,15 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from api.cli.output import stderr
 from api.given_settings import read_settings
 from api.schemas.document import describe
+from broker import logs
 from broker.catalogue import load_provider_names
 from broker.domain.errors import FieldProblem, InputError
+from broker.redaction import password_of, register_environment, register_secret
 from broker.settings import Settings
 
 FILE = Path("broker.toml")
@@ -26,7 +30,21 @@ NEAR, NEAR_ENOUGH_TO_REFUSE = 0.6, 0.75
 def load_settings(**given: Any) -> Settings:
     """Options that were given (None: not) over environment over ``broker.toml``; InputError."""
     _require_known(_read_file())
-    return read_settings(**{name: value for name, value in given.items() if value is not None})
+    settings = read_settings(**{name: value for name, value in given.items() if value is not None})
+    logs.begin(as_json=settings.log_format == "json")
+    register_settings(settings)
+    return settings
+
+
+def register_settings(settings: Settings) -> None:
+    """Makes known to the log what of the settings is secret."""
+    register_environment(load_environment())
+    for _, value in settings:
+        if isinstance(value, SecretStr):
+            secret = value.get_secret_value()
+            register_secret(secret, *secret.split(","))
+        elif isinstance(value, str):
+            register_secret(password_of(value))
 
 
 def load_environment() -> Mapping[str, str]:

@@ -22,6 +22,7 @@ from broker.domain.errors import (
     StillAtWork,
     StoreTooNew,
 )
+from broker.redaction import redacted
 
 
 class ExitCode(IntEnum):
@@ -68,5 +69,5 @@ def exit_code_of(error: BrokerError) -> ExitCode:
 
 def tell(error: BrokerError) -> None:
     """Writes ``error`` to stderr, a line a problem, without a traceback."""
-    for line in str(error).splitlines() or [type(error).__name__]:
+    for line in redacted(str(error)).splitlines() or [type(error).__name__]:
         stderr().print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)

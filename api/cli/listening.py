@@ -8,6 +8,7 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from broker import logs
 from broker.domain.errors import BrokerError, Conflict
 
 GRACE_S = 5
@@ -48,6 +49,7 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
     config = uvicorn.Config(
         app,
+        log_config=None,  # uvicorn's records go the way of ours
         log_level="warning",
         access_log=False,
         lifespan="on",
@@ -55,6 +57,7 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     )
     server = uvicorn.Server(config)
     spare_collections()
-    await server.serve(sockets=[bound])
+    with logs.on_a_thread():
+        await server.serve(sockets=[bound])
     if not server.started:
         raise BrokerError("the server did not start; the log above says why")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import typer
 
+from api.cli.errors import ExitCode
 from api.cli.lazy import CommandEntry, LazyGroup
-from api.cli.output import log_to_stderr
+from broker import logs
 
 RUN, PLAN, HOLD, LOOK = "Run", "Plan", "Hold and pay", "Look inside"
 
@@ -59,6 +65,14 @@ app = typer.Typer(
 )
 
 
+def _wishes_json() -> bool:
+    """Whether environment or file ask for JSON logs; no more is read, so that a command starts quickly."""
+    said = {name.upper(): value for name, value in os.environ.items()}.get("BROKER_LOG_FORMAT")
+    with suppress(OSError, ValueError):  # what is wrong with the file is told by the commands that need it
+        said = said or tomllib.loads(Path("broker.toml").read_text(encoding="utf-8")).get("log_format")
+    return said == "json"
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"broker {version('gpu-capacity-broker')}")
@@ -74,9 +88,16 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    log_to_stderr({0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG))
+    level = {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
+    logs.begin(level=level, as_json=_wishes_json())
 
 
 def main() -> None:
-    """The entry point of the ``broker`` script."""
-    app()
+    """The entry point of the ``broker`` script; what nobody foresaw is logged, with exit code 1."""
+    logs.begin(as_json=_wishes_json())
+    logs.catch_the_rest()
+    try:
+        app()
+    except Exception as error:  # the boundary of the process
+        logging.getLogger(__name__).critical("unexpected error", exc_info=error)
+        sys.exit(ExitCode.UNEXPECTED)

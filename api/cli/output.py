@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -106,12 +105,3 @@ def require_writable(path: Path) -> None:
 
 def _file_error(path: Path, found: str, expected: str) -> InputError:
     return InputError(str(path), (FieldProblem("", found, expected),))
-
-
-def log_to_stderr(level: int) -> None:
-    """Sends structured logs from ``level`` on to stderr, so that stdout stays data."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-        cache_logger_on_first_use=False,
-    )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from api.cli.output import stderr
+from broker import logs
 from providers.sandbox.server import run
 
 app = typer.Typer(add_completion=False)
@@ -27,4 +28,5 @@ def sandbox(
     Example: broker sandbox --port 8090 --seed 7 --state ./market
     """
     stderr().print(f"starting the sandbox market: BROKER_SANDBOX_URL=http://127.0.0.1:{port}", markup=False)
-    run(port, seed, state)
+    with logs.on_a_thread():
+        run(port, seed, state)

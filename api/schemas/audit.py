@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from api.schemas.parts import PageForm
 from api.schemas.times import Instant, format_time
 from broker.domain.account import AuditEntry
+from broker.redaction import origin_of
 
 
 class AuditForm(BaseModel):
@@ -36,6 +37,7 @@ def entry_to_document(entry: AuditEntry) -> dict[str, Any]:
         "object_kind": entry.object_kind,
         "object_id": entry.object_id,
         "team": entry.team,
-        "detail": entry.detail,
+        # Entries of before hold whole addresses of webhooks.
+        "detail": origin_of(entry.detail) if entry.object_kind == "webhook" else entry.detail,
         "provider_request_id": entry.provider_request_id,
     }

@@ -36,6 +36,7 @@ from broker.domain.webhook import (
     sign,
 )
 from broker.ports import Clock
+from broker.redaction import origin_of
 from broker.webhook_ports import WebhookSender, WebhookUnitOfWork, WebhookUnits
 
 BATCH = 100
@@ -91,7 +92,7 @@ class WebhooksService:
         async with self._units() as uow:
             await uow.webhooks.add(webhook)
             await uow.accounts.bind(caller.claim, (webhook.webhook_id,))
-            await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.create", url))
+            await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.create"))
             await uow.commit()
         return webhook
 
@@ -116,7 +117,7 @@ class WebhooksService:
         webhook, _ = await self.find(caller, webhook_id)
         async with self._units() as uow:
             await uow.webhooks.remove(webhook_id)
-            await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.delete", webhook.url))
+            await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.delete"))
             await uow.commit()
 
     async def deliver(self) -> int:
@@ -197,7 +198,7 @@ class WebhooksService:
             await uow.commit()
         return not outcome.error
 
-    def _entry(self, webhook: Webhook, caller: Caller, action: str, detail: str) -> AuditEntry:
+    def _entry(self, webhook: Webhook, caller: Caller, action: str) -> AuditEntry:
         return AuditEntry(
             at=self._clock.now(),
             actor=caller.key_id,
@@ -205,7 +206,7 @@ class WebhooksService:
             object_kind="webhook",
             object_id=webhook.webhook_id,
             team=webhook.team,
-            detail=detail,
+            detail=origin_of(webhook.url),  # the rest of the address may be a secret
         )
 
 

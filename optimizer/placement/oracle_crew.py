@@ -15,12 +15,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import structlog
 
+from broker import logs
 from optimizer.placement.oracle_asks import Ask
 from optimizer.placement.oracle_wire import Outbox, receive
 from optimizer.placement.problem import Problem
@@ -57,13 +59,15 @@ class _Process:
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
-        self.popen = subprocess.Popen(
-            [sys.executable, "-m", "optimizer.placement.oracle_worker"],
+        self.popen = subprocess.Popen(  # noqa: S603  nothing of it comes from outside
+            [sys.executable, "-m", "optimizer.placement.oracle_worker", logs.to_argument()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=_environment(),
         )
-        self.thread = threading.Thread(target=self._talk, name="oracle", daemon=True)
+        self.thread = threading.Thread(
+            target=copy_context().run, args=(self._talk,), name="oracle", daemon=True
+        )
         self.thread.start()
 
     def _talk(self) -> None:

@@ -12,6 +12,7 @@ import time
 from queue import SimpleQueue
 from typing import Any
 
+from broker import logs
 from optimizer.placement.oracle_wire import Inbox, send
 from optimizer.placement.stopwatch import never
 
@@ -19,7 +20,8 @@ PARENT_LOOKED_FOR_S = 1.0
 
 
 def main() -> None:
-    """Answers one ask after the other."""
+    """Answers one ask after the other; logs as the process that started it."""
+    logs.take_argument(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     threading.Thread(target=_end_with, args=(parent,), name="parent-watch", daemon=True).start()

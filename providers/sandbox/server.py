@@ -54,6 +54,7 @@ def _config(app: Any) -> uvicorn.Config:
         http=ResettableProtocol,
         ws="none",
         access_log=False,
+        log_config=None,  # uvicorn's records go the way of ours
         log_level="warning",
         timeout_keep_alive=30,
         date_header=False,
