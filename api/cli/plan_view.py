@@ -357,7 +357,9 @@ def _replica(placement: Placement) -> str:
     estimate = placement.estimate
     latency = ""
     if placement.kind is WorkloadKind.SERVING:
-        latency = f"TTFT p95 {estimate['ttft_p95_ms']:.0f} ms, ITL p95 {estimate['itl_p95_ms']:.0f} ms, "
+        latency = f"TTFT p95 {estimate['ttft_p95_ms']:.0f} ms, "
+        if "itl_p95_ms" in estimate.value:
+            latency += f"ITL p95 {estimate['itl_p95_ms']:.0f} ms, "
     return (
         f"{rate(estimate['requests_per_s_per_replica'])} requests/s a replica on {placement.gpu}, "
         f"{latency}limited by {placement.why.bottleneck}, {estimate.provenance}"

@@ -37,7 +37,8 @@ class Estimate:
 
     Training: ``step_s mfu tokens_per_s hours memory_gb_per_gpu communication_share
     checkpoint_share goodput``. Serving and batch: ``requests_per_s_per_replica ttft_p95_ms
-    itl_p95_ms tokens_per_s memory_gb_per_gpu kv_tokens usd_per_million_tokens cold_start_s``.
+    itl_p95_ms tokens_per_s memory_gb_per_gpu kv_tokens usd_per_million_tokens cold_start_s``; without
+    ``itl_p95_ms`` where answers are one token.
     """
 
     value: Mapping[str, float] = field(hash=False)

@@ -129,7 +129,8 @@ def _mixed(parts: Sequence[Part], metrics: Sequence[Mapping[str, float]]) -> dic
     )
     usd = sum(part * one["usd_per_million_tokens"] for part, one in zip(tokens, metrics, strict=True))
     over: Mapping[str, Callable[[Sequence[float]], float]] = {"kv_tokens": min}
-    worst = {name: over.get(name, max)([one[name] for one in metrics]) for name in metrics[0]}
+    names = dict.fromkeys(name for one in metrics for name in one)
+    worst = {name: over.get(name, max)([one[name] for one in metrics if name in one]) for name in names}
     return worst | {
         "requests_per_s_per_replica": rate,
         "tokens_per_s": rate * sum(tokens),

@@ -93,10 +93,16 @@ def speculation_of(workload: Serving | Batch) -> Speculation | None:
 
 
 def objective_of(workload: Serving | Batch) -> Objective:
-    """The latency objective in seconds; none for batch work."""
+    """The latency objective in seconds; none for batch work, and none between tokens where there is one."""
     if isinstance(workload, Batch):
         return Objective(number(math.inf), number(math.inf))
-    return Objective(number(workload.slo.ttft_p95_ms / 1e3), number(workload.slo.itl_p95_ms / 1e3))
+    between = math.inf if has_one_token(workload) else workload.slo.itl_p95_ms / 1e3
+    return Objective(number(workload.slo.ttft_p95_ms / 1e3), number(between))
+
+
+def has_one_token(workload: Serving | Batch) -> bool:
+    """Whether every answer is one token: no time passes between tokens."""
+    return float(lengths_of(workload).output_tokens) <= 1.0
 
 
 def format_of(precision: Precision, calibration: Calibration) -> Format:
@@ -231,7 +237,8 @@ class ServingCore:
         rates = self.calibration.serving
         share = rates.batch_load_most if batch else rates.load_most
         load, possible = most_under(served, lengths, objective, limit, share, harness(served))
-        rate = xp.where(possible, load.requests_per_s, 0.0)
+        ceiling = rates.offline_requests_per_s if batch else rates.front_end_requests_per_s
+        rate = xp.where(possible, xp.minimum(load.requests_per_s, ceiling), 0.0)
         return Most(rate, self.cold_start(served), cache_tokens(served), limit, load)
 
     def cold_start(self, served: ServedModel) -> Array:
@@ -305,10 +312,11 @@ class ServingCore:
         tokens_per_s = rate * float(lengths_of(workload).output_tokens)
         objective = objective_of(workload)
         engine = self.calibration.engines[self.engine_class(workload, gpu)]
+        between = 1e3 * float(xp.minimum(load.itl_p95_s, objective.itl_p95_s))
         return {
             "requests_per_s_per_replica": rate,
             "ttft_p95_ms": 1e3 * float(xp.minimum(load.ttft_p95_s, objective.ttft_p95_s)),
-            "itl_p95_ms": 1e3 * float(xp.minimum(load.itl_p95_s, objective.itl_p95_s)),
+            **({} if has_one_token(workload) else {"itl_p95_ms": between}),
             "tokens_per_s": tokens_per_s,
             "memory_gb_per_gpu": engine.memory_share * float(hw.memory_bytes) / 1e9,
             "kv_tokens": max(float(xp.floor(most.cache_tokens)), 0.0),
@@ -317,9 +325,12 @@ class ServingCore:
         }
 
     def bottleneck(self, workload: Serving | Batch, sku: Sku, precision: Precision, replica: Replica) -> str:
-        """What keeps the rate from being higher: memory, first tokens, or the longest part of a step."""
+        """What keeps the rate from being higher: front end, memory, first tokens, or the longest part of a
+        step."""
         most = self.most(workload, precision, replica, self._hardware.of(sku), sku.gpu)
         load, rates = most.load, self.calibration.serving
+        if 0.0 < float(most.requests_per_s) < float(load.requests_per_s):
+            return "the engine's front end"
         share = rates.batch_load_most if isinstance(workload, Batch) else rates.load_most
         ran_out = float(load.batch) >= float(most.batch_most) * share * 0.999
         if ran_out and float(most.batch_most) < rates.batch_most:

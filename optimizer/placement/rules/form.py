@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from broker.domain.plan import Placement
-from broker.domain.workload import Training, Workload
+from broker.domain.workload import Serving, Training, Workload
 from optimizer.placement.rules.case import Case, label
 
 RECOMPUTE = frozenset({"none", "selective", "full"})
@@ -70,7 +70,7 @@ def _layout(where: str, placement: Placement) -> Iterator[str]:
 
 
 def _metrics(where: str, placement: Placement, workload: Workload) -> Iterator[str]:
-    needed = TRAINING_METRICS if isinstance(workload, Training) else SERVING_METRICS
+    needed = _needed(workload)
     told = placement.estimate
     progress = "hours" if isinstance(workload, Training) else "requests_per_s_per_replica"
     if told.value.get(progress) == 0:
@@ -82,6 +82,14 @@ def _metrics(where: str, placement: Placement, workload: Workload) -> Iterator[s
         senseless = sorted(m for m, number in metrics.items() if not (math.isfinite(number) and number >= 0))
         if senseless:
             yield f"{where}: estimate {name} of {', '.join(senseless)} is no number from zero on"
+
+
+def _needed(workload: Workload) -> frozenset[str]:
+    """Metrics that an estimate must have; no time passes between the tokens of answers of one."""
+    if isinstance(workload, Training):
+        return TRAINING_METRICS
+    told = workload.traffic if isinstance(workload, Serving) else workload
+    return SERVING_METRICS - {"itl_p95_ms"} if told.output_tokens <= 1 else SERVING_METRICS
 
 
 def _segments(where: str, placement: Placement) -> Iterator[str]:
