@@ -30,6 +30,14 @@ class KeyRepository(Protocol):
         """Newest first; ``team`` None: all."""
         ...
 
+    async def take_turns(self) -> None:
+        """Waits for others that took turns, and lets them wait until this transaction ends."""
+        ...
+
+    async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
+        """Keys of ``team`` that nobody has revoked, oldest first."""
+        ...
+
     async def revoke(self, key_id: str, at: datetime) -> None:
         """Ends a key and its sessions; one that has ended keeps its first instant."""
         ...

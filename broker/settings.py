@@ -30,15 +30,19 @@ WANTED: Mapping[str, str] = MappingProxyType(
 """What has to stand in a setting, where more than a value is wanted."""
 
 
+def data_folder() -> Path:
+    """Where the installation of one user keeps its own."""
+    return Path.home() / ".local" / "share" / "gpu-capacity-broker"
+
+
 def default_database_url() -> str:
-    """A SQLite file under the user's data folder."""
-    folder = Path.home() / ".local" / "share" / "gpu-capacity-broker"
-    return f"sqlite+aiosqlite:///{folder / 'broker.db'}"
+    """A SQLite file in the user's data folder."""
+    return f"sqlite+aiosqlite:///{data_folder() / 'broker.db'}"
 
 
 def default_calibration_file() -> Path:
     """The user's own measured rows, beside the default database."""
-    return Path.home() / ".local" / "share" / "gpu-capacity-broker" / "measured.csv"
+    return data_folder() / "measured.csv"
 
 
 class ProviderQuota(BaseModel):

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from api.cli.plan_view import misses_something, print_plan
 from api.cli.polling import poll_now, print_rounds
 from api.cli.progress import ProgressLine
 from api.cli.sandbox import DEFAULT_SEED
-from api.cli.serve import Database, Host, Port
+from api.cli.serve import Database, Host, Port, settle_given_key, warn
 from api.plan_requests import options_of
 from api.relay import progress_of
 from api.schemas.plan_writer import plan_to_document
@@ -34,7 +35,9 @@ from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError
 from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
+from broker.services.keys import LocalKey
 from broker.settings import Settings
+from broker.store.key_files import local_key_file, read_secret, write_secret
 from providers.registry import configured
 from providers.sandbox.server import start_in_background
 
@@ -151,12 +154,24 @@ async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
 
 
 async def _serve(product: Product, bound: socket.socket) -> None:
-    given = product.settings.admin_key
-    secret = await product.keys.ensure_admin_key(given.get_secret_value() if given is not None else None)
+    await settle_given_key(product)
+    local = None if product.settings.admin_key is not None else await _local_key(product)
     console = stderr()
     console.print(f"\nserving on {url_of(bound)}: open it in a browser and sign in with a key", markup=False)
-    if given is None:
-        console.print(f"admin key (shown once): {secret}", markup=False, soft_wrap=True)
-        hint = f"BROKER_URL={url_of(bound)} BROKER_KEY={secret} broker reservations"
+    if local is not None:
+        until = f"{local.expires_at:%Y-%m-%d %H:%M} UTC" if local.expires_at is not None else "it is revoked"
+        which = "shown once" if local.is_new else f"of this machine, valid until {until}"
+        console.print(f"admin key ({which}): {local.secret}", markup=False, soft_wrap=True)
+        hint = f"BROKER_URL={url_of(bound)} BROKER_KEY={local.secret} broker reservations"
         console.print(f"try: {hint}", markup=False, soft_wrap=True)
     await serve_until_stopped(create_app(product), bound)
+
+
+async def _local_key(product: Product) -> LocalKey:
+    """This machine's administrator's key, from the file that keeps it or new."""
+    file = local_key_file(product.settings.database_url)
+    kept = read_secret(file)
+    if not kept.is_private:
+        warn(f"{file} could be read by others than its owner: the key in it is replaced")
+    keep = partial(write_secret, file)
+    return await product.keys.ensure_local_key(kept.secret, keep, is_private=kept.is_private)

@@ -7,21 +7,37 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from broker.domain.access import require_scope, require_sight, team_filter
 from broker.domain.account import ApiKey, AuditEntry, Caller, Scope, Session
 from broker.domain.errors import Conflict, FieldProblem, InputError, NotAuthenticated
 from broker.domain.page import Page
-from broker.key_ports import KeyUnits
+from broker.key_ports import KeyUnitOfWork, KeyUnits
 from broker.ports import Clock
 
 KEY_PREFIX = "broker_live"
 ID_BYTES = 6
 SECRET_BYTES = 32
 ADMIN_TEAM = "admin"
+ADMIN_KEY_SETTING = "BROKER_ADMIN_KEY"
+GIVEN = "env-"
+"""How the ids of keys begin that the setting gave."""
+LOCAL_ADMIN = "local admin"
+LOCAL_KEY_TIME = timedelta(days=30)
+LEAST_LEFT = timedelta(days=1)
+"""A local key that lasts no longer is replaced."""
 SESSION_TIME = timedelta(hours=12)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKey:
+    """An administrator's key of one machine. ``is_new``: it was made just now."""
+
+    secret: str = field(repr=False)
+    expires_at: datetime | None
+    is_new: bool
 
 
 class KeysService:
@@ -49,29 +65,70 @@ class KeysService:
         """A new key and its secret, which is shown once and never kept. ``by`` None: the installation."""
         if by is not None:
             require_scope(by, Scope.ADMIN)
-        now = self._clock.now()
-        if expires_at is not None and expires_at <= now:
+        if expires_at is not None and expires_at <= self._clock.now():
             problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time that is still to come")
             raise InputError("key", (problem,))
-        key_id = self._random_bytes(ID_BYTES).hex()
-        secret = f"{KEY_PREFIX}_{key_id}_{_urlsafe(self._random_bytes(SECRET_BYTES))}"
-        key = ApiKey(key_id, name, team, scopes, _sha256(secret), now, expires_at=expires_at)
-        await self._store(key, by)
+        key, secret = self._new_key(name, team, scopes, expires_at)
+        async with self._units() as uow:
+            await uow.keys.add(key)
+            if by is not None:
+                await uow.accounts.bind(by.claim, (key.key_id,))
+            await uow.accounts.add_audit(_entry(key, "key.create", key.created_at, by))
+            await uow.commit()
         return key, secret
 
-    async def ensure_admin_key(self, given: str | None = None) -> str:
-        """The secret of a key with all scopes: ``given`` if there is one, else a new one."""
-        if given is None:
-            return (await self.create_key("local admin", ADMIN_TEAM, frozenset(Scope)))[1]
-        digest = _sha256(given)
+    async def ensure_admin_key(self, given: str) -> None:
+        """Lets ``given``, the setting's key, open everything, and ends those that the setting had before.
+
+        InputError for a key that does not open, or is no administrator's: revoked keys never come back.
+        """
+        digest, now = _sha256(given), self._clock.now()
         async with self._units() as uow:
+            await uow.keys.take_turns()
             known = await uow.keys.find_by_hash(digest)
-        if known is None:
-            now = self._clock.now()
-            key = ApiKey(f"env-{digest[:12]}", "admin", ADMIN_TEAM, frozenset(Scope), digest, now)
-            with suppress(Conflict):  # another process of this installation has just made it
-                await self._store(key, None)
-        return given
+            if known is None:
+                key_id = f"{GIVEN}{digest[:12]}"
+                known = ApiKey(key_id, "admin", ADMIN_TEAM, frozenset(Scope), digest, now)
+                await uow.keys.add(known)
+                await uow.accounts.add_audit(_entry(known, "key.create", now))
+            elif wrong := _why_not(known, now):
+                problem = FieldProblem(ADMIN_KEY_SETTING, wrong, "another key: such a one never opens again")
+                raise InputError("settings", (problem,))
+            for other in await uow.keys.find_standing(ADMIN_TEAM):
+                if other.key_id.startswith(GIVEN) and other.key_id != known.key_id:
+                    await _end(uow, other, now, f"replaced by {known.key_id}, the key of {ADMIN_KEY_SETTING}")
+            await uow.commit()
+
+    async def find_given_keys(self) -> tuple[ApiKey, ...]:
+        """Keys that the setting gave at some start and that still open, oldest first."""
+        async with self._units() as uow:
+            standing = await uow.keys.find_standing(ADMIN_TEAM)
+        return tuple(key for key in standing if key.key_id.startswith(GIVEN))
+
+    async def ensure_local_key(
+        self, kept: str | None, keep: Callable[[str], None], *, is_private: bool = True
+    ) -> LocalKey:
+        """An administrator's key for who runs the broker on this machine: ``kept`` if it lasts LEAST_LEFT.
+
+        Else, and where ``kept`` was not private, a new one for LOCAL_KEY_TIME, which ``keep`` is given before
+        it opens anything. It ends ``kept``, and those that earlier versions made without an end.
+        """
+        now = self._clock.now()
+        async with self._units() as uow:
+            await uow.keys.take_turns()
+            known = None if not kept else await uow.keys.find_by_hash(_sha256(kept))
+            if kept and is_private and known is not None and _is_good_for(known, LEAST_LEFT, now):
+                return LocalKey(kept, known.expires_at, is_new=False)
+            key, secret = self._new_key(LOCAL_ADMIN, ADMIN_TEAM, frozenset(Scope), now + LOCAL_KEY_TIME)
+            await uow.keys.add(key)
+            await uow.accounts.add_audit(_entry(key, "key.create", now))
+            for other in await uow.keys.find_standing(ADMIN_TEAM):
+                endless = other.name == LOCAL_ADMIN and other.expires_at is None
+                if endless or (known is not None and other.key_id == known.key_id):
+                    await _end(uow, other, now, f"replaced by {key.key_id}, this machine's key")
+            keep(secret)
+            await uow.commit()
+        return LocalKey(secret, key.expires_at, is_new=True)
 
     async def find_keys(
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
@@ -116,7 +173,12 @@ class KeysService:
         return _caller(await self._key_of(_sha256(secret)))
 
     async def sign_in(self, secret: str) -> str:
-        """The token of a new session of the key; as long as it lasts the key itself need not be kept."""
+        """The token of a new session of the key; as long as it lasts the key itself need not be kept.
+
+        NotAuthenticated as ``verify``.
+        """
+        if not secret:
+            raise NotAuthenticated("a key is needed to sign in")
         key = await self._key_of(_sha256(secret))
         token, now = _urlsafe(self._random_bytes(SECRET_BYTES)), self._clock.now()
         async with self._units() as uow:
@@ -151,16 +213,38 @@ class KeysService:
             raise NotAuthenticated("the bearer key is unknown, revoked or expired")
         return key
 
-    async def _store(self, key: ApiKey, by: Caller | None) -> None:
-        async with self._units() as uow:
-            await uow.keys.add(key)
-            if by is not None:
-                await uow.accounts.bind(by.claim, (key.key_id,))
-            await uow.accounts.add_audit(_entry(key, "key.create", key.created_at, by))
-            await uow.commit()
+    def _new_key(
+        self, name: str, team: str, scopes: frozenset[Scope], expires_at: datetime | None
+    ) -> tuple[ApiKey, str]:
+        key_id = self._random_bytes(ID_BYTES).hex()
+        secret = f"{KEY_PREFIX}_{key_id}_{_urlsafe(self._random_bytes(SECRET_BYTES))}"
+        now = self._clock.now()
+        return ApiKey(key_id, name, team, scopes, _sha256(secret), now, expires_at=expires_at), secret
 
 
-def _entry(key: ApiKey, action: str, at: datetime, by: Caller | None) -> AuditEntry:
+async def _end(uow: KeyUnitOfWork, key: ApiKey, at: datetime, why: str) -> None:
+    """Ends a key and its sessions, in the name of the installation."""
+    await uow.keys.revoke(key.key_id, at)
+    await uow.accounts.add_audit(_entry(key, "key.revoke", at, why=why))
+
+
+def _is_good_for(key: ApiKey, least: timedelta, now: datetime) -> bool:
+    """Whether an administrator's key opens now and for ``least`` more."""
+    return Scope.ADMIN in key.scopes and key.opens(now) and key.opens(now + least)
+
+
+def _why_not(key: ApiKey, now: datetime) -> str | None:
+    """Why ``key`` cannot be the setting's; None where it can."""
+    if key.revoked_at is not None:
+        return f"key {key.key_id}, which was replaced or revoked on {key.revoked_at:%Y-%m-%d}"
+    if not key.opens(now):
+        return f"key {key.key_id}, which has expired"
+    if Scope.ADMIN not in key.scopes:
+        return f"key {key.key_id} of team {key.team}, which is no administrator's"
+    return None
+
+
+def _entry(key: ApiKey, action: str, at: datetime, by: Caller | None = None, *, why: str = "") -> AuditEntry:
     return AuditEntry(
         at=at,
         actor="installation" if by is None else by.key_id,
@@ -168,7 +252,7 @@ def _entry(key: ApiKey, action: str, at: datetime, by: Caller | None) -> AuditEn
         object_kind="key",
         object_id=key.key_id,
         team=key.team,
-        detail=f"{key.name}: {' '.join(sorted(key.scopes))}",
+        detail=f"{key.name}: {why or ' '.join(sorted(key.scopes))}",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.account import ApiKey, Scope, Session
@@ -45,6 +45,21 @@ class SqlKeyRepository:
         if team is not None:
             statement = statement.where(ApiKeyRow.team == team)
         return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _key)
+
+    async def take_turns(self) -> None:
+        """Waits for others that took turns, and lets them wait until this transaction ends.
+
+        Readers wait for nobody. A SQLite file has one process, which does such things once, at its start.
+        """
+        if self._session.get_bind().dialect.name == "postgresql":
+            name = table_of(ApiKeyRow).name
+            await self._session.execute(text(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE"))
+
+    async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
+        """Keys of ``team`` that nobody has revoked, oldest first."""
+        standing = (ApiKeyRow.team == team, ApiKeyRow.revoked_at.is_(None))
+        statement = select(ApiKeyRow).where(*standing).order_by(*_NEWEST_FIRST)
+        return tuple(_key(row) for row in await self._session.scalars(statement))
 
     async def revoke(self, key_id: str, at: datetime) -> None:
         """Ends a key and its sessions; one that has ended keeps its first instant."""

@@ -91,12 +91,13 @@ class SqlUnitOfWork:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Rolls back what was not committed; a cancelled task still gives its connection back.
 
         A rollback that fails changes no outcome: the server forgets what it was not told to keep, and whoever
         leaves with an error leaves with that one.
         """
+        error = exc_info[1] if isinstance(exc_info[1], BaseException) else None
         try:
             await asyncio.shield(asyncio.create_task(_give_back(self._session)))
         except SQLAlchemyError as closing:

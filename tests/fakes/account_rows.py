@@ -94,6 +94,13 @@ class Keys(Repository):
         newest = sorted(mine, key=lambda key: (key.created_at, key.key_id), reverse=True)
         return page_of(newest, limit, cursor)
 
+    async def take_turns(self) -> None:
+        """Everything here happens in one transaction at a time."""
+
+    async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
+        mine = [key for key in self._tables.keys.values() if key.team == team and key.revoked_at is None]
+        return tuple(sorted(mine, key=lambda key: (key.created_at, key.key_id)))
+
     async def revoke(self, key_id: str, at: datetime) -> None:
         key = await self.find(key_id)
         ended = replace(key, revoked_at=key.revoked_at or at)

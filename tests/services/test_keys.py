@@ -1,13 +1,14 @@
 """Keys: made, verified, expired, revoked; sessions of the pages."""
 
+import hashlib
 import itertools
 from datetime import timedelta
 
 import pytest
 
-from broker.domain.account import Caller, Scope
+from broker.domain.account import ApiKey, Caller, Scope
 from broker.domain.errors import Conflict, InputError, NotAuthenticated, NotFound, NotPermitted
-from broker.services.keys import SESSION_TIME, KeysService
+from broker.services.keys import LOCAL_KEY_TIME, SESSION_TIME, KeysService
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, ALICE, BOB
 from tests.fakes.store import Tables
@@ -50,12 +51,111 @@ async def test_no_or_wrong_keys_are_refused(keys: KeysService, secret: str | Non
         await keys.find_visitor(secret)
 
 
-async def test_the_admin_key_is_given_or_made(keys: KeysService) -> None:
-    assert await keys.ensure_admin_key("my-own-key-of-many-characters") == "my-own-key-of-many-characters"
-    assert await keys.ensure_admin_key("my-own-key-of-many-characters") == "my-own-key-of-many-characters"
-    made = await keys.ensure_admin_key()
-    for secret in ("my-own-key-of-many-characters", made):
+GIVEN, NEXT = "my-own-key-of-many-characters", "another-key-of-many-characters"
+
+
+async def test_an_empty_key_signs_nobody_in_even_where_its_hash_is_stored(
+    keys: KeysService, tables: Tables
+) -> None:
+    digest = hashlib.sha256(b"").hexdigest()  # earlier versions stored it
+    tables.keys[digest] = ApiKey("env-e3b0c44298fc", "admin", "admin", frozenset(Scope), digest, NOON)
+    for ask in (keys.verify, keys.sign_in, keys.find_visitor):
+        with pytest.raises(NotAuthenticated):
+            await ask("")
+    assert tables.sessions == {}
+
+
+async def test_a_given_key_opens_everything_and_ends_the_one_before_with_its_sessions(
+    keys: KeysService, tables: Tables
+) -> None:
+    for _ in range(2):
+        await keys.ensure_admin_key(GIVEN)
+    token = await keys.sign_in(GIVEN)
+    _, other = await keys.create_key("boss", "admin", frozenset(Scope))
+    assert (await keys.verify(GIVEN)).may(Scope.ADMIN)
+    assert [key.key_id for key in await keys.find_given_keys()] == [(await keys.verify(GIVEN)).key_id]
+
+    await keys.ensure_admin_key(NEXT)
+    for refused in (keys.verify(GIVEN), keys.find_visitor(token), keys.sign_in(GIVEN)):
+        with pytest.raises(NotAuthenticated):
+            await refused
+    for secret in (NEXT, other):
         assert (await keys.verify(secret)).may(Scope.ADMIN)
+    told = [(entry.actor, entry.action) for entry in tables.audit]
+    assert told == [("installation", f"key.{word}") for word in ("create", "create", "create", "revoke")]
+    assert "replaced by env-" in tables.audit[-1].detail
+
+
+async def test_a_given_key_that_was_replaced_or_revoked_never_comes_back(keys: KeysService) -> None:
+    await keys.ensure_admin_key(GIVEN)
+    await keys.ensure_admin_key(NEXT)
+    with pytest.raises(InputError, match=r"BROKER_ADMIN_KEY: found key env-.* replaced or revoked"):
+        await keys.ensure_admin_key(GIVEN)
+    await keys.revoke(ADMIN, (await keys.verify(NEXT)).key_id)
+    with pytest.raises(InputError, match="expected another key"):
+        await keys.ensure_admin_key(NEXT)
+    with pytest.raises(NotAuthenticated):
+        await keys.verify(GIVEN)
+
+
+async def test_a_given_key_is_an_administrators_that_lasts(keys: KeysService, clock: FakeClock) -> None:
+    _, teams = await keys.create_key("ci", "research", READING)
+    _, short = await keys.create_key("x", "admin", frozenset(Scope), expires_at=NOON + timedelta(hours=1))
+    clock.advance(hours=2)
+    for secret, why in ((teams, "no administrator's"), (short, "has expired")):
+        with pytest.raises(InputError, match=f"BROKER_ADMIN_KEY: found key .*{why}"):
+            await keys.ensure_admin_key(secret)
+
+
+async def test_a_local_key_is_used_again_until_its_last_day(
+    keys: KeysService, clock: FakeClock, tables: Tables
+) -> None:
+    kept: list[str] = []
+    first = await keys.ensure_local_key(None, kept.append)
+    assert (first.is_new, first.expires_at, kept) == (True, NOON + LOCAL_KEY_TIME, [first.secret])
+    assert first.secret not in repr(first)
+    clock.advance(seconds=(LOCAL_KEY_TIME - timedelta(days=1, seconds=1)).total_seconds())
+    again = await keys.ensure_local_key(first.secret, kept.append)
+    assert (again.is_new, again.secret, len(kept)) == (False, first.secret, 1)
+    clock.advance(seconds=2)
+    second = await keys.ensure_local_key(first.secret, kept.append)
+    assert (second.is_new, kept[-1]) == (True, second.secret)
+    assert (await keys.verify(second.secret)).may(Scope.ADMIN)
+    with pytest.raises(NotAuthenticated):
+        await keys.verify(first.secret)
+    assert [entry.action for entry in tables.audit] == ["key.create", "key.create", "key.revoke"]
+    clock.advance(seconds=LOCAL_KEY_TIME.total_seconds())
+    with pytest.raises(NotAuthenticated):
+        await keys.verify(second.secret)
+
+
+async def test_a_new_local_key_ends_those_without_an_end_and_no_other(keys: KeysService) -> None:
+    _, endless = await keys.create_key("local admin", "admin", frozenset(Scope))
+    _, boss = await keys.create_key("boss", "admin", frozenset(Scope))
+    await keys.ensure_admin_key(GIVEN)
+    elsewhere = await keys.ensure_local_key(None, lambda _: None)
+    here = await keys.ensure_local_key("a key of another database", lambda _: None)
+    for secret in (boss, GIVEN, elsewhere.secret, here.secret):
+        assert (await keys.verify(secret)).may(Scope.ADMIN)
+    with pytest.raises(NotAuthenticated):
+        await keys.verify(endless)
+
+
+async def test_a_local_key_that_others_could_read_is_replaced(keys: KeysService) -> None:
+    first = await keys.ensure_local_key(None, lambda _: None)
+    second = await keys.ensure_local_key(first.secret, lambda _: None, is_private=False)
+    assert second.is_new
+    with pytest.raises(NotAuthenticated):
+        await keys.verify(first.secret)
+
+
+async def test_a_local_key_that_cannot_be_kept_opens_nothing(keys: KeysService, tables: Tables) -> None:
+    def fail(_: str) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        await keys.ensure_local_key(None, fail)
+    assert tables.keys == {}
 
 
 async def test_only_an_administrator_makes_and_ends_keys(keys: KeysService) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from broker.domain.account import ApiKey, Scope, Session
-from broker.domain.errors import Conflict, NotFound
-from broker.store import Store
+from broker.domain.errors import Conflict, InputError, NotFound
+from broker.services.keys import KeysService
+from broker.store import Store, create_store
+from tests.fakes.clock import FakeClock
 from tests.store.examples import NOON
 
 KEY = ApiKey("key-1", "ci", "research", frozenset({Scope.PLANS_READ, Scope.ADMIN}), "ab" * 32, NOON)
@@ -81,3 +84,28 @@ async def test_sessions_that_are_over_are_forgotten_with_the_next(store: Store) 
         assert await unit.keys.find_session("34" * 32) is not None
         await unit.keys.drop_session("34" * 32)
         assert await unit.keys.find_session("34" * 32) is None
+
+
+async def test_standing_keys_of_a_team_are_those_not_revoked(store: Store) -> None:
+    ended = replace(KEY, key_id="key-2", sha256="ef" * 32, revoked_at=NOON)
+    over = replace(KEY, key_id="key-3", sha256="cd" * 32, created_at=LATER, expires_at=LATER)
+    await stored(store, over, KEY, ended, replace(KEY, key_id="key-4", sha256="12" * 32, team="product"))
+    async with store.unit_of_work() as unit:
+        assert await unit.keys.find_standing("research") == (KEY, over)
+
+
+async def test_of_several_keys_given_at_once_one_stands(store: Store, database_url: str) -> None:
+    """Brokers that start together, some with the setting's old value, some with its new one."""
+    if not database_url.startswith("postgresql"):
+        pytest.skip("a SQLite file has one process")
+    others = [create_store(database_url) for _ in range(5)]
+    services = [KeysService(each.unit_of_work, FakeClock()) for each in (store, *others)]
+    secrets = [f"given-key-number-{number % 2}-of-many" for number in range(6)]
+    outcomes = await asyncio.gather(
+        *(service.ensure_admin_key(secret) for service, secret in zip(services, secrets, strict=True)),
+        return_exceptions=True,
+    )
+    for each in others:
+        await each.close()
+    assert len(await services[0].find_given_keys()) == 1
+    assert all(outcome is None or isinstance(outcome, InputError) for outcome in outcomes)
