@@ -29,6 +29,7 @@ from broker.catalogue import (
     load_energy_facts,
     load_gate_rules,
     load_moving_terms,
+    load_operators,
     load_provider_classes,
     load_spot_prior,
 )
@@ -240,6 +241,7 @@ def build_product(
             contracts=_contracts(settings.contract_prices),
             price_lists=price_lists,
             plan=plan,
+            operators=load_operators(),
         ),
         prices=PricesService(
             units,

@@ -3,6 +3,7 @@
 ``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes · ``config/market.toml`` price gate ·
 ``config/exchange_rates.csv`` dated rates · ``config/countries.csv``, ``config/geography.toml`` countries and
 their sets · ``config/compliance.toml`` tags · ``config/energy.toml``, ``config/grid.csv`` power and carbon ·
+``config/operators.toml`` who runs data centres ·
 ``config/providers/<provider>.toml`` what a provider's names mean and what its API does not say.
 """
 
@@ -26,6 +27,8 @@ from broker.domain.errors import FieldProblem, InputError
 from broker.domain.exchange import ExchangeRate
 from broker.domain.model_shape import GpuSpec, ModelShape
 from broker.domain.moving_costs import MovingTerms
+from broker.domain.offer import HostKind
+from broker.domain.operators import Operator, Operators
 from broker.domain.price_gate import GateRules
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
 from broker.domain.spot import SpotPrior
@@ -378,3 +381,27 @@ def infer_intra_node(gpu: str, gpus_per_node: int) -> IntraNode | None:
     if spec.pcie_gbyte_s_per_dir:
         return IntraNode(LinkKind.PCIE, 2 * spec.pcie_gbyte_s_per_dir)
     return None
+
+
+@cache
+def load_operators() -> Operators:
+    """Every operator that is known, and the marketplaces whose hosts are operators of their own."""
+    said = tomllib.loads((CONFIG / "operators.toml").read_text())
+    return Operators(
+        tuple(_operator(key, row) for key, row in said["operators"].items()),
+        MappingProxyType({key: _host(row) for key, row in said["marketplaces"].items()}),
+    )
+
+
+def _operator(key: str, row: dict[str, Any]) -> Operator:
+    return Operator(
+        key,
+        frozenset(row.get("names", ())),
+        MappingProxyType(row.get("places", {})),
+        _host(row),
+        row["data_centres"] in {"own", "leased"},
+    )
+
+
+def _host(row: dict[str, Any]) -> HostKind | None:
+    return HostKind(row["host"]) if "host" in row else None

@@ -14,6 +14,7 @@ from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.offer import Offer, Tier
 from broker.domain.reservation import Reservation
 from broker.domain.spot import SpotBook, SpotPrior, spot_time
+from broker.domain.stock_pools import shared
 from broker.domain.window import Window
 from broker.ports import UnitOfWork
 
@@ -31,7 +32,8 @@ class OfferRules:
 
 
 async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
-    """Offers that can be planned with at ``now``, spot ones with a rate of interruptions."""
+    """Offers that can be planned with at ``now``, spot ones with a rate of interruptions; their pools are
+    those of the whole market."""
     offers = await uow.offers.find_current(without=rules.price_lists)
     feeds = await uow.offers.find_feeds()
     launches = await uow.launches.find_since(now - REMEMBERED)
@@ -40,4 +42,4 @@ async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tu
         rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
     fresh = fresh_offers(offers, feeds, now, rules.max_age, rules.price_lists)
     times = [time for row in rows if (time := spot_time(row, now)) is not None]
-    return SpotBook(times, rules.spot).told(LaunchBook(launches, now).told(fresh))
+    return SpotBook(times, rules.spot).told(LaunchBook(launches, now).told(shared(fresh)))

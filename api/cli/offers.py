@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from api.schemas.market import Market, market_to_document
 from broker.catalogue import load_provider_names, resolve_gpu
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.offer import Offer, Tier
+from broker.domain.stock_pools import shared
 from broker.services.offers import OfferFilter
 
 app = typer.Typer(add_completion=False)
@@ -47,7 +49,10 @@ def offers(
     market = stored_market(OfferFilter(provider, gpu, region, str(tier) if tier is not None else None))
     if gpu is not None and not market.offers:
         market = _under_its_right_name(gpu, OfferFilter(provider, None, region, tier), market)
-    market = orderable(market) if only_orderable else market
+    if only_orderable:
+        market = orderable(market)
+        if provider is region is tier is None:
+            market = replace(market, offers=shared(market.offers))
     if as_json:
         print_json(market_to_document(market.as_of, market.offers))
     else:

@@ -18,9 +18,11 @@ from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
 from api.schemas.provider import batch_to_document, feed_to_document
+from broker.catalogue import load_operators
 from broker.domain.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.market import FeedHealth
 from broker.domain.polling import Polling
+from broker.domain.siting import sited
 from providers.registry import SPECS, configured, find_spec
 from providers.spec import Capability, ProviderSpec
 
@@ -161,7 +163,7 @@ def parse(
     except PayloadUnreadable as error:
         problem = FieldProblem("", str(error), f"answers as {spec.title} documents them")
         raise InputError(", ".join(str(file) for file in files), (problem,)) from error
-    print_json(batch_to_document(batch))
+    print_json(batch_to_document(sited(batch, load_operators())))
 
 
 def _require_catalogue(spec: ProviderSpec, cloud: str, files: Sequence[Path]) -> None:

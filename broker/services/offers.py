@@ -16,6 +16,7 @@ from broker.domain.errors import FieldProblem, InputError, ProviderError
 from broker.domain.launches import REMEMBERED, LaunchBook
 from broker.domain.market import FeedHealth, OfferChange, OfferLabel, PollRound, PricePoint, diff_rounds
 from broker.domain.offer import Offer, OfferBatch
+from broker.domain.operators import Operators
 from broker.domain.polling import Polling, PollPlan, polling_of
 from broker.domain.price_gate import (
     Before,
@@ -27,6 +28,8 @@ from broker.domain.price_gate import (
     quarantine_news,
 )
 from broker.domain.round_news import OfferMark, RoundNews, round_news
+from broker.domain.siting import sited
+from broker.domain.stock_pools import shared
 from broker.domain.window import Window
 from broker.ports import Clock, OfferSource, UnitOfWork, UnitOfWorkFactory
 
@@ -49,6 +52,7 @@ class OffersService:
     A feed without a success for ``stale_after`` is stale; a provider that does not answer within
     ``poll_timeout_s`` seconds has failed this round. ``gate``: which prices are not believed.
     ``contracts``: prices of ours over the sellers' lists. ``price_lists``: providers that only repeat others.
+    ``operators``: who runs the data centres; without it a place is what its seller calls it.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class OffersService:
         contracts: Sequence[ContractPrice] = (),
         price_lists: Collection[str] = (),
         plan: PollPlan | None = None,
+        operators: Operators | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
@@ -73,6 +78,7 @@ class OffersService:
         self._contracts = tuple(contracts)
         self._price_lists = frozenset(price_lists)
         self._plan = plan or PollPlan(stale_after)
+        self._operators = operators or Operators()
         self._recording = asyncio.Lock()
 
     async def refresh(
@@ -137,7 +143,7 @@ class OffersService:
         self, batch: OfferBatch, before: Before, marks: Mapping[str, OfferMark], at: datetime
     ) -> tuple[Gated, int, RoundNews]:
         """What passes the gate, how many offers it makes, and what of them is new; pure."""
-        gated = gate_batch(batch, self._gate, before, at)
+        gated = gate_batch(sited(batch, self._operators), self._gate, before, at)
         offers = with_contract_prices(gated.batch.offers, self._contracts, at)
         return gated, len(offers), round_news(marks, offers, at)
 
@@ -154,14 +160,18 @@ class OffersService:
             return None, f"{source.provider}: unexpected {type(error).__name__}: {error}"
 
     async def find_offers(self, wanted: OfferFilter | None = None) -> tuple[Offer, ...]:
-        """Current offers with what our launches taught, cheapest per GPU-hour first."""
+        """Current offers with what our launches taught, cheapest per GPU-hour first.
+
+        Pools are those of the whole market, unless only a part of it is asked for.
+        """
         chosen, now = wanted or OfferFilter(), self._clock.now()
         async with self._uow_factory() as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
             offers = await uow.offers.find_current(
                 provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
             )
-        return LaunchBook(launches, now).told(offers)
+        told = LaunchBook(launches, now).told(offers)
+        return shared(told) if chosen == OfferFilter(gpu=chosen.gpu) else told
 
     async def find_labels(self) -> tuple[OfferLabel, ...]:
         """Every current offer in short, cheapest per GPU-hour first: to sort and narrow the market by."""

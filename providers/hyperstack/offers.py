@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
 from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import GpuPool, NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.sku import Form, IntraNode, LinkKind, Sku
 from providers.payload import (
     Amount,
@@ -39,7 +39,6 @@ NAME = "hyperstack"
 BILLING_INCREMENT_S = 60
 
 Machines = Annotated[int, Field(ge=0, le=1_000_000)]
-_SIZE = re.compile(r"(\d{1,3})x")
 _SUFFIX = re.compile(r"-(nvlink|spot)$", re.IGNORECASE)
 
 
@@ -84,14 +83,10 @@ class _Flavor(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """What a flavor is looked up in: price entries by GPU word, machines by (region, GPU word, size).
-
-    ``gpus`` by (region, GPU word): the most that machines of any one size hold; every size is cut from them.
-    """
+    """What a flavor is looked up in: price entries by GPU word, machines by (region, GPU word, size)."""
 
     prices: Mapping[str, Decimal | None]
     stocks: Mapping[tuple[str, str, str], int]
-    gpus: Mapping[tuple[str, str], int]
     facts: ProviderFacts
     observed_at: datetime
 
@@ -100,7 +95,7 @@ def parse_offers(pricebook: bytes, stocks: bytes, flavors: bytes, observed_at: d
     """Offers of ``/v1/core/flavors``, with prices of ``/v1/pricebook`` and stock of ``/v1/core/stocks``."""
     prices, unread = _prices(pricebook, observed_at)
     machines = _stocks(stocks)
-    tables = _Tables(prices, machines, _gpus(machines), load_provider_facts(NAME), observed_at)
+    tables = _Tables(prices, machines, load_provider_facts(NAME), observed_at)
     groups = as_list(NAME, as_dict(NAME, decode_json(NAME, flavors), "flavors").get("data"), "data")
     rows = [row for group in groups for row in _flavors_of(group)]
     batch = collect(((_row_name(row), row) for row in rows), lambda row: (_offer(row, tables),))
@@ -158,15 +153,6 @@ def _stocks(payload: bytes) -> dict[tuple[str, str, str], int]:
     return found
 
 
-def _gpus(machines: Mapping[tuple[str, str, str], int]) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for (region, word, size), count in machines.items():
-        gpus = _SIZE.fullmatch(size)
-        if gpus is not None:
-            found[region, word] = max(found.get((region, word), 0), int(gpus.group(1)) * count)
-    return found
-
-
 def _offer(row: Any, tables: _Tables) -> Offer:
     flavor = _Flavor.model_validate(row)
     sku = _sku(flavor, tables.facts)
@@ -199,9 +185,7 @@ def _stock(flavor: _Flavor, tables: _Tables) -> Stock:
     machines = tables.stocks.get((flavor.region_name, word, f"{flavor.gpu_count}x"))
     if machines == 0 or flavor.stock_available is False:
         raise RowRejected("sold out")
-    gpus = tables.gpus.get((flavor.region_name, word))
-    pool = None if gpus is None else GpuPool(f"{NAME}/{slug(flavor.region_name)}/{slug(word)}", gpus)
-    return Stock(StockLevel.UNKNOWN, machines, pool)
+    return Stock(StockLevel.UNKNOWN, machines)
 
 
 def _sku(flavor: _Flavor, facts: ProviderFacts) -> Sku:

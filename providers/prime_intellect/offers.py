@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.offer import GpuPool, NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.offer import HostKind, NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.sku import Fabric, FabricKind, Sku
 from providers.payload import (
     Amount,
@@ -40,6 +40,7 @@ _LEVELS = {
     "High": StockLevel.HIGH,
     "Unavailable": StockLevel.NONE,
 }
+_HOSTS = {"secure_cloud": HostKind.DATACENTER, "community_cloud": HostKind.COMMUNITY}
 _FABRICS = {
     "infiniband": FabricKind.INFINIBAND,
     "roce": FabricKind.ROCE,
@@ -118,7 +119,7 @@ def parse_offers(pages: Sequence[Page], observed_at: datetime) -> OfferBatch:
     facts = load_provider_facts(NAME)
     rows = [(_row_name(row), (row, page)) for page in pages for row in read_page(page.payload).items]
     batch = collect(rows, lambda found: _offers_of(found[0], found[1], facts, observed_at))
-    return OfferBatch(_pooled(_clusters_joined(batch.offers)), batch.rejected)
+    return OfferBatch(_clusters_joined(batch.offers), batch.rejected)
 
 
 def read_page(payload: bytes) -> AvailabilityPage:
@@ -168,6 +169,7 @@ def _offers_of(row: Any, page: Page, facts: ProviderFacts, observed_at: datetime
         stock=Stock(level, nodes if nodes > 1 else None),
         compliance=facts.compliance,
         reference=_reference(read, nodes, quoted / nodes),
+        host=_HOSTS.get(read.security),
     )
 
 
@@ -194,29 +196,6 @@ def _cluster_key(offer: Offer) -> tuple[object, ...]:
     words = ("provider", "cloudId", "gpuType", "socket", "dataCenterId", "country", "security")
     price = offer.price_usd_per_node_hour.normalize()
     return (*(offer.reference[word] for word in words), offer.tier, price, offer.min_hours)
-
-
-def _pooled(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Sizes of one cloud's id in one place, whatever their price, as cut from one pool of GPUs.
-
-    How many it has is known where a configuration over several nodes is in stock: the largest counts.
-    """
-    gpus: dict[str, int] = {}
-    for offer in offers:
-        if offer.stock.nodes is not None:
-            pool = _pool_id(offer)
-            gpus[pool] = max(gpus.get(pool, 0), offer.stock.nodes * offer.sku.gpus_per_node)
-    return tuple(
-        replace(offer, stock=replace(offer.stock, pool=GpuPool(_pool_id(offer), gpus[_pool_id(offer)])))
-        if _pool_id(offer) in gpus
-        else offer
-        for offer in offers
-    )
-
-
-def _pool_id(offer: Offer) -> str:
-    words = ("provider", "dataCenterId", "country", "cloudId", "gpuType", "socket", "security")
-    return slug("/".join([NAME, *(offer.reference[word] for word in words), offer.tier]))
 
 
 def _of_sizes(offer: Offer, sizes: Sequence[int]) -> Offer:

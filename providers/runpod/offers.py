@@ -11,7 +11,7 @@ from typing import Any
 
 from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.errors import PayloadUnreadable
-from broker.domain.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
+from broker.domain.offer import HostKind, NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.sku import Form, Sku
 from providers.payload import (
     Amount,
@@ -133,6 +133,7 @@ def _offer(
             "data_center_id": "" if region == ANY_REGION else region,
             "bid_per_gpu": str(price) if tier is Tier.SPOT else "",
         },
+        host=HostKind.DATACENTER,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from broker.catalogue import ProviderFacts, load_provider_facts
-from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.offer import GpuPool, NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.sku import Form
 from providers.payload import (
     GpuCount,
@@ -68,6 +68,7 @@ class _Host(PayloadModel):
     """A row of ``hostnodes``, without its GPUs."""
 
     id: Name
+    uptime_percentage: Annotated[float, Field(ge=0, le=100)] | None = None
     available_resources: _Resources
     pricing: _Pricing = _Pricing()
     location: _Location = _Location()
@@ -200,7 +201,11 @@ def _offer(
         source="GET /hostnodes",
         native=NativePrice(price, "USD", "machine-hour, the sum of its parts"),
         billing_increment_s=BILLING_INCREMENT_S,
-        stock=Stock(StockLevel.UNKNOWN, _nodes(host, gpu, size, facts)),
+        stock=Stock(
+            StockLevel.UNKNOWN,
+            _nodes(host, gpu, size, facts),
+            GpuPool(f"{NAME}/{slug(host.id)}/{slug(gpu.v0Name)}", gpu.availableCount),
+        ),
         compliance=facts.compliance,
         reference={
             "hostnode_id": host.id,
@@ -211,6 +216,7 @@ def _offer(
             "storage_gb": str(facts.search["storage_gb"]),
             "port": "" if there.has_public_ip_available else str(there.available_ports[0]),
         },
+        reliability=None if host.uptime_percentage is None else round(host.uptime_percentage / 100, 6),
     )
 
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
-from broker.domain.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
+from broker.domain.offer import (
+    GpuPool,
+    HostKind,
+    NativePrice,
+    Offer,
+    OfferBatch,
+    Stock,
+    StockLevel,
+    Tier,
+)
 from broker.domain.sku import Form, IntraNode, LinkKind, Sku
 from providers.payload import (
     Amount,
@@ -30,12 +43,17 @@ BILLING_INCREMENT_S = 1
 UNKNOWN_REGION = "unknown"
 
 
+_NO_END_S = 253_402_300_800
+"""The year 10000, in seconds of Unix time: later than any date that can be told."""
+
+
 class _Ask(PayloadModel):
     """A row of ``POST /api/v0/bundles/``."""
 
     id: int
     gpu_name: str | None = None
     num_gpus: GpuCount | None = None
+    gpu_frac: Amount | None = None
     gpu_ram: Amount | None = None
     bw_nvlink: Amount | None = None
     cpu_cores: Amount | None = None
@@ -50,6 +68,8 @@ class _Ask(PayloadModel):
     hosting_type: int | None = None
     machine_id: int | None = None
     host_id: int | None = None
+    reliability2: Annotated[float, Field(ge=0, le=1)] | None = None
+    end_date: Annotated[float, Field(gt=0, lt=_NO_END_S)] | None = None
     rentable: bool = True
     rented: bool | None = None
 
@@ -64,7 +84,29 @@ def parse_offers(payloads: Sequence[bytes], observed_at: datetime) -> OfferBatch
     rows = [row for payload in payloads for row in rows_under(NAME, payload, "offers")]
     bids_searched = any(isinstance(row, dict) and row.get("is_bid") is True for row in rows)
     named = ((_row_name(row), row) for row in rows)
-    return collect(named, lambda row: _offers_of(row, facts, bids_searched, observed_at))
+    batch = collect(named, lambda row: _offers_of(row, facts, bids_searched, observed_at))
+    return OfferBatch(_pooled(batch.offers), batch.rejected)
+
+
+def _pooled(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """Slices of one machine, on demand and by bid, as cut from its GPUs.
+
+    Slices of one size are apart from each other, those of other sizes overlap them: so many GPUs are free as
+    the slices of one size have together, and never more than the machine has.
+    """
+    free: defaultdict[str, Counter[tuple[Tier, int]]] = defaultdict(Counter)
+    for offer in offers:
+        gpus = offer.sku.gpus_per_node
+        free[offer.reference["machine_id"]][offer.tier, gpus] += gpus
+    return tuple(_of_machine(offer, max(free[offer.reference["machine_id"]].values())) for offer in offers)
+
+
+def _of_machine(offer: Offer, free_gpus: int) -> Offer:
+    machine, whole = offer.reference["machine_id"], offer.reference["machine_gpus"]
+    if not machine:
+        return offer
+    pool = GpuPool(f"{NAME}/machine-{machine}", min(free_gpus, int(whole or free_gpus)))
+    return replace(offer, stock=replace(offer.stock, pool=pool))
 
 
 def _row_name(row: Any) -> str:
@@ -121,10 +163,25 @@ def _offer(
             "ask_id": str(ask.id),
             "bid": str(quoted) if tier is Tier.SPOT else "",
             "machine_id": "" if ask.machine_id is None else str(ask.machine_id),
-            "overlaps": "other offers of the same machine_id",
-            "datacenter": "true" if (ask.hosting_type or 0) >= 1 else "false",
+            "machine_gpus": _machine_gpus(ask),
         },
+        host=_host(ask.hosting_type),
+        reliability=ask.reliability2,
+        available_until=None if ask.end_date is None else datetime.fromtimestamp(ask.end_date, UTC),
     )
+
+
+def _host(hosting_type: int | None) -> HostKind | None:
+    if hosting_type is None:
+        return None
+    return HostKind.DATACENTER if hosting_type >= 1 else HostKind.COMMUNITY
+
+
+def _machine_gpus(ask: _Ask) -> str:
+    """How many GPUs the machine has, of which the row says its share; nothing where it does not."""
+    if not ask.gpu_frac or not ask.num_gpus:
+        return ""
+    return str(max(ask.num_gpus, round(ask.num_gpus / ask.gpu_frac)))
 
 
 def _country(region: str) -> str | None:

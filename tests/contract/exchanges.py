@@ -174,6 +174,8 @@ def _plain(offer: Offer, name: str) -> Any:
     if name == "pool":
         pool = offer.stock.pool
         return [pool.pool_id, pool.gpus] if pool else None
+    if name == "available_until":
+        return None if offer.available_until is None else offer.available_until.isoformat()
     if name == "native":
         return [str(offer.native.amount), offer.native.currency, offer.native.per]
     value = getattr(offer, name) if hasattr(offer, name) else getattr(offer.sku, name)

@@ -11,9 +11,10 @@ import respx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.catalogue import load_gpus, load_provider_facts
+from broker.catalogue import load_gpus, load_operators, load_provider_facts
 from broker.domain import errors
 from broker.domain.offer import Offer, OfferBatch, Tier
+from broker.domain.siting import sited
 from providers.registry import SPECS
 from providers.spec import METHOD_OF, Capability, ProviderAdapter, ProviderSpec
 from tests.contract.damage import damages
@@ -57,7 +58,7 @@ NEEDED_OF_SELLERS = {
 
 
 def parsed(spec: ProviderSpec) -> OfferBatch:
-    return spec.parse(payloads(spec.name), OBSERVED_AT)
+    return sited(spec.parse(payloads(spec.name), OBSERVED_AT), load_operators())
 
 
 def expected(name: str) -> Mapping[str, Any]:
