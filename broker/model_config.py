@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.config_fields import count, needed
-from broker.domain.model_shape import Attention, CacheIndex, ModelShape
+from broker.domain.model_shape import Attention, CacheIndex, ModelShape, PackedExperts
 from broker.model_mixers import Mixers, mixers_of
 
 NESTED = ("text_config", "llm_config", "language_config")
@@ -21,6 +21,8 @@ GROUPS = ("attn_config", "ffn_config")
 HIDDEN = ("hidden_size", "d_model", "n_embd")
 USUAL_INDEX = 128
 NO_WINDOW: dict[str, Any] = {"sliding_window": None, "full_attn_layers": None}
+MXFP4_BYTES = 0.5 + 1 / 32
+NVFP4_BYTES = 0.5 + 1 / 16
 REFUSED = {
     "state_size": "a state-space model without attention",
     "block_configs": "a model whose blocks differ in size",
@@ -96,10 +98,44 @@ def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
     mixers = mixers_of(text, needed(text, *HIDDEN))
     if not mixers.attention:
         raise ValueError("layer_types: a model without attention has no shape here")
-    shape = _sizes(text, name, mixers)
+    shape = _with_format(_sizes(text, name, mixers), config, text)
     if text.get("compress_ratios"):
         return _compressed(text, shape)
     return shape.with_counted_params()
+
+
+def _with_format(shape: ModelShape, config: Mapping[str, Any], text: Mapping[str, Any]) -> ModelShape:
+    """The shape with the number format of its weights: that of ``quantization_config``, else their type."""
+    told = text.get("quantization_config") or config.get("quantization_config")
+    if not isinstance(told, Mapping):
+        kinds = (source.get(key) for source in (text, config) for key in ("torch_dtype", "dtype"))
+        kind = next((str(kind) for kind in kinds if kind), "")
+        return replace(shape, published_precision="fp16" if kind == "float16" else "bf16")
+    precision, bytes_each = _quantised(told)
+    if text.get("expert_dtype") == "fp4":
+        return replace(shape, published_precision="fp4", packed=PackedExperts("fp4", MXFP4_BYTES, precision))
+    left_out = told.get("ignore") or told.get("modules_to_not_convert") or ()
+    apart = any("attn" in str(name) for name in left_out)
+    packed = PackedExperts(precision, bytes_each, "bf16") if apart and precision in {"fp4", "int4"} else None
+    return replace(shape, published_precision=precision, packed=packed)
+
+
+def _quantised(told: Mapping[str, Any]) -> tuple[str, float]:
+    """Number format and bytes a weight, scales included, of a ``quantization_config``."""
+    method, algorithm = str(told.get("quant_method", "")), str(told.get("quant_algo", "")).lower()
+    if method == "mxfp4":
+        return "fp4", MXFP4_BYTES
+    groups: Any = told.get("config_groups")
+    group: Any = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    weights: Any = group.get("weights")
+    said = weights if isinstance(weights, Mapping) else told
+    bits, size = said.get("num_bits", said.get("bits")), said.get("group_size")
+    if bits == 4:
+        scale = 2.0 / size if isinstance(size, int) and size > 0 else 0.0
+        return ("fp4", NVFP4_BYTES) if said.get("type") == "float" else ("int4", 0.5 + scale)
+    if "fp4" in algorithm:
+        return "fp4", NVFP4_BYTES
+    return ("fp8", 1.0) if bits == 8 or "fp8" in (method, algorithm) else ("bf16", 2.0)
 
 
 def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.domain.model_shape import Attention, CacheIndex, ModelShape, StateLayers
+from broker.domain.model_shape import Attention, CacheIndex, ModelShape, PackedExperts, StateLayers
 
 UNEQUAL_LAYERS = 0.05
 
@@ -55,6 +55,8 @@ def model_of(row: Mapping[str, str]) -> ModelShape:
             state_bytes=_count(row["state_bytes"]),
         ),
         index=_index(row),
+        published_precision=row["published_precision"],
+        packed=_packed(row["packed_experts"]),
         source=row["source"],
     )
 
@@ -69,6 +71,13 @@ def _index(row: Mapping[str, str]) -> CacheIndex:
         return CacheIndex()
     keys, share = float(row["index_bytes_per_token"]), float(row["index_share"])
     return CacheIndex(chosen, _count(row["index_layers"]), keys, share)
+
+
+def _packed(text: str) -> PackedExperts | None:
+    if not text.strip():
+        return None
+    precision, bytes_each, rest = text.split()
+    return PackedExperts(precision, float(bytes_each), rest)
 
 
 def _params(row: Mapping[str, str], column: str) -> float:

@@ -284,7 +284,7 @@ class ServingForm(WorkloadForm):
     """A service under a latency objective."""
 
     kind: Literal["serving"]
-    precisions: Annotated[list[Precision], Field(min_length=1)] = [Precision.BF16]
+    precisions: Annotated[list[Precision], Field(min_length=1)] | None = None
     traffic: TrafficForm
     slo: SloForm
     redundancy: RedundancyForm = RedundancyForm()
@@ -300,7 +300,7 @@ class BatchForm(WorkloadForm):
     """Requests to answer by a deadline, without a latency objective."""
 
     kind: Literal["batch"]
-    precisions: Annotated[list[Precision], Field(min_length=1)] = [Precision.BF16]
+    precisions: Annotated[list[Precision], Field(min_length=1)] | None = None
     requests: AtLeastOne
     input_tokens: Count
     output_tokens: Count

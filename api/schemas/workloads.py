@@ -300,7 +300,7 @@ class _Reader:
             output_tokens=row.output_tokens,
             earliest_start=start,
             deadline=deadline,
-            precisions=_unique(row.precisions),
+            precisions=_precisions(row.precisions, base["model"]),
             engine=row.engine,
             prefix_cache_hit_share=row.prefix_cache_hit_share,
             speculation=_speculation(row.speculation),
@@ -317,7 +317,7 @@ class _Reader:
             **base,
             traffic=traffic,
             slo=Slo(row.slo.ttft_p95_ms, row.slo.itl_p95_ms),
-            precisions=_unique(row.precisions),
+            precisions=_precisions(row.precisions, base["model"]),
             redundancy=Redundancy(**row.redundancy.model_dump()),
             starts_at=starts_at,
             starts_after=starts_after,
@@ -433,5 +433,6 @@ def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:
     return ReoptimizePolicy() if form is None else ReoptimizePolicy(**form.model_dump())
 
 
-def _unique(precisions: list[Precision]) -> tuple[Precision, ...]:
-    return tuple(dict.fromkeys(precisions))
+def _precisions(told: list[Precision] | None, model: ModelShape) -> tuple[Precision, ...]:
+    """The allowed number formats; that in which the model is published where nothing is said."""
+    return tuple(dict.fromkeys(told)) if told is not None else (Precision(model.published_precision),)

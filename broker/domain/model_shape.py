@@ -45,6 +45,16 @@ class CacheIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedExperts:
+    """Weights of which the routed experts alone are packed: their number format and bytes each, scales
+    included, and the format of all the rest."""
+
+    precision: str
+    bytes_each: float
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """Sizes of a decoder-only transformer, of others mixed with layers that keep a state.
 
@@ -60,6 +70,8 @@ class ModelShape:
     ``context``: the longest sequence, prompt and answer, in tokens; 0 where nobody says.
     ``cache_compression``: tokens that a cached vector stands for. ``residual_streams``: copies of the hidden
     state that layers mix (hyper-connections), 1 of plain residuals.
+    ``published_precision``: the number format of its weights as published; ``packed``: how weights in that
+    format, or in another that is published too, are kept where the experts alone are packed.
     ``total_params`` and ``active_params`` are counts.
     ``kv_elements_per_token``: cached numbers per token over all layers, 2·L·kv_heads·head_dim, or
     L·(kv_lora_rank + qk_rope_dim) for MLA.
@@ -103,12 +115,18 @@ class ModelShape:
     residual_streams: int = 1
     states: StateLayers = StateLayers()
     index: CacheIndex = CacheIndex()
+    published_precision: str = "bf16"
+    packed: PackedExperts | None = None
     source: str = ""
 
     @property
     def is_moe(self) -> bool:
         """Whether some layers route tokens to experts."""
         return self.experts > 0
+
+    def packed_in(self, precision: str) -> PackedExperts | None:
+        """How weights in ``precision`` are kept where the experts alone are packed; None: all alike."""
+        return self.packed if self.packed is not None and self.packed.precision == precision else None
 
     @property
     def moe_layers(self) -> int:

@@ -15,6 +15,7 @@ from optimizer.performance.shapes import Shapes
 
 WEIGHT_BYTES, FROZEN_EIGHT_BIT = 2.0, 1.0
 EIGHTY_PERCENT = 1.2816
+UPPER_QUARTER = 0.6745
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,13 @@ def buffer_bytes(layouts: Layouts, dp: Array, memory: Memory) -> Array:
     kinds = [layouts.tp > 1.0, layouts.pp > 1.0, dp * layouts.cp > 1.0, layouts.cp > 1.0, layouts.ep > 1.0]
     count: Array = sum((xp.where(kind, 1.0, 0.0) for kind in kinds), start=xp.zeros_like(layouts.tp))
     return memory.context_bytes + memory.communicator_bytes * count
+
+
+def memory_margin(half_width: float) -> float:
+    """Factor from predicted memory to its upper quarter (75 %): errors are log-normal, ``half_width``
+    (relative) of their 80 % interval: (1 + w)^(0.6745 / 1.2816)."""
+    margin: float = (1.0 + half_width) ** (UPPER_QUARTER / EIGHTY_PERCENT)
+    return margin
 
 
 def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:

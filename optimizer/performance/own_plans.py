@@ -191,7 +191,8 @@ class OwnServing:
         best: tuple[float, Described] | None = None
         for precision in workload.precisions:
             for tp, pp in DEGREES:
-                able = can_serve(self._core.gpus[m.gpu], workload, precision) and allowed_degrees(sku, tp, pp)
+                spec, rates = self._core.gpus[m.gpu], self._core.calibration.serving
+                able = can_serve(spec, workload, precision, rates) and allowed_degrees(sku, tp, pp)
                 if tp * pp != m.gpus or not able:
                     continue
                 replica = Replica(as_array([tp]), as_array([pp]), as_array([1.0]))

@@ -12,7 +12,7 @@ from functools import cached_property, wraps
 from typing import TypeVar
 
 from optimizer.performance import elementwise as xp
-from optimizer.performance.arrays import Array, number
+from optimizer.performance.arrays import Array, Mask, number
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.hardware import GIB, Hardware
 from optimizer.performance.serving_constants import Engine, ServingRates
@@ -24,12 +24,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Number formats of a served model: of dense weights, experts and cache, and of the products."""
+    """Number formats of a served model: of dense weights, experts and cache, and of the products.
+
+    ``expert_bytes``: of one weight of an expert, where a checkpoint says; None: as the format has it.
+    """
 
     dense: str
     experts: str
     kv_bytes: Array
     products: str
+    expert_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,8 @@ def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
 def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
     """Dense and routed-expert weights of the whole model, bytes; embeddings stay in 16 bit."""
     shapes, table = served.shapes, served.rates.weight_bytes
-    dense, experts = table[served.number_format.dense], table[served.number_format.experts]
+    dense, experts = table[served.number_format.dense], served.number_format.expert_bytes
+    experts = table[served.number_format.experts] if experts is None else experts
     embedding = shapes.embedding_params * max(dense, served.rates.embedding_bytes)
     inner = (shapes.dense_params - shapes.embedding_params) * dense
     return embedding + inner, shapes.expert_params * experts
@@ -180,16 +185,34 @@ def cache_tokens(served: ServedModel) -> Array:
 @once
 def cache_room(served: ServedModel) -> Array:
     """Bytes of each GPU that hold keys, values and states."""
+    return served.engine.cache_share * (_engine_bytes(served) - _set_aside(served))
+
+
+def holds_one(served: ServedModel, tokens: Array, margin: float) -> Mask:
+    """Whether a rank has room for one sequence of ``tokens`` where all that stands beside the cache takes
+    ``margin`` times as much as is predicted."""
+    room = _engine_bytes(served) - margin * _set_aside(served)
+    return served.engine.cache_share * room >= held_bytes(served, tokens)
+
+
+@once
+def _engine_bytes(served: ServedModel) -> Array:
+    """Bytes of each GPU that the engine takes."""
+    usual = served.engine.memory_share if served.memory_share is None else served.memory_share
+    share = xp.where(served.memory_told > 0.0, served.memory_told, usual)
+    return share * served.hw.memory_bytes
+
+
+@once
+def _set_aside(served: ServedModel) -> Array:
+    """Bytes of each GPU beside the cache: weights, workspace, room for sampling."""
     engine = served.engine
-    usual = engine.memory_share if served.memory_share is None else served.memory_share
     told = served.memory_told > 0.0
-    share = xp.where(told, served.memory_told, usual)
     sampling = engine.sampling_bytes * served.shapes.vocab * sequences_most(served)
     ranks = xp.where(served.replica.dp > 1.0, xp.minimum(served.replica.dp, RANKS_RESERVED), 0.0)
     ranks = xp.where(told, 0.0, ranks)
     workspace = (engine.workspace_gib + engine.rank_workspace_gib * ranks * served.hw.large) * GIB
-    room = share * served.hw.memory_bytes - workspace - sampling
-    return engine.cache_share * (room - weight_bytes_per_gpu(served))
+    return workspace + sampling + weight_bytes_per_gpu(served)
 
 
 def concurrency(

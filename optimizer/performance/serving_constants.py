@@ -69,6 +69,8 @@ class ServingRates:
     prefill_tokens_most: float
     load_most: float
     batch_load_most: float
+    mxfp4_kernels: Table
+    without_int4: Table
     front_end_requests_per_s: float
     offline_requests_per_s: float
     memory_share_most: float

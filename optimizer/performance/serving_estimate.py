@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.model_shape import GpuSpec
+from broker.domain.model_shape import GpuSpec, PackedExperts
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving, ServingEngine
 from optimizer.performance import elementwise as xp
@@ -16,7 +16,14 @@ from optimizer.performance.arrays import Array, number
 from optimizer.performance.calibration import Calibration
 from optimizer.performance.coldstart import cold_start_s
 from optimizer.performance.hardware import Hardware, SingleHardware
-from optimizer.performance.intervals import NO_ROWS, Closeness, provenance_of, serving_relative, with_interval
+from optimizer.performance.intervals import (
+    NO_ROWS,
+    Closeness,
+    provenance_of,
+    serving_relative,
+    with_interval,
+)
+from optimizer.performance.memory import memory_margin
 from optimizer.performance.queueing import (
     Lengths,
     Load,
@@ -31,9 +38,11 @@ from optimizer.performance.served_model import (
     Replica,
     ServedModel,
     cache_tokens,
+    holds_one,
     sequences_most,
     weight_bytes,
 )
+from optimizer.performance.serving_constants import ServingRates
 from optimizer.performance.serving_words import engine_on
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.speculation import Speculation
@@ -105,10 +114,16 @@ def has_one_token(workload: Serving | Batch) -> bool:
     return float(lengths_of(workload).output_tokens) <= 1.0
 
 
-def format_of(precision: Precision, calibration: Calibration) -> Format:
-    """Weights in ``precision``, cache in 16 bit; INT4 weights widen to 16 bit in the products."""
+def format_of(precision: Precision, calibration: Calibration, packed: PackedExperts | None = None) -> Format:
+    """Weights in ``precision``, cache in 16 bit; INT4 weights widen to 16 bit in the products.
+
+    ``packed``: a checkpoint whose experts alone are packed; its products are in the format of the rest.
+    """
+    cache = number(calibration.serving.kv_bytes)
+    if packed is not None:
+        return Format(packed.rest, packed.precision, cache, packed.rest, packed.bytes_each)
     products = Precision.BF16 if precision is Precision.INT4 else precision
-    return Format(precision.value, precision.value, number(calibration.serving.kv_bytes), products.value)
+    return Format(precision.value, precision.value, cache, products.value)
 
 
 def runs_engine(spec: GpuSpec | None, engine: ServingEngine) -> bool:
@@ -116,9 +131,20 @@ def runs_engine(spec: GpuSpec | None, engine: ServingEngine) -> bool:
     return engine is not ServingEngine.TENSORRT_LLM or spec is None or spec.vendor == "NVIDIA"
 
 
-def has_format(spec: GpuSpec | None, precision: Precision) -> bool:
-    """Whether the GPU computes in ``precision``; INT4 needs some 16-bit format only."""
+def has_format(
+    spec: GpuSpec | None, precision: Precision, rates: ServingRates, packed: PackedExperts | None = None
+) -> bool:
+    """Whether kernels for ``precision`` exist on the GPU.
+
+    INT4 needs some 16-bit format, and engines that unpack it there; so do experts in MXFP4 (``packed``) of a
+    checkpoint whose rest the GPU computes in.
+    """
     if spec is None:
+        return False
+    if packed is not None and precision is Precision.FP4:
+        has_kernels = spec.arch in rates.mxfp4_kernels or bool(spec.fp4_tflops)
+        return has_kernels and has_format(spec, Precision(packed.rest), rates)
+    if precision is Precision.INT4 and spec.arch in rates.without_int4:
         return False
     peaks = {
         Precision.BF16: spec.bf16_tflops,
@@ -130,9 +156,12 @@ def has_format(spec: GpuSpec | None, precision: Precision) -> bool:
     return bool(peaks[precision])
 
 
-def can_serve(spec: GpuSpec | None, workload: Serving | Batch, precision: Precision) -> bool:
+def can_serve(
+    spec: GpuSpec | None, workload: Serving | Batch, precision: Precision, rates: ServingRates
+) -> bool:
     """Whether the workload may be served in the precision, and its engine does so on the GPU."""
-    allowed = precision in workload.precisions and has_format(spec, precision)
+    packed = workload.model.packed_in(precision)
+    allowed = precision in workload.precisions and has_format(spec, precision, rates, packed)
     return allowed and runs_engine(spec, workload.engine)
 
 
@@ -227,8 +256,10 @@ class ServingCore:
         return number(most if batch else self.calibration.serving.batch_most)
 
     def limit(self, served: ServedModel, lengths: Lengths) -> Array:
-        """Sequences in flight at most; under 1 where memory forbids even one."""
-        return batch_limit(served, lengths, sequences_most(served))
+        """Sequences in flight at most; under 1 where memory forbids even one, at its upper quarter."""
+        margin = memory_margin(self.calibration.intervals.kv)
+        held = holds_one(served, lengths.input_tokens + lengths.output_tokens, margin)
+        return xp.where(held, batch_limit(served, lengths, sequences_most(served)), 0.0)
 
     def most_of(
         self, served: ServedModel, lengths: Lengths, objective: Objective, limit: Array, batch: bool
@@ -255,7 +286,7 @@ class ServingCore:
         self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware, gpu: str
     ) -> ServedModel:
         shapes = build_shape(workload.model)
-        form = format_of(precision, self.calibration)
+        form = format_of(precision, self.calibration, workload.model.packed_in(precision))
         engine, draft = self.engine_class(workload, gpu), speculation_of(workload)
         told = self.sequences_told(engine, isinstance(workload, Batch))
         return ServedModel(shapes, form, replica, hw, self.calibration, engine, draft, sequences_told=told)
@@ -270,7 +301,7 @@ class ServingCore:
     ) -> Estimate | None:
         """The metrics of the contract for one replica; None when it does not fit."""
         tp, pp, dp = layout.tp, layout.pp, layout.dp
-        able = can_serve(self.gpus.get(sku.gpu), workload, precision)
+        able = can_serve(self.gpus.get(sku.gpu), workload, precision, self.calibration.serving)
         shares = dp == 1 or workload.model.is_moe
         if not (able and shares and allowed_degrees(sku, tp, pp, dp)):
             return None

@@ -13,18 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.domain.estimate import Estimate, Parallelism
+from broker.domain.model_shape import PackedExperts
 from broker.domain.plan import Obstacle
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Precision, Serving, ServingEngine
 from optimizer.performance.arrays import Array, Mask, Places, as_array, stacked
 from optimizer.performance.hardware import build_hardware, kinds_of
 from optimizer.performance.queueing import Lengths
-from optimizer.performance.served_model import Replica, ServedModel
+from optimizer.performance.served_model import Format, Replica, ServedModel
 from optimizer.performance.serving_estimate import (
     WAYS,
     ServingConfig,
     ServingCore,
     allowed_degrees,
+    can_serve,
     format_of,
     has_format,
     lengths_of,
@@ -80,8 +82,8 @@ class ServingTable:
         self._tried: NDArray[np.int64] = np.zeros(shape[:2], dtype=np.int64)
         for precision in Precision:
             asked = [w for w, workload in enumerate(workloads) if precision in workload.precisions]
-            every = self._cells(precision)
-            for alike in self._alike(asked):
+            for alike in self._alike(asked, precision):
+                every = self._cells(precision, self._workloads[alike[0]].model.packed_in(precision))
                 cells = every if self._workloads[alike[0]].model.is_moe else self._tensor_groups(every)
                 for engine, mine in self._by_engine(self._workloads[alike[0]].engine, cells):
                     self._formats[np.asarray(alike)[:, None], np.unique(mine.kind)] = True
@@ -97,14 +99,14 @@ class ServingTable:
         """Configurations [W, S] that were compared."""
         return self._tried[:, self._kind]
 
-    def _alike(self, asked: Sequence[int]) -> list[list[int]]:
+    def _alike(self, asked: Sequence[int], precision: Precision) -> list[list[int]]:
         """Workloads whose physics can be asked together: services or batches, with drafts or without, with
-        experts or without, of one engine."""
+        experts or without, of one engine and one way of packing weights."""
         groups: dict[Hashable, list[int]] = {}
         for w in asked:
             one = self._workloads[w]
             key = isinstance(one, Batch), one.speculation is None, one.model.is_moe, one.engine
-            groups.setdefault(key, []).append(w)
+            groups.setdefault((*key, one.model.packed_in(precision)), []).append(w)
         return list(groups.values())
 
     def _by_engine(self, engine: ServingEngine, cells: _Cells) -> Iterator[tuple[str, _Cells]]:
@@ -115,15 +117,17 @@ class ServingTable:
         for name in np.unique(named[named != ""]).tolist():
             yield name, cells.at(np.flatnonzero(named == name))
 
-    def _cells(self, precision: Precision) -> _Cells:
+    def _cells(self, precision: Precision, packed: PackedExperts | None) -> _Cells:
         """The configurations that kinds allow which compute in ``precision`` (of one workload)."""
-        gpus = self._core.gpus
-        able = [k for k, kind in enumerate(self._kinds) if has_format(gpus.get(kind.gpu), precision)]
+        gpus, rates = self._core.gpus, self._core.calibration.serving
+        able = [has_format(gpus.get(kind.gpu), precision, rates, packed) for kind in self._kinds]
         mine = [c for c, config in enumerate(self.configs) if config.precision is precision]
-        for k, c in product(able, mine):
-            config = self.configs[c]
-            self._allowed[k, c] = allowed_degrees(self._kinds[k], config.tp, config.pp, config.dp)
-        kind, place = np.nonzero(self._allowed[:, mine])
+        allowed = np.zeros((len(self._kinds), len(mine)), dtype=np.bool_)
+        for k, column in product(np.flatnonzero(able).tolist(), range(len(mine))):
+            config = self.configs[mine[column]]
+            allowed[k, column] = allowed_degrees(self._kinds[k], config.tp, config.pp, config.dp)
+        self._allowed[:, mine] |= allowed
+        kind, place = np.nonzero(allowed)
         return _Cells(np.zeros_like(kind), kind, np.asarray(mine, dtype=np.intp)[place])
 
     def _tensor_groups(self, cells: _Cells) -> _Cells:
@@ -172,10 +176,9 @@ class ServingTable:
         for w, workload in enumerate(self._workloads):
             gpus = {measured.gpu for measured in workload.measured}
             for k in (k for k, kind in enumerate(self._kinds) if kind.gpu in gpus):
-                if not runs_engine(self._core.gpus.get(self._kinds[k].gpu), workload.engine):
-                    continue
+                spec, known = self._core.gpus.get(self._kinds[k].gpu), self._core.calibration.serving
                 for c in np.flatnonzero(self._allowed[k]):
-                    if self.configs[c].precision not in workload.precisions:
+                    if not can_serve(spec, workload, self.configs[c].precision, known):
                         continue
                     size = self.configs[c].gpus_per_replica
                     measured = measurement_for(workload, self._kinds[k].gpu, size)
@@ -232,7 +235,7 @@ class _Cases:
         kinds: Sequence[Sku],
         configs: Sequence[ServingConfig],
     ) -> None:
-        self._core, self._precision, self._format = core, precision, format_of(precision, core.calibration)
+        self._core, self._precision, self._format = core, precision, _format(workloads[0], precision, core)
         self._engine = engine
         self._workloads, self._batch = workloads, isinstance(workloads[0], Batch)
         self._shapes = stack_shapes([workload.model for workload in workloads])
@@ -301,6 +304,10 @@ class _Cases:
             stacked(self._drafts, cells.asked) if self._drafts else None,
             sequences_told=self._core.sequences_told(self._engine, self._batch),
         )
+
+
+def _format(workload: Serving | Batch, precision: Precision, core: ServingCore) -> Format:
+    return format_of(precision, core.calibration, workload.model.packed_in(precision))
 
 
 def _physics_of(core: ServingCore, workload: Serving | Batch) -> Hashable:
