@@ -82,7 +82,7 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
     )
 
-    database_url: str = Field(default_factory=default_database_url)
+    database_url: str = Field(default_factory=default_database_url, repr=False)
     sandbox_url: str | None = None
     calibration_file: Path = Field(default_factory=default_calibration_file)
     url: str = "http://127.0.0.1:8080"

@@ -93,7 +93,8 @@ def _require_known(said: Mapping[str, Any]) -> None:
         near = _nearest(name)
         other = "a setting, or one of a provider (broker providers list)"
         expected = f"the setting {near!r}" if near else other
-        problems.append(FieldProblem(f"/{name}", describe(said[name]), expected))
+        found = "a text" if isinstance(said[name], str) else describe(said[name])  # which may be a secret
+        problems.append(FieldProblem(f"/{name}", found, expected))
     if problems:
         raise InputError(str(FILE), tuple(problems))
 

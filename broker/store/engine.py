@@ -161,19 +161,19 @@ def _parse_url(given: str) -> URL:
     try:
         url = make_url(given)
     except ArgumentError as error:
-        raise _bad_url(given.split("@")[-1]) from error
-    shown = url.render_as_string(hide_password=True)
+        raise _bad_url(f"{len(given)} characters that are no URL") from error
+    shown = f"{url.drivername}://…"  # user, password and query are nobody's business
     if url.drivername not in DRIVERS:
         raise _bad_url(shown)
     url = url.set(drivername=DRIVERS[url.drivername])
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        raise _bad_url(shown)
+        raise _bad_url("a SQLite database that is no file")
     return url
 
 
 def _bad_url(shown: str) -> InputError:
     expected = "sqlite:///path/of/a/file or postgresql://user:password@host/database"
-    return InputError("settings", (FieldProblem("/database_url", repr(shown), expected),))
+    return InputError("settings", (FieldProblem("/database_url", shown, expected),))
 
 
 def _take_file(path: Path) -> FileLock:

@@ -7,7 +7,6 @@ given keys seals, every one of them opens: a new key in front of the old one cha
 from __future__ import annotations
 
 import base64
-import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from broker.domain.errors import FieldProblem, InputError
 from broker.settings import SHORTEST_SECRETS_KEY
+from broker.store.key_files import write_secret
 from broker.store.webhook_tables import WebhookRow
 from broker.store.writes import table_of
 
@@ -88,8 +88,7 @@ def seal_of(given: str | None, database: Path | None) -> Seal:
         return Seal([file.read_text().strip()])
     except FileNotFoundError:
         key = secrets.token_urlsafe(SHORTEST_KEY)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as made:
-            made.write(f"{key}\n")
+        write_secret(file, key)
         return Seal([key])
 
 

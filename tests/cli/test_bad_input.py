@@ -186,6 +186,10 @@ def test_a_slip_in_the_settings_file_is_named(tmp_path: Path, monkeypatch: pytes
     assert done.exit_code == 2
     assert "broker.toml: /poll_second: found 5, expected the setting 'poll_seconds'" in done.stderr
     assert "lambda_api_key" not in done.stderr
+    (tmp_path / "broker.toml").write_text('admin_keys = "hunter2"\n')
+    done = broker("providers", "list")
+    assert "/admin_keys: " in done.stderr
+    assert "hunter2" not in done.stderr
     (tmp_path / "broker.toml").write_text("poll_seconds = \n")
     assert broker("providers", "list").exit_code == 2
 

@@ -27,7 +27,16 @@ time.sleep(60)
 
 @pytest.mark.parametrize(
     "url",
-    ["", "nonsense", "mysql://u:hunter2@h/d", "sqlite://", "sqlite:///:memory:", "postgresql+asyncpg://h/d"],
+    [
+        "",
+        "nonsense",
+        "mysql://u:hunter2@h/d",
+        "mysql://h/d?password=hunter2",
+        "u:hunter2/h",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "postgresql+asyncpg://h/d",
+    ],
 )
 def test_a_url_that_cannot_be_used_is_named(url: str) -> None:
     with pytest.raises(InputError, match=r"/database_url: found .*, expected sqlite:///") as caught:
