@@ -37,13 +37,14 @@ def rank_memory(
     memory, software, hw = scenario.calibration.memory, scenario.software, scenario.hw
     states = state_bytes(scenario, dp, shards)
     buffers = buffer_bytes(scenario.layouts, dp, memory)
-    usable = (memory.recompute_fill * hw.memory_bytes - buffers) / (1.0 + software.cache_share)
+    card = hw.memory_bytes / scenario.memory_margin
+    usable = (memory.recompute_fill * card - buffers) / (1.0 + software.cache_share)
     room = usable - memory.fixed_bytes - states
     activations, again = activation_bytes(scenario, micro_batches, interleave, room)
     allocated = memory.fixed_bytes + states + activations
     held = allocated * (1.0 + software.cache_share) + buffers
     peak = held if software.reports_device else allocated
-    return RankMemory(peak, held, (held <= hw.memory_bytes) & can_start(scenario, micro_batches), again)
+    return RankMemory(peak, held, (held <= card) & can_start(scenario, micro_batches), again)
 
 
 def rank_params(shapes: Shapes, layouts: Layouts) -> tuple[Array, Array]:

@@ -33,7 +33,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One or many training steps; the arrays of the parts broadcast against each other."""
+    """One or many training steps; the arrays of the parts broadcast against each other.
+
+    ``memory_margin``: what a card must hold over the predicted memory; 1 where a layout is known to run.
+    """
 
     shapes: Shapes
     run: Run
@@ -41,6 +44,7 @@ class Scenario:
     hw: Hardware
     software: Software
     calibration: Calibration
+    memory_margin: float = 1.0
 
     @property
     def compute(self) -> Compute:

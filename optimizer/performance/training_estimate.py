@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.model_shape import GpuSpec
@@ -23,11 +23,13 @@ from optimizer.performance.hardware import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
+    memory_regime,
     provenance_of,
     training_relative,
     with_interval,
 )
 from optimizer.performance.layouts import RECOMPUTE, Layouts, ways_of
+from optimizer.performance.memory import memory_margin
 from optimizer.performance.scenario import Run, Scenario
 from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training import Step, steps_by_sharding
@@ -85,6 +87,13 @@ def software_of(workload: Training) -> str:
     """The class of constants of a workload's stack; ZeRO counts as sharding, as published rows of it do."""
     sharded = workload.software is TrainingStack.DEEPSPEED
     return (TrainingStack.FSDP if sharded else workload.software).value
+
+
+def has_layout(workload: Training, tp: ArrayLike, pp: ArrayLike) -> Mask:
+    """Which tensor and pipeline degrees the stack has: ZeRO shares states and data alone (DeepSpeed's
+    trainers; tensor and pipeline parallelism with it are Megatron-DeepSpeed's)."""
+    alone: Mask = (np.asarray(tp) == 1) & (np.asarray(pp) == 1)
+    return alone | (workload.software is not TrainingStack.DEEPSPEED)
 
 
 def step_tokens(workload: Training) -> float:
@@ -145,9 +154,11 @@ class TrainingCore:
         return self.calibration.software[software_of(workload)]
 
     def scenario(self, workload: Training, layouts: Layouts, hw: Hardware) -> Scenario:
-        """The workload's steps in ``layouts`` on ``hw``."""
+        """The workload's steps in ``layouts`` on ``hw``, which holds their memory at its upper quarter."""
         shapes, run = build_shape(workload.model), run_of(workload)
-        return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration)
+        half_width = self.calibration.intervals.training_memory[memory_regime(software_of(workload))]
+        margin = memory_margin(half_width)
+        return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration, margin)
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
         """The best way to run ``layout``; None when GPU, format, fabric, batch or memory forbid it."""
@@ -158,11 +169,11 @@ class TrainingCore:
         degrees = layout.tp * layout.pp * layout.cp * layout.dp
         if nodes > hw.nodes_most or degrees != gpus or not can_train(hw, workload):
             return None
+        if not has_layout(workload, layout.tp, layout.pp):
+            return None
         layouts = ways_of(layout)
         one = self.scenario(workload, layouts[0], hw)
-        others = [
-            Scenario(one.shapes, one.run, way, hw, one.software, one.calibration) for way in layouts[1:]
-        ]
+        others = [replace(one, layouts=way) for way in layouts[1:]]
         ways = steps_by_sharding([one, *others], number(gpus))
         measured = measurement_for(workload, sku.gpu, gpus)
         trusted = measured is not None and gpus >= measured.gpus

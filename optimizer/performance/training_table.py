@@ -24,6 +24,7 @@ from optimizer.performance.training_estimate import (
     TrainingCore,
     bottleneck_of,
     can_train,
+    has_layout,
     held_hours,
     measurement_for,
     run_of,
@@ -249,9 +250,10 @@ def _layouts(workload: Training, per_node: int, stages_most: int) -> Layouts:
     """Layouts for a node size."""
     model = workload.model
     experts = model.experts if model.is_moe else 0
-    return enumerate_layouts(
+    every = enumerate_layouts(
         per_node, model.layers, model.heads, experts, workload.sequence_length, stages_most
     )
+    return every.take(np.flatnonzero(has_layout(workload, every.tp, every.pp)))
 
 
 @dataclass(frozen=True, slots=True)

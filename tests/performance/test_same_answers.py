@@ -34,7 +34,7 @@ from optimizer.performance.hardware import build_hardware
 from optimizer.performance.layouts import enumerate_layouts
 from optimizer.performance.roots import crossing
 from optimizer.performance.training import step
-from optimizer.performance.training_estimate import TrainingCore
+from optimizer.performance.training_estimate import TrainingCore, has_layout
 from optimizer.recall import Recall
 from tests.performance.builders import batch, estimator, serving, sku, training
 
@@ -139,6 +139,7 @@ def test_searches_that_skip_what_cannot_fit_find_the_best_of_all() -> None:
             for n, count in enumerate(COUNTS):
                 every = step(core.scenario(run, layouts, hw), as_array(count * per_node))
                 possible = every.fits & every.divides & (count <= hw.nodes_most[0])
+                possible = possible & has_layout(run, layouts.tp, layouts.pp)
                 least = np.where(possible, every.total, np.inf).min()
                 assert table.fits[w, s, n] == np.isfinite(least)
                 if table.fits[w, s, n]:

@@ -1,0 +1,57 @@
+"""Layouts of plans leave memory for the error of the prediction, and are ones that the stack has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from broker.catalogue import load_gpus, load_models
+from broker.domain.estimate import Parallelism
+from broker.domain.sku import Fabric, FabricKind, IntraNode, LinkKind, Sku
+from broker.domain.workload import TrainingStack
+from optimizer.performance.calibration import load_calibration
+from optimizer.performance.estimator import Estimator
+from optimizer.performance.intervals import memory_regime
+from optimizer.performance.memory import fit_probability, memory_margin
+from optimizer.performance.training_estimate import software_of
+from tests.placement.market import training
+
+ESTIMATOR = Estimator(load_gpus(), load_calibration())
+NODE = Sku(
+    "hgx", "H100-SXM-80GB", 8, 80.0,
+    intra_node=IntraNode(LinkKind.NVLINK, 900.0), fabric=Fabric(FabricKind.INFINIBAND, 3200.0, 16),
+)  # fmt: skip
+COUNTS = (1, 2, 4, 8, 16)
+CARD_BYTES = 80 * 2**30
+
+
+def test_the_upper_quarter_is_where_three_of_four_cards_hold_the_run() -> None:
+    for half_width in (0.06, 0.16, 0.41):
+        assert fit_probability(1.0, memory_margin(half_width), half_width) == pytest.approx(0.75, abs=1e-3)
+
+
+@pytest.mark.parametrize("software", list(TrainingStack))
+@pytest.mark.parametrize("model", ["Llama-3.1-8B", "Llama-3.3-70B"])
+def test_every_planned_layout_fits_at_its_upper_quarter(software: TrainingStack, model: str) -> None:
+    run = training(model=load_models()[model], software=software, sequence_length=8192)
+    table = ESTIMATOR.training([run], [NODE], COUNTS)
+    half_width = load_calibration().intervals.training_memory[memory_regime(software_of(run))]
+    fitting = np.flatnonzero(table.fits[0, 0]).tolist()
+    assert fitting
+    for n in fitting:
+        held = table.estimate(0, 0, n)["memory_gb_per_gpu"] * 1e9
+        assert held * memory_margin(half_width) <= CARD_BYTES
+
+
+def test_zero_shares_states_and_data_alone() -> None:
+    run = training(
+        model=load_models()["Llama-3.3-70B"], software=TrainingStack.DEEPSPEED, sequence_length=8192
+    )
+    table = ESTIMATOR.training([run], [NODE], COUNTS)
+    for n in np.flatnonzero(table.fits[0, 0]).tolist():
+        assert (table.layout(0, 0, n).tp, table.layout(0, 0, n).pp) == (1, 1)
+    asked = Parallelism(tp=8, dp=8, recompute="full")
+    assert ESTIMATOR.training_at(run, NODE, 8, asked) is None
+    assert ESTIMATOR.training_at(replace(run, software=TrainingStack.TUNED), NODE, 8, asked) is not None
