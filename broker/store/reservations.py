@@ -112,8 +112,8 @@ class SqlReservationRepository:
         for capacity_id in sorted(taken.union(*(capacities_of(offer) for offer in wanted))):
             await count_up(self._session, CapacityRow, {"capacity_id": capacity_id}, "takings")
         mine = ReservationRow.offer_id.in_({offer.offer_id for offer in wanted})
-        pooled = {o.provider for o in wanted if o.stock.pool is not None}
-        beside = ReservationRow.provider.in_(pooled.union(providers))
+        pools = {pool_id for offer in wanted if (pool_id := _pool_of(offer)) is not None}
+        beside = or_(ReservationRow.pool_id.in_(pools), ReservationRow.provider.in_(providers))
         return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS), or_(mine, beside)))
 
     async def claim(self, reservation_id: str) -> bool:
@@ -181,9 +181,13 @@ def _touching(window: Window | None) -> tuple[ColumnElement[bool], ...]:
 def capacities_of(offer: Offer) -> frozenset[str]:
     """Names of what is taken from when ``offer`` is: its own stock, and the pool that it is cut from."""
     names = {f"offer/{offer.offer_id}"}
-    if offer.stock.pool is not None:
-        names.add(f"pool/{offer.stock.pool.pool_id}")
+    if (pool_id := _pool_of(offer)) is not None:
+        names.add(f"pool/{pool_id}")
     return frozenset(names)
+
+
+def _pool_of(offer: Offer) -> str | None:
+    return offer.stock.pool.pool_id if offer.stock.pool is not None else None
 
 
 def was_ever_held(reservation: Reservation) -> bool:
@@ -223,6 +227,7 @@ def _values(reservation: Reservation) -> Values:
         "state": reservation.state.value,
         "provider": reservation.offer.provider,
         "offer_id": reservation.offer.offer_id,
+        "pool_id": _pool_of(reservation.offer),
         "offer": to_document(reservation.offer),
         "nodes": reservation.nodes,
         "starts_at": reservation.start,

@@ -188,6 +188,7 @@ class ReservationRow(Row):
     state: Mapped[str] = mapped_column(index=True)
     provider: Mapped[str] = mapped_column(Identifier)
     offer_id: Mapped[str] = mapped_column(Identifier)
+    pool_id: Mapped[str | None] = mapped_column(Identifier, index=True)
     offer: Mapped[dict[str, Any]]
     nodes: Mapped[int]
     starts_at: Mapped[datetime]

@@ -15,6 +15,7 @@ from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import (
+    available,
     form,
     holding,
     identity,
@@ -28,7 +29,7 @@ from optimizer.placement.rules import (
 )
 from optimizer.placement.rules.case import Case
 
-RULES = (policy, quotas, holding, running, serving, transfers, totals, window_use)
+RULES = (policy, quotas, holding, available, running, serving, transfers, totals, window_use)
 
 
 def check_plan(

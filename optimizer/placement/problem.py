@@ -21,7 +21,8 @@ from broker.domain.learned import GUESS
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.sku import Sku
-from broker.domain.workload import Batch, PlanRequest, Serving, Training
+from broker.domain.stock_pools import shared
+from broker.domain.workload import Batch, PlanRequest, Serving, Training, Workload
 from optimizer.placement.gpu_pools import GpuPools, build_pools, no_pools
 from optimizer.recall import Recall
 
@@ -44,7 +45,8 @@ class OfferTable:
 
     ``menu_of`` points into ``menus`` (one seller's terms for each distinct menu of counts), or is NO_MENU.
     ``shelf_of`` numbers groups of equal terms: kind of node, minimum and increment of billing, window or
-    not, interrupted or not. Within one shelf only price, stock and place differ.
+    not, interrupted or not. Within one shelf only price, stock and place differ. ``zone_of``: a zone is a
+    place, one operator's data centre or region, whoever sells it.
     """
 
     offers: Sequence[Offer]
@@ -167,7 +169,7 @@ def build_problem(
     problems = (*_request_problems(request, as_of), *_offer_problems(offers))
     if problems:
         raise InputError("plan request", problems)
-    ordered = tuple(sorted(offers, key=_place_of))
+    ordered = tuple(sorted(shared(offers), key=_place_of))
     origin = request.horizon.start
     as_of_s = math.ceil((as_of - origin) / timedelta(seconds=1))
     return Problem(
@@ -178,11 +180,30 @@ def build_problem(
         end_s=math.floor((request.horizon.end - origin) / timedelta(seconds=1)),
         as_of_s=as_of_s,
         table=_under_quotas(request, _offer_table(ordered)),
-        allowed=np.ones(len(ordered), dtype=np.bool_),
+        allowed=lasting(request, ordered),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
         recall=Recall() if recall is None else recall,
     )
+
+
+def lasting(request: PlanRequest, offers: Sequence[Offer]) -> Bools:
+    """Offers [O] that are there until everything asked for is over; others could end under a placement.
+
+    A service may last until the horizon's end, a run until its deadline, or a day later where lateness has a
+    price. An offer that ends before the last of these is left out for all.
+    """
+    ends = [_latest_end(request, workload) for workload in request.workloads]
+    last = max(ends, default=request.horizon.end)
+    there = (o.available_until is None or o.available_until >= last for o in offers)
+    return np.fromiter(there, dtype=np.bool_, count=len(offers))
+
+
+def _latest_end(request: PlanRequest, workload: Workload) -> datetime:
+    if isinstance(workload, Serving):
+        return request.horizon.end
+    late = isinstance(workload, Training) and workload.late_usd_per_hour is not None
+    return workload.deadline + timedelta(seconds=1, days=1 if late else 0)
 
 
 def _place_of(offer: Offer) -> tuple[int, str]:
@@ -199,7 +220,7 @@ def _kind_of(sku: Sku) -> Sku:
 def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
     kinds: dict[Sku, int] = {}
     skus: list[Sku] = []
-    zones: dict[tuple[str, str | None], int] = {}
+    places: dict[str, int] = {}
     sku_of = []
     for offer in offers:
         kind = _kind_of(offer.sku)
@@ -207,7 +228,7 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
             kinds[kind] = len(skus)
             skus.append(offer.sku)
         sku_of.append(kinds[kind])
-        zones.setdefault((offer.provider, offer.zone), len(zones))
+        places.setdefault(offer.place, len(places))
 
     def floats(values: Iterator[float]) -> Floats:
         return np.fromiter(values, dtype=np.float64, count=len(offers))
@@ -233,7 +254,7 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
         joined_nodes=ints(o.max_nodes_in_one_run for o in offers),
         gpus_per_node=ints(o.sku.gpus_per_node for o in offers),
         tier_of=ints(TIERS.index(o.tier) for o in offers),
-        zone_of=ints(zones[(o.provider, o.zone)] for o in offers),
+        zone_of=ints(places[o.place] for o in offers),
         interruptions_per_hour=rates,
         is_window=is_window,
         pools=build_pools(offers),

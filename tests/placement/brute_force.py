@@ -120,7 +120,7 @@ def _meets(
         for _ in range(n * (offers[o].sku.gpus_per_node // size))
     ]
     used = (offers[o] for (o, _), n in zip(pairs, counts, strict=True) if n)
-    zones = {(offer.provider, offer.zone) for offer in used}
+    zones = {offer.place for offer in used}
     spare = service.redundancy.spare_replicas * max(rates, default=0.0)
     return len(zones) >= service.redundancy.zones and sum(rates) - spare >= demand
 

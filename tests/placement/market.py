@@ -61,6 +61,7 @@ def offer(name: str, usd: str, **changes: Any) -> Offer:
         native=NativePrice(Decimal(usd), "USD", "node_hour"),
         stock=Stock(nodes=nodes),
     )
+    changes.setdefault("place", "")
     return replace(made, **changes)
 
 

@@ -212,7 +212,7 @@ class Monolith:
             self.model.add(capacity - spare * rate >= demand).only_enforce_if([serves, here])
         by_zone = defaultdict(list)
         for offer, here in zip(self.offers, used, strict=True):
-            by_zone[offer.provider, offer.zone].append(here)
+            by_zone[offer.place].append(here)
         zones = []
         for members in by_zone.values():
             stands = self.model.new_bool_var("")

@@ -263,7 +263,7 @@ CASES = {
     "demand of one hour": asks("20.00", chat((4.0, *[8.0] * 9)), chat((8.01, *[8.0] * 9)), "21.00", A),
     "zones": sells(
         "20.00",
-        replace(A, offer_id="b", zone="b"),
+        replace(A, offer_id="b", zone="b", place=""),
         replace(A, offer_id="b"),
         chat(zones=2),
         Obstacle.REDUNDANCY,

@@ -33,9 +33,9 @@ class ReadyFleet:
     ready: tuple[tuple[datetime, datetime, int], ...]
 
     @property
-    def zone(self) -> tuple[str, str | None]:
-        """What counts as one zone."""
-        return (self.offer.provider, self.offer.zone)
+    def zone(self) -> str:
+        """What counts as one zone: a place, whoever sells there."""
+        return self.offer.place
 
     @property
     def requests_per_s(self) -> float:

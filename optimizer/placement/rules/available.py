@@ -1,0 +1,15 @@
+"""Nothing is held longer than its seller says that it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optimizer.placement.rules.case import Case
+
+
+def violations(case: Case) -> Iterator[str]:
+    """Placements that outlast their offer."""
+    for where, placement, _, offer in case.known():
+        until, end = offer.available_until, max(segment.end for segment in placement.segments)
+        if until is not None and end > until:
+            yield f"{where}: held until {end.isoformat()}, and it is there until {until.isoformat()}"
