@@ -89,12 +89,17 @@ class Ruin:
         offers = {piece.offer for column in wishes[:WISHES] for piece in column.pieces}
         if now is not None:
             offers |= {piece.offer for piece in now.pieces}
+        offers = {o for offer in offers for o in self._cut_from(offer)}
         holders = {n for offer in sorted(offers) for n in self.standing.holders[offer]} & self._options.keys()
         wishers = {n for offer in sorted(offers) for n in wanted.get(offer, ())}
         count = self.rng.randint(*RUINED)
         others = self._some(holders - {centre}, count - 1)
         others += self._some(wishers - {centre, *others}, count - 1 - len(others))
         return [centre, *others]
+
+    def _cut_from(self, offer: int) -> tuple[int, ...]:
+        """The offer, and those that lack what is taken of it."""
+        return self.candidates.problem.table.pools.reach(offer)
 
     def _some(self, names: set[str], count: int) -> list[str]:
         return self.rng.sample(sorted(names), min(max(0, count), len(names)))
@@ -130,7 +135,8 @@ class Ruin:
             if best is None:
                 continue
             self.standing.place(best[1])
-            touched = {n for piece in best[1].pieces for n in users[piece.offer]} & two.keys()
+            taken = {o for piece in best[1].pieces for o in self._cut_from(piece.offer)}
+            touched = {n for offer in taken for n in users[offer]} & two.keys()
             for other in sorted(two if shared else touched):
                 two[other] = self._two_best(other, ranked[other])
                 heappush(heap, (-_regret(two[other]), other))
