@@ -26,7 +26,10 @@ class PlanStatus(StrEnum):
 
 
 class Obstacle(StrEnum):
-    """The first gate that let no offer through, in the order of the gates; a closed set."""
+    """The first gate that let no offer through, in the order of the gates; a closed set.
+
+    ``disk``: the host's disk or memory holds no image, weights and checkpoints.
+    """
 
     POLICY = "policy"
     TIER = "tier"
@@ -36,6 +39,7 @@ class Obstacle(StrEnum):
     GPU_UNKNOWN = "gpu_unknown"
     PRECISION = "precision"
     MEMORY = "memory"
+    DISK = "disk"
     FABRIC = "fabric"
     LATENCY = "latency"
     DEADLINE = "deadline"

@@ -18,6 +18,7 @@ from optimizer.performance.constants import (
     Chosen,
     Compute,
     Goodput,
+    Host,
     Intervals,
     Memory,
     Network,
@@ -49,6 +50,7 @@ class Calibration:
     network: Network
     memory: Memory
     goodput: Goodput
+    host: Host
     serving: ServingRates
     queueing: Queueing
     coldstart: ColdStart
@@ -150,6 +152,7 @@ def parse_calibration(data: Mapping[str, Any]) -> Calibration:
         network=_group(Network, data, "network"),
         memory=_group(Memory, data, "memory"),
         goodput=_group(Goodput, data, "goodput"),
+        host=_group(Host, data, "host"),
         serving=_group(ServingRates, data, "serving"),
         queueing=_group(Queueing, data, "queueing"),
         coldstart=_group(ColdStart, data, "coldstart"),

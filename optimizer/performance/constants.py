@@ -142,6 +142,17 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """What a node needs beside its GPUs, GB of 10⁹ bytes: the container's image, a process for each GPU and
+    the file of weights that it reads, and checkpoints kept on disk."""
+
+    image_gb: float
+    process_gb: float
+    shard_gb: float
+    checkpoints_kept: float
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes that a training rank keeps, and what of a card is usable."""
 

@@ -65,6 +65,7 @@ class MixedTable(ServingTable):
         self.requests_per_s: Array = np.stack(together) if together else empty
         self.cold_start_s: Array = np.stack([starts[mine].max(axis=0) for mine in rows]) if rows else empty
         self.fits: Mask = self.requests_per_s > 0
+        self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 
     def _rows(self, w: int) -> slice:
         return slice(int(self._first[w]), int(self._first[w + 1]))
@@ -104,6 +105,8 @@ class MixedTable(ServingTable):
         """Why no configuration fits, of the first size that has none; None when one fits all."""
         if bool(self.fits[w, s].any()):
             return None
+        if self._without_room[w, s]:
+            return Obstacle.DISK
         rows = range(int(self._first[w]), int(self._first[w + 1]))
         found = [obstacle for row in rows if (obstacle := self._table.obstacle(row, s)) is not None]
         return found[0] if found else Obstacle.LATENCY

@@ -129,10 +129,14 @@ def once(work: Callable[[ServedModel], T]) -> Callable[[ServedModel], T]:
 @once
 def weight_bytes(served: ServedModel) -> tuple[Array, Array]:
     """Dense and routed-expert weights of the whole model, bytes; embeddings stay in 16 bit."""
-    shapes, table = served.shapes, served.rates.weight_bytes
-    dense, experts = table[served.number_format.dense], served.number_format.expert_bytes
-    experts = table[served.number_format.experts] if experts is None else experts
-    embedding = shapes.embedding_params * max(dense, served.rates.embedding_bytes)
+    return stored_bytes(served.shapes, served.number_format, served.rates)
+
+
+def stored_bytes(shapes: Shapes, form: Format, rates: ServingRates) -> tuple[Array, Array]:
+    """The same of a model in a format, wherever it is served."""
+    dense, experts = rates.weight_bytes[form.dense], form.expert_bytes
+    experts = rates.weight_bytes[form.experts] if experts is None else experts
+    embedding = shapes.embedding_params * max(dense, rates.embedding_bytes)
     inner = (shapes.dense_params - shapes.embedding_params) * dense
     return embedding + inner, shapes.expert_params * experts
 

@@ -93,6 +93,13 @@ class ServingTable:
         self.requests_per_s: Array = rates[:, self._kind, :]
         self.cold_start_s: Array = starts[:, self._kind, :]
         self.fits: Mask = self.requests_per_s > 0
+        self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
+
+    def withhold(self, without_room: Mask) -> None:
+        """Takes away configurations [W, S, C] for which hosts have no room."""
+        self._without_room |= (self.fits & without_room).any(axis=2)
+        self.requests_per_s = np.where(without_room, 0.0, self.requests_per_s)
+        self.fits = self.requests_per_s > 0
 
     @property
     def candidates(self) -> NDArray[np.int64]:
@@ -215,6 +222,8 @@ class ServingTable:
         kind = self._kind[s]
         if bool(self.fits[w, s].any()):
             return None
+        if self._without_room[w, s]:
+            return Obstacle.DISK
         if self._skus[s].gpu not in self._core.gpus:
             return Obstacle.GPU_UNKNOWN
         if not self._formats[w, kind]:

@@ -76,6 +76,13 @@ class TrainingTable:
             self._fill(places, hours)
         self.hours: Array = hours[:, self._kind, :]
         self.fits: Mask = np.isfinite(self.hours)
+        self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
+
+    def withhold(self, without_room: Mask) -> None:
+        """Takes away node counts [W, S, N] for which hosts have no room."""
+        self._without_room |= (self.fits & without_room).any(axis=2)
+        self.hours = np.where(without_room, np.inf, self.hours)
+        self.fits = np.isfinite(self.hours)
 
     def _fill(self, places: Places, hours: Array) -> None:
         hw = build_hardware(self._known, self._core.gpus, self._core.calibration)
@@ -171,6 +178,8 @@ class TrainingTable:
         """Why no node count fits; None when one does."""
         if bool(self.fits[w, s].any()):
             return None
+        if self._without_room[w, s]:
+            return Obstacle.DISK
         if self._skus[s].gpu not in self._core.gpus:
             return Obstacle.GPU_UNKNOWN
         if not self._formats[w, self._kind[s]]:

@@ -18,6 +18,7 @@ from optimizer.placement.rules import (
     available,
     form,
     holding,
+    host,
     identity,
     policy,
     quotas,
@@ -29,7 +30,7 @@ from optimizer.placement.rules import (
 )
 from optimizer.placement.rules.case import Case
 
-RULES = (policy, quotas, holding, available, running, serving, transfers, totals, window_use)
+RULES = (policy, host, quotas, holding, available, running, serving, transfers, totals, window_use)
 
 
 def check_plan(

@@ -15,6 +15,7 @@ from broker.domain.estimate import Estimate
 from broker.domain.sku import Sku
 from broker.domain.workload import Batch, Serving, Training
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
+from optimizer.placement.host_room import runs_without_room, services_without_room
 from optimizer.placement.menus import menu_counts
 from optimizer.placement.problem import OfferTable, Problem
 from optimizer.placement.quotas import quota_rows, without_quotas
@@ -69,10 +70,13 @@ def _asked(
     counts: tuple[int, ...],
 ) -> Estimates:
     rows = {w.name: row for group in (trainings, others) for row, w in enumerate(group)}
+    training, serving = estimator.training(trainings, skus, counts), estimator.serving(others, skus)
+    training.withhold(runs_without_room(trainings, skus, counts))
+    serving.withhold(services_without_room(others, skus, serving.configs))
     return Estimates(
         node_counts=counts,
-        training=estimator.training(trainings, skus, counts),
-        serving=estimator.serving(others, skus),
+        training=training,
+        serving=serving,
         row_of=rows,
         estimator=estimator,
         skus=skus,

@@ -38,6 +38,7 @@ DROPPED = {
     Obstacle.GPU_UNKNOWN: "of GPUs without figures",
     Obstacle.PRECISION: "without its precision",
     Obstacle.MEMORY: "with too little memory",
+    Obstacle.DISK: "whose hosts have too little disk or memory",
     Obstacle.FABRIC: "without a fabric",
     Obstacle.LATENCY: "too slow for the SLO",
     Obstacle.DEADLINE: "too slow for the deadline",

@@ -26,6 +26,7 @@ FIT_GATES = (
     Obstacle.GPU_UNKNOWN,
     Obstacle.PRECISION,
     Obstacle.MEMORY,
+    Obstacle.DISK,
     Obstacle.FABRIC,
     Obstacle.LATENCY,
 )

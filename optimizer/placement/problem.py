@@ -212,9 +212,10 @@ def _place_of(offer: Offer) -> tuple[int, str]:
 
 
 def _kind_of(sku: Sku) -> Sku:
-    """What of a SKU decides performance: the same node under another seller's name is the same kind."""
+    """What of a SKU decides what runs there and how fast: the same node under another seller's name is the
+    same kind."""
     fabric = replace(sku.fabric, domain=None) if sku.fabric is not None else None
-    return replace(sku, name="", vcpus=None, disk_gb=None, fabric=fabric)
+    return replace(sku, name="", vcpus=None, fabric=fabric)
 
 
 def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:

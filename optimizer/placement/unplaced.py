@@ -83,6 +83,7 @@ TEXTS = {
     Obstacle.GPU_UNKNOWN: "add the GPUs on offer to config/gpus.csv, or measure the workload on them",
     Obstacle.PRECISION: "allow another precision, or another engine",
     Obstacle.MEMORY: "more GPUs in a run, a smaller model, or a precision of fewer bytes",
+    Obstacle.DISK: "hosts with more disk and memory, or a precision of fewer bytes",
     Obstacle.FABRIC: "fewer GPUs at least, or offers whose nodes are joined by a fabric",
     Obstacle.LATENCY: "a looser SLO",
     Obstacle.DEADLINE: "a later deadline",

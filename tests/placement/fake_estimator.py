@@ -55,6 +55,12 @@ class FakeTrainingTable:
                 self.hours[w, s, n] = found["hours"]
         self.fits = np.isfinite(self.hours)
         self.startup_hours = core.startup_hours
+        self._without_room = np.zeros(self.fits.shape[:2], dtype=np.bool_)
+
+    def withhold(self, without_room: NDArray[np.bool_]) -> None:
+        self._without_room |= (self.fits & without_room).any(axis=2)
+        self.hours = np.where(without_room, np.inf, self.hours)
+        self.fits = np.isfinite(self.hours)
 
     def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> NDArray[np.float64]:
         rates = np.atleast_1d(np.asarray(interruptions_per_hour, dtype=np.float64))
@@ -86,6 +92,8 @@ class FakeTrainingTable:
     def obstacle(self, w: int, s: int) -> Obstacle | None:
         if self.fits[w, s].any():
             return None
+        if self._without_room[w, s]:
+            return Obstacle.DISK
         return Obstacle.MEMORY if self._skus[s].gpu in GPUS else Obstacle.GPU_UNKNOWN
 
 
@@ -100,6 +108,12 @@ class FakeServingTable:
             if found is not None:
                 self.requests_per_s[w, s, c] = found["requests_per_s_per_replica"]
                 self.cold_start_s[w, s, c] = found["cold_start_s"]
+        self.fits = self.requests_per_s > 0
+        self._without_room = np.zeros(self.fits.shape[:2], dtype=np.bool_)
+
+    def withhold(self, without_room: NDArray[np.bool_]) -> None:
+        self._without_room |= (self.fits & without_room).any(axis=2)
+        self.requests_per_s = np.where(without_room, 0.0, self.requests_per_s)
         self.fits = self.requests_per_s > 0
 
     def layout(self, w: int, s: int, c: int) -> Parallelism:
@@ -118,6 +132,8 @@ class FakeServingTable:
     def obstacle(self, w: int, s: int) -> Obstacle | None:
         if self.fits[w, s].any():
             return None
+        if self._without_room[w, s]:
+            return Obstacle.DISK
         return Obstacle.MEMORY if self._skus[s].gpu in GPUS else Obstacle.GPU_UNKNOWN
 
 

@@ -230,6 +230,18 @@ def test_community_hosts_alone_reject_the_plan(plan: Plan) -> None:
     assert not check_plan(plan, asked, lent, ESTIMATOR)
 
 
+@pytest.mark.parametrize("less", [{"disk_gb": 40.0}, {"memory_gb": 3.0}])
+def test_hosts_that_are_too_small_alone_reject_the_plan(plan: Plan, less: dict[str, Any]) -> None:
+    """Each placement's own host has less than image and weights, or checkpoints, take."""
+    for placement in plan.placements:
+        small = tuple(
+            replace(o, sku=replace(o.sku, **less)) if o.offer_id == placement.offer_id else o for o in OFFERS
+        )
+        found = check_plan(plan, REQUEST, small, ESTIMATOR)
+        what = "disk" if "disk_gb" in less else "memory"
+        assert any(f"GB of {what}" in words and placement.offer_id in words for words in found)
+
+
 def test_gpus_of_a_pool_alone_reject_the_plan(plan: Plan) -> None:
     """Each offer has stock enough; together they are cut from one GPU too few."""
     held = {p.offer_id: p.gpus for p in plan.placements}

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import time
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from broker.domain.offer import HostKind, Stock, StockLevel, Tier, WindowKind
+from broker.domain.offer import HostKind, Offer, Stock, StockLevel, Tier, WindowKind
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Policy, Precision, Training
 from tests.fakes.examples import waiting_terms
@@ -45,6 +46,11 @@ from tests.placement.one_decision import (
     sells,
     two,
 )
+
+
+def hosted(one: Offer, **changes: Any) -> Offer:
+    return replace(one, sku=replace(one.sku, **changes))
+
 
 CASES = {
     "deadline": asks("10.00", run(deadline=at(10)), run(deadline=at(9.9)), Obstacle.DEADLINE, A),
@@ -139,6 +145,15 @@ CASES = {
     ),
     "reliability that nobody states": sells(
         "10.00", replace(A, reliability=0.9), A, ruled(min_reliability=0.9), Obstacle.POLICY
+    ),
+    "disk for checkpoints": sells(  # image 30 GB, two checkpoints of 13 bytes a parameter: 238.8 GB
+        "10.00", hosted(A, disk_gb=239.0), hosted(A, disk_gb=238.0), RUN, Obstacle.DISK
+    ),
+    "memory for a snapshot": sells(  # 4 GB for the process, one checkpoint of 104.4 GB
+        "10.00", hosted(A, memory_gb=109.0), hosted(A, memory_gb=108.0), RUN, Obstacle.DISK
+    ),
+    "disk for weights": sells(  # 16.1 GB and the image
+        "48.00", hosted(A, disk_gb=46.1), hosted(A, disk_gb=46.0), request(serving()), Obstacle.DISK
     ),
     "compliance": sells(
         "10.00",

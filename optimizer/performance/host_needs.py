@@ -1,0 +1,59 @@
+"""What a workload needs of a host beside its GPUs: disk for image, weights and checkpoints, memory to load.
+
+GB are 10⁹ bytes, of one node. What an offer does not state is taken to be enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.domain.model_shape import ModelShape
+from broker.domain.sku import Sku
+from broker.domain.workload import Precision, Training
+from optimizer.performance.calibration import Calibration
+from optimizer.performance.served_model import stored_bytes
+from optimizer.performance.serving_estimate import format_of
+from optimizer.performance.shapes import build_shape
+
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class HostNeeds:
+    """Disk and memory of one node, GB."""
+
+    disk_gb: float
+    memory_gb: float
+
+    def shortage(self, sku: Sku) -> str | None:
+        """What the node states too little of, in plain words; None when it has all that is needed."""
+        for what, has, needs in (
+            ("disk", sku.disk_gb, self.disk_gb),
+            ("memory", sku.memory_gb, self.memory_gb),
+        ):
+            if has is not None and has < needs:
+                return f"{has:,.0f} GB of {what}, {needs:,.0f} GB are needed"
+        return None
+
+
+def weights_gb(model: ModelShape, precision: Precision, calibration: Calibration) -> float:
+    """Weights as they are published in ``precision``."""
+    form = format_of(precision, calibration, model.packed_in(precision))
+    return float(sum(stored_bytes(build_shape(model), form, calibration.serving))) / GB
+
+
+def serving_needs(model: ModelShape, precision: Precision, gpus: int, calibration: Calibration) -> HostNeeds:
+    """Of a node of ``gpus`` that serves: image and one copy of the weights on disk; a process for each GPU,
+    which reads one file of them at a time, in memory."""
+    host = calibration.host
+    disk = host.image_gb + weights_gb(model, precision, calibration)
+    return HostNeeds(disk, gpus * (host.process_gb + host.shard_gb))
+
+
+def training_needs(run: Training, nodes: int, gpus: int, calibration: Calibration) -> HostNeeds:
+    """Of each of ``nodes`` of ``gpus`` that train: image and its share of the checkpoints that are kept on
+    disk; a process for each GPU, and the snapshot that asynchronous saves write from, in memory."""
+    host = calibration.host
+    share = calibration.goodput.checkpoint_bytes_per_param * run.model.total_params / nodes / GB
+    disk = host.image_gb + host.checkpoints_kept * share
+    return HostNeeds(disk, gpus * host.process_gb + share)
