@@ -143,7 +143,7 @@ def _offer(
     facts: ProviderFacts,
     observed_at: datetime,
 ) -> Offer:
-    region = (ask.geolocation or "").strip() or UNKNOWN_REGION
+    region, host = (ask.geolocation or "").strip() or UNKNOWN_REGION, _host(ask.hosting_type)
     return Offer(
         offer_id=f"{NAME}/{ask.id}/{tier}",
         provider=NAME,
@@ -158,14 +158,14 @@ def _offer(
         native=NativePrice(quoted, "USD", "offer-hour"),
         billing_increment_s=BILLING_INCREMENT_S,
         stock=Stock(StockLevel.LOW, 1),
-        compliance=facts.compliance,
+        compliance=facts.compliance if host is HostKind.DATACENTER else frozenset(),
         reference={
             "ask_id": str(ask.id),
             "bid": str(quoted) if tier is Tier.SPOT else "",
             "machine_id": "" if ask.machine_id is None else str(ask.machine_id),
             "machine_gpus": _machine_gpus(ask),
         },
-        host=_host(ask.hosting_type),
+        host=host,
         reliability=ask.reliability2,
         available_until=None if ask.end_date is None else datetime.fromtimestamp(ask.end_date, UTC),
     )
