@@ -12,6 +12,7 @@ import httpx
 
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.webhook import SendOutcome
+from broker.redaction import origin_of, redacted
 
 TIMEOUT_S = 10.0
 LONGEST_URL = 2000
@@ -72,8 +73,10 @@ class HttpWebhookSender:
                 return SendOutcome(status, "" if answer.is_success else f"HTTP {status}")
         except InputError as error:
             return SendOutcome(None, str(error))
+        except httpx.InvalidURL:
+            return SendOutcome(None, f"httpx does not take the address at {origin_of(url)}")
         except httpx.HTTPError as error:
-            return SendOutcome(None, str(error) or type(error).__name__)
+            return SendOutcome(None, redacted(str(error)) or type(error).__name__)
 
     async def _place(self, url: str) -> _Place:
         if len(url) > LONGEST_URL:
@@ -82,9 +85,9 @@ class HttpWebhookSender:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError:
-            raise _refused(repr(url), EXPECTED) from None
+            raise _refused(repr(origin_of(url)), EXPECTED) from None
         if parts.scheme not in ("https", "http") or not host or parts.username is not None:
-            raise _refused(repr(url), EXPECTED)
+            raise _refused(repr(origin_of(url)), EXPECTED)
         port = port or (443 if parts.scheme == "https" else 80)
         address = await self._allowed_address(host, port, parts.scheme)
         rest = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -183,6 +183,16 @@ def on_a_thread() -> Iterator[None]:
         listener.tell_dropped()
 
 
+def is_json() -> bool:
+    """Whether stderr is a log of JSON lines, and so no place to show a secret once."""
+    return _form.as_json
+
+
+def writer() -> logging.Handler:
+    """What writes records in the end: where a filter sees each of them."""
+    return _writer
+
+
 def was_told(error: BaseException) -> bool:
     """Whether a record tells of ``error`` already."""
     return bool(getattr(error, _TOLD, False))

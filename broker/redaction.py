@@ -59,7 +59,7 @@ _HINT = re.compile(r"(?i)[:=@,%]|broker_live|whsec_|bearer|basic|-----BEGIN")
 """What every one of the patterns needs: most texts have none of it."""
 _SECRET_NAME = re.compile(rf"(?i)(?:^|[_-])(?:{_NAMES}|pwd|cookie|authorization)$|^(?:{_HEADERS})$")
 _OF_ENVIRONMENT = re.compile(
-    r"(?i)(?:^|_)(?:api_?key|key|token|secret|password|passwd|passphrase|credentials?|pwd|auth)(?:$|_)"
+    r"(?i)(?:^|_)(?:key|token|secret|password|passwd|passphrase|credentials?)(?:_id)?$"
 )
 
 Known = Mapping[str, re.Pattern[str] | None]

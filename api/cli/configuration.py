@@ -29,6 +29,7 @@ NEAR, NEAR_ENOUGH_TO_REFUSE = 0.6, 0.75
 
 def load_settings(**given: Any) -> Settings:
     """Options that were given (None: not) over environment over ``broker.toml``; InputError."""
+    register_environment(load_environment())
     _require_known(_read_file())
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
     logs.begin(as_json=settings.log_format == "json")
@@ -38,7 +39,6 @@ def load_settings(**given: Any) -> Settings:
 
 def register_settings(settings: Settings) -> None:
     """Makes known to the log what of the settings is secret."""
-    register_environment(load_environment())
     for _, value in settings:
         if isinstance(value, SecretStr):
             secret = value.get_secret_value()

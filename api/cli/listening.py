@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gc
+import logging
 import socket
 
 import uvicorn
 from fastapi import FastAPI
+from prometheus_client import Counter
 
 from broker import logs
 from broker.domain.errors import BrokerError, Conflict
 
 GRACE_S = 5
 ALLOCATIONS_BETWEEN = 20_000
+NO_REQUESTS = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
+"""How uvicorn tells of what it does not hand to the application."""
+MALFORMED = Counter("broker_http_malformed_requests", "What came to the port and was no request to serve")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -45,6 +50,20 @@ def spare_collections() -> None:
     gc.set_threshold(ALLOCATIONS_BETWEEN)
 
 
+class _OfStrangers(logging.Filter):
+    """Counts what is no HTTP in place of telling it: who sends it needs no key, and the log has an end."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to tell ``record``."""
+        if not str(record.msg).startswith(NO_REQUESTS):
+            return True
+        MALFORMED.inc()
+        return False
+
+
+_of_strangers = _OfStrangers()
+
+
 async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
     config = uvicorn.Config(
@@ -53,9 +72,11 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
         log_level="warning",
         access_log=False,
         lifespan="on",
+        ws="none",
         timeout_graceful_shutdown=GRACE_S,  # an open progress stream must not hold up the end
     )
     server = uvicorn.Server(config)
+    logging.getLogger("uvicorn.error").addFilter(_of_strangers)
     spare_collections()
     with logs.on_a_thread():
         await server.serve(sockets=[bound])

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from broker import logs
 from broker.domain.errors import FieldProblem, InputError
 
 LARGEST_FILE_BYTES = 512 * 1024 * 1024
@@ -48,6 +49,12 @@ def stdout() -> Console:
 def stderr() -> Console:
     """The console of progress, logs and errors."""
     return SafeConsole(file=sys.stderr, highlight=False)
+
+
+def reveal(text: str) -> None:
+    """A text with a secret, for who started it: on stderr; on stdout where stderr is a JSON log."""
+    console = stdout() if logs.is_json() else stderr()
+    console.print(text, markup=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:

@@ -19,7 +19,7 @@ from api.bootstrap import Product, build_product
 from api.cli.configuration import check_variables, load_environment, load_settings
 from api.cli.errors import ExitCode
 from api.cli.listening import listen, serve_until_stopped, url_of
-from api.cli.output import Json, print_json, read_text, stderr, stdout
+from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
 from api.cli.plan_view import misses_something, print_plan
 from api.cli.polling import poll_now, print_rounds
 from api.cli.progress import ProgressLine
@@ -161,9 +161,8 @@ async def _serve(product: Product, bound: socket.socket) -> None:
     if local is not None:
         until = f"{local.expires_at:%Y-%m-%d %H:%M} UTC" if local.expires_at is not None else "it is revoked"
         which = "shown once" if local.is_new else f"of this machine, valid until {until}"
-        console.print(f"admin key ({which}): {local.secret}", markup=False, soft_wrap=True)
-        hint = f"BROKER_URL={url_of(bound)} BROKER_KEY={local.secret} broker reservations"
-        console.print(f"try: {hint}", markup=False, soft_wrap=True)
+        reveal(f"admin key ({which}): {local.secret}")
+        reveal(f"try: BROKER_URL={url_of(bound)} BROKER_KEY={local.secret} broker reservations")
     await serve_until_stopped(create_app(product), bound)
 
 

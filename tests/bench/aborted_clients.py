@@ -38,17 +38,18 @@ KEYS = b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\n\r\n" %
 DOCUMENT = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def broken_off(port: int, said: bytes, read: int) -> None:
-    """One client that says ``said``, reads so many bytes of the answer and resets the connection."""
+async def broken_off(port: int, said: bytes, read: int | None) -> None:
+    """One client that says ``said`` and closes (None), or reads so many bytes of the answer and resets."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(said)
         await writer.drain()
         if read:
             await reader.read(read)
-        writer.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-        )
+        if read is not None:
+            writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
     finally:
         writer.transport.abort()
 
@@ -56,7 +57,7 @@ async def broken_off(port: int, said: bytes, read: int) -> None:
 async def storm(port: int, kind: str, count: int, per_second: float) -> None:
     """So many clients, at most AT_ONCE at a time and ``per_second``."""
     numbers, began = iter(range(count)), time.monotonic()
-    saids = {"uploads": ((UPLOAD, 0), (PLAN, 0)), "readers": ((DOCUMENT, 100), (KEYS, 0))}[kind]
+    saids = {"uploads": ((UPLOAD, None), (PLAN, None)), "readers": ((DOCUMENT, 100), (KEYS, 0))}[kind]
 
     async def client() -> None:
         for number in numbers:

@@ -61,12 +61,18 @@ class Running:
 
 
 def start(
-    arguments: Sequence[str], url: str, ready_path: str, log: Path, environment: Mapping[str, str]
+    arguments: Sequence[str],
+    url: str,
+    ready_path: str,
+    log: Path,
+    environment: Mapping[str, str],
+    *,
+    program: Sequence[str] = (str(BROKER),),
 ) -> Running:
-    """Starts ``broker`` with ``arguments`` and waits until ``ready_path`` answers 200."""
+    """Starts ``broker`` (or ``program``) with ``arguments`` and waits until ``ready_path`` answers 200."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [str(BROKER), *arguments],
+            [*program, *arguments],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=dict(environment),
