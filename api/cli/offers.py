@@ -18,7 +18,7 @@ from api.cli.output import Json, print_json, stdout
 from api.schemas.market import Market, market_to_document
 from broker.catalogue import load_provider_names, resolve_gpu
 from broker.domain.errors import FieldProblem, InputError
-from broker.domain.offer import Offer, Tier
+from broker.domain.offer import HostKind, Offer, Tier
 from broker.domain.stock_pools import shared
 from broker.services.offers import OfferFilter
 
@@ -92,7 +92,7 @@ def print_market(console: Console, market: Market, limit: int) -> None:
             f"{offer.price_usd_per_node_hour / offer.sku.gpus_per_node:.3f}",
             f"{offer.sku.gpus_per_node} × {offer.sku.gpu}",
             offer.provider,
-            offer.zone or offer.region,
+            _where(offer, wide=wide),
             str(offer.tier),
             str(offer.stock.nodes) if offer.stock.nodes is not None else str(offer.stock.level),
             _links(offer),
@@ -102,6 +102,12 @@ def print_market(console: Console, market: Market, limit: int) -> None:
     console.print(table)
     of_all = f"{len(shown)} of {len(market.offers)} offers, " if len(shown) < len(market.offers) else ""
     console.print(Text(f"{of_all}{when}", "dim"))
+
+
+def _where(offer: Offer, *, wide: bool) -> str:
+    """The place, or its zone or region where there is less room; and whether it is a community's."""
+    name = offer.place if wide else offer.zone or offer.region
+    return f"{name}, community" if offer.host is HostKind.COMMUNITY else name
 
 
 def _links(offer: Offer) -> str:
