@@ -113,7 +113,12 @@ class Drafting:
 
 
 def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
-    """Conflict when ``known`` reservations leave too little of the offer for ``intent``."""
+    """Conflict when ``known`` reservations leave too little of the offer, or ``intent`` outlasts it."""
+    until = intent.offer.available_until
+    if until is not None and intent.end is not None and intent.end > until:
+        raise Conflict(f"offer {intent.offer.offer_id}: it is there until {until.isoformat()}").naming(
+            FieldProblem("/end", intent.end.isoformat(), f"at most {until.isoformat()}")
+        )
     free = free_nodes(intent, known)
     if free is not None and intent.nodes > free:
         stock = intent.offer.stock

@@ -221,10 +221,19 @@ def free_nodes(intent: Intent, reservations: Sequence[Reservation]) -> int | Non
     if stock.nodes is not None:
         mine = [r for r in reservations if r.offer.offer_id == intent.offer.offer_id]
         left.append(stock.nodes - _most_taken(intent, mine, in_gpus=False))
-    if stock.pool is not None and stock.pool.gpus is not None:
-        beside = [r for r in reservations if _is_of_pool(r.offer, stock.pool.pool_id)]
-        left.append((stock.pool.gpus - _most_taken(intent, beside, in_gpus=True)) // size)
+    gpus = free_gpus(intent, reservations)
+    if gpus is not None:
+        left.append(gpus // size)
     return min(left, default=None)
+
+
+def free_gpus(intent: Intent, reservations: Sequence[Reservation]) -> int | None:
+    """GPUs left for ``intent`` in the pool of its offer; None without one, or where nobody counts."""
+    pool = intent.offer.stock.pool
+    if pool is None or pool.gpus is None:
+        return None
+    beside = [r for r in reservations if _is_of_pool(r.offer, pool.pool_id)]
+    return pool.gpus - _most_taken(intent, beside, in_gpus=True)
 
 
 def _is_of_pool(offer: Offer, pool_id: str) -> bool:

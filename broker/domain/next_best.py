@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.billing import holding_cost_usd
-from broker.domain.holding_orders import Intent, free_nodes, rank_of
+from broker.domain.holding_orders import Intent, free_gpus, free_nodes, rank_of
 from broker.domain.money import ZERO
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
@@ -54,10 +54,15 @@ def _unchained(workload: Workload, plan: Plan) -> Workload:
 
 def less_held(offer: Offer, reservations: Sequence[Reservation], now: datetime) -> Offer | None:
     """``offer`` with the stock that ``reservations`` leave of it from ``now`` on; None for none."""
-    free = free_nodes(Intent(offer, 1, now, None), reservations)
+    wish = Intent(offer, 1, now, None)
+    free = free_nodes(wish, reservations)
     if free is None:
         return offer
-    return replace(offer, stock=replace(offer.stock, nodes=free)) if free > 0 else None
+    if free <= 0:
+        return None
+    gpus, pool = free_gpus(wish, reservations), offer.stock.pool
+    left = replace(pool, gpus=gpus) if pool is not None and gpus is not None else pool
+    return replace(offer, stock=replace(offer.stock, nodes=free, pool=left))
 
 
 def find_exchange(

@@ -5,12 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.errors import StalePlan
+from broker.domain.errors import Conflict, StalePlan
 from broker.domain.holding_orders import Intent, find_drifts, free_nodes, intents_of, units_of
 from broker.domain.identity import is_ours, make_id, make_tag, next_tag
+from broker.domain.next_best import less_held
 from broker.domain.offer import GpuPool, Offer
 from broker.domain.reservation import Reservation, ReservationState, UnitState
 from broker.domain.workload import WorkloadKind
+from broker.drafting import require_stock
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, listed_terms, slot_terms
 
@@ -115,3 +117,26 @@ def test_what_another_size_takes_of_a_pool_is_taken() -> None:
     assert free_nodes(Intent(one, 1, NOON + 4 * HOUR, None), [held]) == 16
     beside = replace(held, reservation_id="s", offer=one, units=units_of("i", "s", 1, None))
     assert free_nodes(Intent(eight, 1, NOON, None), [held, beside]) == 0
+
+
+def test_what_others_hold_is_off_the_whole_pool() -> None:
+    """Offers of one pool are planned with what is left of it together, not each with all of it."""
+    pool = GpuPool("verda/FIN-02/H100-SXM-80GB/on_demand", 16)
+    one = an_offer("one", stock=2)
+    own, resold = (
+        replace(one, offer_id=name, stock=replace(one.stock, pool=pool)) for name in ("own", "resold")
+    )
+    units = tuple(
+        replace(unit, state=UnitState.HELD, ordered_at=NOON + HOUR) for unit in units_of("i", "r", 1, None)
+    )
+    held = Reservation("r", "t", ReservationState.ACTIVE, own, 1, NOON, NOON + 4 * HOUR, units, NOON)
+    left = less_held(resold, [held], NOON)
+    assert left is not None
+    assert left.stock.pool == GpuPool(pool.pool_id, 16 - one.sku.gpus_per_node)
+
+
+def test_nothing_is_reserved_longer_than_it_is_there() -> None:
+    short = replace(an_offer(stock=4), available_until=NOON + 2 * HOUR)
+    require_stock(Intent(short, 1, NOON, NOON + 2 * HOUR), ())
+    with pytest.raises(Conflict, match="there until"):
+        require_stock(Intent(short, 1, NOON, NOON + 3 * HOUR), ())

@@ -85,6 +85,16 @@ async def test_sizes_cut_from_one_pool_are_taken_together(pair: tuple[Store, Sto
     assert gpus == 16
 
 
+async def test_sellers_of_one_data_centre_sell_its_gpus_once(pair: tuple[Store, Store]) -> None:
+    """Each seller counts the same 16 GPUs; what is taken at one is taken from the other."""
+    pool = Stock(StockLevel.HIGH, 2, GpuPool("verda/FIN-02/H100-SXM-80GB/on_demand", 16))
+    own = offer("own", provider="verda", stock=pool)
+    resold = offer("resold", provider="prime_intellect", stock=replace(pool, nodes=None))
+    wishes = [wish(own if n % 2 else resold) for n in range(8)]
+    got = await asyncio.gather(*(take(pair[n // 2 % 2], w, f"r{n}") for n, w in enumerate(wishes)))
+    assert sum(got) == 2
+
+
 async def test_windows_that_do_not_meet_are_sold_beside_each_other(store: Store) -> None:
     stocked = offer(stock=Stock(StockLevel.HIGH, 2))
     morning = [wish(stocked, 1, NOON, NOON + 2 * HOUR) for _ in range(3)]
