@@ -33,16 +33,13 @@ class StandingRules:
     def allow_host(self, offer: Offer) -> bool:
         """Whether the offer's hosts are of a kind that is allowed, and as reliable as is asked.
 
-        A reliability that nobody states fails a rule that asks for one.
+        Hosts of which nobody knows where they stand are allowed where any may be; a reliability that nobody
+        states fails a rule that asks for one.
         """
-        if counted_host(offer) not in self.hosts:
+        known = {offer.host} if offer.host is not None else set(HostKind)
+        if not known <= self.hosts:
             return False
         return not self.min_reliability or (offer.reliability or 0.0) >= self.min_reliability
-
-
-def counted_host(offer: Offer) -> HostKind:
-    """What an offer's hosts count as: where nobody says, a data centre's."""
-    return offer.host or HostKind.DATACENTER
 
 
 def rules_of(team: Policy, workload: Workload) -> StandingRules:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from broker.catalogue import load_geographies
+from broker.catalogue import load_geographies, load_operators
 from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Obstacle
 from broker.domain.standing_rules import StandingRules, rules_of
@@ -188,10 +188,13 @@ def allowed_countries(policy: Policy) -> frozenset[str] | None:
 
 
 def _host_mask(problem: Problem, rules: StandingRules) -> Bools:
-    offers = problem.table.offers
+    """What is known of an operator counts where an offer does not say who its hosts are."""
+    known = problem.once_for_market(
+        ("known hosts",), lambda: load_operators().with_hosts(problem.table.offers)
+    )
     return problem.once_for_market(
         ("hosts", rules.hosts, rules.min_reliability),
-        lambda: np.array([rules.allow_host(offer) for offer in offers], dtype=np.bool_),
+        lambda: np.array([rules.allow_host(offer) for offer in known], dtype=np.bool_),
     )
 
 

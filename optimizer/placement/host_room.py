@@ -21,6 +21,8 @@ from optimizer.placement.problem import Bools, Floats, Ints
 def runs_without_room(runs: Sequence[Training], skus: Sequence[Sku], counts: Sequence[int]) -> Bools:
     """Which node counts [W, K, N] leave each node more than it has room for."""
     found = np.zeros((len(runs), len(skus), len(counts)), dtype=np.bool_)
+    if not found.size:
+        return found
     sizes, size_of = _sizes(skus)
     for w, run in enumerate(runs):
         asked = [[training_needs(run, n, g, load_calibration()) for n in counts] for g in sizes]
@@ -33,6 +35,8 @@ def services_without_room(
 ) -> Bools:
     """Which configurations [W, K, C] a node has no room for; one copy of the weights serves all its GPUs."""
     found = np.zeros((len(workloads), len(skus), len(configs)), dtype=np.bool_)
+    if not found.size:
+        return found
     precisions = list(dict.fromkeys(config.precision for config in configs))
     of_config = np.array([precisions.index(config.precision) for config in configs], dtype=np.intp)
     sizes, size_of = _sizes(skus)
@@ -50,8 +54,6 @@ def _sizes(skus: Sequence[Sku]) -> tuple[list[int], Ints]:
 
 def _short(asked: Sequence[Sequence[HostNeeds]], skus: Sequence[Sku], size_of: Ints) -> Bools:
     """Whether a kind [K] has too little for each of the needs [sizes, columns] of its size."""
-    if not skus:
-        return np.zeros((0, len(asked[0]) if asked else 0), dtype=np.bool_)
     disk = np.array([[needs.disk_gb for needs in row] for row in asked])[size_of]
     memory = np.array([[needs.memory_gb for needs in row] for row in asked])[size_of]
     short: Bools = (_stated([s.disk_gb for s in skus]) < disk) | (

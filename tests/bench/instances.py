@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.offer import NativePrice, Offer, Stock, StockLevel, Tier, WindowKind, WindowTerms
+from broker.domain.offer import HostKind, NativePrice, Offer, Stock, StockLevel, Tier, WindowKind, WindowTerms
 from broker.domain.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.window import Segment, Window
 from broker.domain.workload import (
@@ -138,6 +138,7 @@ def _offer(rng: random.Random, providers: dict[str, float], index: int) -> Offer
         min_hours=float(rng.choice((168, 720))) if tier is Tier.COMMITTED else 0.0,
         observed_at=START,
         source="drawn",
+        host=HostKind.DATACENTER,
         native=NativePrice(price, "USD", "node_hour"),
         window=window,
         stock=Stock(StockLevel.MEDIUM, nodes),

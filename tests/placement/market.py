@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from broker.catalogue import load_models
 from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
+from broker.domain.offer import HostKind, NativePrice, Offer, Stock, Tier, WindowKind, WindowTerms
 from broker.domain.plan import Plan
 from broker.domain.sku import Fabric, FabricKind, Sku
 from broker.domain.window import Segment, Window
@@ -60,6 +60,7 @@ def offer(name: str, usd: str, **changes: Any) -> Offer:
         source="test",
         native=NativePrice(Decimal(usd), "USD", "node_hour"),
         stock=Stock(nodes=nodes),
+        host=HostKind.DATACENTER,
     )
     changes.setdefault("place", "")
     return replace(made, **changes)

@@ -17,6 +17,7 @@ from broker.catalogue import infer_intra_node, load_gpus, load_models
 from broker.domain.model_shape import GpuSpec
 from broker.domain.offer import (
     CancelRule,
+    HostKind,
     NativePrice,
     Offer,
     Stock,
@@ -75,6 +76,7 @@ def offer(
         native=NativePrice(price, "USD", "node_hour"),
         window=window,
         stock=Stock(StockLevel.HIGH, nodes),
+        host=HostKind.DATACENTER,
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
-from broker.catalogue import load_geographies
-from broker.domain.offer import Offer, Tier
-from broker.domain.standing_rules import StandingRules, counted_host, rules_of
+from broker.catalogue import load_geographies, load_operators
+from broker.domain.offer import HostKind, Offer, Tier
+from broker.domain.standing_rules import StandingRules, rules_of
 from broker.domain.workload import Policy, Training, Workload
 from optimizer.placement.rules.case import Case
 
@@ -45,9 +45,10 @@ def broken_rules(policy: Policy, offer: Offer) -> Iterator[str]:
 
 def broken_host_rules(rules: StandingRules, offer: Offer) -> Iterator[str]:
     """What team, workload and defaults together forbid about an offer's hosts."""
-    host = counted_host(offer)
-    if host not in rules.hosts:
-        yield f"host {host} is not among {', '.join(sorted(rules.hosts)) or 'those of team and workload'}"
+    host = offer.host or load_operators().host_of(offer.provider, offer.seller)
+    if host not in rules.hosts and (host is not None or rules.hosts < frozenset(HostKind)):
+        allowed = ", ".join(sorted(rules.hosts)) or "those of team and workload"
+        yield f"host {host or 'unknown'} is not among {allowed}"
     if rules.min_reliability and (offer.reliability is None or offer.reliability < rules.min_reliability):
         yield f"reliability {offer.reliability or 'unknown'} is below {rules.min_reliability:g}"
 
