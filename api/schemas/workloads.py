@@ -33,7 +33,7 @@ from api.schemas.workload_forms import (
     WorkloadForm,
     WorkloadsForm,
 )
-from broker.catalogue import load_gpus, load_models, resolve_gpu, resolve_model
+from broker.catalogue import load_gpus, load_models, load_provider_names, resolve_gpu, resolve_model
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.model_shape import ModelShape
 from broker.domain.reoptimize_policy import ReoptimizePolicy
@@ -426,7 +426,11 @@ def _fleet(form: FleetForm | None) -> FleetLimits:
 
 
 def _data(form: DatasetForm | None) -> Dataset | None:
-    return None if form is None else Dataset(form.gb, form.provider, form.region)
+    """Data may lie with anybody; sellers that are known are compared without case."""
+    if form is None:
+        return None
+    known = form.provider.strip().lower()
+    return Dataset(form.gb, known if known in load_provider_names() else form.provider, form.region)
 
 
 def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:

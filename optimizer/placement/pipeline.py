@@ -9,12 +9,12 @@ from datetime import datetime
 from types import MappingProxyType
 
 from broker.catalogue import load_geographies
+from broker.domain.document_notes import document_notes
 from broker.domain.money import ZERO, to_cents
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.plan_spend import spend_lines
-from broker.domain.region_notes import region_notes
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
@@ -181,7 +181,7 @@ def build_plan(
         spend=spend_lines(placements),
         scarcity=explainer.scarcity(),
         scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
-        notes=region_notes(request, candidates.problem.table.offers, load_geographies()),
+        notes=document_notes(request, candidates.problem.table.offers, load_geographies()),
     )
 
 

@@ -1,6 +1,8 @@
-"""Tells of patterns of regions that leave out most of the continent that they seem to mean.
+"""What a reader should know of how a document was taken, though it is no mistake.
 
-Sellers name regions as they like: ``eu-*`` finds one in five of the offers in the European Union.
+Patterns of regions that leave out most of the continent that they seem to mean, since sellers name regions
+as they like: ``eu-*`` finds one in four of the offers in the European Union. Runs whose sequences are longer
+than the context that the model was made for: continued training extends it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from broker.domain.offer import Offer
-from broker.domain.workload import PlanRequest, Policy
+from broker.domain.workload import PlanRequest, Policy, Training
 
 WORDS: Mapping[str, str] = {
     "eu": "eu",
@@ -26,6 +28,22 @@ WORDS: Mapping[str, str] = {
 }
 """What a pattern begins with before its first ``*``, and the set of countries that it seems to mean."""
 MOST_LEFT_OUT = 0.5
+
+
+def document_notes(
+    request: PlanRequest, offers: Sequence[Offer], geographies: Mapping[str, frozenset[str]]
+) -> tuple[str, ...]:
+    """Everything that is worth telling, a sentence each."""
+    return (*region_notes(request, offers, geographies), *_context_notes(request))
+
+
+def _context_notes(request: PlanRequest) -> Iterator[str]:
+    for run in request.workloads:
+        if isinstance(run, Training) and 0 < run.model.context < run.sequence_length:
+            yield (
+                f"{run.name} trains on sequences of {run.sequence_length:,} tokens, beyond the context of "
+                f"{run.model.name}, {run.model.context:,}: it extends the model"
+            )
 
 
 def region_notes(

@@ -1,13 +1,13 @@
-"""Patterns of regions that leave out most of what they seem to mean are told, with counts."""
+"""What is told of a document: patterns of regions that leave out most of a continent, contexts extended."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from broker.catalogue import load_geographies
-from broker.domain.region_notes import region_notes
+from broker.domain.document_notes import document_notes, region_notes
 from broker.domain.workload import Policy
-from tests.placement.market import offer, request, serving
+from tests.placement.market import MODEL, offer, request, serving, training
 
 EUROPE = [
     *(offer(f"aws/{n}", "1.00", region=f"eu-west-{n}", country="IE") for n in range(3)),
@@ -34,3 +34,12 @@ def test_a_pattern_that_finds_all_and_one_that_names_a_region_are_not() -> None:
     assert notes(Policy(regions=("eu-west-1",))) == ()
     assert notes(Policy(countries=("IE",))) == ()
     assert notes(Policy()) == ()
+
+
+def test_sequences_beyond_a_models_context_are_told() -> None:
+    long = training("long", sequence_length=2 * MODEL.context)
+    (note,) = document_notes(request(long, training("short")), EUROPE, load_geographies())
+    assert note == (
+        "long trains on sequences of 262,144 tokens, beyond the context of Llama-3.1-8B, 131,072: "
+        "it extends the model"
+    )
