@@ -47,7 +47,7 @@ def kept_in() -> Path:
 def fingerprint(folder: Path) -> str:
     """Of all sources in a folder that have compiled functions."""
     found = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         source = path.read_bytes()
         if MARK in source:
             found.update(path.name.encode() + b"\0" + source)

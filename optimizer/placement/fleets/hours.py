@@ -1,0 +1,89 @@
+"""The hours of a service as classes, and the dual price of a start that makes each hour's cover a bound.
+
+A start costs c once, and what is held an hour later without a start costs only its hour. For any multipliers
+0 ≤ u ≤ c, Σ starts·c ≥ Σ u[h]·(n[h] − n[h−1]), so a fleet costs at least Σ_h (p + u[h] − u[h+1])·n[h]. With
+u = c while demand rises and 0 while it falls the price is p + c at each peak, p − c in each trough, and p between:
+one choice that is valid for every set of pools. H hours, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from optimizer.placement.problem import Bools, Floats, Ints
+
+TROUGH, SLOPE, PEAK = 0, 1, 2
+SAME_DEMAND = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HourClasses:
+    """Hours [H] of a service: ``length`` of each in hours, and ``demand_of`` into ``levels`` [D] requests/s.
+
+    Classes [C] of equal demand and phase, with Σ length as ``weight``, dearest first. ``period``: hours after
+    which demand repeats for the rest of the time, 0 where it does not.
+    """
+
+    length: Floats
+    levels: Floats
+    demand_of: Ints
+    demand: Floats
+    phase: Ints
+    weight: Floats
+    period: int
+
+
+def hour_classes(demand: Floats, length: Floats, lead_h: int, period: int) -> HourClasses:
+    """The classes of hours with ``demand`` [H]; dips no longer than ``lead_h`` hours are bridged."""
+    levels, of_hour = np.unique(demand, return_inverse=True)
+    of_hour = of_hour.reshape(-1).astype(np.int64)
+    phase = _phases(demand, np.abs(length - 1.0) > 1e-9, lead_h)
+    keys = of_hour * 3 + phase
+    unique, inverse = np.unique(keys, return_inverse=True)
+    weight = np.bincount(inverse.reshape(-1), weights=length, minlength=len(unique))
+    wanted = levels[unique // 3]
+    order = np.argsort(-wanted * weight, kind="stable")
+    return HourClasses(
+        length,
+        levels,
+        of_hour,
+        wanted[order],
+        (unique % 3)[order].astype(np.int64),
+        weight[order],
+        period if _repeats(demand, length, period) else 0,
+    )
+
+
+def _phases(demand: Floats, odd: Bools, lead_h: int) -> Ints:
+    """The phase of each hour; starts before the first hour are free, and so are ends.
+
+    An hour of an ``odd`` length is a slope, so that the price of a trough is never below nothing.
+    """
+    smooth = _bridged(demand, max(1, lead_h))
+    rising = np.zeros(len(demand) + 1, dtype=np.int64)
+    for hour in range(1, len(demand)):
+        step = smooth[hour] - smooth[hour - 1]
+        rising[hour] = rising[hour - 1] if abs(step) <= SAME_DEMAND else int(step > 0)
+        if odd[hour - 1] and not rising[hour - 1]:
+            rising[hour] = 0
+    phase: Ints = SLOPE + rising[:-1] - rising[1:]
+    phase[odd] = SLOPE
+    return phase
+
+
+def _bridged(demand: Floats, lead_h: int) -> Floats:
+    """Demand with dips of at most ``lead_h`` hours filled to the lower of their edges."""
+    padded = np.pad(demand, lead_h, mode="edge")
+    width = lead_h + 1
+    highest = np.lib.stride_tricks.sliding_window_view(padded, width).max(axis=1)
+    lowest: Floats = np.lib.stride_tricks.sliding_window_view(highest, width).min(axis=1)
+    return np.maximum(lowest[: len(demand)], demand)
+
+
+def _repeats(demand: Floats, length: Floats, period: int) -> bool:
+    if period <= 0 or len(demand) < 3 * period:
+        return False
+    same = np.allclose(demand[period:], demand[:-period], rtol=0, atol=SAME_DEMAND)
+    return bool(same and np.allclose(length[1:-1], 1.0, rtol=0, atol=1e-9))

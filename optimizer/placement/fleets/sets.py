@@ -1,0 +1,334 @@
+"""Which pools a fleet stands on: a best-first search over sets of pools, with a bound that holds at any time.
+
+A set is first bounded by hours alone (``hours``), then priced exactly by dynamic programming over all hours.
+Pairs are bounded beside any further pools, another in each hour; a set is looked at only where none of its
+pairs is too dear. What is not looked at costs at least the limit at which it was left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from optimizer.placement.fleets.hours import PEAK, TROUGH, HourClasses
+from optimizer.placement.fleets.loops import (
+    MOST_POOLS,
+    any_cover,
+    cheapest_single,
+    cheapest_walk,
+    cover_hour,
+    cover_sets,
+    grown_sets,
+    joined_by_one,
+    least_over_hours,
+    sets_with_others,
+    state_costs,
+    state_levels,
+)
+from optimizer.placement.fleets.pools import PoolTable, undominated
+from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.stopwatch import never
+
+STEPS = 2048
+RATE_GROUPS = 6
+MOST_STATES = 20_000
+MOST_EXACT_STATES = 300_000
+FIRST_POOLS = 10
+MOST_SETS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRules:
+    """``spare`` largest replicas over demand; ``places`` that each carry ``least_share`` of the demand, and
+    what the loss of any one leaves carries ``loss_share``. At most ``pools`` pools of ``gpus`` kinds."""
+
+    spare: int
+    places: int
+    loss_share: float
+    least_share: float
+    pools: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolFleet:
+    """A fleet on a set of pools: ``levels`` [H, m] bundles of replicas ready in each hour, and what it costs."""
+
+    pools: tuple[int, ...]
+    levels: Ints
+    usd: float
+
+
+@dataclass(slots=True, eq=False)
+class SetSearch:
+    """The state of a search. ``table`` holds the pools that none of the others make needless."""
+
+    table: PoolTable
+    classes: HourClasses
+    rules: FleetRules
+    tolerance: float
+    out_of_time: Callable[[], bool] = never
+    best: PoolFleet | None = None
+    fleets: list[PoolFleet] = field(default_factory=list)
+    bound_usd: float = 0.0
+    hours_bound_usd: float = 0.0
+    phased: Floats = field(init=False)
+    each: Floats = field(init=False)
+    largest: Floats = field(init=False)
+    smallest: Floats = field(init=False)
+    onward: Floats = field(init=False)
+    step: float = field(init=False)
+    known: dict[tuple[int, ...], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.table = self.table.take(np.flatnonzero(_needed(self.table, self.rules)))
+        self.phased = _phased(self.table)
+        self.each = _per_rate(self.phased, self.table)
+
+    @property
+    def limit(self) -> float:
+        """A set that costs at least so much is of no use."""
+        return np.inf if self.best is None else self.best.usd * (1 - self.tolerance)
+
+    def run(self) -> None:
+        """Finds the cheapest fleet; ``bound_usd`` is at most what any fleet under the rules costs."""
+        size = min(self.rules.pools, len(self.table), MOST_POOLS)
+        if size < 1:
+            self.bound_usd = np.inf
+            return
+        rates = np.unique(self.table.rate)
+        groups = np.array_split(rates, min(RATE_GROUPS if self.rules.spare else 1, len(rates)))
+        self.largest = np.array([group[-1] for group in groups])
+        self.smallest = np.array([group[0] for group in groups])
+        need = float(self.classes.demand.max()) + self.rules.spare * float(rates[-1])
+        self.step = max(need, 1e-12) / STEPS
+        beside = self._beside(size)
+        whole = any_cover(
+            self.classes.demand, self.classes.phase, float(self.rules.spare), self.largest, self.smallest,
+            self.step, beside[size],
+        )  # fmt: skip
+        self.onward = np.append(np.cumsum((whole * self.classes.weight)[::-1])[::-1], 0.0)
+        sets = np.arange(len(self.table), dtype=np.int64)[:, None]
+        for more in range(size - 1, 0, -1):
+            least = self._with_others(sets, beside[more], one=more == 1)
+            if more == size - 1:
+                self._try_first(sets[np.argsort(least, kind="stable"), 0], size)
+            left = least < self.limit
+            sets = grown_sets(sets[left], self.table.owner, MOST_SETS)
+        least = self._covers(sets)
+        # Hour by hour, so that a part of the hours costs at least its part.
+        self.hours_bound_usd = min(float(least.min(initial=np.inf)), self.limit)
+        left = least < self.limit
+        sets, least = sets[left], least[left]
+        order = np.argsort(least, kind="stable")
+        self._price(sets[order], least[order])
+        self.hours_bound_usd = min(self.hours_bound_usd, self.limit)
+
+    def _beside(self, size: int) -> list[Floats]:
+        """[0 to ``size``] What so many further pools cost: USD [G, 3, X] by steps of rate."""
+        table = self.table
+        found = [np.zeros((len(self.largest), 3, STEPS + 1))]
+        for _ in range(size):
+            known = found[-1] if len(found) > 1 else None
+            each = [
+                cheapest_single(self.phased, table.most, table.rate, float(top), self.step, STEPS)
+                if known is None
+                else joined_by_one(self.phased, table.most, table.rate, float(top), self.step, known[number])
+                for number, top in enumerate(self.largest)
+            ]
+            found.append(np.stack(each))
+        return found
+
+    def _with_others(self, sets: Ints, others: Floats, *, one: bool) -> Floats:
+        """What sets cost at least beside further pools; ``one``: of which there is one only."""
+        table, classes = self.table, self.classes
+        return sets_with_others(
+            sets, self.phased, table.most, table.rate, table.place, classes.demand, classes.phase,
+            classes.weight, float(self.rules.spare), self.rules.loss_share if one else 0.0, self.largest,
+            self.smallest, self.step, others, self.onward, self.limit,
+        )  # fmt: skip
+
+    def _covers(self, sets: Ints) -> Floats:
+        """What sets cost at least, hour by hour; inf from the limit on and where they break a rule."""
+        table, classes, rules = self.table, self.classes, self.rules
+        return cover_sets(
+            sets, self.phased, self.each, table.most, table.rate, table.place, table.gpu, classes.demand, classes.phase,
+            classes.weight, float(rules.spare), rules.places, rules.loss_share, rules.least_share, rules.gpus,
+            self.onward, self.limit,
+        )  # fmt: skip
+
+    def _try_first(self, order: Ints, size: int) -> None:
+        """Sets of the best pools alone, then one pool exchanged for any other while that helps: a first limit."""
+        near = [int(i) for i in order[:FIRST_POOLS]]
+        for other in order[FIRST_POOLS:]:
+            standing = set(self.table.place[near].tolist())
+            if len(standing) > self.rules.places:
+                break
+            if int(self.table.place[other]) not in standing:
+                near.append(int(other))
+        sets = self._apart(list(combinations(sorted(near), size)))
+        while len(sets):
+            least = self._covers(sets)
+            order = [int(at) for at in np.argsort(least, kind="stable") if least[at] < self.limit]
+            fresh = [one for one in (tuple(int(i) for i in sets[at]) for at in order) if one not in self.known]
+            if not fresh:
+                break
+            chosen, before = fresh[0], self.limit
+            self._solve(chosen)
+            if not self.limit < before:
+                break
+            sets = self._apart([
+                tuple(sorted((*chosen[:i], *chosen[i + 1 :], other)))
+                for i in range(size)
+                for other in range(len(self.table))
+                if other not in chosen
+            ])
+
+    def _apart(self, sets: list[tuple[int, ...]]) -> Ints:
+        """Those of some sets whose pools are all different, but for their commitments."""
+        owner = self.table.owner
+        kept = [one for one in sets if len(set(owner[list(one)].tolist())) == len(one)]
+        return np.array(kept, dtype=np.int64).reshape(len(kept), -1)
+
+    def _price(self, sets: Ints, least: Floats) -> None:
+        """Prices sets, cheapest bound first, until none that is left can be cheaper."""
+        proven = np.inf
+        for row, usd in zip(sets, least, strict=True):
+            if usd >= self.limit or (self.out_of_time() and self.best is not None):
+                proven = min(proven, usd)
+                break
+            proven = min(proven, self._solve(tuple(int(i) for i in row)))
+        proven = min([proven, *self.known.values()])
+        # What was left out at a limit costs at least that limit, and limits only fall.
+        self.bound_usd = min(proven, self.limit)
+
+    def _solve(self, pools: tuple[int, ...]) -> float:
+        """Prices one set exactly; returns what its fleets cost at least."""
+        if pools in self.known:
+            return self.known[pools]
+        table, classes, rules = self.table, self.classes, self.rules
+        at = np.array(pools, dtype=np.int64)
+        most = table.most[at]
+        needed = (
+            float(rules.spare), rules.places, rules.loss_share, rules.least_share
+        )  # fmt: skip
+
+        def costs(levels: Ints, counts: Ints) -> Floats:
+            return state_costs(
+                levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels, *needed
+            )
+
+        least = 0.0
+        every = _all_levels(most)
+        size = int(np.prod(most + 1))
+        if size <= MOST_EXACT_STATES:
+            cost = costs(every, most + 1)
+            exact = least_over_hours(
+                cost, classes.demand_of, classes.length, every, most + 1,
+                _linear(table.least_start_usd[at]), classes.period,
+            )  # fmt: skip
+            least = max(least, float(exact))
+        if least < (np.inf if self.best is None else self.best.usd):
+            levels, counts = (every, most + 1) if size <= MOST_STATES else self._likely_levels(at)
+            walk = cheapest_walk(
+                costs(levels, counts), classes.demand_of, classes.length, levels, counts,
+                _linear(table.start_usd[at]),
+            )  # fmt: skip
+            if (walk >= 0).all():
+                self._offer(pools, state_levels(walk, levels, counts))
+        self.known[pools] = least
+        return least
+
+    def _offer(self, pools: tuple[int, ...], levels: Ints) -> None:
+        table, at = self.table, np.array(pools, dtype=np.int64)
+        usd = table.usd[at[None, :], levels].sum(axis=1) @ self.classes.length
+        starts = table.start_usd[at[None, :], levels]
+        usd += float(np.maximum(np.diff(starts, axis=0), 0).sum())
+        fleet = PoolFleet(pools, levels, float(usd))
+        self.fleets.append(fleet)
+        if self.best is None or fleet.usd < self.best.usd:
+            self.best = fleet
+
+    def _likely_levels(self, at: Ints) -> tuple[Ints, Ints]:
+        """Levels of each pool in the cheapest covers of single hours, and those beside them."""
+        table, classes, rules = self.table, self.classes, self.rules
+        order = at[np.argsort(table.most[at], kind="stable")]
+        wanted: list[set[int]] = [{0} for _ in order]
+        best = np.zeros(len(order), dtype=np.int64)
+        for demand, phase in {(float(d), int(p)) for d, p in zip(classes.demand, classes.phase, strict=True)}:
+            for tried in {phase, TROUGH, PEAK}:
+                usd = cover_hour(
+                    self.phased[tried][order], self.each[tried][order], table.most[order], table.rate[order], table.place[order], demand,
+                    float(rules.spare), rules.places, rules.loss_share, rules.least_share, np.inf, best,
+                )  # fmt: skip
+                if np.isfinite(usd):
+                    for i, level in enumerate(best):
+                        wanted[i].update(
+                            (
+                                max(0, int(level) - 1),
+                                int(level),
+                                min(int(level) + 1, int(table.most[order[i]])),
+                            )
+                        )
+        place = {int(pool): i for i, pool in enumerate(order)}
+        chosen = [sorted(wanted[place[int(pool)]]) for pool in at]
+        while int(np.prod([len(one) for one in chosen])) > MOST_STATES:
+            longest = max(range(len(chosen)), key=lambda i: len(chosen[i]))
+            chosen[longest] = chosen[longest][::2] + chosen[longest][-1:]
+        counts = np.array([len(one) for one in chosen], dtype=np.int64)
+        levels = np.zeros((len(chosen), int(counts.max())), dtype=np.int64)
+        for i, one in enumerate(chosen):
+            levels[i, : len(one)] = one
+        return levels, counts
+
+
+def _all_levels(most: Ints) -> Ints:
+    return np.tile(np.arange(int(most.max()) + 1), (len(most), 1))
+
+
+def _linear(start_usd: Floats) -> Floats:
+    """Start costs without the levels that no pool has."""
+    return np.where(np.isfinite(start_usd), start_usd, 0.0)
+
+
+def _needed(table: PoolTable, rules: FleetRules) -> Ints:
+    if not len(table):
+        return np.zeros(0, dtype=np.int64)
+    each = np.where(np.isfinite(table.usd), table.usd, 0.0)
+    levels = np.maximum(np.arange(table.usd.shape[1]), 1)
+    cheapest = np.where(np.isfinite(table.usd), table.usd, np.inf)[:, 1:] / (
+        table.rate[:, None] * levels[None, 1:]
+    )
+    order = np.lexsort((each.sum(axis=1), cheapest.min(axis=1, initial=np.inf)))
+    group = table.gpu if rules.gpus < rules.pools else np.zeros_like(table.gpu)
+    return undominated(
+        table.usd, table.start_usd, table.most, table.rate, group, table.place, table.owner, rules.pools,
+        rules.spare > 0, rules.places > 1, order.astype(np.int64),
+    )  # fmt: skip
+
+
+def _phased(table: PoolTable) -> Floats:
+    """USD [3, L, R] an hour at the prices of a trough, a slope and a peak; never falling with the level."""
+    found = np.stack([table.least_usd] * 3)
+    for pool in range(len(table)):
+        levels = np.arange(table.most[pool] + 1)
+        usd, start = table.least_usd[pool, levels], table.least_start_usd[pool, levels]
+        beyond = start > 0
+        if not beyond.any():
+            continue
+        base = usd[~beyond].max(initial=0.0)
+        worth = float(((usd[beyond] - base) / start[beyond]).min())
+        start = start * min(1.0, max(0.0, worth))
+        found[PEAK, pool, levels] = usd + start
+        found[TROUGH, pool, levels] = np.minimum.accumulate((usd - start)[::-1])[::-1]
+    return found
+
+
+def _per_rate(phased: Floats, table: PoolTable) -> Floats:
+    """The least USD [3, L] an hour per unit of rate."""
+    served = table.rate[:, None] * np.maximum(np.arange(phased.shape[2]), 1)[None, :]
+    found: Floats = (phased / served[None, :, :])[:, :, 1:].min(axis=2, initial=np.inf)
+    return found
