@@ -124,7 +124,7 @@ def test_offers_of_unknown_gpus_are_told(tmp_path: Path) -> None:
 def test_a_plan_on_a_price_list_is_told(tmp_path: Path) -> None:
     market = market_document()
     for one in market["offers"]:
-        one["provider"] = "gpuhunt"
+        one["seller"], one["provider"] = one["provider"], "gpuhunt"
     (tmp_path / "market.json").write_text(json.dumps(market))
     made = broker("plan", QUICKSTART, "--market", tmp_path / "market.json", "--time-limit", "3")
     assert made.exit_code == 0
