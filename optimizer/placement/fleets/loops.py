@@ -218,15 +218,17 @@ def cover_sets(
     rule."""
     found = np.full(len(sets), np.inf)
     for number in range(len(sets)):
-        different = 0
+        different, standing = 0, 0
         for i in range(sets.shape[1]):
-            fresh = True
+            fresh, apart = 1, 1
             for j in range(i):
                 if gpu[sets[number, j]] == gpu[sets[number, i]]:
-                    fresh = False
-            if fresh:
-                different += 1
-        if different <= kinds:
+                    fresh = 0
+                if place[sets[number, j]] == place[sets[number, i]]:
+                    apart = 0
+            different += fresh
+            standing += apart
+        if different <= kinds and standing >= places:
             found[number] = cover_classes(
                 sets[number],
                 usd,

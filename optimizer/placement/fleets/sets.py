@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from optimizer.placement.fleets.hours import PEAK, TROUGH, HourClasses
+from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
 from optimizer.placement.fleets.loops import (
     MOST_POOLS,
     any_cover,
@@ -36,7 +36,7 @@ STEPS = 2048
 RATE_GROUPS = 6
 MOST_STATES = 20_000
 MOST_EXACT_STATES = 300_000
-FIRST_POOLS = 10
+FIRST_POOLS = 8
 MOST_SETS = 4_000_000
 
 
@@ -115,7 +115,7 @@ class SetSearch:
         for more in range(size - 1, 0, -1):
             least = self._with_others(sets, beside[more], one=more == 1)
             if more == size - 1:
-                self._try_first(sets[np.argsort(least, kind="stable"), 0], size)
+                self._try_first(size)
             left = least < self.limit
             sets = grown_sets(sets[left], self.table.owner, MOST_SETS)
         least = self._covers(sets)
@@ -160,15 +160,9 @@ class SetSearch:
             self.onward, self.limit,
         )  # fmt: skip
 
-    def _try_first(self, order: Ints, size: int) -> None:
-        """Sets of the best pools alone, then one pool exchanged for any other while that helps: a first limit."""
-        near = [int(i) for i in order[:FIRST_POOLS]]
-        for other in order[FIRST_POOLS:]:
-            standing = set(self.table.place[near].tolist())
-            if len(standing) > self.rules.places:
-                break
-            if int(self.table.place[other]) not in standing:
-                near.append(int(other))
+    def _try_first(self, size: int) -> None:
+        """Sets of promising pools, then one pool exchanged for any other while that helps: a first limit."""
+        near = self._promising()
         sets = self._apart(list(combinations(sorted(near), size)))
         while len(sets):
             least = self._covers(sets)
@@ -186,6 +180,24 @@ class SetSearch:
                 for other in range(len(self.table))
                 if other not in chosen
             ])
+
+    def _promising(self) -> list[int]:
+        """Pools with the lowest prices per request and those that carry half of the peak most cheaply, and the
+        best of further places until there are more than are asked for."""
+        table, half = self.table, float(self.classes.demand.max()) / 2
+        level = np.maximum(np.ceil(half / table.rate - 1e-9).astype(np.int64), 1)
+        rows = np.arange(len(table))
+        able = level <= table.most
+        half_usd = np.where(able, table.usd[rows, np.minimum(level, table.most)], np.inf)
+        by_half = np.lexsort((self.each[SLOPE], half_usd))
+        near = list(dict.fromkeys([*by_half[:FIRST_POOLS], *np.argsort(self.each[SLOPE])[: FIRST_POOLS // 2]]))
+        for other in by_half:
+            standing = set(table.place[near].tolist())
+            if len(standing) > self.rules.places:
+                break
+            if int(table.place[other]) not in standing:
+                near.append(other)
+        return [int(pool) for pool in near]
 
     def _apart(self, sets: list[tuple[int, ...]]) -> Ints:
         """Those of some sets whose pools are all different, but for their commitments."""
