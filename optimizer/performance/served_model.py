@@ -194,8 +194,10 @@ def cache_room(served: ServedModel) -> Array:
 
 def holds_one(served: ServedModel, tokens: Array, margin: float) -> Mask:
     """Whether a rank has room for one sequence of ``tokens`` where all that stands beside the cache takes
-    ``margin`` times as much as is predicted."""
-    room = _engine_bytes(served) - margin * _set_aside(served)
+    ``margin`` times as much as is predicted, and the engine is then given the most of the card that it can
+    be."""
+    most = xp.maximum(_engine_bytes(served), served.rates.memory_share_most * served.hw.memory_bytes)
+    room = most - margin * _set_aside(served)
     return served.engine.cache_share * room >= held_bytes(served, tokens)
 
 

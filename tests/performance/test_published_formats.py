@@ -11,7 +11,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.estimate import Parallelism
 from broker.domain.model_shape import PackedExperts
 from broker.domain.sku import IntraNode, LinkKind, Sku
-from broker.domain.workload import Precision, Slo
+from broker.domain.workload import Precision, Slo, Traffic, TrafficShape
 from broker.model_config import model_from_hf_config
 from optimizer.performance.arrays import number
 from optimizer.performance.calibration import load_calibration
@@ -57,7 +57,10 @@ def sku(gpu: str, gpus: int) -> Sku:
 
 
 def fits(model: str, precision: str, gpu: str, gpus: int) -> bool:
-    asked = serving(model=load_models()[model], precisions=(Precision(precision),), slo=Slo(5000, 200))
+    """Whether it answers 8,000 tokens with 800."""
+    traffic = Traffic(8000, 800, TrafficShape.FLAT, 1.0)
+    form = Precision(precision)
+    asked = serving(model=load_models()[model], precisions=(form,), slo=Slo(90_000, 2000), traffic=traffic)
     layout = Parallelism(tp=gpus)
     return CORE.estimate(asked, sku(gpu, gpus), Precision(precision), layout, 10.0) is not None
 
