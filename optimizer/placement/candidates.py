@@ -15,6 +15,7 @@ from optimizer.placement.fleet_bound import FleetBound
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_days import MOST_PASSES
+from optimizer.placement.fleets.model import earliest_end
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
 from optimizer.placement.oracle_asks import DAYS, LONG_DAYS, DaysAsk, DualAsk, LayersAsk
@@ -134,6 +135,9 @@ class Candidates:
     def _take(self, name: str, bound: FleetBound) -> None:
         bound = bound.no_lower_than(self.bounds[name])
         self.bounded.add(name)
+        if bound.is_exact:
+            self.sharpened.add(name)
+            self.by_day[name] = MOST_PASSES
         self.bounds[name] = bound
         self.fleets[name] = _judged(self.fleets[name], bound)
 
@@ -199,6 +203,8 @@ def build_candidates(
     most = most_each(len(problem.runs()))
     for run in problem.runs():
         runs[run.name] = build_run_candidates(problem, estimates, run, most)
+        if len(runs[run.name].end_s):
+            problem.kept[earliest_end(run.name)] = float(runs[run.name].end_s.min())
         if out_of_time is not None:
             out_of_time()
     fleets = {s.name: build_fleet_case(problem, estimates, s) for s in problem.services()}

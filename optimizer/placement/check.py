@@ -21,6 +21,7 @@ from optimizer.placement.rules import (
     host,
     identity,
     policy,
+    pools,
     quotas,
     running,
     serving,
@@ -30,7 +31,7 @@ from optimizer.placement.rules import (
 )
 from optimizer.placement.rules.case import Case
 
-RULES = (policy, host, quotas, holding, available, running, serving, transfers, totals, window_use)
+RULES = (policy, host, quotas, holding, available, running, serving, pools, transfers, totals, window_use)
 
 
 def check_plan(

@@ -206,7 +206,7 @@ class Dual:
             rounding = ROUNDING_USD * min(MOST_PLACEMENTS, answer.offers)
             usd = answer.usd - rounding if np.isfinite(answer.usd) else answer.usd
             self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
-            self._depths[name, key] = LONG_DAYS if passes >= MOST_PASSES else depth
+            self._depths[name, key] = LONG_DAYS if passes >= MOST_PASSES or answer.is_exact else depth
             self._note(tally, name, depth)
 
         known = replace(self.candidates.bounds[name], covers=no_covers())

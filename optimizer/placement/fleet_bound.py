@@ -66,7 +66,9 @@ class FleetBound:
     whole cents, so that amounts between two cents cannot occur. ``spare_rates``: the largest replica's rates
     at which some demand is cheapest to cover. ``due_usd``: least cost when traffic is due from ``due_s``, for
     a service whose start is known; ``covers`` [M, U]: units that are cheap for some demand;
-    ``met``: whether it is feasible, of a bound without its layers, which knows no start later than ``due_s``.
+    ``met``: whether it is feasible, of a bound without its layers, which knows of a start later than
+    ``due_s`` only what each hour [H] costs at least (``hourly_usd``) and what ``whole_days`` that are alike
+    do (``days_usd``). ``is_exact``: asking deeper adds nothing.
     """
 
     layers: tuple[Layer, ...]
@@ -81,6 +83,10 @@ class FleetBound:
     due_usd: float = 0.0
     covers: Counts = field(default_factory=no_covers)
     met: bool | None = None
+    whole_days: int = 0
+    days_usd: float = 0.0
+    hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
+    is_exact: bool = False
 
     def from_due(self, due_s: float) -> float:
         """Least cost when traffic is due from ``due_s`` for a fleet with the slowest start of all.
@@ -91,13 +97,23 @@ class FleetBound:
         if hour >= self.hours:
             return 0.0
         if self.met is not None:
-            return self.due_usd if due_s <= self.due_s else 0.0
+            return self.due_usd if due_s <= self.due_s else self._from_later(due_s)
         hours = self.first_hours(due_s)
         least = min((layer.least_usd(hour, hours) for layer in self.layers), default=np.inf)
         if self.relaxed is not None:
             least = max(least, self.relaxed.least_usd(hour, hours))
         # Whatever meets traffic from before the start meets it from then on.
         return max(least, self.due_usd) if due_s <= self.due_s else least
+
+    def _from_later(self, due_s: float) -> float:
+        """Least cost of a start that was not asked for: hour by hour, and of days that are alike their
+        part."""
+        hour = int(due_s // HOUR_S)
+        if hour >= len(self.hourly_usd):
+            return 0.0
+        hours = float(self.hourly_usd[hour + 1 :].sum() + self.hourly_usd[hour] * self.first_hours(due_s))
+        left = min(self.whole_days, int((self.hours - due_s / HOUR_S) // 24))
+        return max(hours, self.days_usd * left / self.whole_days) if left else hours
 
     def first_hours(self, due_s: float, last: float = 1.0) -> float:
         """Hours that are paid up to the end of the hour of ``due_s``, which lasts ``last`` hours."""
@@ -149,7 +165,7 @@ def layer_bound(problem: Problem, case: FleetCase) -> FleetBound:
     scarce = bool((units.surcharge_usd_per_hour > 0).any())
     in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and on_grid(problem)
     in_hours = in_hours and not scarce
-    in_cents = in_hours and _whole_cents(problem, case)
+    in_cents = in_hours and in_whole_cents(problem, case)
     cold = (float(units.cold_s.min()), float(units.cold_s.max()))
     whole_h = (problem.end_s - problem.t0_s) / HOUR_S
     menu = build_menu(problem, case, whole_h)
@@ -308,7 +324,8 @@ def _path_layer(problem: Problem, sketch: _Sketch, steps: int) -> Layer:
     return Layer(sketch.base_usd, price, high, sketch.needs, onward)
 
 
-def _whole_cents(problem: Problem, case: FleetCase) -> bool:
+def in_whole_cents(problem: Problem, case: FleetCase) -> bool:
+    """Whether every price of what may serve is a whole number of cents."""
     offers, table = np.unique(case.units.offer), problem.table
     amounts = np.concatenate((table.price_usd[offers], table.upfront_usd[offers])) * 100
     return bool((np.abs(amounts - np.rint(amounts)) < 1e-9).all())

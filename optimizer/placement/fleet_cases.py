@@ -18,6 +18,7 @@ import numpy as np
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.estimates import Estimates
+from optimizer.placement.fleet_rules import MOST_POOLS, limits_pools
 from optimizer.placement.gates import GateLog, Opened, fit_gates, open_gates
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.shelves import NEVER, Limit, runs_of
@@ -182,7 +183,8 @@ class _Supply:
         plain[surcharged] = False
         plain &= table.upfront_usd == 0
         counted = np.where(plain[shelves.offer], counted, 0)
-        counts = self._long_enough(shelf, counted)
+        limited = limits_pools(self.problem, self.service)
+        counts = (self._enough_pools if limited else self._long_enough)(shelf, counted)
         cheapest, _ = shelves.cheapest(shelf, counts)
         ahead = self.opened.passing & (table.upfront_usd > 0) & ~table.is_window
         if ahead.any():
@@ -201,6 +203,24 @@ class _Supply:
         nodes = each.nodes * (np.ceil(units) + MORE_UNITS + redundancy.zones)
         most: Ints = np.where(each.worth, np.minimum(nodes, NEVER), 0).max(axis=1).astype(np.int64)
         return most
+
+    def _enough_pools(self, shelf: Ints, counted: Ints) -> Ints:
+        """How many of the cheapest offers of each of ``shelf`` stand in ``MOST_POOLS`` places that each hold
+        enough alone: a fleet of no more pools leaves one of these free for whatever is dearer."""
+        shelves, zone_of = self.opened.shelves, self.problem.table.zone_of
+        enough = self._enough_nodes()[shelves.terms.kind[shelf]]
+        sizes = shelves.sizes[shelf]
+        which, within = runs_of(sizes)
+        at = shelves.first[shelf[which]] + within
+        alone = np.flatnonzero(counted[at] >= enough[which])
+        key = which[alone] * (int(zone_of.max(initial=0)) + 1) + zone_of[shelves.offer[at[alone]]]
+        fresh = np.zeros(len(at), dtype=np.int64)
+        fresh[alone[np.unique(key, return_index=True)[1]]] = 1
+        seen = np.cumsum(fresh)
+        begin = np.cumsum(sizes) - sizes
+        before = np.append(0, seen)[begin]
+        counts: Ints = np.minimum(np.searchsorted(seen, before + MOST_POOLS) - begin + 1, sizes)
+        return counts
 
     def _long_enough(self, shelf: Ints, counted: Ints) -> Ints:
         """How many of the cheapest offers of each of ``shelf`` hold enough nodes, in enough zones."""

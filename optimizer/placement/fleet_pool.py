@@ -11,6 +11,8 @@ from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_path import recomposed
+from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.ladders import free_nodes
 from optimizer.placement.problem import Ints
 from optimizer.placement.quotas import within_quotas
@@ -43,6 +45,11 @@ def first_fleets(
         case, problem = candidates.fleets[service.name], candidates.problem
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
         free, simple = free_beside(candidates, service, ledger, nominal), hurry()
+        if limits_pools(problem, service):
+            columns = model_fleets(problem, case, free, ends)
+            found.extend(columns)
+            _place(ledger, columns, nominal)
+            continue
         made = list(cover_columns(problem, case, free, ends))
         made += ladder_fleets(problem, beside(case, free), free, ends, nominal, 1, mixed=not simple)
         if not (simple or case.covers.size):
@@ -50,11 +57,16 @@ def first_fleets(
             made += ladder_fleets(problem, case, every, ends, nominal, count, mixed=True)
         columns = list(dict.fromkeys(made))
         found.extend(columns)
-        now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
-        fitting = next((c for c in now if ledger.fits(c)), None)
-        if fitting is not None:
-            ledger.add(fitting)
+        _place(ledger, columns, nominal)
     return found
+
+
+def _place(ledger: Ledger, columns: Sequence[Column], nominal: float | None) -> None:
+    """The cheapest of the columns that fits takes its stock."""
+    now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
+    fitting = next((c for c in now if ledger.fits(c)), None)
+    if fitting is not None:
+        ledger.add(fitting)
 
 
 def ledger_of(candidates: Candidates, chosen: Mapping[str, Column], without: str = "") -> Ledger:
@@ -93,16 +105,21 @@ def composed_fleets(
         if service.starts_after is not None and nominal is None:
             continue
         case, every = candidates.fleets[service.name], free_nodes(candidates.problem)
+        if limits_pools(candidates.problem, service):
+            columns = model_fleets(candidates.problem, case, every, ends)
+            if not _any_fits(columns, ledger, nominal):
+                free = free_beside(candidates, service, ledger, nominal)
+                columns += model_fleets(candidates.problem, case, free, ends)
+            found.extend(columns)
+            _place(ledger, columns, nominal)
+            continue
         columns = fleets(candidates.problem, case, every, ends, nominal, 1)
         columns += _recomposed(candidates, service, every, ends, nominal, columns)
         if not _any_fits(columns, ledger, nominal):
             free = free_beside(candidates, service, ledger, nominal)
             columns += fleets(candidates.problem, case, free, ends, nominal, 1)
         found.extend(columns)
-        now = sorted((c for c in columns if c.after_s == nominal), key=lambda c: c.total_cents)
-        fitting = next((c for c in now if ledger.fits(c)), None)
-        if fitting is not None:
-            ledger.add(fitting)
+        _place(ledger, columns, nominal)
     return found
 
 
@@ -147,6 +164,9 @@ def better_fleets(
         if service.starts_after is None or nominal is not None:
             ledger = ledger_of(candidates, chosen, service.name)
             free = free_beside(candidates, service, ledger, nominal)
+            if limits_pools(candidates.problem, service):
+                found.extend(model_fleets(candidates.problem, candidates.fleets[service.name], free, ends))
+                continue
             made = fleets(candidates.problem, candidates.fleets[service.name], free, ends, nominal, 2)
             made += _recomposed(candidates, service, free, ends, nominal, made)
             found.extend(made)

@@ -8,6 +8,8 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
+from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Bools, Ints, OfferTable
 from optimizer.placement.run_columns import build_run_column
@@ -62,6 +64,11 @@ def _fleets(
     for count in COUNTS:
         if count > 2 * len(order):
             return
+        if limits_pools(problem, case.service):
+            near = np.where(np.isin(np.arange(len(free)), order[:count]), free, 0)
+            made = model_fleets(problem, case, near, [after_s])
+            yield from (placed_after(problem, fleet, place) for fleet in made)
+            continue
         inside = np.isin(case.units.offer, order[:count])
         narrowed = only_units(case, inside & _smallest(case, inside))
         for built in best_ladders(problem, narrowed, free, after_s, 1, mixed=False):

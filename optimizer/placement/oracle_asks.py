@@ -15,9 +15,11 @@ from optimizer.placement.columns import Column
 from optimizer.placement.fleet_bound import FleetBound, layer_bound, with_dual
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_days import with_days
+from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleets.model import answer_fleet, bound_of, fleet_columns
 from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Ints, Problem
-from optimizer.placement.units import Counts, FleetCase, surcharged
+from optimizer.placement.units import Counts, FleetCase, no_covers, surcharged
 
 LAYERS, DUAL, DAYS, LONG_DAYS = range(1, 5)
 """How deep a service is asked; of its days twice, with few passes and with the most."""
@@ -40,6 +42,8 @@ class LayersAsk:
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
         """The bound, for the service's own start alone where that is known."""
+        if limits_pools(problem, self.case.service):
+            return bound_of(problem, self.case, answer_fleet(problem, self.case, out_of_time=out_of_time))
         return settled(problem, self.case, layer_bound(problem, self.case))
 
 
@@ -75,12 +79,13 @@ class DaysAsk:
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedAnswer:
     """``usd``: least cost at the prices, placed; ``offers``: how many it may be spread over. ``used`` [V] and
-    ``counts`` [M, V]: units of the covers of its dual."""
+    ``counts`` [M, V]: units of the covers of its dual. ``is_exact``: asking deeper adds nothing."""
 
     usd: float
     offers: int
     used: Ints
     counts: Counts
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +105,8 @@ class PricedAsk:
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> PricedAnswer:
         """The least cost, with what its dual met."""
+        if limits_pools(problem, self.case.service):
+            return self._from_model(problem, out_of_time)
         case = surcharged(self.case, dict(self.usd_per_node_hour))
         layered = self.depth == LAYERS or self.known.met is None or not self.known.feasible
         bound = layer_bound(problem, case) if layered else self.known.at_prices(case.units)
@@ -112,6 +119,12 @@ class PricedAsk:
         offers = len(np.unique(case.units.offer))
         return PricedAnswer(usd, offers, used, bound.covers[:, used])
 
+    def _from_model(self, problem: Problem, out_of_time: Callable[[], bool]) -> PricedAnswer:
+        prices = dict(self.usd_per_node_hour)
+        found = answer_fleet(problem, self.case, prices=prices, out_of_time=out_of_time)
+        offers = len(np.unique(found.case.units.offer))
+        return PricedAnswer(found.bound_usd, offers, np.zeros(0, dtype=np.int64), no_covers(), is_exact=True)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetsAsk:
@@ -122,6 +135,12 @@ class FleetsAsk:
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> list[Column]:
         """Their columns."""
+        if limits_pools(problem, self.case.service):
+            # The case may already be priced: its units carry the prices.
+            found = answer_fleet(
+                problem, self.case, self.free, self.case.surcharge_usd, out_of_time=out_of_time
+            )
+            return list(fleet_columns(problem, found, None))
         return fleets(problem, self.case, self.free, [None], None, 1)
 
 

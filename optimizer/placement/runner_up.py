@@ -13,6 +13,8 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
+from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.improve import blockers, columns_by_workload
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
 from optimizer.placement.moves import Party, Room, fitting_runs, party_cents, room_beside, with_followers
@@ -63,7 +65,14 @@ def next_best_fleet(
     second = min(rivals, key=lambda column: column.total_cents, default=None)
     if second is not None or not build:
         return second
-    problem, rest = candidates.problem, without_offers(candidates.fleets[mine.workload], frozenset(used))
+    problem, case = candidates.problem, candidates.fleets[mine.workload]
+    if limits_pools(problem, case.service):
+        free = free_nodes(problem)
+        free[sorted(used)] = 0
+        made = model_fleets(problem, case, free, [mine.after_s])
+        linked = [placed_after(problem, column, mine.after_place) for column in made]
+        return min(linked, key=lambda column: column.total_cents, default=None)
+    rest = without_offers(case, frozenset(used))
     built = best_ladders(problem, rest, free_nodes(problem), mine.after_s, 1)
     column = build_service_column(problem, rest, built[0], mine.after_s) if built else None
     return None if column is None else placed_after(problem, column, mine.after_place)

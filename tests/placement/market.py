@@ -16,7 +16,9 @@ from broker.domain.plan import Plan
 from broker.domain.sku import Fabric, FabricKind, Sku
 from broker.domain.window import Segment, Window
 from broker.domain.workload import (
+    NO_LIMIT,
     Batch,
+    FleetLimits,
     PlanRequest,
     Precision,
     Redundancy,
@@ -32,6 +34,7 @@ from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 from tests.placement.fake_estimator import FakeEstimator
 
+ANY_POOLS = FleetLimits(NO_LIMIT, NO_LIMIT)
 T0 = datetime(2026, 11, 23, tzinfo=UTC)
 MODEL = load_models()["Llama-3.1-8B"]
 
@@ -135,7 +138,8 @@ def total(found: Plan) -> Decimal:
 
 
 def weekly(count: int) -> tuple[PlanRequest, list[Offer]]:
-    """So many services over weekly commitments of scarce stock: days prove more than hours."""
+    """So many services over weekly commitments of scarce stock, on any number of pools: days prove more than
+    hours."""
     terms: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": 168.0, "billing_increment_s": 3600}
     offers = [
         offer("week", "0.80", nodes=2, **terms),
@@ -144,4 +148,5 @@ def weekly(count: int) -> tuple[PlanRequest, list[Offer]]:
         offer("small", "0.70", gpu="TINY", billing_increment_s=3600),
     ]
     day = [2.6 + 1.4 * (1 + math.cos(2 * math.pi * (hour - 14) / 24)) for hour in range(24)]
-    return request(*(serving(f"s{i}", day) for i in range(count)), hours=336), offers
+    services = (serving(f"s{i}", day, fleet=ANY_POOLS) for i in range(count))
+    return request(*services, hours=336), offers

@@ -37,7 +37,7 @@ from optimizer.placement.problem import build_problem
 from optimizer.placement.run_pool import build_run_pools
 from optimizer.placement.stopwatch import never
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import T0, offer, plan, request, serving
+from tests.placement.market import ANY_POOLS, T0, offer, plan, request, serving
 
 PATIENCE_S = 120.0
 DAYS_HOURS = [2.0, 3.0, 7.0, 4.0]
@@ -54,7 +54,12 @@ def market() -> list[Offer]:
 
 def asked(count: int = 4) -> PlanRequest:
     hourly = [[rate + number for rate in DAYS_HOURS] for number in range(count)]
-    return request(*(serving(f"s{n}", rates, unplaced_usd=Decimal(900)) for n, rates in enumerate(hourly)))
+    return request(
+        *(
+            serving(f"s{n}", rates, unplaced_usd=Decimal(900), fleet=ANY_POOLS)
+            for n, rates in enumerate(hourly)
+        )
+    )
 
 
 def candidates_of(asked: PlanRequest, crew: Crew | None = None) -> Candidates:

@@ -2,8 +2,8 @@
 
 A start costs c once, and what is held an hour later without a start costs only its hour. For any multipliers
 0 ≤ u ≤ c, Σ starts·c ≥ Σ u[h]·(n[h] − n[h−1]), so a fleet costs at least Σ_h (p + u[h] − u[h+1])·n[h]. With
-u = c while demand rises and 0 while it falls the price is p + c at each peak, p − c in each trough, and p between:
-one choice that is valid for every set of pools. H hours, C classes.
+u = c while demand rises and 0 while it falls the price is p + c at each peak, p − c in each trough, and p
+between: one choice that is valid for every set of pools. H hours, C classes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def hour_classes(demand: Floats, length: Floats, lead_h: int, period: int) -> Ho
     phase = _phases(demand, np.abs(length - 1.0) > 1e-9, lead_h)
     keys = of_hour * 3 + phase
     unique, inverse = np.unique(keys, return_inverse=True)
-    weight = np.bincount(inverse.reshape(-1), weights=length, minlength=len(unique))
-    wanted = levels[unique // 3]
+    weight = np.zeros(len(unique))
+    np.add.at(weight, inverse.reshape(-1), length)
+    wanted: Floats = levels[unique // 3]
     order = np.argsort(-wanted * weight, kind="stable")
     return HourClasses(
         length,

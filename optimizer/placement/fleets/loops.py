@@ -6,7 +6,8 @@ set, S states (one level for each pool of a set, in mixed radix). Costs are USD 
 A fleet on m pools meets an hour when four rules hold, with r replicas of each pool that serve ``rate``:
 
 - *demand*: Σ rate·r − spare × (largest rate in use) ≥ demand;
-- *places*: at least ``places`` distinct places carry ``least_share`` × demand each (any replica if that is 0);
+- *places*: at least ``places`` distinct places carry ``least_share`` × demand each (any replica if that is
+0);
 - *loss of a place*: without any one place, Σ rate·r ≥ ``loss_share`` × demand.
 """
 
@@ -18,7 +19,6 @@ from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
 
 EPSILON = 1e-9
-MOST_POOLS = 4
 FEW = 5000.0
 CLOSE = 3e-4
 
@@ -66,7 +66,8 @@ def least_last(
     level: Ints, rate: Floats, place: Ints, most: int, demand: float, spare: float, places: int, loss: float,
     least: float,
 ) -> int:  # fmt: skip
-    """The fewest replicas of the last pool with which ``level`` [m] meets the rules; -1 if ``most`` are too few.
+    """The fewest replicas of the last pool with which ``level`` [m] meets the rules; -1 if ``most`` are too
+    few.
 
     More replicas of one pool can break a rule only where a larger replica raises the spares, or where the
     rest does not carry the loss of its place; both do not change from one replica on.
@@ -114,15 +115,16 @@ def least_last(
 
 @compiled
 def cover_hour(
-    usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: float, spare: float, places: int,
-    loss: float, least: float, limit: float, best: Ints,
+    usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: float, spare: float, places:
+    int,
+    loss: float, least: float, limit: float, best: Ints, work: Ints,
 ) -> float:  # fmt: skip
     """The least that an hour costs on a set, and levels [m] of (nearly) that cost in ``best``.
 
-    ``usd`` [m, R] never falls with the level; ``each`` [m] is the least USD per unit of rate. Depth-first over the
-    levels of all pools but the last, without those that cannot be cheaper. Where levels are many, ways that are
-    cheaper by less than ``CLOSE`` are not told apart, and what is returned is lower by that. inf: not below
-    ``limit``.
+    ``usd`` [m, R] never falls with the level; ``each`` [m] is the least USD per unit of rate. Depth-first
+    over the levels of all pools but the last, without those that cannot be cheaper. Where levels are many,
+    ways that are cheaper by less than ``CLOSE`` are not told apart, and what is returned is lower by that.
+    inf: not below ``limit``. ``work`` [1] counts what was tried.
     """
     m = len(most)
     level = np.zeros(m, dtype=np.int64)
@@ -140,9 +142,10 @@ def cover_hour(
         count = least_last(level, rate, place, most[0], demand, spare, places, loss, least)
         if count >= 0 and usd[0, count] < found:
             best[0] = count
-            return usd[0, count]
+            return float(usd[0, count])
         return np.inf
     while depth >= 0:
+        work[0] += 1
         level[depth] += 1
         now = level[depth]
         if now > most[depth]:
@@ -174,13 +177,15 @@ def cover_hour(
 
 @compiled
 def cover_classes(
-    pools: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, phase: Ints,
+    pools: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, phase:
+    Ints,
     weight: Floats, spare: float, places: int, loss: float, least: float, onward: Floats, limit: float,
+    work: Ints,
 ) -> float:  # fmt: skip
     """Σ weight × cheapest cover of each class [C] by ``pools`` [m]; stops once it surely reaches ``limit``.
 
-    ``usd`` [3, L, R] by phase (0 trough, 1 slope, 2 peak), ``each`` [3, L] per unit of rate at least; ``onward``
-    [C + 1]: what all classes from each on cost at least with any pools.
+    ``usd`` [3, L, R] by phase (0 trough, 1 slope, 2 peak), ``each`` [3, L] per unit of rate at least;
+    ``onward`` [C + 1]: what all classes from each on cost at least with any pools.
     """
     m = len(pools)
     mine, per_rate = np.empty((3, m, usd.shape[2])), np.empty((3, m))
@@ -200,7 +205,7 @@ def cover_classes(
             return np.inf
         found = cover_hour(
             mine[phase[c]], per_rate[phase[c]], counts, rates, where, demand[c], spare, places, loss, least,
-            room, best,
+            room, best, work,
         )  # fmt: skip
         if found >= room:
             return np.inf
@@ -210,17 +215,20 @@ def cover_classes(
 
 @compiled
 def cover_sets(
-    sets: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, gpu: Ints, demand: Floats, phase: Ints,
-    weight: Floats, spare: float, places: int, loss: float, least: float, kinds: int, onward: Floats,
-    limit: float,
+    sets: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, gpu: Ints, demand: Floats,
+    phase: Ints, weight: Floats, spare: float, places: int, loss: float, least: float, kinds: int,
+    onward: Floats, limit: float, work: Ints, most_work: int,
 ) -> Floats:  # fmt: skip
-    """Least USD [N] of each of ``sets`` [N, m], hour by hour; inf where it surely reaches ``limit`` or breaks a
-    rule."""
+    """Least USD [N] of each of ``sets`` [N, m], hour by hour; inf where it surely reaches ``limit`` or
+    breaks a rule, NaN where ``most_work`` was done before its turn."""
     found = np.full(len(sets), np.inf)
     for number in range(len(sets)):
+        if work[0] >= most_work:
+            found[number:] = np.nan
+            break
         different, standing = 0, 0
         for i in range(sets.shape[1]):
-            fresh, apart = 1, 1
+            fresh, apart = int(gpu[sets[number, i]] >= 0), int(place[sets[number, i]] >= 0)
             for j in range(i):
                 if gpu[sets[number, j]] == gpu[sets[number, i]]:
                     fresh = 0
@@ -230,22 +238,9 @@ def cover_sets(
             standing += apart
         if different <= kinds and standing >= places:
             found[number] = cover_classes(
-                sets[number],
-                usd,
-                each,
-                most,
-                rate,
-                place,
-                demand,
-                phase,
-                weight,
-                spare,
-                places,
-                loss,
-                least,
-                onward,
-                limit,
-            )
+                sets[number], usd, each, most, rate, place, demand, phase, weight, spare, places, loss, least,
+                onward, limit, work,
+            )  # fmt: skip
     return found
 
 
@@ -253,7 +248,8 @@ def cover_sets(
 def any_cover(
     demand: Floats, phase: Ints, spare: float, largest: Floats, smallest: Floats, step: float, others: Floats
 ) -> Floats:
-    """Least USD [C] an hour of any pools in each class; ``others`` and the groups as in ``sets_with_others``."""
+    """Least USD [C] an hour of any pools in each class; ``others`` and the groups as in
+    ``sets_with_others``."""
     found = np.full(len(demand), np.inf)
     steps = others.shape[2] - 1
     for c in range(len(demand)):
@@ -312,19 +308,22 @@ def joined_by_one(
 def sets_with_others(
     sets: Ints, usd: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, phase: Ints,
     weight: Floats, spare: float, loss: float, largest: Floats, smallest: Floats, step: float, others: Floats,
-    onward: Floats, limit: float,
+    onward: Floats, limit: float, work: Ints, most_work: int,
 ) -> Floats:  # fmt: skip
     """Least USD [N] of fleets on ``sets`` [N, m] and further pools, other ones in each class of hours.
 
-    ``others`` [G, 3, X]: what further pools with rates up to ``largest`` [G] cost; the spares are then at least
-    ``smallest`` [G]. ``loss`` > 0 where there is one further pool only: without its place, and without any place
-    of the set, so much of the demand is carried. ``onward`` [C + 1]: what all classes from each on cost at least;
-    a set that surely reaches ``limit`` is told as what is known by then.
+    ``others`` [G, 3, X]: what further pools with rates up to ``largest`` [G] cost; the spares are then at
+    least ``smallest`` [G]. ``loss`` > 0 where there is one further pool only: without its place, and without
+    any place of the set, so much of the demand is carried. ``onward`` [C + 1]: what all classes from each on
+    cost at least; a set that surely reaches ``limit`` is told as what is known by then, and 0 where
+    ``most_work`` was done.
     """
     n, m = sets.shape
     found = np.zeros(n)
     rates, places = np.empty(m), np.empty(m, dtype=np.int64)
     for number in range(n):
+        if work[0] >= most_work:
+            break
         top = 0.0
         for i in range(m):
             rates[i], places[i] = rate[sets[number, i]], place[sets[number, i]]
@@ -338,7 +337,7 @@ def sets_with_others(
                 need = demand[c] + spare * smallest[group]
                 best = _beside(
                     sets[number], usd[phase[c]], most, rates, places, need, loss * demand[c], step,
-                    others[group, phase[c]], best,
+                    others[group, phase[c]], best, work,
                 )  # fmt: skip
             total += weight[c] * best
             if total + onward[c + 1] >= limit:
@@ -350,8 +349,9 @@ def sets_with_others(
 
 @compiled
 def _beside(
-    pools: Ints, usd: Floats, most: Ints, rates: Floats, places: Ints, need: float, without: float, step: float,
-    others: Floats, limit: float,
+    pools: Ints, usd: Floats, most: Ints, rates: Floats, places: Ints, need: float, without: float, step:
+    float,
+    others: Floats, limit: float, work: Ints,
 ) -> float:  # fmt: skip
     """Least USD of one hour with any levels of ``pools`` and what ``others`` [X] cost for the rest."""
     m, steps = len(pools), len(others) - 1
@@ -360,6 +360,7 @@ def _beside(
     depth, found = 0, limit
     level[0] = -1
     while depth >= 0:
+        work[0] += 1
         level[depth] += 1
         pool = pools[depth]
         if level[depth] > most[pool]:
@@ -524,7 +525,7 @@ def least_over_hours(
             before = value.copy()
         value = _with_changes(value, levels, counts, start_usd) + cost[of_hour[hour]] * length[hour]
         hour += 1
-    return value.min()
+    return float(value.min())
 
 
 @compiled

@@ -1,26 +1,26 @@
 """The cheapest fleet of one service, and what no fleet under its rules costs less than.
 
-A fleet stands on few pools (``pools``). For a given set of pools the cheapest fleet over all hours is a shortest
-path, and a best-first search over sets finds the set (``sets``). Prices of scarcity are part of the pools' prices.
-What is relaxed in the bound: minimum terms shorter than the horizon count as none, and what other workloads hold
-is left to the prices.
+A fleet stands on few pools (``pools``). For a given set of pools the cheapest fleet over all hours is a
+shortest path, and a best-first search over sets finds the set (``sets``). Prices of scarcity are part of the
+pools' prices. What is relaxed in the bound: minimum terms shorter than the horizon count as none, and what
+other workloads hold is left to the prices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from broker.domain.standing_rules import rules_of
-from broker.domain.workload import Serving, TrafficShape
+from broker.domain.workload import TrafficShape
 from optimizer.placement.columns import Column
+from optimizer.placement.fleet_bound import FleetBound, in_whole_cents
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
+from optimizer.placement.fleet_rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.hours import hour_classes
-from optimizer.placement.fleets.loops import MOST_POOLS
 from optimizer.placement.fleets.pools import PoolTable, build_pools_of
-from optimizer.placement.fleets.sets import FleetRules, PoolFleet, SetSearch
+from optimizer.placement.fleets.sets import PoolFleet, SetSearch
 from optimizer.placement.holding import ServiceTime, due_s
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.start_costs import on_grid
@@ -28,6 +28,9 @@ from optimizer.placement.stopwatch import never
 from optimizer.placement.units import HOUR_S, FleetCase, beside, surcharged
 
 TOLERANCE = 0.002
+FEW_UNITS = 40
+FEW_POOLS = 12
+"""So few are searched to the end."""
 DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
 KEY = "fleet model"
@@ -38,7 +41,8 @@ class FleetAnswer:
     """What is known of a service from ``first_hour`` on: fleets, cheapest first, of pools in ``table``.
 
     ``bound_usd``: no fleet under the rules costs less, prices of scarcity in it; inf where there is none.
-    ``whole_days`` of the time cost at least ``days_usd``, where demand repeats by the day.
+    ``whole_days`` of the time cost at least ``days_usd``, where demand repeats by the day, and each hour [H]
+    at least ``hourly_usd``.
     """
 
     case: FleetCase
@@ -48,30 +52,12 @@ class FleetAnswer:
     first_hour: int
     whole_days: int = 0
     days_usd: float = 0.0
+    hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def feasible(self) -> bool:
         """Whether any fleet meets all hours."""
         return bool(self.fleets)
-
-
-def fleet_rules(problem: Problem, service: Serving) -> FleetRules:
-    """The rules of a fleet, as the document says them."""
-    standing, redundancy = rules_of(problem.request.policy, service), service.redundancy
-    loss = redundancy.zone_loss_share if redundancy.survives_zone_loss else 0.0
-    return FleetRules(
-        spare=redundancy.spare_replicas,
-        places=max(1, redundancy.zones),
-        loss_share=loss,
-        least_share=loss / max(1, redundancy.zones - 1),
-        pools=standing.max_pools,
-        gpus=standing.max_gpu_kinds,
-    )
-
-
-def limits_pools(problem: Problem, service: Serving) -> bool:
-    """Whether a service may run on so few pools that all sets of them can be searched."""
-    return fleet_rules(problem, service).pools <= MOST_POOLS
 
 
 def answer_fleet(
@@ -82,8 +68,8 @@ def answer_fleet(
     after_s: float | None = None,
     out_of_time: Callable[[], bool] = never,
 ) -> FleetAnswer:
-    """The fleets of a service from ``free`` nodes [O] (None: all) at ``prices`` of scarcity per node-hour, started
-    at its own time or after a run. Asked again the same, it answers from memory."""
+    """The fleets of a service from ``free`` nodes [O] (None: all) at ``prices`` of scarcity per node-hour,
+    started at its own time or after a run. Asked again the same, it answers from memory."""
     first = _first_hour(problem, case, after_s)
     charged = tuple(sorted((prices or {}).items()))
     key = (KEY, case.service.name, None if free is None else free.tobytes(), charged, first)
@@ -121,39 +107,44 @@ def _answer(
     classes = hour_classes(demand, lengths, lead_h, period)
     rules = fleet_rules(problem, case.service)
     rules = replace(rules, pools=min(rules.pools, MOST_POOLS))
-    search = SetSearch(table, classes, rules, TOLERANCE, out_of_time)
+    tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE
+    search = SetSearch(table, classes, rules, tolerance, out_of_time)
     search.run()
-    while search.best is None and rules.pools < MOST_POOLS and not _is_said(problem, case.service):
-        rules = replace(rules, pools=rules.pools + 1)
-        search = SetSearch(table, classes, rules, TOLERANCE, out_of_time)
-        search.run()
     fleets = sorted(search.fleets, key=lambda fleet: fleet.usd)[:FLEETS_KEPT]
     days = len(demand) // DAY_H if classes.period == DAY_H else 0
     share = days * DAY_H / max(1.0, float(lengths.sum()))
     return FleetAnswer(
-        case, search.table, tuple(fleets), search.bound_usd, first, days, search.hours_bound_usd * share
+        case,
+        search.table,
+        tuple(fleets),
+        search.bound_usd,
+        first,
+        days,
+        search.hours_bound_usd * share,
+        search.hourly_usd() if fleets else np.zeros(0),
     )
 
 
-def _is_said(problem: Problem, service: Serving) -> bool:
-    """Whether the document itself limits the pools of a service."""
-    policies = (problem.request.policy.fleet, service.policy.fleet, service.fleet)
-    return any(limits.max_pools is not None for limits in policies)
-
-
 def _lengths(problem: Problem, case: FleetCase, after_s: float | None, first: int) -> Floats:
-    """Hours [H] that each hour from ``first`` on is held, the first with the shortest cold start before it."""
+    """Hours [H] that each hour from ``first`` on is held, the first with the shortest cold start before
+    it."""
     hours = len(case.demand)
     ends = np.minimum((np.arange(first, hours) + 1) * HOUR_S, problem.end_s)
     lengths: Floats = (ends - np.arange(first, hours) * HOUR_S) / HOUR_S
     units = case.units
     due = due_s(problem, time_of(problem, case, after_s), after_s is not None, float(units.cold_s.max()))
     held_from = due - float(units.cold_s.min())
-    in_hours = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and on_grid(problem)
-    if in_hours and not (units.surcharge_usd_per_hour > 0).any():
+    if _in_hours(problem, case):
         held_from = held_from // HOUR_S * HOUR_S
     lengths[0] += first - held_from / HOUR_S
     return lengths
+
+
+def _in_hours(problem: Problem, case: FleetCase) -> bool:
+    """Whether everything is paid in whole hours of the grid."""
+    units = case.units
+    whole = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and on_grid(problem)
+    return whole and not (units.surcharge_usd_per_hour > 0).any()
 
 
 def fleet_columns(problem: Problem, answer: FleetAnswer, after_s: float | None) -> Iterator[Column]:
@@ -178,6 +169,54 @@ def _slots(answer: FleetAnswer, fleet: PoolFleet, time: ServiceTime) -> list[Slo
         pool = answer.table.pools[row]
         counts = pool.counts[levels[:, number]]
         for at, unit in enumerate(pool.units):
-            for copy in range(int(counts[:, at].max(initial=0))):
-                found.append(Slot(int(unit), counts[:, at] > copy))
+            most = int(counts[:, at].max(initial=0))
+            found.extend(Slot(int(unit), counts[:, at] > copy) for copy in range(most))
     return found
+
+
+def bound_of(problem: Problem, case: FleetCase, answer: FleetAnswer) -> FleetBound:
+    """What an answer proves, for its own start and for later ones."""
+    units = case.units
+    if not len(units):
+        return FleetBound((), None, len(case.demand), met=False, is_exact=True)
+    cold = float(units.cold_s.min()), float(units.cold_s.max())
+    return FleetBound(
+        (),
+        None,
+        len(case.demand),
+        *cold,
+        in_hours=_in_hours(problem, case),
+        in_cents=_in_hours(problem, case) and in_whole_cents(problem, case),
+        due_s=due_s(problem, time_of(problem, case, None), False, cold[1]),
+        due_usd=answer.bound_usd if answer.feasible else np.inf,
+        met=answer.feasible,
+        whole_days=answer.whole_days if answer.feasible else 0,
+        days_usd=answer.days_usd,
+        hourly_usd=np.concatenate((np.zeros(answer.first_hour), answer.hourly_usd)),
+        is_exact=True,
+    )
+
+
+def earliest_end(run: str) -> tuple[str, str]:
+    """The name under which a problem keeps the earliest end that any candidate of a run has."""
+    return "earliest end", run
+
+
+def model_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]) -> list[Column]:
+    """Fleets from ``free`` nodes [O] for each end of the run before.
+
+    They are those of the earliest start, from each on: one search serves all ends. Of few nodes, and for a
+    single end, there are those of that start as well.
+    """
+    if not ends:
+        return []
+    first = min((end for end in ends if end is not None), default=None)
+    known = problem.kept.get(earliest_end(case.service.starts_after or ""))
+    if first is not None and isinstance(known, float):
+        first = min(first, known)
+    answer = answer_fleet(problem, case, free, case.surcharge_usd, first)
+    found = [column for end in ends for column in fleet_columns(problem, answer, end)]
+    if len(ends) == 1 and ends[0] is not None and len(case.units) <= FEW_UNITS:
+        own = answer_fleet(problem, case, free, case.surcharge_usd, ends[0])
+        found += fleet_columns(problem, own, ends[0])
+    return list(dict.fromkeys(found))

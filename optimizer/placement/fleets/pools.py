@@ -1,8 +1,8 @@
 """The pools that a fleet may stand on: one seller's nodes of one GPU in one place and one configuration.
 
-What replicas of a pool cost does not depend on which of its offers and node sizes they stand on, so a pool is a
-table: the cheapest hour of r ready replicas, and the nodes that it takes. A pool with commitments that are owed
-for the whole horizon is there once for each amount of them. L pools, R levels, U units of the case.
+What replicas of a pool cost does not depend on which of its offers and node sizes they stand on, so a pool
+is a table: the cheapest hour of r ready replicas, and the nodes that it takes. A pool with commitments that
+are owed for the whole horizon is there once for each amount of them. L pools, R levels, U units of the case.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.placement.compiled import compiled
+from optimizer.placement.fleet_menu import half_usd
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase
 
-MOST_LEVELS = 400
+MOST_LEVELS = 512
 NO_LIMIT = 1 << 40
 SAME_RATE = 0.05
 """Replicas of a pool whose rates differ by no more than this share count at the lowest of them."""
@@ -25,8 +26,9 @@ SAME_RATE = 0.05
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """``usd`` [R]: the cheapest hour of so many bundles of replicas; ``counts`` [R, n] of ``units`` [n] for it;
-    ``least_usd`` [R]: of one replica more than the bundles below, which no fleet at that level costs less than.
+    """``usd`` [R]: the cheapest hour of so many bundles of replicas; ``counts`` [R, n] of ``units`` [n] for
+    it; ``least_usd`` [R]: of one replica more than the bundles below, which no fleet at that level costs
+    less than.
 
     ``start_usd`` [R] is what starting the nodes of a level costs, ``least_start_usd`` [R] a lower bound on it
     that is linear in the replicas beyond what is committed. ``rate`` is of one bundle, in requests/s.
@@ -86,7 +88,9 @@ class PoolTable:
 
 
 @compiled
-def cheapest_counts(replicas: Ints, usd: Floats, most: Ints, gpus: Ints, limit: int, levels: int) -> tuple[Floats, Ints]:  # fmt: skip
+def cheapest_counts(
+    replicas: Ints, usd: Floats, most: Ints, gpus: Ints, limit: int, levels: int
+) -> tuple[Floats, Ints]:
     """USD [R] and counts [R, n] of the cheapest nodes that hold at least so many replicas.
 
     Nodes [n] hold ``replicas`` each and are cut from ``limit`` GPUs together. Of equally cheap ones the sizes
@@ -127,6 +131,17 @@ def joined(first: Floats, second: Floats) -> tuple[Floats, Ints]:
                 found[level] = price
                 part[level] = other
     return found, part
+
+
+def with_empty(table: PoolTable, count: int) -> PoolTable:
+    """The table with ``count`` empty pools, so that a set of fewer pools is a set as well.
+
+    They have no GPU and no place (-1), and owners of their own.
+    """
+    none, nothing = np.zeros(0, dtype=np.int64), np.zeros(1)
+    empty = Pool(-1, -1, 1.0, none, nothing, np.zeros((1, 0), dtype=np.int64), nothing, nothing, nothing, 1)
+    first = int(table.owner.max(initial=-1)) + 1
+    return _table([*table.pools, *[empty] * count], [*table.owner.tolist(), *range(first, first + count)])
 
 
 def build_pools_of(problem: Problem, case: FleetCase, hours: float) -> PoolTable:
@@ -177,7 +192,7 @@ def _grouped(problem: Problem, case: FleetCase) -> Iterator[Ints]:
         offer = offers[int(units.offer[unit])]
         key = (offer.provider, offer.sku.gpu, int(units.zone[unit]), int(units.config[unit]))
         groups[key].append(unit)
-    for key in sorted(groups):
+    for key in groups:
         mine = np.array(groups[key], dtype=np.int64)
         order = np.argsort(units.largest[mine], kind="stable")
         rates = units.largest[mine][order]
@@ -195,12 +210,17 @@ def _pools(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Itera
     bundle = -(-most_wanted(case, each) // MOST_LEVELS)
     wanted = -(-most_wanted(case, each) // bundle)
     owed = table.min_s[units.offer[mine]] >= problem.end_s - problem.t0_s
-    hourly = _cheapest(problem, case, mine[~owed], _hourly_usd(case, mine[~owed]), wanted, bundle)
+    # A commitment is charged its price of scarcity in the middle of the horizon. One that serves only a half
+    # is not; it is owed in full all the same, which makes an hourly price of its own.
+    halves = mine[owed & (units.surcharge_usd_per_hour[mine] > 0)]
+    free = np.concatenate((mine[~owed], halves))
+    hourly_usd = np.concatenate((_hourly_usd(case, mine[~owed]), half_usd(problem, units)[halves]))
+    hourly = _cheapest(problem, case, free, hourly_usd, wanted, bundle)
     commit = _cheapest(
         problem, case, mine[owed], _whole_usd(problem, case, mine[owed], hours), wanted, bundle
     )
-    start = _start_usd(problem, case, mine[~owed])
-    least_start = float((start / units.replicas[mine[~owed]]).min(initial=np.inf)) * bundle
+    start = np.concatenate((_start_usd(problem, case, mine[~owed]), np.zeros(len(halves))))
+    least_start = float((start / units.replicas[free]).min(initial=np.inf)) * bundle
     for base in range(len(commit.usd)):
         beyond = min(hourly.most, max(0, wanted - base))
         if base + beyond == 0:
@@ -211,7 +231,7 @@ def _pools(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Itera
             gpu=_gpu_number(problem, int(units.offer[mine[0]])),
             place=int(units.zone[mine[0]]),
             rate=each * bundle,
-            units=np.concatenate((mine[owed], mine[~owed])),
+            units=np.concatenate((mine[owed], free)),
             usd=commit.usd[base] / hours + hourly.usd[above],
             counts=np.concatenate((held, hourly.counts[above]), axis=1),
             least_usd=commit.least_usd[base] / hours + hourly.least_usd[above],
@@ -258,7 +278,7 @@ def _cheapest(
             mine,
             usd,
             gpus,
-            np.where(shared >= 0, table.pools.gpus[shared], NO_LIMIT),
+            np.append(table.pools.gpus, NO_LIMIT)[shared],
             group,
             wanted,
             bundle,
@@ -266,7 +286,8 @@ def _cheapest(
     total = np.full(wanted + 1, np.inf)
     total[0] = 0.0
     counts = np.zeros((wanted + 1, len(mine)), dtype=np.int64)
-    for name in np.unique(group):
+    # Of offers that cost the same the first are taken: groups come in the order of their offers.
+    for name in dict.fromkeys(group.tolist()):
         at = np.flatnonzero(group == name)
         at = at[np.lexsort((usd[at], units.replicas[mine[at]]))]
         limit = int(table.pools.gpus[name]) if name >= 0 else NO_LIMIT
@@ -341,12 +362,24 @@ def _start_usd(problem: Problem, case: FleetCase, mine: Ints) -> Floats:
 
 
 @compiled
-def undominated(usd: Floats, start: Floats, most: Ints, rate: Floats, group: Ints, place: Ints, owner: Ints, needed: int, spared: bool, by_place: bool, order: Ints) -> Ints:  # fmt: skip
+def undominated(
+    usd: Floats,
+    start: Floats,
+    most: Ints,
+    rate: Floats,
+    group: Ints,
+    place: Ints,
+    owner: Ints,
+    needed: int,
+    spared: bool,
+    by_place: bool,
+    order: Ints,
+) -> Ints:
     """Pools [L] (1: keep) that some best fleet may need.
 
-    A pool goes when ``needed`` others beat it, in as many places where places count: each serves at least as much
-    at every level, for no more an hour and no more to start, with no larger replica where replicas are spared.
-    Then one of them is always free to take its part. ``order``: what beats another stands before it.
+    A pool goes when ``needed`` others beat it, in as many places where places count: each serves at least as
+    much at every level, for no more an hour and no more to start, with no larger replica where replicas are
+    spared. Then one of them is always free to take its part. ``order``: what beats another stands before it.
     """
     keep = np.zeros(len(order), dtype=np.int64)
     kept = np.empty(len(order), dtype=np.int64)

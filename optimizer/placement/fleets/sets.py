@@ -13,9 +13,9 @@ from itertools import combinations
 
 import numpy as np
 
+from optimizer.placement.fleet_rules import MOST_POOLS, FleetRules
 from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
 from optimizer.placement.fleets.loops import (
-    MOST_POOLS,
     any_cover,
     cheapest_single,
     cheapest_walk,
@@ -28,7 +28,7 @@ from optimizer.placement.fleets.loops import (
     state_costs,
     state_levels,
 )
-from optimizer.placement.fleets.pools import PoolTable, undominated
+from optimizer.placement.fleets.pools import PoolTable, undominated, with_empty
 from optimizer.placement.problem import Floats, Ints
 from optimizer.placement.stopwatch import never
 
@@ -37,25 +37,17 @@ RATE_GROUPS = 6
 MOST_STATES = 20_000
 MOST_EXACT_STATES = 300_000
 FIRST_POOLS = 8
-MOST_SETS = 4_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class FleetRules:
-    """``spare`` largest replicas over demand; ``places`` that each carry ``least_share`` of the demand, and
-    what the loss of any one leaves carries ``loss_share``. At most ``pools`` pools of ``gpus`` kinds."""
-
-    spare: int
-    places: int
-    loss_share: float
-    least_share: float
-    pools: int
-    gpus: int
+MOST_SETS = 1_000_000
+MOST_KEPT = 4_000
+MOST_PRICED = 16
+MOST_WORK = 150_000_000
+"""Levels that are tried in one search: about a second."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolFleet:
-    """A fleet on a set of pools: ``levels`` [H, m] bundles of replicas ready in each hour, and what it costs."""
+    """A fleet on a set of pools: ``levels`` [H, m] bundles of replicas ready in each hour, and what it
+    costs."""
 
     pools: tuple[int, ...]
     levels: Ints
@@ -81,10 +73,14 @@ class SetSearch:
     smallest: Floats = field(init=False)
     onward: Floats = field(init=False)
     step: float = field(init=False)
+    beside_usd: Floats = field(init=False)
+    skipped_usd: float = np.inf
+    work: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.table = self.table.take(np.flatnonzero(_needed(self.table, self.rules)))
+        kept = self.table.take(np.flatnonzero(_needed(self.table, self.rules)))
+        self.table = with_empty(kept, min(self.rules.pools, MOST_POOLS) - 1) if len(kept) else kept
         self.phased = _phased(self.table)
         self.each = _per_rate(self.phased, self.table)
 
@@ -106,26 +102,51 @@ class SetSearch:
         need = float(self.classes.demand.max()) + self.rules.spare * float(rates[-1])
         self.step = max(need, 1e-12) / STEPS
         beside = self._beside(size)
+        self.beside_usd = beside[size]
         whole = any_cover(
             self.classes.demand, self.classes.phase, float(self.rules.spare), self.largest, self.smallest,
             self.step, beside[size],
         )  # fmt: skip
         self.onward = np.append(np.cumsum((whole * self.classes.weight)[::-1])[::-1], 0.0)
         sets = np.arange(len(self.table), dtype=np.int64)[:, None]
+        parents_usd = float(self.onward[0])
         for more in range(size - 1, 0, -1):
             least = self._with_others(sets, beside[more], one=more == 1)
             if more == size - 1:
                 self._try_first(size)
-            left = least < self.limit
-            sets = grown_sets(sets[left], self.table.owner, MOST_SETS)
+            # A set costs at least what its parts do.
+            least = np.maximum(least, parents_usd)
+            parents_usd = float(least.min(initial=np.inf))
+            sets = grown_sets(self._nearest(sets, least), self.table.owner, MOST_SETS)
         least = self._covers(sets)
+        if np.isnan(least).any():
+            self.skipped_usd = min(self.skipped_usd, parents_usd)
+            sets, least = sets[~np.isnan(least)], least[~np.isnan(least)]
         # Hour by hour, so that a part of the hours costs at least its part.
         self.hours_bound_usd = min(float(least.min(initial=np.inf)), self.limit)
         left = least < self.limit
         sets, least = sets[left], least[left]
         order = np.argsort(least, kind="stable")
         self._price(sets[order], least[order])
-        self.hours_bound_usd = min(self.hours_bound_usd, self.limit)
+        self.hours_bound_usd = min(self.hours_bound_usd, self.limit, self.skipped_usd)
+
+    def hourly_usd(self) -> Floats:
+        """What each hour [H] costs at least on any pools, starts left out."""
+        classes = self.classes
+        level_usd = any_cover(
+            classes.levels, np.full(len(classes.levels), SLOPE, dtype=np.int64), float(self.rules.spare),
+            self.largest, self.smallest, self.step, self.beside_usd,
+        )  # fmt: skip
+        return level_usd[classes.demand_of]
+
+    def _nearest(self, sets: Ints, least: Floats) -> Ints:
+        """The sets that may be worth it, in their order; of very many those with the lowest bounds."""
+        order = np.argsort(least, kind="stable")
+        order = order[: int(np.searchsorted(least[order], self.limit))]
+        if len(order) > MOST_KEPT:
+            self.skipped_usd = min(self.skipped_usd, float(least[order[MOST_KEPT]]))
+            order = order[:MOST_KEPT]
+        return sets[np.sort(order)]
 
     def _beside(self, size: int) -> list[Floats]:
         """[0 to ``size``] What so many further pools cost: USD [G, 3, X] by steps of rate."""
@@ -148,81 +169,92 @@ class SetSearch:
         return sets_with_others(
             sets, self.phased, table.most, table.rate, table.place, classes.demand, classes.phase,
             classes.weight, float(self.rules.spare), self.rules.loss_share if one else 0.0, self.largest,
-            self.smallest, self.step, others, self.onward, self.limit,
+            self.smallest, self.step, others, self.onward, self.limit, self.work, MOST_WORK,
         )  # fmt: skip
 
-    def _covers(self, sets: Ints) -> Floats:
-        """What sets cost at least, hour by hour; inf from the limit on and where they break a rule."""
+    def _covers(self, sets: Ints, most_work: int = MOST_WORK) -> Floats:
+        """What sets cost at least, hour by hour; inf from the limit on and where they break a
+        rule, NaN where there was no time for it."""
         table, classes, rules = self.table, self.classes, self.rules
         return cover_sets(
-            sets, self.phased, self.each, table.most, table.rate, table.place, table.gpu, classes.demand, classes.phase,
-            classes.weight, float(rules.spare), rules.places, rules.loss_share, rules.least_share, rules.gpus,
-            self.onward, self.limit,
+            sets, self.phased, self.each, table.most, table.rate, table.place, table.gpu, classes.demand,
+            classes.phase, classes.weight, float(rules.spare), rules.places, rules.loss_share,
+            rules.least_share, rules.gpus, self.onward, self.limit, self.work, most_work,
         )  # fmt: skip
 
     def _try_first(self, size: int) -> None:
         """Sets of promising pools, then one pool exchanged for any other while that helps: a first limit."""
         near = self._promising()
-        sets = self._apart(list(combinations(sorted(near), size)))
+        sets = self._apart(list(combinations(sorted(near), size)), size)
         while len(sets):
-            least = self._covers(sets)
+            least = self._covers(sets, MOST_WORK // 3)
+            least[np.isnan(least)] = np.inf
             order = [int(at) for at in np.argsort(least, kind="stable") if least[at] < self.limit]
-            fresh = [one for one in (tuple(int(i) for i in sets[at]) for at in order) if one not in self.known]
+            fresh = [
+                one for one in (tuple(int(i) for i in sets[at]) for at in order) if one not in self.known
+            ]
             if not fresh:
                 break
             chosen, before = fresh[0], self.limit
-            self._solve(chosen)
+            self._solve(chosen, float(least.min()))
             if not self.limit < before:
                 break
-            sets = self._apart([
-                tuple(sorted((*chosen[:i], *chosen[i + 1 :], other)))
-                for i in range(size)
-                for other in range(len(self.table))
-                if other not in chosen
-            ])
+            sets = self._apart(
+                [
+                    tuple(sorted((*chosen[:i], *chosen[i + 1 :], other)))
+                    for i in range(size)
+                    for other in range(len(self.table))
+                    if other not in chosen
+                ],
+                size,
+            )
 
     def _promising(self) -> list[int]:
-        """Pools with the lowest prices per request and those that carry half of the peak most cheaply, and the
-        best of further places until there are more than are asked for."""
+        """Pools with the lowest prices per request and those that carry half of the peak most cheaply, and
+        the best of further places until there are more than are asked for."""
         table, half = self.table, float(self.classes.demand.max()) / 2
         level = np.maximum(np.ceil(half / table.rate - 1e-9).astype(np.int64), 1)
         rows = np.arange(len(table))
         able = level <= table.most
         half_usd = np.where(able, table.usd[rows, np.minimum(level, table.most)], np.inf)
         by_half = np.lexsort((self.each[SLOPE], half_usd))
-        near = list(dict.fromkeys([*by_half[:FIRST_POOLS], *np.argsort(self.each[SLOPE])[: FIRST_POOLS // 2]]))
+        near = list(
+            dict.fromkeys([*by_half[:FIRST_POOLS], *np.argsort(self.each[SLOPE])[: FIRST_POOLS // 2]])
+        )
         for other in by_half:
-            standing = set(table.place[near].tolist())
+            standing = set(table.place[near].tolist()) - {-1}
             if len(standing) > self.rules.places:
                 break
             if int(table.place[other]) not in standing:
                 near.append(other)
-        return [int(pool) for pool in near]
+        empty = np.flatnonzero(table.place < 0)
+        return [int(pool) for pool in dict.fromkeys([*near, *empty])]
 
-    def _apart(self, sets: list[tuple[int, ...]]) -> Ints:
+    def _apart(self, sets: list[tuple[int, ...]], size: int) -> Ints:
         """Those of some sets whose pools are all different, but for their commitments."""
         owner = self.table.owner
         kept = [one for one in sets if len(set(owner[list(one)].tolist())) == len(one)]
-        return np.array(kept, dtype=np.int64).reshape(len(kept), -1)
+        return np.array(kept, dtype=np.int64).reshape(-1, size)
 
     def _price(self, sets: Ints, least: Floats) -> None:
         """Prices sets, cheapest bound first, until none that is left can be cheaper."""
         proven = np.inf
-        for row, usd in zip(sets, least, strict=True):
-            if usd >= self.limit or (self.out_of_time() and self.best is not None):
+        for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
+            stop = self.best is not None and (count >= MOST_PRICED or self.out_of_time())
+            if usd >= self.limit or stop:
                 proven = min(proven, usd)
                 break
-            proven = min(proven, self._solve(tuple(int(i) for i in row)))
-        proven = min([proven, *self.known.values()])
+            self._solve(tuple(int(i) for i in row), usd)
         # What was left out at a limit costs at least that limit, and limits only fall.
-        self.bound_usd = min(proven, self.limit)
+        self.bound_usd = min([proven, self.limit, self.skipped_usd, *self.known.values()])
 
-    def _solve(self, pools: tuple[int, ...]) -> float:
-        """Prices one set exactly; returns what its fleets cost at least."""
+    def _solve(self, pools: tuple[int, ...], least: float) -> None:
+        """Prices one set, whose fleets cost ``least`` or more."""
         if pools in self.known:
-            return self.known[pools]
+            return
         table, classes, rules = self.table, self.classes, self.rules
-        at = np.array(pools, dtype=np.int64)
+        # Of states that cost the same the first is taken: the one on the pools that come first.
+        at = np.array(pools[::-1], dtype=np.int64)
         most = table.most[at]
         needed = (
             float(rules.spare), rules.places, rules.loss_share, rules.least_share
@@ -233,7 +265,6 @@ class SetSearch:
                 levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels, *needed
             )
 
-        least = 0.0
         every = _all_levels(most)
         size = int(np.prod(most + 1))
         if size <= MOST_EXACT_STATES:
@@ -250,9 +281,8 @@ class SetSearch:
                 _linear(table.start_usd[at]),
             )  # fmt: skip
             if (walk >= 0).all():
-                self._offer(pools, state_levels(walk, levels, counts))
+                self._offer(pools[::-1], state_levels(walk, levels, counts))
         self.known[pools] = least
-        return least
 
     def _offer(self, pools: tuple[int, ...], levels: Ints) -> None:
         table, at = self.table, np.array(pools, dtype=np.int64)
@@ -273,8 +303,10 @@ class SetSearch:
         for demand, phase in {(float(d), int(p)) for d, p in zip(classes.demand, classes.phase, strict=True)}:
             for tried in {phase, TROUGH, PEAK}:
                 usd = cover_hour(
-                    self.phased[tried][order], self.each[tried][order], table.most[order], table.rate[order], table.place[order], demand,
+                    self.phased[tried][order], self.each[tried][order], table.most[order],
+                    table.rate[order], table.place[order], demand,
                     float(rules.spare), rules.places, rules.loss_share, rules.least_share, np.inf, best,
+                    self.work,
                 )  # fmt: skip
                 if np.isfinite(usd):
                     for i, level in enumerate(best):

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from broker.domain.billing import holdings
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
-from broker.domain.workload import Serving, TrafficShape
+from broker.domain.workload import Serving, Survival, TrafficShape
 from optimizer.placement.rules.case import Case
+from optimizer.placement.rules.pools import says_pools
 
 HOUR = timedelta(hours=1)
+ROUNDING = 1e-9
 SECOND = timedelta(seconds=1)
 
 
@@ -141,22 +143,36 @@ def _first_short(
     when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
     demand = _demand(case, service, when)
     capacity, largest = np.zeros(len(when)), np.zeros(len(when))
-    stands: dict[tuple[str, str | None], NDArray[np.bool_]] = {}
+    by_place: dict[str, Floats] = {}
     for fleet in fleets:
         replicas = fleet.replicas_at(when, origin)
-        capacity += replicas * fleet.requests_per_s
+        rate = replicas * fleet.requests_per_s
+        capacity += rate
         largest = np.where(replicas > 0, np.maximum(largest, fleet.requests_per_s), largest)
-        stands[fleet.zone] = stands.get(fleet.zone, np.zeros(len(when), dtype=np.bool_)) | (replicas > 0)
-    zones = np.sum(list(stands.values()), axis=0)
-    left = capacity - service.redundancy.spare_replicas * largest
-    spread = zones >= service.redundancy.zones
-    short = np.flatnonzero(~spread | (left < demand * (1 - 1e-9)))
+        by_place[fleet.zone] = by_place.get(fleet.zone, np.zeros(len(when))) + rate
+    redundancy, places = service.redundancy, np.stack(list(by_place.values()))
+    left = capacity - redundancy.spare_replicas * largest
+    is_limited = says_pools(case, service) or redundancy.survives is Survival.ZONE
+    share = redundancy.zone_loss_share if is_limited and redundancy.survives_zone_loss else 0.0
+    part = share / max(1, redundancy.zones - 1)
+    zones = ((places > 0) & (places >= part * demand * (1 - ROUNDING))).sum(axis=0)
+    without = capacity - places.max(axis=0)
+    short = np.flatnonzero(
+        (zones < redundancy.zones)
+        | (left < demand * (1 - ROUNDING))
+        | (without < share * demand * (1 - ROUNDING))
+    )
     if not len(short):
         return None
     at = int(short[0])
-    if not spread[at]:
-        return at, f"replicas stand in {zones[at]} zones, {service.redundancy.zones} are asked"
-    return at, f"{left[at]:.4f} requests/s are left after spares, {demand[at]:.4f} are asked"
+    if zones[at] < redundancy.zones:
+        carried = f" that each carry {part:.0%} of the demand" if part else ""
+        return at, f"replicas stand in {zones[at]} zones{carried}, {redundancy.zones} are asked"
+    if left[at] < demand[at] * (1 - ROUNDING):
+        return at, f"{left[at]:.4f} requests/s are left after spares, {demand[at]:.4f} are asked"
+    return at, (
+        f"{without[at]:.4f} requests/s are left without the largest zone, {share * demand[at]:.4f} are asked"
+    )
 
 
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:
