@@ -47,7 +47,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(rf"(?i)((?:\b|_){_NAMES})(b?[\"']?\s*(?:[:=]|%3D)\s*b?)([\"'])[^\"']*"),
         rf"\1\2\3{MARK}",
     ),
-    (re.compile(rf"(?i)((?:\b|_){_NAMES})(\s*(?:=|:|%3D)\s*){_VALUE}+"), rf"\1\2{MARK}"),
+    (re.compile(rf"(?i)((?:\b|_){_NAMES})(\s*(?:=|:|%3D)\s*)(?!found\s){_VALUE}+"), rf"\1\2{MARK}"),
     (re.compile(rf"(?i)([?&](?:key|code|sig|auth|pwd|token|session))=({_VALUE}+)"), rf"\1={MARK}"),
     (re.compile(r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"), MARK),
     (re.compile(r"(?s)\binput_value=.*?(?=, input_type=|$)"), f"input_value={MARK}"),
