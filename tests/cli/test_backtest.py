@@ -95,7 +95,9 @@ def test_the_bundled_history_is_replayed(tmp_path: Path) -> None:
     """Its first six days, twice three of the example's week: every policy looks at each of their instants."""
     text = EXAMPLE.read_text()
     assert "days: 7" in text
-    (tmp_path / "half.yaml").write_text(text.replace("days: 7", "days: 3"))
+    for long, short in (("days: 7", "days: 3"), ("+6d", "+3d"), ("+5d", "+2d")):
+        text = text.replace(long, short)
+    (tmp_path / "half.yaml").write_text(text)
     found = ran("--history", HISTORY, "--workloads", tmp_path / "half.yaml", "--to", "2026-08-30")
     assert [row["policy"] for row in found["policies"]] == ["never", "on-change", "hourly", "daily"]
     assert all(Decimal(row["over_bound_usd"]) >= 0 for row in found["policies"])
