@@ -38,20 +38,20 @@ IDEMPOTENCY: dict[str, Any] = {
 def install(app: FastAPI) -> None:
     """Makes ``app`` describe itself that way, in a text that is written once: anybody may ask for it."""
 
+    deriving = Lock()
+
     def describe() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = build_document(app)
-        return app.openapi_schema
+        with deriving:
+            if app.openapi_schema is None:
+                app.openapi_schema = build_document(app)
+            return app.openapi_schema
 
     @lru_cache(maxsize=1)
     def written() -> bytes:
         return json.dumps(describe(), separators=(",", ":")).encode()
 
-    writing = Lock()
-
     def answer(_: Request) -> Response:  # on a thread: to derive it takes a second or two
-        with writing:
-            return Response(written(), media_type="application/json")
+        return Response(written(), media_type="application/json")
 
     app.openapi = describe  # type: ignore[method-assign]
     app.add_route("/openapi.json", answer, include_in_schema=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import socket
+import sys
+import threading
 
 import uvicorn
 from fastapi import FastAPI
@@ -15,6 +17,9 @@ from broker.domain.errors import BrokerError, Conflict
 
 GRACE_S = 5
 ALLOCATIONS_BETWEEN = 20_000
+SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter from the event loop, which asks for it several times a request.
+Beside a thread that computes, requests waited up to 150 ms with Python's 5 ms, and 90 ms with this."""
 NO_REQUESTS = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
 """How uvicorn tells of what it does not hand to the application."""
 MALFORMED = Counter("broker_http_malformed_requests", "What came to the port and was no request to serve")
@@ -78,6 +83,9 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     server = uvicorn.Server(config)
     logging.getLogger("uvicorn.error").addFilter(_of_strangers)
     spare_collections()
+    sys.setswitchinterval(SWITCH_S)
+    # The first call derives the document, which takes a second: no client should wait for it.
+    threading.Thread(target=app.openapi, name="openapi", daemon=True).start()
     with logs.on_a_thread():
         await server.serve(sockets=[bound])
     if not server.started:
