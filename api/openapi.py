@@ -37,7 +37,6 @@ IDEMPOTENCY: dict[str, Any] = {
 
 def install(app: FastAPI) -> None:
     """Makes ``app`` describe itself that way, in a text that is written once: anybody may ask for it."""
-
     deriving = Lock()
 
     def describe() -> dict[str, Any]:
