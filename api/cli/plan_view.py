@@ -60,6 +60,7 @@ def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[Rend
     if plan.baselines:
         yield _baselines(plan, width)
     yield from _notes(plan)
+    yield from _assumptions(plan)
     yield from _scarce(plan)
     yield from _reasons(plan)
 
@@ -326,6 +327,14 @@ def _notes(plan: Plan) -> Iterator[RenderableType]:
         yield Text("\nWorth knowing", style="bold")
         for note in plan.notes:
             yield Padding(Text(f"{note[:1].upper()}{note[1:]}."), (0, 0, 0, 2))
+
+
+def _assumptions(plan: Plan) -> Iterator[RenderableType]:
+    """Nodes that the plan counts on though nobody says that they exist."""
+    if plan.assumptions:
+        yield Text("\nAssumed stock", style="bold")
+        for row in plan.assumptions:
+            yield Padding(Text(f"{plural(row.nodes, 'node')} of {row.offer_id}: {row.says}."), (0, 0, 0, 2))
 
 
 def _run(placement: Placement) -> str:

@@ -116,12 +116,12 @@ def offer_words(offer_id: str) -> str:
     return " · ".join((seller(provider), *(words(part) for part in rest.split("/") if part)))
 
 
-SELLER_KEY = re.compile(r"\b(on|at|of|from) (" + "|".join(sorted(map(re.escape, SPECS))) + r")\b")
+SELLER_KEY = re.compile(r"(^|\b(?:on|at|of|from) )(" + "|".join(sorted(map(re.escape, SPECS))) + r")\b")
 
 
 def sellers_named(told: str) -> str:
     """A sentence of the planner with sellers' own names where it has their keys."""
-    return SELLER_KEY.sub(lambda found: f"{found[1]} {seller(found[2])}", told)
+    return SELLER_KEY.sub(lambda found: f"{found[1]}{seller(found[2])}", told)
 
 
 def place(at: Offer | Placement) -> str:

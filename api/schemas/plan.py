@@ -18,6 +18,7 @@ from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.offer import Tier
 from broker.domain.plan import (
     Alternative,
+    Assumption,
     Baseline,
     BindingRule,
     CandidateCounts,
@@ -236,6 +237,14 @@ class OutlookForm(JsonPart):
         )
 
 
+class AssumptionForm(JsonPart):
+    """Nodes that a plan counts on though nobody says how many there are, and who says what of them."""
+
+    offer_id: str
+    nodes: int
+    says: str
+
+
 class PlanForm(JsonPart):
     """A whole plan."""
 
@@ -259,6 +268,7 @@ class PlanForm(JsonPart):
     scarcity_usd_per_node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     outlooks: tuple[OutlookForm, ...] = ()
     notes: tuple[str, ...] = ()
+    assumptions: tuple[AssumptionForm, ...] = ()
 
     def to_plan(self) -> Plan:
         """The domain's plan."""
@@ -285,6 +295,7 @@ class PlanForm(JsonPart):
             scarcity_usd_per_node_hour=self.scarcity_usd_per_node_hour,
             outlooks=tuple(outlook.to_outlook() for outlook in self.outlooks),
             notes=self.notes,
+            assumptions=tuple(Assumption(a.offer_id, a.nodes, a.says) for a in self.assumptions),
         )
 
 

@@ -47,6 +47,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "scarcity_usd_per_node_hour": dict(plan.scarcity_usd_per_node_hour),
         "outlooks": [_outlook(outlook) for outlook in plan.outlooks],
         "notes": list(plan.notes),
+        "assumptions": [{"offer_id": a.offer_id, "nodes": a.nodes, "says": a.says} for a in plan.assumptions],
     }
 
 

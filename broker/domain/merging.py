@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from broker.domain.assumed_stock import nodes_at_once
 from broker.domain.money import ZERO
-from broker.domain.plan import Placement, Plan, PlanStatus, Unplaced
+from broker.domain.plan import Assumption, Placement, Plan, PlanStatus, Unplaced
 from broker.domain.plan_spend import spend_lines
 from broker.domain.weighing import late_usd
 from broker.domain.workload import PlanRequest
@@ -35,7 +36,15 @@ def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -
         unplaced=unplaced,
         baselines=(),
         spend=spend_lines(placements),
+        assumptions=_assumptions(old, new, placements),
     )
+
+
+def _assumptions(old: Plan, new: Plan, placements: Sequence[Placement]) -> tuple[Assumption, ...]:
+    """What both count on, as far as it is held still; of an offer that both name the newer word."""
+    said = {one.offer_id: one for plan in (old, new) for one in plan.assumptions}
+    held = nodes_at_once(placements)
+    return tuple(replace(said[name], nodes=nodes) for name, nodes in held.items() if name in said)
 
 
 def _must(unplaced: Sequence[Unplaced], request: PlanRequest) -> bool:

@@ -82,11 +82,16 @@ def fewest_gpus(known: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """``nodes`` when the provider counts, else None: "some". ``pool``: what other offers share with it."""
+    """``nodes`` when the provider counts, else None: "some". ``pool``: what other offers share with it.
+
+    ``held_nodes``: what whoever plans holds of it, where nobody counts; a plan may keep it beside what it
+    assumes.
+    """
 
     level: StockLevel = StockLevel.UNKNOWN
     nodes: int | None = None
     pool: GpuPool | None = None
+    held_nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

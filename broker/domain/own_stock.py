@@ -16,14 +16,17 @@ from broker.domain.staying import HeldCapacity
 def with_own(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Offer, ...]:
     """``offers`` with the nodes that ``held`` took out of their sellers' counts.
 
-    What was bought after its offer was seen is in the count still. What is held of an offer that is gone can
-    be kept, and no more of it be had.
+    What was bought after its offer was seen is in the count still. Where the seller does not count, what is
+    held counts beside what is assumed. What is held of an offer that is gone can be kept, and no more of it
+    be had.
     """
     rows = [one for one in held if one.is_bought]
     known = {offer.offer_id: offer for offer in offers}
     nodes: Counter[str] = Counter()
+    ours: Counter[str] = Counter()
     pools: Counter[str] = Counter()
     for one in rows:
+        ours[one.offer.offer_id] += one.nodes
         offer = known.get(one.offer.offer_id)
         if offer is not None and one.start > offer.observed_at:
             continue
@@ -32,7 +35,7 @@ def with_own(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Off
         if pool is not None:
             pools[pool.pool_id] += one.nodes * one.offer.sku.gpus_per_node
     gone = {one.offer.offer_id: one.offer for one in rows if one.offer.offer_id not in known}
-    found = [_with(offer, nodes[offer.offer_id], pools) for offer in known.values()]
+    found = [_with(o, nodes[o.offer_id], ours[o.offer_id], pools) for o in known.values()]
     return (*found, *(_alone(offer, nodes[key]) for key, offer in gone.items()))
 
 
@@ -50,7 +53,8 @@ def less_others(offers: Iterable[Offer], others: Iterable[Reservation], now: dat
     return tuple(offer for offer in left if offer is not None)
 
 
-def _with(offer: Offer, nodes: int, pools: Counter[str]) -> Offer:
+def _with(offer: Offer, nodes: int, ours: int, pools: Counter[str]) -> Offer:
+    """``nodes`` are missing from the seller's count, of ``ours``; ``pools``: GPUs missing from each."""
     stock = offer.stock
     if stock.pool is not None and stock.pool.gpus is not None and pools[stock.pool.pool_id]:
         pool = replace(stock.pool, gpus=stock.pool.gpus + pools[stock.pool.pool_id])
@@ -59,6 +63,8 @@ def _with(offer: Offer, nodes: int, pools: Counter[str]) -> Offer:
         stock = replace(stock, level=StockLevel.LOW, nodes=nodes)
     elif nodes and stock.nodes is not None:
         stock = replace(stock, nodes=stock.nodes + nodes)
+    elif ours and stock.nodes is None:
+        stock = replace(stock, held_nodes=ours)
     return offer if stock is offer.stock else replace(offer, stock=stock)
 
 

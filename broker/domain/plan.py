@@ -176,6 +176,16 @@ class Scarcity:
 
 
 @dataclass(frozen=True, slots=True)
+class Assumption:
+    """``nodes`` of an offer that the plan holds at once though nobody says how many there are; ``says``: who
+    says what of them, and how many are assumed at most."""
+
+    offer_id: str
+    nodes: int
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
 class PriceOutlook:
     """What an offer that is not bought yet may cost, ``hours`` after the plan was made, USD per node-hour.
 
@@ -240,7 +250,8 @@ class Plan:
     on cost + penalty of any plan over the same market, workloads and candidate set;
     ``gap`` = (cost + penalty − bound) / (cost + penalty). ``scarcity_usd_per_node_hour`` by offer_id: the
     prices of scarcity at which the bound was proven; the next search of a market like this begins at them.
-    ``notes``: what a reader should know of how the document was taken.
+    ``notes``: what a reader should know of how the document was taken. ``assumptions``: nodes that it counts
+    on though nobody says that they exist.
     """
 
     plan_id: str
@@ -263,6 +274,7 @@ class Plan:
     scarcity_usd_per_node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
     outlooks: tuple[PriceOutlook, ...] = ()
     notes: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.domain.offer import HostKind, Offer
-from broker.domain.workload import FleetLimits, Policy, Serving, Workload
+from broker.domain.workload import FleetLimits, PlanRequest, Policy, Serving, Workload
 
 Number = TypeVar("Number", int, float)
 
@@ -25,7 +25,6 @@ class StandingRules:
 
     hosts: frozenset[HostKind]
     min_reliability: float
-    assumed_nodes: int
     premium: float
     max_pools: int
     max_gpu_kinds: int
@@ -54,11 +53,20 @@ def rules_of(team: Policy, workload: Workload) -> StandingRules:
     return StandingRules(
         hosts=frozenset.intersection(*said_hosts) if said_hosts else DEFAULT_HOSTS,
         min_reliability=max((p.min_reliability or 0.0 for p in policies), default=0.0),
-        assumed_nodes=_least((p.assumed_nodes for p in policies), DEFAULT_ASSUMED_NODES),
         premium=_least((p.premium for p in policies), DEFAULT_PREMIUM),
         max_pools=_least((limits.max_pools for limits in fleets), zones + 1),
         max_gpu_kinds=_least((limits.max_gpu_kinds for limits in fleets), DEFAULT_MAX_GPU_KINDS),
     )
+
+
+def assumed_nodes(request: PlanRequest) -> int:
+    """How many nodes a plan counts on where nobody says how many there are.
+
+    Workloads draw on one stock, so that one number holds for all of them: the smallest that the document or
+    any workload writes.
+    """
+    policies = (request.policy, *(workload.policy for workload in request.workloads))
+    return _least((policy.assumed_nodes for policy in policies), DEFAULT_ASSUMED_NODES)
 
 
 def _least(said: Iterable[Number | None], default: Number) -> Number:

@@ -15,6 +15,7 @@ from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import (
+    assumed,
     available,
     form,
     holding,
@@ -31,7 +32,20 @@ from optimizer.placement.rules import (
 )
 from optimizer.placement.rules.case import Case
 
-RULES = (policy, host, quotas, holding, available, running, serving, pools, transfers, totals, window_use)
+RULES = (
+    policy,
+    host,
+    quotas,
+    holding,
+    assumed,
+    available,
+    running,
+    serving,
+    pools,
+    transfers,
+    totals,
+    window_use,
+)
 
 
 def check_plan(

@@ -84,19 +84,25 @@ def _asked(
 
 
 def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, ...]:
-    """Node counts worth a look: powers of two, those times three, each workload's own limits, and menus."""
+    """Node counts worth a look: powers of two, those times three, each workload's own limits, and menus.
+
+    The fewest that a run may have are looked at where they are joined though fewer are in stock, so that stock
+    is told to be what is missing.
+    """
     if not len(table):
         return (1,)
-    largest = int(min(MAX_NODES, max(1, np.minimum(table.joined_nodes, table.stock_nodes).max())))
-    found = {1}
+    joined = int(min(MAX_NODES, max(1, table.joined_nodes.max())))
+    largest = min(joined, max(1, int(np.minimum(table.joined_nodes, table.stock_nodes).max())))
+    found, least = {1}, set[int]()
     for base in (1, 3):
         found |= {base << power for power in range(11)}
     sizes = {int(g) for g in np.unique(table.gpus_per_node)}
     for workload in trainings:
         for gpus in sizes:
-            found.add(math.ceil(workload.gpus_min / gpus))
+            least.add(math.ceil(workload.gpus_min / gpus))
             if workload.gpus_max is not None:
                 found.add(workload.gpus_max // gpus)
     if trainings:
         found |= menu_counts(table)
-    return tuple(sorted(n for n in found if 1 <= n <= largest))
+    inside = {n for n in found if 1 <= n <= largest} | {n for n in least if 1 <= n <= joined}
+    return tuple(sorted(inside))

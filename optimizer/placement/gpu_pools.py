@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.domain.assumed_stock import most_gpus
 from broker.domain.offer import Offer, fewest_gpus
 
 Ints = NDArray[np.int64]
@@ -36,9 +37,9 @@ class GpuPools:
         return np.array([int(gpus.max()) for gpus in mine], dtype=np.int64)
 
 
-def build_pools(offers: Sequence[Offer]) -> GpuPools:
-    """The pools of a market that limit anything: where its offers differ on how many GPUs one has, the
-    fewest count; one of which nobody says how many it has is left out.
+def build_pools(offers: Sequence[Offer], assumed_nodes: int) -> GpuPools:
+    """The pools of a market that several offers are cut from: where these differ on how many GPUs one has,
+    the fewest count; where nobody says, what is assumed.
     """
     members: defaultdict[str, list[int]] = defaultdict(list)
     said: defaultdict[str, list[int | None]] = defaultdict(list)
@@ -47,15 +48,18 @@ def build_pools(offers: Sequence[Offer]) -> GpuPools:
         if pool is not None:
             members[pool.pool_id].append(index)
             said[pool.pool_id].append(pool.gpus)
-    known = {pool_id: fewest_gpus(words) for pool_id, words in said.items()}
-    gpus = {pool_id: most for pool_id, most in known.items() if most is not None}
-    shared = [pool_id for pool_id in sorted(gpus) if len(members[pool_id]) > 1]
+    shared = [pool_id for pool_id in sorted(members) if len(members[pool_id]) > 1]
+    gpus = []
+    for pool_id in shared:
+        known = fewest_gpus(said[pool_id])
+        sizes = [offers[index] for index in members[pool_id]]
+        gpus.append(most_gpus(sizes, assumed_nodes) if known is None else known)
     of = np.full(len(offers), -1, dtype=np.int64)
     for number, pool_id in enumerate(shared):
         of[members[pool_id]] = number
     return GpuPools(
         of,
-        np.array([gpus[pool_id] for pool_id in shared], dtype=np.int64),
+        np.array(gpus, dtype=np.int64),
         tuple(np.array(members[pool_id], dtype=np.int64) for pool_id in shared),
     )
 

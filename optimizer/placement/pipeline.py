@@ -9,12 +9,14 @@ from datetime import datetime
 from types import MappingProxyType
 
 from broker.catalogue import load_geographies
+from broker.domain.assumed_stock import assumptions_of
 from broker.domain.document_notes import document_notes
 from broker.domain.money import ZERO, to_cents
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.plan_spend import spend_lines
+from broker.domain.standing_rules import assumed_nodes
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
@@ -182,6 +184,7 @@ def build_plan(
         scarcity=explainer.scarcity(),
         scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
         notes=document_notes(request, candidates.problem.table.offers, load_geographies()),
+        assumptions=assumptions_of(placements, candidates.problem.table.offers, assumed_nodes(request)),
     )
 
 

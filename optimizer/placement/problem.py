@@ -16,11 +16,13 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.domain.assumed_stock import is_counted, most_nodes
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.learned import GUESS
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.sku import Sku
+from broker.domain.standing_rules import assumed_nodes
 from broker.domain.stock_pools import shared
 from broker.domain.workload import Batch, PlanRequest, Serving, Training, Workload
 from optimizer.placement.gpu_pools import GpuPools, build_pools, no_pools
@@ -179,7 +181,7 @@ def build_problem(
         t0_s=max(0, as_of_s),
         end_s=math.floor((request.horizon.end - origin) / timedelta(seconds=1)),
         as_of_s=as_of_s,
-        table=_under_quotas(request, _offer_table(ordered)),
+        table=_under_quotas(request, _offer_table(ordered, assumed_nodes(request))),
         allowed=lasting(request, ordered),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
@@ -218,7 +220,7 @@ def _kind_of(sku: Sku) -> Sku:
     return replace(sku, name="", vcpus=None, fabric=fabric)
 
 
-def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
+def _offer_table(offers: tuple[Offer, ...], assumed: int) -> OfferTable:
     kinds: dict[Sku, int] = {}
     skus: list[Sku] = []
     places: dict[str, int] = {}
@@ -251,14 +253,14 @@ def _offer_table(offers: tuple[Offer, ...]) -> OfferTable:
         upfront_usd=floats(float(o.upfront_usd or 0) for o in offers),
         min_s=min_s,
         increment_s=increment_s,
-        stock_nodes=own_stock(offers),
+        stock_nodes=own_stock(offers, assumed),
         joined_nodes=ints(o.max_nodes_in_one_run for o in offers),
         gpus_per_node=ints(o.sku.gpus_per_node for o in offers),
         tier_of=ints(TIERS.index(o.tier) for o in offers),
         zone_of=ints(places[o.place] for o in offers),
         interruptions_per_hour=rates,
         is_window=is_window,
-        pools=build_pools(offers),
+        pools=build_pools(offers, assumed),
         menu_of=np.asarray(menu_of, dtype=np.int64),
         menus=menus,
         shelf_of=_shelves((kind_of, is_window, rates > 0, min_s, increment_s)),
@@ -292,9 +294,9 @@ def _menus(offers: Sequence[Offer]) -> tuple[tuple[WindowTerms, ...], list[int]]
     return tuple(menus), menu_of
 
 
-def own_stock(offers: Sequence[Offer]) -> Ints:
-    """Nodes [O] that each offer has, whatever else limits them."""
-    return np.fromiter((_stock_nodes(o) for o in offers), dtype=np.int64, count=len(offers))
+def own_stock(offers: Sequence[Offer], assumed: int) -> Ints:
+    """Nodes [O] that each offer has, whatever else limits them; ``assumed`` where nobody says how many."""
+    return np.fromiter((_stock_nodes(o, assumed) for o in offers), dtype=np.int64, count=len(offers))
 
 
 def _under_quotas(request: PlanRequest, table: OfferTable) -> OfferTable:
@@ -311,9 +313,11 @@ def _under_quotas(request: PlanRequest, table: OfferTable) -> OfferTable:
     return replace(table, stock_nodes=most)
 
 
-def _stock_nodes(offer: Offer) -> int:
+def _stock_nodes(offer: Offer, assumed: int) -> int:
     if offer.stock.level is StockLevel.NONE or (offer.learned is not None and offer.learned.is_rare):
         return 0
+    if not is_counted(offer):
+        return min(most_nodes(offer, assumed), UNLIMITED_NODES)
     nodes = UNLIMITED_NODES if offer.stock.nodes is None else min(offer.stock.nodes, UNLIMITED_NODES)
     pool = offer.stock.pool
     if pool is None or pool.gpus is None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from broker.domain.standing_rules import assumed_nodes
 from broker.domain.workload import HeldNodes, PlanRequest, Quota
 from optimizer.placement.columns import Column, Span
 from optimizer.placement.problem import Bools, Ints, Problem, own_stock
@@ -95,7 +96,8 @@ def without_quotas(problem: Problem) -> Problem:
     request = problem.request
     workloads = tuple(replace(w, policy=replace(w.policy, quotas=())) for w in request.workloads)
     free = replace(request, workloads=workloads, policy=replace(request.policy, quotas=()), quotas=())
-    table = replace(problem.table, stock_nodes=own_stock(problem.table.offers))
+    stock = own_stock(problem.table.offers, assumed_nodes(problem.request))
+    table = replace(problem.table, stock_nodes=stock)
     return replace(problem, request=free, table=table, kept={}, kept_of_market={})
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from broker.domain.standing_rules import assumed_nodes
 from optimizer.placement.columns import Column, Piece, Span
 from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem, own_stock
 from optimizer.placement.quotas import QuotaRow, quota_rows
@@ -265,7 +266,8 @@ class Ledger:
             return row
         table = self.problem.table
         offers = [piece.offer for piece in column.pieces]
-        capped = own_stock([table.offers[o] for o in offers]) > table.stock_nodes[offers]
+        stock = own_stock([table.offers[o] for o in offers], assumed_nodes(self.problem.request))
+        capped = stock > table.stock_nodes[offers]
         return row if capped.any() else None
 
     def fits_stock(self, column: Column) -> bool:

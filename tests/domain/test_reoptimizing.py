@@ -11,12 +11,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.domain.assumed_stock import most_gpus, most_nodes
 from broker.domain.estimate import Estimate
 from broker.domain.merging import merged
 from broker.domain.moving_costs import MovingTerms
-from broker.domain.offer import Offer
+from broker.domain.offer import Offer, Stock, StockLevel
 from broker.domain.own_stock import with_own
-from broker.domain.plan import Plan
+from broker.domain.plan import Assumption, Plan
 from broker.domain.remaining import held_as_planned, remaining
 from broker.domain.reoptimization import RiskKind
 from broker.domain.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
@@ -169,6 +170,16 @@ def test_own_nodes_are_there_to_keep() -> None:
     assert mine == {"a": 1, "b": 1}
 
 
+def test_own_nodes_count_beside_what_is_assumed() -> None:
+    now = NOON + 4 * HOUR
+    uncounted = replace(an_offer("a", "10", observed_at=now), stock=Stock(StockLevel.LOW))
+    held = held_as_planned(plan_of({"chat": uncounted}), {"a": uncounted}, now)
+    (mine,) = with_own([uncounted], held)
+    assert mine.stock == Stock(StockLevel.LOW, held_nodes=1)
+    assert most_nodes(mine, 16) == 17
+    assert most_gpus([mine, mine], 16) == 18 * mine.sku.gpus_per_node
+
+
 def test_the_plan_in_force_is_the_old_with_what_moved() -> None:
     a, b = an_offer("a", "10"), an_offer("b", "5")
     old, new = plan_of({"train": a, "chat": a}), plan_of({"train": b, "chat": b})
@@ -176,6 +187,14 @@ def test_the_plan_in_force_is_the_old_with_what_moved() -> None:
     assert {p.workload: p.offer_id for p in both.placements} == {"train": "a", "chat": "b"}
     assert both.cost_usd == Decimal(340) == sum(line.usd for line in both.spend)
     assert merged(old, new, {"chat", "train"}, a_request()) == new
+
+
+def test_the_plan_in_force_counts_on_what_it_still_holds() -> None:
+    a, b, c = an_offer("a", "10"), an_offer("b", "5"), an_offer("c", "5")
+    old = replace(plan_of({"train": a, "chat": a}), assumptions=(Assumption("a", 2, "old"),))
+    said = (Assumption("b", 1, "new"), Assumption("c", 1, "new"))
+    both = merged(old, replace(plan_of({"train": c, "chat": b}), assumptions=said), {"chat"}, a_request())
+    assert both.assumptions == (Assumption("a", 1, "old"), Assumption("b", 1, "new"))
 
 
 prices = st.sampled_from(["1.1", "4", "7.77", "10", "25"])

@@ -37,6 +37,7 @@ UNCHECKED = {
     "baselines",
     "notes",
     "nearest_fix",
+    "says",
     "reason",
 }
 # The asked gap is not part of a plan, so these two cannot be told apart.
@@ -252,9 +253,46 @@ def test_gpus_of_a_pool_alone_reject_the_plan(plan: Plan) -> None:
             replace(o, stock=replace(o.stock, pool=pool)) if o.offer_id in held else o for o in OFFERS
         )
 
-    assert not check_plan(plan, REQUEST, pooled(sum(p.gpus for p in plan.placements)), ESTIMATOR)
+    counted = replace(plan, assumptions=())
+    assert not check_plan(counted, REQUEST, pooled(sum(p.gpus for p in plan.placements)), ESTIMATOR)
     least = max(held.values()) - 1
-    assert any("in the pool" in words for words in check_plan(plan, REQUEST, pooled(least), ESTIMATOR))
+    assert any("in the pool" in words for words in check_plan(counted, REQUEST, pooled(least), ESTIMATOR))
+
+
+def test_more_nodes_than_are_assumed_reject_the_plan(plan: Plan) -> None:
+    held = {one.offer_id: one.nodes for one in plan.assumptions}
+    most = max(held.values())
+    assert most > 1
+    enough = replace(REQUEST, policy=Policy(assumed_nodes=most))
+    assert not check_plan(plan, enough, OFFERS, ESTIMATOR)
+    short = replace(REQUEST, policy=Policy(assumed_nodes=most - 1))
+    found = check_plan(plan, short, OFFERS, ESTIMATOR)
+    assert len(found) == sum(nodes == most for nodes in held.values())
+    assert all(f"{most} nodes held, {most - 1} assumed" in words for words in found)
+
+
+def test_gpus_of_a_pool_that_nobody_counts_alone_reject_the_plan(plan: Plan) -> None:
+    """Each offer holds what may be assumed of it; of the GPUs that they share that is too much together."""
+    held = {one.offer_id: one.nodes for one in plan.assumptions}
+    pool = GpuPool("all", None)
+    offers = tuple(replace(o, stock=replace(o.stock, pool=pool)) if o.offer_id in held else o for o in OFFERS)
+    asked = replace(REQUEST, policy=Policy(assumed_nodes=max(held.values())))
+    (violation,) = check_plan(plan, asked, offers, ESTIMATOR)
+    assert "pool all" in violation
+    assert "nobody counts them" in violation
+    ample = tuple(replace(o, stock=replace(o.stock, held_nodes=99)) for o in offers)
+    assert not check_plan(plan, asked, ample, ESTIMATOR)
+
+
+def test_a_window_that_says_what_is_free_is_counted() -> None:
+    asked = market.request(market.training(gpu_hours=24, deadline=market.at(24)))
+    terms = market.window(WindowKind.SLOTS, (0, 24, 8), step_hours=24, durations_hours=(24.0,))
+    slots = market.offer("slots", "1.00", tier=Tier.WINDOW, window=terms)
+    made = market.plan(asked, [slots])
+    assert made.assumptions == ()
+    on_request = replace(slots, window=replace(terms, kind=WindowKind.REQUEST))
+    made = market.plan(asked, [on_request])
+    assert [(a.offer_id, a.nodes) for a in made.assumptions] == [("slots", 1)]
 
 
 def test_counts_that_are_not_sold_are_rejected() -> None:

@@ -18,7 +18,7 @@ from api.schemas.workloads import read_workloads
 from broker.catalogue import load_countries, load_geographies
 from broker.domain.errors import FieldProblem, InputError
 from broker.domain.offer import HostKind, Tier
-from broker.domain.standing_rules import StandingRules, rules_of
+from broker.domain.standing_rules import StandingRules, assumed_nodes, rules_of
 from broker.domain.window import Window
 from broker.domain.workload import (
     NO_LIMIT,
@@ -143,7 +143,6 @@ def test_the_contracts_own_document_is_read() -> None:
     assert rules_of(request.policy, service) == StandingRules(
         hosts=frozenset({HostKind.DATACENTER}),
         min_reliability=0.98,
-        assumed_nodes=32,
         premium=0.02,
         max_pools=4,
         max_gpu_kinds=NO_LIMIT,
@@ -182,7 +181,7 @@ def test_defaults_of_the_rules_of_a_plan() -> None:
     request = read(text)
     service = request.workloads[1]
     rules = rules_of(Policy(), replace(service, policy=Policy()))
-    assert rules == StandingRules(frozenset({HostKind.DATACENTER}), 0.0, 16, 0.01, 3, 2)
+    assert rules == StandingRules(frozenset({HostKind.DATACENTER}), 0.0, 0.01, 3, 2)
     assert Redundancy(zones=2).survives_zone_loss
     assert not Redundancy(zones=1).survives_zone_loss
     assert not Redundancy(zones=2, survives=Survival.REPLICA).survives_zone_loss
@@ -190,13 +189,21 @@ def test_defaults_of_the_rules_of_a_plan() -> None:
 
 def test_a_workloads_rules_only_narrow() -> None:
     service = read(CONTRACT).workloads[1]
-    wide = Policy(premium=0.05, assumed_nodes=99, min_reliability=0.9, fleet=FleetLimits(NO_LIMIT, NO_LIMIT))
+    wide = Policy(premium=0.05, min_reliability=0.9, fleet=FleetLimits(NO_LIMIT, NO_LIMIT))
     rules = rules_of(
-        Policy(premium=0.0, assumed_nodes=8, min_reliability=0.99, fleet=FleetLimits(2, 1)),
+        Policy(premium=0.0, min_reliability=0.99, fleet=FleetLimits(2, 1)),
         replace(service, policy=wide),
     )
-    assert (rules.premium, rules.assumed_nodes, rules.min_reliability) == (0.0, 8, 0.99)
+    assert (rules.premium, rules.min_reliability) == (0.0, 0.99)
     assert (rules.max_pools, rules.max_gpu_kinds) == (2, 1)
+
+
+def test_one_number_of_assumed_nodes_holds_for_a_whole_document() -> None:
+    request = read(CONTRACT)
+    assert assumed_nodes(request) == 32
+    service = replace(request.workloads[1], policy=Policy(assumed_nodes=8))
+    assert assumed_nodes(replace(request, workloads=(request.workloads[0], service))) == 8
+    assert assumed_nodes(replace(request, policy=Policy(), workloads=request.workloads[:1])) == 16
 
 
 def test_words_are_read_without_case() -> None:
