@@ -28,7 +28,8 @@ class PlanStatus(StrEnum):
 class Obstacle(StrEnum):
     """The first gate that let no offer through, in the order of the gates; a closed set.
 
-    ``disk``: the host's disk or memory holds no image, weights and checkpoints.
+    ``disk``: the host's disk or memory holds no image, weights and checkpoints. ``availability``: what is
+    there for some time only is gone before the workload is over.
     """
 
     POLICY = "policy"
@@ -36,6 +37,7 @@ class Obstacle(StrEnum):
     RESIDENCY = "residency"
     COMPLIANCE = "compliance"
     STOCK = "stock"
+    AVAILABILITY = "availability"
     GPU_UNKNOWN = "gpu_unknown"
     PRECISION = "precision"
     MEMORY = "memory"

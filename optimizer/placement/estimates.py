@@ -86,8 +86,8 @@ def _asked(
 def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, ...]:
     """Node counts worth a look: powers of two, those times three, each workload's own limits, and menus.
 
-    The fewest that a run may have are looked at where they are joined though fewer are in stock, so that stock
-    is told to be what is missing.
+    The fewest that a run may have are looked at where they are joined, even if fewer are in stock, so that
+    stock is told to be what is missing.
     """
     if not len(table):
         return (1,)

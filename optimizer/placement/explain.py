@@ -35,6 +35,7 @@ DROPPED = {
     Obstacle.TIER: "on tiers that it may not use",
     Obstacle.RESIDENCY: "outside the allowed countries",
     Obstacle.COMPLIANCE: "without the compliance tags",
+    Obstacle.AVAILABILITY: "that are gone before it is over",
     Obstacle.GPU_UNKNOWN: "of GPUs without figures",
     Obstacle.PRECISION: "without its precision",
     Obstacle.MEMORY: "with too little memory",

@@ -87,15 +87,28 @@ class _Places:
 
 
 def open_gates(problem: Problem, workload: Workload) -> Opened:
-    """The gates that need no estimate: policy, tier, residency, compliance, stock."""
+    """The gates that need no estimate: policy, tier, residency, compliance, stock, and how long offers are
+    there."""
     policies = (problem.request.policy, workload.policy)
     rules = rules_of(problem.request.policy, workload)
     on_spot = isinstance(workload, Training) and workload.interruptible
-    on_window = not isinstance(workload, Serving)
+    is_run = not isinstance(workload, Serving)
     return problem.once(
-        ("opened", policies, rules.hosts, rules.min_reliability, on_spot, on_window),
-        lambda: _opened(problem, policies, rules, on_spot, on_window),
+        ("opened", policies, rules.hosts, rules.min_reliability, on_spot, is_run),
+        lambda: _opened(problem, policies, rules, on_spot, is_run),
     )
+
+
+def without_offers_that_end(problem: Problem, opened: Opened, ended: Ints, log: GateLog) -> Opened:
+    """What is left where the offers ``ended`` are gone before a run could be over."""
+    if not len(ended):
+        return opened
+    passing = opened.passing.copy()
+    passing[ended] = False
+    log.keep(Obstacle.AVAILABILITY, log.left - len(ended))
+    by_kind = opened.by_kind - np.bincount(problem.table.sku_of[ended], minlength=len(opened.by_kind))
+    shelves = market_shelves(problem).only(passing)
+    return Opened(passing, shelves, by_kind, dict(log.dropped), log.obstacle)
 
 
 def market_shelves(problem: Problem) -> Shelves:
@@ -114,7 +127,7 @@ def fit_gates(log: GateLog, opened: Opened, obstacles: Sequence[Obstacle | None]
 
 
 def _opened(
-    problem: Problem, policies: Sequence[Policy], rules: StandingRules, on_spot: bool, on_window: bool
+    problem: Problem, policies: Sequence[Policy], rules: StandingRules, on_spot: bool, is_run: bool
 ) -> Opened:
     table = problem.table
     places = problem.once_for_market(("places",), lambda: _places(table.offers))
@@ -122,10 +135,11 @@ def _opened(
     log = GateLog(int(passing.sum()))
     for gate, allowed in (
         (Obstacle.POLICY, _every(policies, places, _policy_mask) & _host_mask(problem, rules)),
-        (Obstacle.TIER, _tier_mask(table, policies) & _tier_of_kind(table, on_spot, on_window)),
+        (Obstacle.TIER, _tier_mask(table, policies) & _tier_of_kind(table, on_spot, is_run)),
         (Obstacle.RESIDENCY, _every(policies, places, _residency_mask)),
         (Obstacle.COMPLIANCE, _every(policies, places, _compliance_mask)),
         (Obstacle.STOCK, table.stock_nodes > 0),
+        (Obstacle.AVAILABILITY, table.gone_s >= (0 if is_run else problem.end_s)),
     ):
         passing &= allowed
         log.keep(gate, int(passing.sum()))

@@ -2,7 +2,8 @@
 
 A ladder of kinds (first ``m`` of one, then another) says how many rungs each hour needs; each rung
 then takes the offer of its kind on which its own hours are cheapest, and is held or released as is
-cheapest. Rungs at the bottom are always on, so committed capacity carries the base by itself.
+cheapest. Rungs at the bottom are always on, so committed capacity carries the base by itself. Where no two
+kinds are in stock for a demand, all of them share it, in the order of what a request costs.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.rungs import ROUNDING, build_rungs
 from optimizer.placement.units import FleetCase, only_units
 
-ANY_KIND = -1
+ANY_KIND, ALL_KINDS = -1, -2
 CHOICES_A_ZONE = 3
 MAX_CHOICES = 96
+PEAKS_CARRIED = 4.0
 KINDS_ALONE = 12
 KINDS_MIXED = 5
 KINDS_SIMPLE = 2
@@ -84,6 +86,8 @@ def best_ladders(
     leading = order[:KINDS_MIXED]
     pairs = [Ladder(a, m, b) for a in leading for b in leading if a != b for m in BASES]
     found = alone + _built(problem, case, free, time, pairs)
+    if not found:
+        found = _built(problem, case, free, time, [Ladder(ALL_KINDS, 0, ALL_KINDS)])
     found.sort(key=_rank)
     return _distinct(found)[:count]
 
@@ -120,7 +124,7 @@ def _built(
     problem: Problem, case: FleetCase, free: Ints, time: ServiceTime, ladders: Sequence[Ladder]
 ) -> list[BuiltLadder]:
     by_kind = {
-        kind: _by_price(case, kind, free)
+        kind: _all_by_price(case, free) if kind == ALL_KINDS else _by_price(case, kind, free)
         for kind in {k for ladder in ladders for k in (ladder.base, ladder.top)}
     }
     by_kind[ANY_KIND] = _cheapest_of_zones(case, free)
@@ -138,6 +142,18 @@ def _by_price(case: FleetCase, kind: int, free: Ints) -> Ints:
     inside = np.flatnonzero((units.kind == kind) & (free[units.offer] >= units.nodes))
     order: Ints = inside[np.lexsort((case.units.offer[inside], case.units.usd_per_hour[inside]))]
     return order[:MAX_CHOICES]
+
+
+def _all_by_price(case: FleetCase, free: Ints) -> Ints:
+    """Units of all kinds that have stock left, ascending by their price for a request, as many as could be
+    needed: configurations of one offer share its nodes, so those that carry the peak several times."""
+    units = case.units
+    inside = np.flatnonzero(free[units.offer] >= units.nodes)
+    price = (units.usd_per_hour + units.surcharge_usd_per_hour)[inside] / units.requests_per_s[inside]
+    order: Ints = inside[np.lexsort((units.offer[inside], price))]
+    alone = units.requests_per_s[order] * (free[units.offer[order]] // units.nodes[order])
+    reach = np.cumsum(alone) - alone
+    return order[reach < PEAKS_CARRIED * float(case.demand.max(initial=0.0))]
 
 
 def _cheapest_of_zones(case: FleetCase, free: Ints) -> Ints:

@@ -105,6 +105,7 @@ def _later_usd(candidates: Candidates, found: RunCandidates, here: Ints, shift: 
     if isinstance(run, Training) and run.late_usd_per_hour is not None:
         hours = np.maximum(0.0, end - deadline_s(problem, run)) / 3600
         late = hours * float(run.late_usd_per_hour) - found.late_usd[here]
-    allowed = (shift == 0) | (end <= last_second(problem, run))
+    there = found.until_s[here] + shift <= problem.table.gone_s[found.offer[here]]
+    allowed = (shift == 0) | ((end <= last_second(problem, run)) & there)
     usd: Floats = np.where(allowed, late, np.inf)
     return usd

@@ -24,11 +24,12 @@ from broker.domain.offer import Offer, StockLevel, Tier, WindowTerms
 from broker.domain.sku import Sku
 from broker.domain.standing_rules import assumed_nodes
 from broker.domain.stock_pools import shared
-from broker.domain.workload import Batch, PlanRequest, Serving, Training, Workload
+from broker.domain.workload import Batch, PlanRequest, Serving, Training
 from optimizer.placement.gpu_pools import GpuPools, build_pools, no_pools
 from optimizer.recall import Recall
 
 UNLIMITED_NODES = 1_000_000
+NEVER_GONE = 1 << 40
 NO_MENU = -1
 MAX_HORIZON_DAYS = 400
 MAX_USD_PER_NODE_HOUR = 1_000_000
@@ -48,7 +49,8 @@ class OfferTable:
     ``menu_of`` points into ``menus`` (one seller's terms for each distinct menu of counts), or is NO_MENU.
     ``shelf_of`` numbers groups of equal terms: kind of node, minimum and increment of billing, window or
     not, interrupted or not. Within one shelf only price, stock and place differ. ``zone_of``: a zone is a
-    place, one operator's data centre or region, whoever sells it.
+    place, one operator's data centre or region, whoever sells it. ``gone_s``: the second from which nothing
+    of an offer is held any more (NEVER_GONE: nobody says).
     """
 
     offers: Sequence[Offer]
@@ -63,6 +65,7 @@ class OfferTable:
     gpus_per_node: Ints
     tier_of: Ints
     zone_of: Ints
+    gone_s: Ints
     interruptions_per_hour: Floats
     is_window: Bools
     pools: GpuPools
@@ -181,31 +184,12 @@ def build_problem(
         t0_s=max(0, as_of_s),
         end_s=math.floor((request.horizon.end - origin) / timedelta(seconds=1)),
         as_of_s=as_of_s,
-        table=_under_quotas(request, _offer_table(ordered, assumed_nodes(request))),
-        allowed=lasting(request, ordered),
+        table=_under_quotas(request, _offer_table(ordered, origin, assumed_nodes(request))),
+        allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
         recall=Recall() if recall is None else recall,
     )
-
-
-def lasting(request: PlanRequest, offers: Sequence[Offer]) -> Bools:
-    """Offers [O] that are there until everything asked for is over; others could end under a placement.
-
-    A service may last until the horizon's end, a run until its deadline, or a day later where lateness has a
-    price. An offer that ends before the last of these is left out for all.
-    """
-    ends = [_latest_end(request, workload) for workload in request.workloads]
-    last = max(ends, default=request.horizon.end)
-    there = (o.available_until is None or o.available_until >= last for o in offers)
-    return np.fromiter(there, dtype=np.bool_, count=len(offers))
-
-
-def _latest_end(request: PlanRequest, workload: Workload) -> datetime:
-    if isinstance(workload, Serving):
-        return request.horizon.end
-    late = isinstance(workload, Training) and workload.late_usd_per_hour is not None
-    return workload.deadline + timedelta(seconds=1, days=1 if late else 0)
 
 
 def _place_of(offer: Offer) -> tuple[int, str]:
@@ -220,7 +204,13 @@ def _kind_of(sku: Sku) -> Sku:
     return replace(sku, name="", vcpus=None, fabric=fabric)
 
 
-def _offer_table(offers: tuple[Offer, ...], assumed: int) -> OfferTable:
+def _gone_s(offer: Offer, origin: datetime) -> int:
+    if offer.available_until is None:
+        return NEVER_GONE
+    return min(NEVER_GONE, math.floor((offer.available_until - origin) / timedelta(seconds=1)))
+
+
+def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> OfferTable:
     kinds: dict[Sku, int] = {}
     skus: list[Sku] = []
     places: dict[str, int] = {}
@@ -258,6 +248,7 @@ def _offer_table(offers: tuple[Offer, ...], assumed: int) -> OfferTable:
         gpus_per_node=ints(o.sku.gpus_per_node for o in offers),
         tier_of=ints(TIERS.index(o.tier) for o in offers),
         zone_of=ints(places[o.place] for o in offers),
+        gone_s=ints(_gone_s(o, origin) for o in offers),
         interruptions_per_hour=rates,
         is_window=is_window,
         pools=build_pools(offers, assumed),

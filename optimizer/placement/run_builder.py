@@ -13,9 +13,9 @@ import numpy as np
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Training
 from optimizer.placement.estimates import Estimates
-from optimizer.placement.gates import GateLog, Opened, open_gates
+from optimizer.placement.gates import GateLog, Opened, open_gates, without_offers_that_end
 from optimizer.placement.menus import bought_nodes, whole_only
-from optimizer.placement.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.problem import NEVER_GONE, Bools, Floats, Ints, Problem
 from optimizer.placement.run_sizes import Sizes, build_sizes, interrupted_s
 from optimizer.placement.run_splits import TwoParts, build_splits, most_splits
 from optimizer.placement.runs import (
@@ -60,6 +60,7 @@ def build_run_candidates(
     opened = open_gates(problem, run)
     log = opened.log()
     sizes = build_sizes(problem, estimates, run, opened, log)
+    opened = without_offers_that_end(problem, opened, _too_short(problem, run, opened, sizes), log)
     at_windows = Ways.joined(
         [make(problem, estimates, run, opened, sizes) for make in (_at_windows, _waiting)]
     )
@@ -81,6 +82,16 @@ def build_run_candidates(
     if not len(found):
         log.keep(Obstacle.DEADLINE, 0)
     return found
+
+
+def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints:
+    """Offers on which the run would meet its deadline, and that are gone before its fastest size is done."""
+    table = problem.table
+    ending = np.flatnonzero(opened.passing & ~table.is_window & (table.gone_s < NEVER_GONE))
+    fits = sizes.plain[table.sku_of[ending]] & (sizes.counts <= limit_of(table, sizes.limit)[ending][:, None])
+    needed = np.where(fits, sizes.needed_s[table.sku_of[ending]], np.inf).min(axis=1, initial=np.inf)
+    ending, needed = ending[np.isfinite(needed)], needed[np.isfinite(needed)]
+    return ending[first_seconds(problem, run, ending) + held_s(needed)[0] > table.gone_s[ending]]
 
 
 def _ceiling_of(part: Ways, most: int) -> float:
@@ -187,7 +198,8 @@ def _free_starts(
     held, length = held_s(needed)
     nodes = sizes.counts[size]
     cost = nodes * table.node_cost_usd(offer, held)
-    return Ways(offer, size, nodes, starts, starts + held, starts + length, cost, needed)
+    ways = Ways(offer, size, nodes, starts, starts + held, starts + length, cost, needed)
+    return ways.where(ways.until_s <= table.gone_s[offer])
 
 
 def _window_gate(opened: Opened, sizes: Sizes, at_windows: Ways, log: GateLog) -> None:
@@ -213,7 +225,7 @@ def _at_windows(problem: Problem, estimates: Estimates, run: Run, opened: Opened
     begin = np.maximum(windows.start_s[r], ready)
     wanted = _bought_until(windows, r, begin + length)
     fits = begin + length <= np.minimum(wanted - windows.teardown_s[r], last_second(problem, run))
-    fits &= wanted <= windows.free_until_s[r]
+    fits &= wanted <= np.minimum(windows.free_until_s[r], problem.table.gone_s[windows.offer[r]])
     return _bought(
         problem, windows, r[fits], _Stretch(size, nodes, begin + length, wanted, needed).where(fits)
     )
@@ -250,6 +262,7 @@ def _waiting(problem: Problem, estimates: Estimates, run: Run, opened: Opened, s
         here = offer == each
         wanted[here] = waiting_duration_s(problem, int(each), length[here])
     fits = (start + length <= last_second(problem, run)) & np.isfinite(wanted)
+    fits &= start + wanted <= problem.table.gone_s[offer]
     held = np.where(fits, wanted, 0).astype(np.int64)
     cost = nodes * problem.table.node_cost_usd(offer, held)
     return Ways(offer, size, nodes, start, start + held, start + length, cost, needed).where(fits)

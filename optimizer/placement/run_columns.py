@@ -60,7 +60,7 @@ def _part(
     if not is_window:
         until = own_start + int(held)
     end = begin + length
-    if end > last_second(problem, run) or end > until:
+    if end > last_second(problem, run) or end > until or until > problem.table.gone_s[offer]:
         return None
     if share < 1.0 and end > usable_until_s(problem, offer, until):
         return None
@@ -90,7 +90,8 @@ def _penalty_cents(problem: Problem, run: Run, end_s: float) -> int:
 
 
 def begun_later(problem: Problem, run: Run, column: Column, start_s: int) -> Column | None:
-    """A column outside windows begun at ``start_s``: same length, same cost; None when too late.
+    """A column outside windows begun at ``start_s``: same length, same cost; None when too late, or
+    the offer is gone by then.
 
     What is in two parts is not moved.
     """
@@ -98,10 +99,10 @@ def begun_later(problem: Problem, run: Run, column: Column, start_s: int) -> Col
         return None
     (piece,) = column.pieces
     ((first, last, nodes),) = piece.spans
-    end = column.end_s + start_s - first
-    if end > last_second(problem, run):
+    end, until = column.end_s + start_s - first, start_s + last - first
+    if end > last_second(problem, run) or until > problem.table.gone_s[piece.offer]:
         return None
-    moved = replace(piece, spans=((start_s, start_s + last - first, nodes),))
+    moved = replace(piece, spans=((start_s, until, nodes),))
     late = _penalty_cents(problem, run, end)
     return with_switching(problem, replace(column, pieces=(moved,), end_s=end, penalty_cents=late))
 

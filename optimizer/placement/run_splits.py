@@ -262,9 +262,10 @@ class _Builder:
 
     def _ways(self, size: int, a: _Parts, second: Splits, end: Floats, cost: Floats) -> TwoParts:
         """Those that end in time, with what their data costs."""
-        at = np.flatnonzero(
-            (end <= self.last_s) & (second.share >= LEAST_SHARE) & (second.share <= 1 - LEAST_SHARE)
-        )
+        gone_s = self.problem.table.gone_s
+        there = (a.until_s <= gone_s[a.offer]) & (second.until_s <= gone_s[second.offer])
+        worth = (second.share >= LEAST_SHARE) & (second.share <= 1 - LEAST_SHARE)
+        at = np.flatnonzero((end <= self.last_s) & there & worth)
         hours, copied = handovers(self.problem, self.run, a.offer, second.offer)
         total = a.cost_usd + cost + copied + self.data_usd[a.offer] - SECOND_AMOUNT_USD
         total += np.where(copied + hours > 0, self.data_usd[second.offer], 0.0)

@@ -11,7 +11,7 @@ from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Bools, Floats, Ints
 
 HOUR_S = 3600
-MAX_RUNGS = 512
+MAX_RUNGS = 4096
 ROUNDING = 1e-12
 OFFER, NODES, ZONE, GPUS, POOL, MIN, INCREMENT, LEAD = range(8)
 RATE, LARGEST, SCARCE, PRICE, UPFRONT = range(5)
@@ -49,9 +49,9 @@ def build_rungs(
             return rungs[:count], estimate
         choices = base if count < base_count else top
         elsewhere = opened < zones
-        at, cost = _cheapest(choices, whole, usd, free, is_open, elsewhere, use)
+        at = _cheapest(choices, whole, usd, free, is_open, elsewhere, use, True)
         if at < 0 and elsewhere:
-            at, cost = _cheapest(anywhere, whole, usd, free, is_open, elsewhere, use)
+            at = _cheapest(anywhere, whole, usd, free, is_open, elsewhere, use, False)
         if at < 0 or count >= MAX_RUNGS:
             return nothing, np.inf
         _hold(whole, at, free, gpus)
@@ -59,7 +59,7 @@ def build_rungs(
         is_open[whole[at, ZONE]] = True
         rungs[count] = at
         count += 1
-        estimate += cost
+        estimate += _use_usd(whole[at], usd[at], use)
         total += usd[at, RATE]
         largest = max(largest, usd[at, LARGEST])
         few = opened < zones or count < max(1, zones)
@@ -89,15 +89,19 @@ def _cheapest(
     is_open: Bools,
     elsewhere: bool,
     use: tuple[int, int, int],
-) -> tuple[int, float]:
-    """The free choice that costs least, in a new zone if it must stand ``elsewhere``; -1: there is none."""
+    per_rate: bool,
+) -> int:
+    """The free choice that costs least, ``per_rate`` or whole, in a new zone if it must stand ``elsewhere``;
+    -1: there is none."""
     best, least = -1, np.inf
     for at in choices:
         if free[whole[at, OFFER]] >= whole[at, NODES] and not (elsewhere and is_open[whole[at, ZONE]]):
             cost = _use_usd(whole[at], usd[at], use)
+            if per_rate:
+                cost /= usd[at, RATE]
             if cost < least:
                 best, least = at, cost
-    return best, least
+    return best
 
 
 @compiled

@@ -80,6 +80,7 @@ TEXTS = {
     Obstacle.RESIDENCY: "allow more countries",
     Obstacle.COMPLIANCE: "ask for fewer compliance tags",
     Obstacle.STOCK: "wait for stock: no allowed offer has enough nodes now",
+    Obstacle.AVAILABILITY: "an earlier end: every allowed offer is gone before it",
     Obstacle.GPU_UNKNOWN: "add the GPUs on offer to config/gpus.csv, or measure the workload on them",
     Obstacle.PRECISION: "allow another precision, or another engine",
     Obstacle.MEMORY: "more GPUs in a run, a smaller model, or a precision of fewer bytes",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.domain.offer import GpuPool, Offer, Stock
+from broker.domain.plan import Obstacle
+from broker.domain.workload import Policy
 from optimizer.placement.check import check_plan
 from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator
@@ -35,22 +38,44 @@ def test_a_pool_has_what_the_most_careful_of_its_sellers_says() -> None:
             assert placement.gpus <= 2
 
 
-def test_a_pool_that_nobody_counts_limits_nothing() -> None:
+def test_a_pool_that_nobody_counts_holds_what_is_assumed() -> None:
     pool = Stock(pool=GpuPool("p", None))
     rows = [replace(offer("a", "1.00"), stock=pool), replace(offer("b", "1.10"), stock=pool)]
     runs = (training("x", 10, deadline=at(10)), training("y", 10, deadline=at(10)))
     assert {p.offer_id for p in plan(request(*runs), rows).placements} == {"a"}
+    one = request(*runs, policy=Policy(assumed_nodes=1))
+    assert plan(one, rows).unplaced[0].reason is Obstacle.CONTENTION
 
 
 def test_nothing_is_held_longer_than_it_is_there() -> None:
     short, long = offer("short", "1.00", available_until=at(12)), offer("long", "2.00")
     asked = request(training("run", 10, deadline=at(24)))
     found = plan(asked, [short, long])
-    assert {p.offer_id for p in found.placements} == {"long"}
-    ends = [replace(long, available_until=at(3))]
+    assert {p.offer_id for p in found.placements} == {"short"}
+    ends = [replace(short, available_until=at(3))]
     assert any("there until" in words for words in check_plan(found, asked, ends, FakeEstimator()))  # type: ignore[arg-type]
-    there = [replace(short, available_until=at(25)), long]
-    assert {p.offer_id for p in plan(asked, there).placements} == {"short"}
+    gone = [replace(short, available_until=at(9)), long]
+    assert {p.offer_id for p in plan(asked, gone).placements} == {"long"}
+    (left_out,) = plan(asked, gone[:1]).unplaced
+    assert left_out.reason is Obstacle.AVAILABILITY
+
+
+def test_what_ends_serves_a_run_and_no_service() -> None:
+    offers = [offer("short", "1.00", available_until=at(24)), offer("long", "2.00")]
+    asked = request(training("run", 10, deadline=at(12)), serving(hourly=[3.0]), hours=48)
+    found = plan(asked, offers)
+    assert {p.workload: p.offer_id for p in found.placements} == {"run": "short", "chat": "long"}
+    (left_out,) = plan(replace(asked, workloads=asked.workloads[1:]), offers[:1]).unplaced
+    assert left_out.reason is Obstacle.AVAILABILITY
+
+
+def test_of_two_runs_the_second_would_end_too_late() -> None:
+    """One node is there for 15 hours: it serves one run of ten hours, not two after each other."""
+    offers = [offer("short", "1.00", nodes=1, available_until=at(15)), offer("long", "2.00")]
+    runs = (training("a", 10, deadline=at(40)), training("b", 10, deadline=at(40)))
+    assert total(plan(request(*runs), offers)) == Decimal(30)
+    there = [replace(offers[0], available_until=at(21)), offers[1]]
+    assert total(plan(request(*runs), there)) == Decimal(20)
 
 
 @settings(max_examples=examples(15), deadline=None)
