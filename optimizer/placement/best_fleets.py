@@ -13,7 +13,7 @@ from optimizer.placement.fleet_dual import cheap_covers
 from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns
 from optimizer.placement.fleet_rules import limits_pools
 from optimizer.placement.fleets.model import model_fleets
-from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column
+from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, shared_ladders
 from optimizer.placement.problem import Ints, Problem
 from optimizer.placement.units import FleetCase, beside, in_stock
 
@@ -42,6 +42,8 @@ def fleets(
         columns += cover_columns(problem, _with_fresh_covers(problem, case, nominal), free, ends)
     if not columns:
         columns = list(_paths(problem, case, free, built, ends))
+    if not columns:
+        columns += _ladder_columns(problem, case, shared_ladders(problem, case, free, nominal), ends)
     columns += better_based(problem, case, free, columns, ends, nominal)
     return list(dict.fromkeys(columns))
 

@@ -86,10 +86,17 @@ def best_ladders(
     leading = order[:KINDS_MIXED]
     pairs = [Ladder(a, m, b) for a in leading for b in leading if a != b for m in BASES]
     found = alone + _built(problem, case, free, time, pairs)
-    if not found:
-        found = _built(problem, case, free, time, [Ladder(ALL_KINDS, 0, ALL_KINDS)])
     found.sort(key=_rank)
     return _distinct(found)[:count]
+
+
+def shared_ladders(problem: Problem, case: FleetCase, free: Ints, after_s: float | None) -> list[BuiltLadder]:
+    """The one ladder of all kinds, in the order of what a request costs: for a demand that no two kinds are
+    in stock for. None where all together are too few."""
+    if not len(case.units):
+        return []
+    time = time_of(problem, case, after_s)
+    return _built(problem, case, free, time, [Ladder(ALL_KINDS, 0, ALL_KINDS)])
 
 
 def _rank(built: BuiltLadder) -> tuple[float, int, int, int]:

@@ -23,6 +23,7 @@ from optimizer.performance.estimator import Estimator
 from optimizer.placement.baselines import build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import in_cents, in_usd
+from optimizer.placement.community import community_notes
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
 from optimizer.placement.extract import build_placements
@@ -46,6 +47,7 @@ MOST_TELLING_SHARE = 0.25
 CHECKING_SECONDS_EACH = 0.005
 MOST_CHECKING_SHARE = 0.05
 EXPLAIN_SHARE = 0.5
+HOSTS_SHARE = 0.5
 STEADY_SHARE = 0.1
 LEAST_SERVICES = 20
 LEAST_SECONDS = 10.0
@@ -162,6 +164,7 @@ def build_plan(
     )
     explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), calmed)
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
+    hosts = community_notes(candidates, solution, whole.until(HOSTS_SHARE)) if options.baselines else ()
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     penalty = in_usd(solution.billed_cents) - cost
     return Plan(
@@ -183,7 +186,7 @@ def build_plan(
         spend=spend_lines(placements),
         scarcity=explainer.scarcity(),
         scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
-        notes=document_notes(request, candidates.problem.table.offers, load_geographies()),
+        notes=(*document_notes(request, candidates.problem.table.offers, load_geographies()), *hosts),
         assumptions=assumptions_of(placements, candidates.problem.table.offers, assumed_nodes(request)),
     )
 

@@ -91,7 +91,8 @@ def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints
     fits = sizes.plain[table.sku_of[ending]] & (sizes.counts <= limit_of(table, sizes.limit)[ending][:, None])
     needed = np.where(fits, sizes.needed_s[table.sku_of[ending]], np.inf).min(axis=1, initial=np.inf)
     ending, needed = ending[np.isfinite(needed)], needed[np.isfinite(needed)]
-    return ending[first_seconds(problem, run, ending) + held_s(needed)[0] > table.gone_s[ending]]
+    found: Ints = ending[first_seconds(problem, run, ending) + held_s(needed)[0] > table.gone_s[ending]]
+    return found
 
 
 def _ceiling_of(part: Ways, most: int) -> float:

@@ -1,0 +1,84 @@
+"""A plan says what community hosts would have saved, and only what a plan with them would really save."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.domain.offer import HostKind, Offer
+from broker.domain.plan import Plan
+from broker.domain.workload import PlanRequest, Policy
+from tests.depth import examples
+from tests.placement.market import at, offer, plan, request, serving, total, training
+
+HALL = offer("hall", "2.00")
+
+
+def lent(name: str, usd: str, **changes: Any) -> Offer:
+    return offer(name, usd, **{"provider": "vast", "host": HostKind.COMMUNITY, **changes})
+
+
+def planned(asked: PlanRequest, offers: list[Offer]) -> Plan:
+    return plan(asked, offers, baselines=True)
+
+
+def test_a_run_that_would_cost_half_is_told() -> None:
+    found = planned(request(training("run", 10)), [HALL, lent("lent", "1.00")])
+    assert found.cost_usd == Decimal(20)
+    assert found.notes == (
+        "hosts: [datacenter, community] would save $10.00 or more, with everything else as planned: "
+        "run at vast costs $10.00 in place of $20.00",
+    )
+
+
+def test_nothing_is_told_where_nothing_is_saved() -> None:
+    run = training("run", 10)
+    assert planned(request(run), [HALL, lent("lent", "2.00")]).notes == ()
+    assert planned(request(run), [HALL, lent("lent", "1.00", gpu="NONE")]).notes == ()
+    none_of_vast = Policy(providers_exclude=("vast",))
+    assert planned(request(run, policy=none_of_vast), [HALL, lent("lent", "1.00")]).notes == ()
+    allowed = Policy(hosts=tuple(HostKind))
+    assert planned(request(run, policy=allowed), [HALL, lent("lent", "1.00")]).notes == ()
+
+
+def test_one_lent_node_is_not_counted_on_twice() -> None:
+    runs = (training("a", 10, deadline=at(10)), training("b", 10, deadline=at(10)))
+    (note,) = planned(request(*runs), [HALL, lent("lent", "1.00", nodes=1)]).notes
+    assert "would save $10.00 or more" in note
+    (note,) = planned(request(*runs), [HALL, lent("lent", "1.00", nodes=2)]).notes
+    assert "would save $20.00 or more" in note
+
+
+def test_what_waits_for_a_run_is_placed_anew_with_it() -> None:
+    """Eight hours of a service follow a run of ten; both cost a dollar an hour less on lent nodes."""
+    asked = request(training("run", 10), serving(hourly=[3.0], starts_after="run"), hours=18)
+    (note,) = planned(asked, [HALL, lent("lent", "1.00")]).notes
+    assert "run at vast costs $18.00 in place of $36.00" in note
+
+
+def test_a_workload_that_may_not_is_left_out() -> None:
+    own = training("own", 10, policy=Policy(providers_exclude=("vast",)))
+    (note,) = planned(request(own, training("run", 10)), [HALL, lent("lent", "1.00")]).notes
+    assert "own" not in note
+    assert "run at vast" in note
+
+
+prices = st.sampled_from(["0.50", "1.00", "1.90", "2.40"])
+
+
+@settings(max_examples=examples(10), derandomize=True, deadline=None)
+@given(st.lists(st.tuples(prices, st.integers(1, 2)), min_size=1, max_size=2), st.integers(1, 3))
+def test_the_saving_is_never_more_than_that_of_a_plan_with_them(
+    lots: list[tuple[str, int]], runs: int
+) -> None:
+    offers = [HALL, *(lent(f"lent{n}", usd, nodes=nodes) for n, (usd, nodes) in enumerate(lots))]
+    asked = request(*(training(f"r{n}", 6, deadline=at(7)) for n in range(runs)))
+    found = planned(asked, offers)
+    best = plan(replace(asked, policy=Policy(hosts=tuple(HostKind))), offers)
+    saved = total(found) - total(best)
+    told = [note.split("would save $")[1].split(" ")[0] for note in found.notes]
+    assert [Decimal(usd) for usd in told] == ([saved] if saved else [])
