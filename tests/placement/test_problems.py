@@ -29,7 +29,7 @@ def _solve(problem: dict[str, Any], name: str) -> Plan:
     market = read_market(json.dumps(problem["market"]), name)
     asked = read_workloads(json.dumps(problem["workloads"]), source=name, base=FOLDER, now=market.as_of)
     planner = JointPlanner(Estimator(load_gpus(), load_calibration()))
-    options = PlanOptions(gap=0.0, baselines=False)
+    options = PlanOptions(gap=0.0, baselines="notes" in problem["expected"])
     if "bound_usd_at_least" in problem["expected"]:
         options = replace(options, time_limit_s=UNPROVEN_SECONDS)
     return planner.plan(asked, market.offers, market.as_of, options)
@@ -47,6 +47,10 @@ def test_the_best_plan_is_found_and_proven(path: Path) -> None:
     assert found.bound_usd is not None
     assert Decimal(expected.get("bound_usd_at_least", whole)) <= found.bound_usd <= whole
     assert [[u.workload, u.reason] for u in found.unplaced] == expected["unplaced"]
+    if "assumptions" in expected:
+        assert [[a.offer_id, a.nodes] for a in found.assumptions] == expected["assumptions"]
+    if "notes" in expected:
+        assert list(found.notes) == expected["notes"]
 
 
 def test_there_are_problems() -> None:
