@@ -98,7 +98,8 @@ def _with_community(candidates: Candidates, tried: Sequence[Party]) -> Problem:
     names = {name for party in tried for name in party.names}
     asked = tuple(_open(workload) for workload in problem.request.workloads if workload.name in names)
     policy = replace(problem.request.policy, hosts=tuple(HostKind))
-    return replace(problem, request=replace(problem.request, workloads=asked, policy=policy), kept={})
+    request = replace(problem.request, workloads=asked, policy=policy)
+    return replace(problem, request=request, kept={})
 
 
 def _open(workload: Workload) -> Workload:

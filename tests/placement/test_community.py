@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.domain.offer import HostKind, Offer
 from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest, Policy
+from broker.domain.workload import FleetLimits, PlanRequest, Policy
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, total, training
 
@@ -58,6 +58,12 @@ def test_what_waits_for_a_run_is_placed_anew_with_it() -> None:
     asked = request(training("run", 10), serving(hourly=[3.0], starts_after="run"), hours=18)
     (note,) = planned(asked, [HALL, lent("lent", "1.00")]).notes
     assert "run at vast costs $18.00 in place of $36.00" in note
+
+
+def test_a_service_on_few_pools_is_placed_anew_by_the_same_rules() -> None:
+    chat = serving(hourly=[3.0], fleet=FleetLimits(max_pools=1))
+    (note,) = planned(request(chat, hours=8), [HALL, lent("lent", "1.00")]).notes
+    assert "would save $8.00 or more" in note
 
 
 def test_a_workload_that_may_not_is_left_out() -> None:
