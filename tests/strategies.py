@@ -26,6 +26,7 @@ from broker.domain.offer import (
 )
 from broker.domain.plan import (
     Alternative,
+    Assumption,
     Baseline,
     BindingRule,
     CandidateCounts,
@@ -243,6 +244,8 @@ plans: SearchStrategy[Plan] = st.builds(
     baselines=st.lists(st.builds(Baseline, names, st.none() | cents, texts), max_size=2).map(tuple),
     spend=st.lists(spend_lines(), max_size=2).map(tuple),
     scarcity=st.lists(scarcities, max_size=2).map(tuple),
+    notes=st.lists(texts, max_size=2).map(tuple),
+    assumptions=st.lists(st.builds(Assumption, names, counts, texts), max_size=2).map(tuple),
 )
 
 figures: SearchStrategy[SeenFigures] = st.builds(

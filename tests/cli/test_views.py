@@ -19,7 +19,7 @@ from api.cli.plan_view import print_plan
 from api.cli.progress import ProgressLine
 from api.cli.timeline import axis, bar
 from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.plan import Plan
+from broker.domain.plan import Assumption, Plan
 from broker.domain.window import Segment, Window
 from broker.domain.workload import WorkloadKind
 from broker.plan_ports import Progress
@@ -50,6 +50,17 @@ def test_any_plan_is_printed_within_the_width(plan: Plan, width: int) -> None:
     assert plan.plan_id in text.getvalue()
     assert max(cell_len(line) for line in lines) <= width
     assert "\x1b" not in text.getvalue()
+
+
+def test_assumed_stock_is_told_with_who_says_what() -> None:
+    text = io.StringIO()
+    told = (Assumption("a", 1, "runpod states no stock"), Assumption("b", 3, "verda states no stock"))
+    print_plan(SafeConsole(file=text, width=140, no_color=True), replace(a_plan(), assumptions=told))
+    assert "1 node of a: runpod states no stock." in text.getvalue()
+    assert "3 nodes of b: verda states no stock." in text.getvalue()
+    text = io.StringIO()
+    print_plan(SafeConsole(file=text, width=140, no_color=True), a_plan())
+    assert "Assumed stock" not in text.getvalue()
 
 
 def test_attention_ranks_are_named_once() -> None:

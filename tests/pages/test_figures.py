@@ -173,6 +173,7 @@ def test_words() -> None:
     assert offer_words("vast/48317589/on_demand") == "Vast.ai · 48317589 · on demand"
     told = "9 nodes of H100 at prime_intellect, run together"
     assert sellers_named(told) == "9 nodes of H100 at Prime Intellect, run together"
+    assert sellers_named("runpod states no stock") == "RunPod states no stock"
     assert [short_usd(v) for v in (-14354.57, 0, 999.9)] == ["-$14.4k", "$0", "$1k"]
 
 

@@ -149,7 +149,9 @@ def test_parts_of_units_never_cost_more_than_whole_ones(units: list[tuple[int, i
 def test_a_fleet_of_hundreds_of_small_units_is_bounded_as_well() -> None:
     """Rounded up to three steps of the demand each, 342 of the 401 would seem enough."""
     asked = request(serving(hourly=[1001.0]), hours=1)
-    found = plan(asked, [offer("a", "1.00", gpu="MID")], time_limit_s=3.0, limit_clock=LimitClock.CPU)
+    found = plan(
+        asked, [offer("a", "1.00", gpu="MID", nodes=1000)], time_limit_s=3.0, limit_clock=LimitClock.CPU
+    )
     assert found.cost_usd == Decimal("401.00")
     assert found.bound_usd is not None
     assert found.bound_usd >= Decimal("399.00")

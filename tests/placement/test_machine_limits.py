@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.catalogue import load_gpus
+from broker.domain.offer import Stock
 from broker.domain.plan import BindingRule, Why
 from broker.domain.workload import Measurement, Serving, Traffic, TrafficShape
 from tests.placement import market
@@ -24,7 +25,8 @@ def asked(tokens_in: int, tokens_out: int) -> Serving:
 def test_long_answers_are_bound_by_bandwidth_and_long_questions_are_not(
     tokens: tuple[int, int], rule: BindingRule
 ) -> None:
-    assert placed(planned([asked(*tokens)], [ONE_A100]), "chat").why.rule is rule
+    many = replace(ONE_A100, stock=Stock(nodes=100))
+    assert placed(planned([asked(*tokens)], [many]), "chat").why.rule is rule
 
 
 def test_bandwidth_that_decides_nothing_does_not_bind() -> None:
