@@ -4,7 +4,7 @@ Both see the same rows: what ``fixtures/market`` recorded on demand of five clou
 invented regions at a price within a fifth of the recorded one, drawn by seed. A task asks for a number of
 GPUs of a kind for an hour, as SkyPilot assumes; its catalogues are read before its time counts; tasks hand
 no data on, so their order has no price. Here each is a run of that size and of nothing else, stock is
-unknown, and the plan is proven and checked.
+endless, and the plan is proven and checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from broker.domain.estimate import Estimate, Parallelism
-from broker.domain.offer import NativePrice, Offer, Tier
+from broker.domain.offer import NativePrice, Offer, Stock, Tier
 from broker.domain.sku import Sku
 from broker.domain.workload import Training
 from broker.plan_ports import PlanOptions
@@ -47,6 +47,7 @@ ROWS_EACH = 2_000
 LIMIT_S = 3600.0
 LENGTHS = (1, 10, 50)
 SEED = 7
+ENDLESS_NODES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ def _offer(cloud: str, row: Mapping[str, str], number: int, rng: random.Random) 
         observed_at=T0,
         source="fixtures/market, widened",
         native=NativePrice(usd, "USD", "node_hour"),
+        stock=Stock(nodes=ENDLESS_NODES),
     )
 
 

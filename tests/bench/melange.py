@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.offer import NativePrice, Offer, Tier
+from broker.domain.offer import NativePrice, Offer, Stock, Tier
 from broker.domain.sku import IntraNode, LinkKind, Sku
 from broker.domain.window import Window
 from broker.domain.workload import Measurement, PlanRequest, RequestSize, Serving, Slo, Traffic, TrafficShape
@@ -52,6 +52,7 @@ MIX_SLICES = 4
 """What its authors find enough."""
 SIZE_SLICES = 32
 MOST_INSTANCES = 1000
+ENDLESS_NODES = 1_000_000
 
 Size = tuple[int, int]
 
@@ -277,6 +278,7 @@ def _offer(kind: Kind) -> Offer:
         observed_at=START,
         source="arXiv 2404.14527",
         native=NativePrice(usd, "USD", "node_hour"),
+        stock=Stock(nodes=ENDLESS_NODES),
     )
 
 
