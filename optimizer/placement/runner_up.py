@@ -13,7 +13,7 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
-from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.improve import blockers, columns_by_workload
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
@@ -66,7 +66,7 @@ def next_best_fleet(
     if second is not None or not build:
         return second
     problem, case = candidates.problem, candidates.fleets[mine.workload]
-    if limits_pools(problem, case.service):
+    if is_modelled(problem, case.service):
         free = free_nodes(problem)
         free[sorted(used)] = 0
         made = model_fleets(problem, case, free, [mine.after_s])
