@@ -21,6 +21,8 @@ from optimizer.placement.problem import Floats, Ints
 EPSILON = 1e-9
 FEW = 5000.0
 CLOSE = 3e-4
+LAST = 10
+"""What the last pool of a cover costs, in levels tried."""
 
 
 @compiled
@@ -164,6 +166,7 @@ def cover_hour(
             depth += 1
             level[depth] = -1
             continue
+        work[0] += LAST
         count = least_last(level, rate, place, most[m - 1], demand, spare, places, loss, least)
         if count >= 0:
             whole = spent[m - 1] + usd[m - 1, count]
@@ -301,6 +304,64 @@ def joined_by_one(
                     found[phase, at] = min(found[phase, at], price + before[phase, rest])
             if reach >= steps:
                 break
+    return found
+
+
+@compiled
+def sets_beside_rate(
+    sets: Ints, usd: Floats, most: Ints, rate: Floats, demand: Floats, phase: Ints, weight: Floats,
+    spare: float, loss: float, usd_per_rate: Floats, onward: Floats, limit: float,
+) -> Floats:  # fmt: skip
+    """Least USD [N] of fleets on ``sets`` [N, m] and one further pool, which is charged ``usd_per_rate`` [3]
+    for each unit of rate that is left to it: no pool serves a unit for less.
+
+    The set carries ``loss`` × demand without the further pool. ``spare`` is in requests/s. A set that surely
+    reaches ``limit`` is told as what is known by then. A pool's level costs what it costs less what its rate
+    saves, so the last pool takes the best of its levels that suffice.
+    """
+    n, m = sets.shape
+    size, pools = usd.shape[2], usd.shape[1]
+    net = np.full((3, pools, size), np.inf)
+    from_level = np.full((3, pools, size + 1), np.inf)
+    for p in range(3):
+        for pool in range(pools):
+            for k in range(most[pool], -1, -1):
+                net[p, pool, k] = usd[p, pool, k] - usd_per_rate[p] * rate[pool] * k
+                from_level[p, pool, k] = min(net[p, pool, k], from_level[p, pool, k + 1])
+    found = np.zeros(n)
+    level = np.zeros(m, dtype=np.int64)
+    spent, served = np.zeros(m), np.zeros(m)
+    for number in range(n):
+        total = 0.0
+        last = sets[number, m - 1]
+        for c in range(len(demand)):
+            p, needed = phase[c], loss * demand[c]
+            best = np.inf
+            depth = 0
+            level[0] = -1
+            while depth >= 0:
+                if depth == m - 1:
+                    rest = needed - served[depth]
+                    at = max(0, int(np.ceil(rest / rate[last] - EPSILON)))
+                    if at <= most[last]:
+                        best = min(best, spent[depth] + from_level[p, last, at])
+                    depth -= 1
+                    continue
+                pool = sets[number, depth]
+                level[depth] += 1
+                if level[depth] > most[pool]:
+                    depth -= 1
+                    continue
+                spent[depth + 1] = spent[depth] + net[p, pool, level[depth]]
+                served[depth + 1] = served[depth] + rate[pool] * level[depth]
+                if spent[depth + 1] < best:
+                    depth += 1
+                    level[depth] = -1
+            total += weight[c] * (best + usd_per_rate[p] * (demand[c] + spare))
+            if total + onward[c + 1] >= limit:
+                total += onward[c + 1]
+                break
+        found[number] = total
     return found
 
 

@@ -24,6 +24,7 @@ from optimizer.placement.fleets.loops import (
     grown_sets,
     joined_by_one,
     least_over_hours,
+    sets_beside_rate,
     sets_with_others,
     state_costs,
     state_levels,
@@ -46,8 +47,8 @@ FEW_POOLS = 12
 """So few are searched to the end."""
 MOST_VARIED = 12
 MOST_VARIED_STATES = 2_000
-MOST_WORK = 150_000_000
-"""Levels that are tried in one search: about a second."""
+MOST_WORK = 300_000_000
+"""Levels that are tried in one search: about three seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,6 +146,8 @@ class SetSearch:
         sets = np.arange(len(self.table), dtype=np.int64)[:, None]
         parents_usd = float(self.onward[0])
         for more in range(size - 1, 0, -1):
+            if more == 1 and self.rules.loss_share > 0:
+                sets = sets[self._beside_rate(sets) < self.limit]
             least = self._with_others(sets, beside[more], one=more == 1)
             if more == size - 1:
                 self._try_first(size)
@@ -206,6 +209,15 @@ class SetSearch:
             self.smallest, self.step, others, self.onward, self.limit, self.work, MOST_WORK,
         )  # fmt: skip
 
+    def _beside_rate(self, sets: Ints) -> Floats:
+        """What sets cost at least beside one further pool, quickly: that pool is charged by its rate."""
+        table, classes = self.table, self.classes
+        return sets_beside_rate(
+            sets, self.phased, table.most, table.rate, classes.demand, classes.phase, classes.weight,
+            self.rules.spare * float(self.smallest[0]), self.rules.loss_share, self.each.min(axis=1),
+            self.onward, self.limit,
+        )  # fmt: skip
+
     def _covers(self, sets: Ints, most_work: int = MOST_WORK) -> Floats:
         """What sets cost at least, hour by hour; inf from the limit on and where they break a
         rule, NaN where there was no time for it."""
@@ -221,7 +233,7 @@ class SetSearch:
         near = self._promising()
         sets = self._apart(list(combinations(sorted(near), size)), size)
         while len(sets):
-            least = self._covers(sets, MOST_WORK // 3)
+            least = self._covers(sets, MOST_WORK)
             least[np.isnan(least)] = np.inf
             order = [int(at) for at in np.argsort(least, kind="stable") if least[at] < self.limit]
             fresh = [
