@@ -9,12 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.schemas.document import describe, input_error, read_json_document
 from api.schemas.offer import SegmentForm
-from api.schemas.parts import JsonPart, Money
+from api.schemas.parts import JsonPart, Money, NotNegativeMoney
 from api.schemas.plan_money import SpendLineForm, TransferForm
 from api.schemas.times import Instant
 from api.schemas.validation import validate
 from api.schemas.windows import WindowUseForm
 from broker.domain.estimate import Estimate, Parallelism, Provenance
+from broker.domain.money import ZERO
 from broker.domain.offer import Tier
 from broker.domain.plan import (
     Alternative,
@@ -29,6 +30,7 @@ from broker.domain.plan import (
     RunnerUp,
     Scarcity,
     Unplaced,
+    Wait,
     Why,
 )
 from broker.domain.workload import Precision, ServingEngine, WorkloadKind
@@ -214,6 +216,28 @@ class ScarcityForm(JsonPart):
     text: str
 
 
+class WaitForm(JsonPart):
+    """What the wait of one service for its run costs (ours)."""
+
+    workload: str
+    after: str
+    earliest_start: Instant
+    start: Instant
+    usd_per_hour: NotNegativeMoney
+    delay_usd: NotNegativeMoney
+
+    def to_wait(self) -> Wait:
+        """The domain's wait."""
+        return Wait(
+            self.workload,
+            self.after,
+            self.earliest_start.astimezone(UTC),
+            self.start.astimezone(UTC),
+            self.usd_per_hour,
+            self.delay_usd,
+        )
+
+
 class OutlookForm(JsonPart):
     """What an offer that is not bought yet may cost; null: no history."""
 
@@ -259,6 +283,8 @@ class PlanForm(JsonPart):
     scarcity_usd_per_node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     outlooks: tuple[OutlookForm, ...] = ()
     notes: tuple[str, ...] = ()
+    delay_usd: Money = ZERO
+    waits: tuple[WaitForm, ...] = ()
 
     def to_plan(self) -> Plan:
         """The domain's plan."""
@@ -285,6 +311,8 @@ class PlanForm(JsonPart):
             scarcity_usd_per_node_hour=self.scarcity_usd_per_node_hour,
             outlooks=tuple(outlook.to_outlook() for outlook in self.outlooks),
             notes=self.notes,
+            delay_usd=self.delay_usd,
+            waits=tuple(wait.to_wait() for wait in self.waits),
         )
 
 

@@ -17,6 +17,7 @@ from broker.domain.plan import (
     Plan,
     PriceOutlook,
     Scarcity,
+    Wait,
     Why,
 )
 
@@ -34,6 +35,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "bound_usd": format_usd(plan.bound_usd) if plan.bound_usd is not None else None,
         "gap": plan.gap,
         "penalty_usd": format_usd(plan.penalty_usd),
+        "delay_usd": format_usd(plan.delay_usd),
         "solve_seconds": plan.solve_seconds,
         "candidates": {"evaluated": plan.candidates.evaluated, "kept": plan.candidates.kept},
         "placements": [_placement(placement) for placement in plan.placements],
@@ -47,6 +49,7 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "scarcity_usd_per_node_hour": dict(plan.scarcity_usd_per_node_hour),
         "outlooks": [_outlook(outlook) for outlook in plan.outlooks],
         "notes": list(plan.notes),
+        "waits": [_wait(wait) for wait in plan.waits],
     }
 
 
@@ -137,6 +140,17 @@ def _outlook(outlook: PriceOutlook) -> dict[str, Any]:
             f"{name}_usd_per_node_hour": None if usd is None else format_usd(usd)
             for name, usd in prices.items()
         },
+    }
+
+
+def _wait(wait: Wait) -> dict[str, Any]:
+    return {
+        "workload": wait.workload,
+        "after": wait.after,
+        "earliest_start": format_time(wait.earliest_start),
+        "start": format_time(wait.start),
+        "usd_per_hour": format_usd(wait.usd_per_hour),
+        "delay_usd": format_usd(wait.delay_usd),
     }
 
 

@@ -233,13 +233,32 @@ class CandidateCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """What the wait of a service for its run ``after`` costs.
+
+    ``earliest_start``: the earliest that any candidate of the run allows; ``start``: the one planned.
+    ``usd_per_hour``: the document's price of an hour of delay, else the average cost of an hour of the
+    service in this plan.
+    """
+
+    workload: str
+    after: str
+    earliest_start: datetime
+    start: datetime
+    usd_per_hour: Decimal
+    delay_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The answer to a PlanRequest over one market.
 
-    ``cost_usd`` is exactly the sum over placements and over ``spend``. ``bound_usd`` is a lower bound
-    on cost + penalty of any plan over the same market, workloads and candidate set;
-    ``gap`` = (cost + penalty − bound) / (cost + penalty). ``scarcity_usd_per_node_hour`` by offer_id: the
-    prices of scarcity at which the bound was proven; the next search of a market like this begins at them.
+    ``cost_usd`` is exactly the sum over placements and over ``spend``. ``waits`` has a row for each placed
+    service that waits for a run; ``delay_usd`` is their sum. The objective is cost + penalty + delay.
+    ``bound_usd`` is a lower bound on the objective of any plan over the same market, workloads and candidate
+    set at the prices of delay in ``waits``; ``gap`` = (objective − bound) / objective.
+    ``scarcity_usd_per_node_hour`` by offer_id: the prices of scarcity at which the bound was proven; the
+    next search of a market like this begins at them.
     ``notes``: what a reader should know of how the document was taken.
     """
 
@@ -263,6 +282,13 @@ class Plan:
     scarcity_usd_per_node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
     outlooks: tuple[PriceOutlook, ...] = ()
     notes: tuple[str, ...] = ()
+    delay_usd: Decimal = ZERO
+    waits: tuple[Wait, ...] = ()
+
+    @property
+    def objective_usd(self) -> Decimal:
+        """Cost, penalty and delay: what the search minimises."""
+        return self.cost_usd + self.penalty_usd + self.delay_usd
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""

@@ -27,11 +27,25 @@ from optimizer.placement.rules import (
     serving,
     totals,
     transfers,
+    waiting,
     window_use,
 )
 from optimizer.placement.rules.case import Case
 
-RULES = (policy, host, quotas, holding, available, running, serving, pools, transfers, totals, window_use)
+RULES = (
+    policy,
+    host,
+    quotas,
+    holding,
+    available,
+    running,
+    serving,
+    pools,
+    transfers,
+    waiting,
+    totals,
+    window_use,
+)
 
 
 def check_plan(

@@ -14,6 +14,7 @@ from broker.domain.workload import Serving
 from optimizer.placement.best_fleets import fleets
 from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_cents
+from optimizer.placement.delays import delay_cents
 from optimizer.placement.fleet_pool import free_beside, ledger_of, openings_beside
 from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
@@ -183,7 +184,7 @@ def cheapest_fleet(
     """
     after_s, place = (None, None) if after is None else after.end
     least = candidates.least_service_cents(_service(candidates, name), after_s)
-    if least is None or least >= below_cents:
+    if least is None or least + delay_cents(candidates.problem, name, after_s) >= below_cents:
         return None
     service, case = _service(candidates, name), candidates.fleets[name]
     free = free_beside(candidates, service, room.ledger, after_s)
