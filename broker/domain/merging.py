@@ -7,14 +7,14 @@ from dataclasses import replace
 from decimal import Decimal
 
 from broker.domain.money import ZERO
-from broker.domain.plan import Placement, Plan, PlanStatus, Unplaced
+from broker.domain.plan import Placement, Plan, PlanStatus, Unplaced, Wait
 from broker.domain.plan_spend import spend_lines
 from broker.domain.weighing import late_usd
 from broker.domain.workload import PlanRequest
 
 
 def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -> Plan:
-    """``old`` with the workloads ``moved`` as ``new`` places them; cost, penalty and spend are those of both.
+    """``old`` with the workloads ``moved`` as ``new`` places them; cost, penalty, delay, spend are of both.
 
     ``request`` is the whole one. Where nothing of ``old`` stays, ``new`` is the plan, bound and all; a plan
     that is part of both has no bound.
@@ -23,6 +23,7 @@ def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -
     if not stays and {p.workload for p in new.placements} <= set(moved):
         return new
     placements = (*stays, *(p for p in new.placements if p.workload in moved))
+    waits = _waits(old, new, moved, {p.workload for p in placements})
     unplaced = tuple(u for u in old.unplaced if u.workload not in moved)
     return replace(
         new,
@@ -35,7 +36,16 @@ def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -
         unplaced=unplaced,
         baselines=(),
         spend=spend_lines(placements),
+        delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
+        waits=waits,
     )
+
+
+def _waits(old: Plan, new: Plan, moved: Collection[str], placed: Collection[str]) -> tuple[Wait, ...]:
+    """Each service waits as the plan says that its run is taken from."""
+    found = [wait for wait in old.waits if wait.after not in moved]
+    found += [wait for wait in new.waits if wait.after in moved]
+    return tuple(wait for wait in found if wait.workload in placed)
 
 
 def _must(unplaced: Sequence[Unplaced], request: PlanRequest) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from broker.domain.money import MICRO, ZERO, to_cents
-from broker.domain.plan import Wait
+from broker.domain.plan import Plan, Wait
 from broker.domain.workload import Serving
 
 
@@ -43,3 +43,13 @@ def wait_of(
     first = min(earliest, start)
     rate = usd_per_hour(service, cost_usd, start, horizon_end)
     return Wait(service.name, service.starts_after or "", first, start, rate, delay_usd(first, start, rate))
+
+
+def later_usd(old: Wait, new: Wait, rate_usd_per_hour: Decimal) -> Decimal:
+    """What starting as ``new`` says costs beyond starting as ``old`` says; below zero: less."""
+    return to_cents(hours_between(old.start, new.start) * rate_usd_per_hour)
+
+
+def find_wait(plan: Plan, service: str) -> Wait | None:
+    """The wait of one service in ``plan``; None where it waits for nothing there."""
+    return next((wait for wait in plan.waits if wait.workload == service), None)

@@ -209,11 +209,13 @@ def because(candidates: Candidates, chosen: Chosen, mine: Column, rival: Rival) 
         return _blocked(candidates, chosen, mine, second)
     now = party_cents(candidates, chosen, rival.party) or 0
     after = rival.cents - second.total_cents - (now - mine.total_cents)
+    moved = abs(second.end_s - mine.end_s) / 3600
+    if rival.cents < now and second.end_s > mine.end_s:
+        return f"{_price(mine, second)}, but ends {moved:.1f} h later, and a later start is no saving"
     if rival.cents == now:
         return "costs the same"
     if not after:
         return _dearer(candidates, mine, second)
-    moved = abs(second.end_s - mine.end_s) / 3600
     when = "earlier" if second.end_s < mine.end_s else "later"
     change = f"{_usd(abs(after))} {'more' if after > 0 else 'less'}"
     return f"{_price(mine, second)}, but ends {moved:.1f} h {when}: what waits for it then costs {change}"

@@ -4,7 +4,8 @@ Runs of one node start on whole hours; one that a service waits for starts at on
 service holds ready nodes of each offer in each hour; each that joins after its first hour is held its cold
 start earlier, which the hour's increment makes a whole hour. Nodes with a minimum term are held in stretches,
 each paid for the term at least. Data is copied once to each provider: for runs from where it lies, for
-services from where the run was that they wait for. Stock holds in each hour and in the minutes before the
+services from where the run was that they wait for. A service that waits pays for each hour of delay what the
+plan that is compared says. Stock holds in each hour and in the minutes before the
 next, when joining nodes are there already, and so do quotas; the budget holds over all that is paid.
 """
 
@@ -19,6 +20,7 @@ from ortools.sat.python import cp_model
 
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
+from broker.domain.plan import Wait
 from broker.domain.standing_rules import rules_of
 from broker.domain.workload import PlanRequest, Serving, Training
 from tests.placement.fake_estimator import GPUS
@@ -29,9 +31,16 @@ MOST_WORK = 0.3
 
 
 class Monolith:
-    """Least cost + penalty of runs and services over offers of one GPU a node, billed by the hour."""
+    """Least cost + penalty + delay of runs and services over offers of one GPU a node, billed by the hour."""
 
-    def __init__(self, asked: PlanRequest, offers: Sequence[Offer], terms: MovingTerms | None = None) -> None:
+    def __init__(
+        self,
+        asked: PlanRequest,
+        offers: Sequence[Offer],
+        terms: MovingTerms | None = None,
+        waits: Sequence[Wait] = (),
+    ) -> None:
+        self.waits = {wait.workload: wait for wait in waits}
         self.model = cp_model.CpModel()
         self.asked, self.offers = asked, offers
         self.hours = int(asked.horizon.hours)
@@ -127,6 +136,11 @@ class Monolith:
             now = self.model.new_bool_var("")
             self.model.add_multiplication_equality(now, [placed, runs[hour]])
             serves.append(now)
+        wait = self.waits.get(service.name)
+        if wait is not None:
+            cents = math.ceil(wait.usd_per_hour * 100)
+            first = math.ceil((wait.earliest_start - at(0)).total_seconds() / 3600)
+            self.penalties.extend((placed - now) * cents for now in serves[first:])
         held = [self._held(o, serves) for o in range(len(self.offers))]
         for hour in range(self.hours):
             self._meets(service, serves[hour], [ready[hour] for ready in held], hour)
