@@ -37,6 +37,7 @@ from broker.domain.plan import (
     Scarcity,
     SpendLine,
     Unplaced,
+    Wait,
     Why,
 )
 from broker.domain.reoptimization import (
@@ -243,6 +244,10 @@ plans: SearchStrategy[Plan] = st.builds(
     baselines=st.lists(st.builds(Baseline, names, st.none() | cents, texts), max_size=2).map(tuple),
     spend=st.lists(spend_lines(), max_size=2).map(tuple),
     scarcity=st.lists(scarcities, max_size=2).map(tuple),
+    delay_usd=cents,
+    waits=st.lists(st.builds(Wait, names, names, instants, instants, exact_usd, cents), max_size=2).map(
+        tuple
+    ),
 )
 
 figures: SearchStrategy[SeenFigures] = st.builds(
