@@ -69,7 +69,7 @@ def test_an_hour_of_delay_costs_the_average_of_the_plan() -> None:
 
 @pytest.mark.parametrize(("usd_per_hour", "ends"), [("2.50", 10), ("1.50", 34)])
 def test_a_price_of_delay_decides_what_an_earlier_run_is_worth(usd_per_hour: str, ends: float) -> None:
-    """24 hours of delay save 24.00 of nodes. They cost 60.00 or 36.00; the earlier window costs 20.00 more."""
+    """24 hours of delay save 24.00 of nodes and cost 60.00 or 36.00; the earlier window costs 20.00 more."""
     windows = [block("late", 24, "20.00"), block("early", 0, "40.00")]
     found = plan(asked(delay_usd_per_hour=Decimal(usd_per_hour)), [NODE, *windows])
     assert end_of(found) == pytest.approx(ends)
