@@ -22,6 +22,7 @@ from optimizer.placement.bound import separate_bound_cents
 from optimizer.placement.candidates import build_candidates
 from optimizer.placement.carried import carried_bound_usd, recosted_usd
 from optimizer.placement.columns import Column, in_cents
+from optimizer.placement.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
 from optimizer.placement.known_bounds import KnownBounds, carry, carry_priced
@@ -145,7 +146,8 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
     search.offer_columns(last, "settled")
-    best = hasten(search, free, search.watch.for_seconds(settling), frozen)
+    sooner = EarlierEnds(candidates, free, rounds.pool.all(), equal_share(search.asked_gap), frozen)
+    best = hasten(search, sooner, search.watch.for_seconds(settling))
     search.watch.limit_s += settling
     return solution_of(search, best, rounds.pool.all(), pools)
 

@@ -14,7 +14,7 @@ from math import inf
 
 from optimizer.placement.bound import relaxed_bound_cents, separate_bound_cents
 from optimizer.placement.columns import Column
-from optimizer.placement.earlier_ends import EQUAL_SHARE, with_earlier_ends
+from optimizer.placement.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.fleet_pool import better_fleets, composed_fleets, first_fleets
 from optimizer.placement.greedy import place_greedily
 from optimizer.placement.improve import Improver
@@ -103,7 +103,8 @@ def solve(search: Search) -> Solution:
 
     hurry = None if few else search.watch.for_seconds(settling)
     settle(search, pools, columns, hurry)
-    best = hasten(search, pools, search.watch.for_seconds(settling) if hurry else never)
+    sooner = EarlierEnds(candidates, pools, columns, equal_share(search.asked_gap))
+    best = hasten(search, sooner, search.watch.for_seconds(settling) if hurry else never)
     search.watch.limit_s += settling
     if rounds is None:
         remember(candidates, None, None)
@@ -165,19 +166,11 @@ def settle(
     return search.best
 
 
-def hasten(
-    search: Search,
-    pools: Mapping[str, RunPool],
-    out_of_time: Callable[[], bool],
-    frozen: frozenset[str] = frozenset(),
-) -> Choice:
-    """The best choice with each run at its earliest end of those that cost the same.
-
-    Who asks for a gap of less than what counts as the same gets exact ties alone within it.
-    """
+def hasten(search: Search, sooner: EarlierEnds, out_of_time: Callable[[], bool]) -> Choice:
+    """The best choice with each run at its earliest end of those that cost the same."""
     assert search.best is not None
-    before, share = search.best.columns, min(EQUAL_SHARE, search.asked_gap)
-    chosen = with_earlier_ends(search.candidates, pools, before, share, out_of_time, frozen)
+    before = search.best.columns
+    chosen = sooner.taken(before, out_of_time)
     if chosen != before:
         search.best = choice_from(search.candidates.problem, chosen)
     return search.best
