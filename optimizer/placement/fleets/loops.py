@@ -19,8 +19,8 @@ from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
 
 EPSILON = 1e-9
-FEW = 5000.0
-CLOSE = 3e-4
+FEW, MANY = 5_000.0, 20_000.0
+CLOSE, CLOSE_OF_MANY = 3e-4, 1e-3
 LAST = 10
 """What the last pool of a cover costs, in levels tried."""
 
@@ -125,7 +125,7 @@ def cover_hour(
 
     ``usd`` [m, R] never falls with the level; ``each`` [m] is the least USD per unit of rate. Depth-first
     over the levels of all pools but the last, without those that cannot be cheaper. Where levels are many,
-    ways that are cheaper by less than ``CLOSE`` are not told apart, and what is returned is lower by that.
+    ways that are cheaper by less than ``CLOSE`` (``CLOSE_OF_MANY``) are not told apart, and what is returned is lower by that.
     inf: not below ``limit``. ``work`` [1] counts what was tried.
     """
     m = len(most)
@@ -137,7 +137,7 @@ def cover_hour(
     for i in range(m - 1, -1, -1):
         beyond[i] = min(each[i], beyond[i + 1])
         many *= most[i] + 1.0
-    close = CLOSE if many > FEW else 0.0
+    close = CLOSE_OF_MANY if many > MANY else CLOSE if many > FEW else 0.0
     found, depth = limit, 0
     level[0] = -1
     if m == 1:
