@@ -246,6 +246,8 @@ def _unplaced(plan: Plan) -> Padding:
     table.add_column("nearest fix", overflow="fold", ratio=1)
     for row in plan.unplaced:
         table.add_row(row.workload, str(row.reason), row.nearest_fix)
+        for fix in row.fixes[1:]:
+            table.add_row("", "", f"or {fix.says}")
     return _spaced(table)
 
 

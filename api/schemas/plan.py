@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -17,11 +18,13 @@ from api.schemas.windows import WindowUseForm
 from broker.domain.estimate import Estimate, Parallelism, Provenance
 from broker.domain.money import ZERO
 from broker.domain.offer import Tier
+from broker.domain.patch import PatchOperation, PatchVerb
 from broker.domain.plan import (
     Alternative,
     Baseline,
     BindingRule,
     CandidateCounts,
+    Fix,
     Obstacle,
     Placement,
     Plan,
@@ -190,12 +193,43 @@ class PlacementForm(JsonPart):
         )
 
 
+class PatchOperationForm(JsonPart):
+    """An operation of JSON Patch (RFC 6902) on the workloads document."""
+
+    op: PatchVerb
+    path: str
+    value: Any = None
+
+    def to_operation(self) -> PatchOperation:
+        """The domain's operation."""
+        removes = self.op is PatchVerb.REMOVE
+        return PatchOperation(self.op, self.path, None if removes else json.dumps(self.value))
+
+
+class FixForm(JsonPart):
+    """A change of the workloads document with which a workload is placed, at so much of its own."""
+
+    says: str
+    patch: tuple[PatchOperationForm, ...]
+    cost_usd: Money
+
+    def to_fix(self) -> Fix:
+        """The domain's fix."""
+        return Fix(self.says, tuple(one.to_operation() for one in self.patch), self.cost_usd)
+
+
 class UnplacedForm(JsonPart):
-    """A workload that was left out."""
+    """A workload that was left out. Ours: ``fixes``, the nearest first."""
 
     workload: str
     reason: Obstacle
     nearest_fix: str
+    fixes: tuple[FixForm, ...] = ()
+
+    def to_unplaced(self) -> Unplaced:
+        """The domain's line."""
+        fixes = tuple(fix.to_fix() for fix in self.fixes)
+        return Unplaced(self.workload, self.reason, self.nearest_fix, fixes)
 
 
 class BaselineForm(JsonPart):
@@ -302,7 +336,7 @@ class PlanForm(JsonPart):
             solve_seconds=self.solve_seconds,
             candidates=CandidateCounts(self.candidates.evaluated, self.candidates.kept),
             placements=tuple(placement.to_placement() for placement in self.placements),
-            unplaced=tuple(Unplaced(u.workload, u.reason, u.nearest_fix) for u in self.unplaced),
+            unplaced=tuple(row.to_unplaced() for row in self.unplaced),
             baselines=tuple(Baseline(b.name, b.cost_usd, b.why) for b in self.baselines),
             spend=tuple(line.to_line() for line in self.spend),
             scarcity=tuple(

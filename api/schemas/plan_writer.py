@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from api.schemas.offer_writer import segment_to_document
@@ -13,6 +14,7 @@ from broker.domain.money import format_usd
 from broker.domain.plan import (
     Alternative,
     Baseline,
+    Fix,
     Placement,
     Plan,
     PriceOutlook,
@@ -40,7 +42,12 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "candidates": {"evaluated": plan.candidates.evaluated, "kept": plan.candidates.kept},
         "placements": [_placement(placement) for placement in plan.placements],
         "unplaced": [
-            {"workload": u.workload, "reason": str(u.reason), "nearest_fix": u.nearest_fix}
+            {
+                "workload": u.workload,
+                "reason": str(u.reason),
+                "nearest_fix": u.nearest_fix,
+                "fixes": [_fix(fix) for fix in u.fixes],
+            }
             for u in plan.unplaced
         ],
         "baselines": [_baseline(baseline) for baseline in plan.baselines],
@@ -50,6 +57,18 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "outlooks": [_outlook(outlook) for outlook in plan.outlooks],
         "notes": list(plan.notes),
         "waits": [_wait(wait) for wait in plan.waits],
+    }
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    return {
+        "says": fix.says,
+        "patch": [
+            {"op": str(one.op), "path": one.path}
+            | ({} if one.value_json is None else {"value": json.loads(one.value_json)})
+            for one in fix.patch
+        ],
+        "cost_usd": format_usd(fix.cost_usd),
     }
 
 

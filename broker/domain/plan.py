@@ -11,6 +11,7 @@ from enum import StrEnum
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO
 from broker.domain.offer import Tier
+from broker.domain.patch import PatchOperation
 from broker.domain.transfer import Transfer
 from broker.domain.window import Segment
 from broker.domain.window_use import WindowUse
@@ -28,7 +29,9 @@ class PlanStatus(StrEnum):
 class Obstacle(StrEnum):
     """The first gate that let no offer through, in the order of the gates; a closed set.
 
-    ``disk``: the host's disk or memory holds no image, weights and checkpoints.
+    ``size``: no number of such nodes has as many GPUs as the run asks for. ``memory``: none of the sizes that
+    it may have holds it. ``disk``: the host's disk or memory holds no image, weights and checkpoints.
+    ``fabric``: a size that would hold it has more nodes than anything joins.
     """
 
     POLICY = "policy"
@@ -38,6 +41,7 @@ class Obstacle(StrEnum):
     STOCK = "stock"
     GPU_UNKNOWN = "gpu_unknown"
     PRECISION = "precision"
+    SIZE = "size"
     MEMORY = "memory"
     DISK = "disk"
     FABRIC = "fabric"
@@ -156,12 +160,25 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """A change of the workloads document with which a workload is placed, at ``cost_usd`` of its own."""
+
+    says: str
+    patch: tuple[PatchOperation, ...]
+    cost_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Unplaced:
-    """A workload left out: the obstacle, and the smallest change that would let it in."""
+    """A workload left out: the obstacle, and the changes that were tried and let it in, the nearest first.
+
+    ``nearest_fix`` is what the first of them says; where no change of the document helps, it says what would.
+    """
 
     workload: str
     reason: Obstacle
     nearest_fix: str
+    fixes: tuple[Fix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

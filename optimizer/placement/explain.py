@@ -38,6 +38,7 @@ DROPPED = {
     Obstacle.COMPLIANCE: "without the compliance tags",
     Obstacle.GPU_UNKNOWN: "of GPUs without figures",
     Obstacle.PRECISION: "without its precision",
+    Obstacle.SIZE: "of which no number has as many GPUs as it asks for",
     Obstacle.MEMORY: "with too little memory",
     Obstacle.DISK: "whose hosts have too little disk or memory",
     Obstacle.FABRIC: "without a fabric",
