@@ -30,7 +30,7 @@ from optimizer.placement.problem import MAX_HORIZON_DAYS, Floats, Problem
 from optimizer.placement.runs import RunCandidates
 from optimizer.placement.trials import RunKey, Trial, Trials
 
-LOOSER = (1.0, 1.3, 2.0, 4.0)
+LOOSER = (1.0, 1.3, 3.0)
 LIMITS = ("slo.ttft_p95_ms", "slo.itl_p95_ms")
 MOST_ZONES_TRIED = 3
 HOUR = timedelta(hours=1)
@@ -73,9 +73,14 @@ Proposer = Callable[[Asked], Iterator[Change]]
 
 
 def own_proposers(workload: Workload, reason: Obstacle) -> tuple[Sequence[Proposer], Sequence[Proposer]]:
-    """What changes that which stands in the way, and what else of the workload may change."""
+    """What changes that which stands in the way, and what else of the workload may change.
+
+    Where the rules let no offer through, nothing else that a workload says of itself lets one.
+    """
     able = ABLE[workload.kind]
     first = [proposer for proposer in NEAREST.get(reason, ()) if proposer in able]
+    if reason in RULES_FIRST:
+        return first, ()
     return first, [proposer for proposer in able if proposer not in first]
 
 
@@ -172,14 +177,33 @@ def _interruptible(asked: Asked) -> Iterator[Change]:
 def _other_precision(asked: Asked) -> Iterator[Change]:
     """Formats nearest in width first; of two as near, the wider one, which loses nothing; INT4 last."""
     workload = asked.workload
-    if isinstance(workload, Training):
-        others = [p for p in BITS if p not in (workload.precision, Precision.INT4)]
-        for precision in _by_width(others, [workload.precision]):
-            yield Change(f"precision: {precision}", asked.with_workload(precision=precision))
-        return
-    for precision in _by_width([p for p in BITS if p not in workload.precisions], workload.precisions):
+    assert not isinstance(workload, Training)
+    yield from _precisions(asked, [p for p in BITS if p not in workload.precisions])
+
+
+def _narrower_precision(asked: Asked) -> Iterator[Change]:
+    """Formats of fewer bytes, which take less memory and less time."""
+    workload = asked.workload
+    assert not isinstance(workload, Training)
+    least = min(BITS[precision] for precision in workload.precisions)
+    yield from _precisions(asked, [p for p in BITS if BITS[p] < least])
+
+
+def _precisions(asked: Asked, others: Sequence[Precision]) -> Iterator[Change]:
+    workload = asked.workload
+    assert not isinstance(workload, Training)
+    for precision in _by_width(others, workload.precisions):
         allowed = (*workload.precisions, precision)
         yield Change(f"precisions: [{', '.join(allowed)}]", asked.with_workload(precisions=allowed))
+
+
+def _trained_in(asked: Asked) -> Iterator[Change]:
+    """Formats of a run, in the same order."""
+    run = asked.workload
+    assert isinstance(run, Training)
+    others = [p for p in BITS if p not in (run.precision, Precision.INT4)]
+    for precision in _by_width(others, [run.precision]):
+        yield Change(f"precision: {precision}", asked.with_workload(precision=precision))
 
 
 def _by_width(others: Sequence[Precision], known: Sequence[Precision]) -> list[Precision]:
@@ -240,24 +264,32 @@ def _fewer_spares(asked: Asked) -> Iterator[Change]:
         yield Change("redundancy.spare_replicas of 0", asked.with_workload(redundancy=fewer))
 
 
+RULES_FIRST = (Obstacle.POLICY, Obstacle.TIER, Obstacle.RESIDENCY, Obstacle.COMPLIANCE)
 ABLE: Mapping[str, tuple[Proposer, ...]] = {
-    "training": (_more_gpus, _later_deadline, _interruptible, _fewer_gpus, _other_precision),
-    "batch": (_later_deadline, _other_precision, _other_engine),
-    "serving": (_looser_slo, _fewer_zones, _fewer_spares, _other_precision, _other_engine),
+    "training": (_more_gpus, _later_deadline, _interruptible, _fewer_gpus, _trained_in),
+    "batch": (_later_deadline, _narrower_precision, _other_precision, _other_engine),
+    "serving": (
+        _looser_slo,
+        _fewer_zones,
+        _fewer_spares,
+        _narrower_precision,
+        _other_precision,
+        _other_engine,
+    ),
 }
 NEAREST: Mapping[Obstacle, tuple[Proposer, ...]] = {
     Obstacle.TIER: (_interruptible,),
-    Obstacle.PRECISION: (_other_precision, _other_engine),
+    Obstacle.PRECISION: (_other_precision, _trained_in, _other_engine),
     Obstacle.GPU_UNKNOWN: (_other_engine,),
     Obstacle.SIZE: (_more_gpus, _fewer_gpus),
-    Obstacle.MEMORY: (_more_gpus, _other_precision),
-    Obstacle.DISK: (_other_precision,),
+    Obstacle.MEMORY: (_more_gpus, _narrower_precision),
+    Obstacle.DISK: (_narrower_precision,),
     Obstacle.FABRIC: (_fewer_gpus, _more_gpus),
-    Obstacle.LATENCY: (_looser_slo, _other_precision),
+    Obstacle.LATENCY: (_looser_slo, _narrower_precision),
     Obstacle.DEADLINE: (_later_deadline, _more_gpus, _interruptible, _fewer_gpus),
     Obstacle.WINDOW: (_later_deadline, _interruptible),
     Obstacle.REDUNDANCY: (_fewer_zones,),
-    Obstacle.STOCK: (_fewer_gpus, _more_gpus, _fewer_spares, _fewer_zones, _other_precision),
+    Obstacle.STOCK: (_fewer_gpus, _more_gpus, _fewer_spares, _fewer_zones, _narrower_precision),
     Obstacle.CONTENTION: (_later_deadline, _interruptible, _more_gpus, _fewer_gpus, _fewer_spares),
     Obstacle.PRICE: (_later_deadline, _interruptible, _more_gpus),
     Obstacle.BUDGET: (_later_deadline, _interruptible, _more_gpus),

@@ -29,6 +29,7 @@ from optimizer.placement.moves import (
 )
 from optimizer.placement.oracle_crew import Crew
 from optimizer.placement.problem import Floats, Problem, lasting, own_stock, under_quotas
+from optimizer.placement.quotas import QUOTA_ROWS
 from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.run_pool import RunPool, bare_pools
@@ -159,14 +160,17 @@ class Trials:
         if request.horizon != old.horizon or request.workload(party.lead) != old.workload(party.lead):
             allowed = allowed & lasting(request, table.offers)
         needed = {*party.names, workload.starts_after if isinstance(workload, Serving) else None}
-        known = [earliest_end(name) for name in needed if name is not None]
+        kept = {key: made for key, made in problem.kept.items() if key != QUOTA_ROWS}
+        if table is not problem.table or request.horizon != old.horizon or (allowed != problem.allowed).any():
+            known = [earliest_end(name) for name in needed if name is not None]
+            kept = {key: kept[key] for key in known if key in kept}
         return replace(
             problem,
             request=replace(request, workloads=tuple(w for w in request.workloads if w.name in needed)),
             end_s=int((request.horizon.end - problem.origin).total_seconds()),
             table=table,
             allowed=allowed,
-            kept={key: problem.kept[key] for key in known if key in problem.kept},
+            kept=kept,
             kept_of_market=of_market,
         )
 
