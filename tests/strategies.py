@@ -24,11 +24,13 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
+from broker.domain.patch import PatchOperation, PatchVerb
 from broker.domain.plan import (
     Alternative,
     Baseline,
     BindingRule,
     CandidateCounts,
+    Fix,
     Obstacle,
     Placement,
     Plan,
@@ -184,6 +186,16 @@ whys = st.builds(
     st.lists(alternatives, max_size=3).map(tuple),
     gate_counts.map(lambda found: tuple(found.items())),
 )
+fixes = st.builds(
+    Fix,
+    texts,
+    st.lists(
+        st.builds(PatchOperation, st.just(PatchVerb.ADD), texts, st.sampled_from(['"x"', "8", "[1.5, null]"]))
+        | st.builds(PatchOperation, st.just(PatchVerb.REMOVE), texts),
+        max_size=2,
+    ).map(tuple),
+    cents,
+)
 scarcities = st.builds(Scarcity, names, counts, cents, st.lists(names, max_size=2).map(tuple), texts)
 
 spans = st.builds(lambda segment: segment.window, segments())
@@ -240,7 +252,10 @@ plans: SearchStrategy[Plan] = st.builds(
     solve_seconds=positives,
     candidates=st.builds(CandidateCounts, counts, counts),
     placements=st.lists(placements, max_size=2).map(tuple),
-    unplaced=st.lists(st.builds(Unplaced, names, st.sampled_from(Obstacle), texts), max_size=2).map(tuple),
+    unplaced=st.lists(
+        st.builds(Unplaced, names, st.sampled_from(Obstacle), texts, st.lists(fixes, max_size=3).map(tuple)),
+        max_size=2,
+    ).map(tuple),
     baselines=st.lists(st.builds(Baseline, names, st.none() | cents, texts), max_size=2).map(tuple),
     spend=st.lists(spend_lines(), max_size=2).map(tuple),
     scarcity=st.lists(scarcities, max_size=2).map(tuple),

@@ -16,7 +16,7 @@ from math import inf
 
 from broker.domain.patch import patch_of
 from broker.domain.plan import Fix, Obstacle
-from broker.domain.workload import Quota, Workload
+from broker.domain.workload import PlanRequest, Quota, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.own_changes import Asked, Change, own_proposers
@@ -30,38 +30,47 @@ MOST_TRIALS = 30
 MOST_LOOKED_AT = 8
 """Changes of one kind, from the nearest on."""
 MUCH_CHEAPER = 0.8
+MOST_RIVALS = 6
 PRICE_MARGIN = Decimal("1.01")
 """A price is set so much above the way that was found: a search ends within its gap of the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A change with which there is a way."""
+    """A change with which there is a way, beside ``rivals``: ways that it opens to others left out."""
 
     change: Change
     way: Way
+    rivals: tuple[Way, ...] = ()
+
+    @property
+    def cost_cents(self) -> int:
+        """What counts against the budget, of all of them."""
+        return self.way.cost_cents + sum(rival.cost_cents for rival in self.rivals)
 
 
 class Fixer:
-    """Finds the fixes of the workloads that a plan leaves out, beside the columns that it has ``chosen``."""
+    """Finds the fixes of the workloads that a plan leaves ``out``, beside the columns that it has ``chosen``.
 
-    def __init__(self, candidates: Candidates, chosen: Mapping[str, Column]) -> None:
+    What changes for the whole team may let others of them in as well. They come first there: a fix is told
+    only if it still works beside them.
+    """
+
+    def __init__(self, candidates: Candidates, chosen: Mapping[str, Column], out: Sequence[Workload]) -> None:
         self._request = candidates.problem.request
-        self._candidates, self._chosen = candidates, chosen
+        self._candidates, self._chosen, self._out = candidates, chosen, out
         self._left = 4 * MOST_TRIALS
         self._spent_cents = sum(column.cost_cents for column in chosen.values())
 
-    def fixes(self, workload: Workload, reason: Obstacle, waiting_cents: int = 0) -> tuple[Fix, ...]:
-        """Up to three fixes; ``waiting_cents``: what others cost that the budget keeps out as well, on
-        which a higher one would be spent first."""
+    def fixes(self, workload: Workload, reason: Obstacle) -> tuple[Fix, ...]:
+        """Up to three fixes of a workload that ``reason`` keeps out."""
         asked = self._asked(workload)
         first, rest = own_proposers(workload, reason)
         found: list[Fix] = []
         if reason in (Obstacle.PRICE, Obstacle.BUDGET):
-            way = asked.trials.cheapest(self._request, workload.name)
-            if way is not None and not self._is_affordable(workload, way):
-                same = _Tried(Change("", self._request), way)
-                found.append(self._with_money(workload, same, waiting_cents))
+            same = self._one(asked, Change("", self._request))
+            if same is not None and not self._is_affordable(workload, same):
+                found.append(self._with_money(asked, same))
         for group in (
             [propose(asked) for propose in first],
             [propose(asked) for propose in rest],
@@ -71,9 +80,7 @@ class Fixer:
             within, beyond = self._tried(asked, group)
             found += [self._fix(one.change, one.way) for one in within]
             if beyond and not found:
-                found += [
-                    self._with_money(workload, one, waiting_cents) for one in _nearest_and_least(beyond)
-                ]
+                found += [self._with_money(asked, one) for one in _nearest_and_least(beyond)]
             if found:
                 break
         self._left -= asked.trials.tried
@@ -101,8 +108,7 @@ class Fixer:
 
     def _below_cents(self, workload: Workload) -> float:
         """What a way of the workload may not cost: what leaving it out costs, or more than is left."""
-        price = inf if workload.unplaced_usd is None else in_cents(workload.unplaced_usd)
-        return min(price, self._left_cents() + 1)
+        return min(_price_cents(workload), self._left_cents() + 1)
 
     def _left_cents(self) -> float:
         budget = self._request.budget_usd
@@ -117,13 +123,12 @@ class Fixer:
         for changes in kinds:
             last: _Tried | None = None
             for change in islice(changes, MOST_LOOKED_AT):
-                way = asked.trials.cheapest(change.request, asked.workload.name)
-                if way is None:
+                one = self._one(asked, change)
+                if one is None:
                     continue
-                one = _Tried(change, way)
-                if not self._is_affordable(asked.workload, way):
+                if not self._is_affordable(asked.workload, one):
                     beyond.append(one)
-                elif last is None or way.total_cents < MUCH_CHEAPER * last.way.total_cents:
+                elif last is None or one.way.total_cents < MUCH_CHEAPER * last.way.total_cents:
                     within.append(one)
                     if last is not None or not change.trades:
                         break
@@ -132,13 +137,29 @@ class Fixer:
                 break
         return within, beyond
 
-    def _is_affordable(self, workload: Workload, way: Way) -> bool:
-        price = inf if workload.unplaced_usd is None else in_cents(workload.unplaced_usd)
-        return way.total_cents < price and way.cost_cents <= self._left_cents()
+    def _one(self, asked: Asked, change: Change) -> _Tried | None:
+        """A change tried; None where it opens no way."""
+        opens = change.request.policy != self._request.policy
+        rivals = self._rivals(asked, change.request) if opens else ()
+        way = asked.trials.cheapest(change.request, asked.workload.name, rivals)
+        return None if way is None else _Tried(change, way, rivals)
 
-    def _with_money(self, workload: Workload, tried: _Tried, waiting_cents: int) -> Fix:
-        """The change, with a price and a budget that are enough for it."""
-        request, way, told = tried.change.request, tried.way, []
+    def _rivals(self, asked: Asked, request: PlanRequest) -> tuple[Way, ...]:
+        """Ways of others left out under a request, one beside the other, that are worth their price."""
+        ways: list[Way] = []
+        for other in [one for one in self._out if one.name != asked.workload.name][:MOST_RIVALS]:
+            way = asked.trials.cheapest(request, other.name, ways)
+            if way is not None and way.total_cents < _price_cents(other):
+                ways.append(way)
+        return tuple(ways)
+
+    def _is_affordable(self, workload: Workload, tried: _Tried) -> bool:
+        worth = tried.way.total_cents < _price_cents(workload)
+        return worth and tried.cost_cents <= self._left_cents()
+
+    def _with_money(self, asked: Asked, tried: _Tried) -> Fix:
+        """The change, with a price that is enough for it, and a budget for it and what else that opens."""
+        workload, request, way, told = asked.workload, tried.change.request, tried.way, []
         price = workload.unplaced_usd
         if price is not None and way.total_cents >= in_cents(price):
             price = _whole_usd(in_usd(way.total_cents) * PRICE_MARGIN + 1)
@@ -147,9 +168,11 @@ class Fixer:
                 replace(w, unplaced_usd=price) if w.name == workload.name else w for w in request.workloads
             )
             request = replace(request, workloads=tuple(priced))
-        if way.cost_cents > self._left_cents():
+        if tried.cost_cents > self._left_cents():
             assert request.budget_usd is not None
-            budget = _whole_usd(in_usd(self._spent_cents + way.cost_cents + waiting_cents))
+            rivals = tried.rivals or self._rivals(asked, request)
+            needed = way.cost_cents + sum(rival.cost_cents for rival in rivals)
+            budget = _whole_usd(in_usd(self._spent_cents + needed))
             told.append(f"a budget of ${budget:,}, ${budget - request.budget_usd:,.2f} higher")
             request = replace(request, budget_usd=budget)
         says = " and ".join(part for part in (tried.change.says, *told) if part)
@@ -159,6 +182,11 @@ class Fixer:
         cost = in_usd(way.lead.cost_cents)
         says = f"{change.says}: it then costs ${cost:,}"
         return Fix(says, patch_of(self._request, change.request), cost)
+
+
+def _price_cents(workload: Workload) -> float:
+    """What leaving it out costs; inf where it must be placed."""
+    return inf if workload.unplaced_usd is None else in_cents(workload.unplaced_usd)
 
 
 def _nearest_and_least(tried: Sequence[_Tried]) -> list[_Tried]:

@@ -6,7 +6,7 @@ nodes and quotas off, and looks for the cheapest way, whatever it costs: money i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -119,8 +119,8 @@ class Trials:
     most: int
     tried: int = 0
 
-    def open(self, request: PlanRequest, name: str) -> Trial | None:
-        """A trial of one workload under ``request``; None when no more are allowed."""
+    def open(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Trial | None:
+        """A trial of one workload under ``request``, also ``beside`` others' ways; None: no more may be."""
         if self.tried >= self.most:
             return None
         self.tried += 1
@@ -139,14 +139,15 @@ class Trials:
                 runs[one.name] = build_run_candidates(problem, estimates, one, MOST_CANDIDATES)
         bounds = dict.fromkeys(fleets, FleetBound.nothing())
         made = Candidates(problem, estimates, runs, fleets, bounds, Crew(problem))
-        others = {other: column for other, column in self.chosen.items() if other not in party.names}
+        taken = {**self.chosen, **{column.workload: column for way in beside for column in way.columns}}
+        others = {other: column for other, column in taken.items() if other not in party.names}
         room = replace(room_beside(made, others, ()), budget_cents=None)
         after = workload.starts_after if isinstance(workload, Serving) else None
         return Trial(made, party, room, None if after is None else self.chosen.get(after))
 
-    def cheapest(self, request: PlanRequest, name: str) -> Way | None:
+    def cheapest(self, request: PlanRequest, name: str, beside: Sequence[Way] = ()) -> Way | None:
         """The cheapest way of one workload under ``request``; None where there is none."""
-        trial = self.open(request, name)
+        trial = self.open(request, name, beside)
         return None if trial is None else trial.cheapest()
 
     def _problem(self, request: PlanRequest, workload: Workload, party: Party) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,30 +48,27 @@ def explain_unplaced(candidates: Candidates, solution: Solution) -> tuple[Unplac
     if not out:
         return ()
     found = {workload.name: _stopped(candidates, solution, workload) for workload in out}
-    fixer = Fixer(candidates, solution.choice.columns)
-    return tuple(_unplaced(fixer, workload, found) for workload in out)
+    fixer = Fixer(candidates, solution.choice.columns, out)
+    return tuple(_unplaced(fixer, workload, found[workload.name]) for workload in out)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stopped:
     """The obstacle, and what is said where no change of the document is found.
 
-    ``cost_cents``: of a way that the budget keeps out; ``quota``: the one that does, and how much would do.
+    ``quota``: the one that keeps it out, and how much would do.
     """
 
     reason: Obstacle
     text: str
-    cost_cents: int = 0
     quota: tuple[QuotaRow, int] | None = None
 
 
-def _unplaced(fixer: Fixer, workload: Workload, found: Mapping[str, _Stopped]) -> Unplaced:
-    stopped = found[workload.name]
+def _unplaced(fixer: Fixer, workload: Workload, stopped: _Stopped) -> Unplaced:
     if stopped.quota is not None:
         fixes = fixer.quota_fix(workload, *stopped.quota)
     else:
-        waiting = sum(other.cost_cents for name, other in found.items() if name != workload.name)
-        fixes = fixer.fixes(workload, stopped.reason, waiting)
+        fixes = fixer.fixes(workload, stopped.reason)
     nearest = fixes[0].says if fixes else stopped.text
     return Unplaced(workload.name, stopped.reason, nearest, fixes)
 
@@ -94,7 +90,7 @@ def _stopped(candidates: Candidates, solution: Solution, workload: Workload) -> 
     spent = sum(column.cost_cents for column in solution.choice.columns.values())
     if budget is not None and spent + cheapest.cost_cents > in_cents(budget):
         more = in_usd(spent + cheapest.cost_cents - in_cents(budget))
-        return _Stopped(Obstacle.BUDGET, f"a budget {more} USD higher", cheapest.cost_cents)
+        return _Stopped(Obstacle.BUDGET, f"a budget {more} USD higher")
     return _Stopped(Obstacle.CONTENTION, _contention_fix(candidates, solution, cheapest))
 
 
