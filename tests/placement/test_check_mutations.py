@@ -37,6 +37,7 @@ UNCHECKED = {
     "baselines",
     "notes",
     "nearest_fix",
+    "fixes",
     "reason",
 }
 # The asked gap is not part of a plan, so these two cannot be told apart.
