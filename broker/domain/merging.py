@@ -16,8 +16,8 @@ from broker.domain.workload import PlanRequest
 def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -> Plan:
     """``old`` with the workloads ``moved`` as ``new`` places them; cost, penalty, delay, spend are of both.
 
-    ``request`` is the whole one. Where nothing of ``old`` stays, ``new`` is the plan, with its bound but without
-    fixes, which change the document of what was left to do; a plan that is part of both has no bound.
+    ``request`` is the whole one. Where nothing of ``old`` stays, ``new`` is the plan, with its bound and
+    without its fixes, which change the document of what was left to do. A plan of both has no bound.
     """
     stays = tuple(p for p in old.placements if p.workload not in moved)
     if not stays and {p.workload for p in new.placements} <= set(moved):
