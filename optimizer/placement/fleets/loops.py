@@ -125,7 +125,8 @@ def cover_hour(
 
     ``usd`` [m, R] never falls with the level; ``each`` [m] is the least USD per unit of rate. Depth-first
     over the levels of all pools but the last, without those that cannot be cheaper. Where levels are many,
-    ways that are cheaper by less than ``CLOSE`` (``CLOSE_OF_MANY``) are not told apart, and what is returned is lower by that.
+    ways that are cheaper by less than ``CLOSE`` (``CLOSE_OF_MANY``) are not told apart, and what is returned
+    is lower by that.
     inf: not below ``limit``. ``work`` [1] counts what was tried.
     """
     m = len(most)

@@ -53,6 +53,7 @@ class FleetAnswer:
     whole_days: int = 0
     days_usd: float = 0.0
     hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
+    search: SetSearch | None = None
 
     @property
     def feasible(self) -> bool:
@@ -82,6 +83,13 @@ def answer_fleet(
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer):
         return known
+    if openings is not None:
+        base = answer_fleet(problem, case, free, prices, after_s, out_of_time)
+        if base.search is not None and len(base.table) > FEW_POOLS:
+            shifted = replace(openings, of_hour=openings.of_hour[first:])
+            fleets = sorted(base.search.between(shifted), key=lambda fleet: fleet.usd)
+            problem.kept[key] = found = replace(base, fleets=tuple(fleets))
+            return found
     if prices:
         case = surcharged(case, prices)
     if free is not None:
@@ -140,6 +148,7 @@ def _answer(
         days,
         search.hours_bound_usd * share,
         search.hourly_usd() if fleets else np.zeros(0),
+        search,
     )
 
 

@@ -45,6 +45,7 @@ MOST_TRIED = 64
 """Of sets of which none may have a fleet in the hours that others leave."""
 FEW_POOLS = 12
 """So few are searched to the end."""
+MOST_BETWEEN = 6
 MOST_VARIED = 12
 MOST_VARIED_STATES = 2_000
 MOST_WORK = 300_000_000
@@ -354,6 +355,21 @@ class SetSearch:
             blocked += np.where(allowed, 0.0, np.inf).reshape(shape)
         classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
         return cost[classes // kinds] + blocked.reshape(kinds, -1)[classes % kinds], of_hour.reshape(-1)
+
+    def between(self, openings: Openings) -> list[PoolFleet]:
+        """The cheapest fleets in the hours that others leave, on sets that are known to be cheap without
+        them."""
+        before, self.openings = self.openings, openings
+        best, fleets = self.best, list(self.fleets)
+        for pools in sorted(self.known, key=lambda one: (self.known[one], one))[:MOST_BETWEEN]:
+            at = np.array(pools[::-1], dtype=np.int64)
+            most = self.table.most[at]
+            every = int(np.prod(most + 1)) <= MOST_STATES
+            levels, counts = (_all_levels(most), most + 1) if every else self._likely_levels(at)
+            self._walk(pools[::-1], levels, counts)
+        found = self.fleets[len(fleets) :]
+        self.openings, self.best, self.fleets = before, best, fleets
+        return found
 
     def vary(self) -> None:
         """Further fleets on the pools of the best: each holds at its peak fewer bundles of one pool than
