@@ -24,12 +24,14 @@ from broker.domain.offer import (
     WindowKind,
     WindowTerms,
 )
+from broker.domain.patch import PatchOperation, PatchVerb
 from broker.domain.plan import (
     Alternative,
     Assumption,
     Baseline,
     BindingRule,
     CandidateCounts,
+    Fix,
     Obstacle,
     Placement,
     Plan,
@@ -38,6 +40,7 @@ from broker.domain.plan import (
     Scarcity,
     SpendLine,
     Unplaced,
+    Wait,
     Why,
 )
 from broker.domain.reoptimization import (
@@ -184,6 +187,16 @@ whys = st.builds(
     st.lists(alternatives, max_size=3).map(tuple),
     gate_counts.map(lambda found: tuple(found.items())),
 )
+fixes = st.builds(
+    Fix,
+    texts,
+    st.lists(
+        st.builds(PatchOperation, st.just(PatchVerb.ADD), texts, st.sampled_from(['"x"', "8", "[1.5, null]"]))
+        | st.builds(PatchOperation, st.just(PatchVerb.REMOVE), texts),
+        max_size=2,
+    ).map(tuple),
+    cents,
+)
 scarcities = st.builds(Scarcity, names, counts, cents, st.lists(names, max_size=2).map(tuple), texts)
 
 spans = st.builds(lambda segment: segment.window, segments())
@@ -240,12 +253,19 @@ plans: SearchStrategy[Plan] = st.builds(
     solve_seconds=positives,
     candidates=st.builds(CandidateCounts, counts, counts),
     placements=st.lists(placements, max_size=2).map(tuple),
-    unplaced=st.lists(st.builds(Unplaced, names, st.sampled_from(Obstacle), texts), max_size=2).map(tuple),
+    unplaced=st.lists(
+        st.builds(Unplaced, names, st.sampled_from(Obstacle), texts, st.lists(fixes, max_size=3).map(tuple)),
+        max_size=2,
+    ).map(tuple),
     baselines=st.lists(st.builds(Baseline, names, st.none() | cents, texts), max_size=2).map(tuple),
     spend=st.lists(spend_lines(), max_size=2).map(tuple),
     scarcity=st.lists(scarcities, max_size=2).map(tuple),
     notes=st.lists(texts, max_size=2).map(tuple),
     assumptions=st.lists(st.builds(Assumption, names, counts, texts), max_size=2).map(tuple),
+    delay_usd=cents,
+    waits=st.lists(st.builds(Wait, names, names, instants, instants, exact_usd, cents), max_size=2).map(
+        tuple
+    ),
 )
 
 figures: SearchStrategy[SeenFigures] = st.builds(

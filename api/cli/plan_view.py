@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from itertools import islice
 
@@ -17,7 +18,7 @@ from api.cli.timeline import axis, bar, span_of
 from api.habits import habit
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
-from broker.domain.plan import Alternative, Baseline, BindingRule, Obstacle, Placement, Plan, PlanStatus
+from broker.domain.plan import Alternative, Baseline, BindingRule, Obstacle, Placement, Plan, PlanStatus, Wait
 from broker.domain.window import Window
 from broker.domain.window_use import WindowUse
 from broker.domain.workload import PlanRequest, WorkloadKind
@@ -90,11 +91,20 @@ def _figures(plan: Plan, request: PlanRequest | None) -> Table:
     grid.add_row("cost", cost)
     if plan.penalty_usd:
         grid.add_row("penalties", f"{usd(plan.penalty_usd)} for lateness and for what is left out")
+    for wait in plan.waits:
+        if wait.delay_usd:
+            grid.add_row("delay", _delay(wait))
     grid.add_row("quality", _quality(plan))
     saving = _saving(plan)
     if saving is not None:
         grid.add_row("saves", saving)
     return grid
+
+
+def _delay(wait: Wait) -> str:
+    later = hours((wait.start - wait.earliest_start) / timedelta(hours=1))
+    what = f"{wait.workload} starts {later} after the earliest end of {wait.after}"
+    return f"{usd(wait.delay_usd)} counted, on no bill: {what}, at {usd(wait.usd_per_hour)} an hour"
 
 
 def _quality(plan: Plan) -> str:
@@ -104,7 +114,10 @@ def _quality(plan: Plan) -> str:
     )
     if plan.bound_usd is None or plan.gap is None:
         return searched
-    proven = f"within {percent(plan.gap)} of the best possible: no plan costs less than {usd(plan.bound_usd)}"
+    less = f"no plan costs less than {usd(plan.bound_usd)}"
+    if plan.delay_usd:
+        less = f"with delay, {less}"
+    proven = f"within {percent(plan.gap)} of the best possible: {less}"
     return f"{proven}\n{searched}"
 
 
@@ -116,7 +129,7 @@ def _saving(plan: Plan) -> Text | None:
     if not runnable or plan.status is PlanStatus.INFEASIBLE:
         return None
     _, cost, name = min(runnable)
-    saved = cost - plan.cost_usd
+    saved = cost - plan.cost_usd - plan.delay_usd
     return Text.assemble(
         (f"{usd(saved)} ({percent(float(saved / cost))})", "bold green" if saved > 0 else ""),
         f" against {habit(name)}",
@@ -234,6 +247,8 @@ def _unplaced(plan: Plan) -> Padding:
     table.add_column("nearest fix", overflow="fold", ratio=1)
     for row in plan.unplaced:
         table.add_row(row.workload, str(row.reason), row.nearest_fix)
+        for fix in row.fixes[1:]:
+            table.add_row("", "", f"or {fix.says}")
     return _spaced(table)
 
 
@@ -252,7 +267,7 @@ def _baselines(plan: Plan, width: int) -> Padding:
 def _difference(row: Baseline, plan: Plan) -> str:
     if row.cost_usd is None or not row.cost_usd:
         return ""
-    more = row.cost_usd - plan.cost_usd
+    more = row.cost_usd - plan.cost_usd - plan.delay_usd
     sign = "+" if more >= 0 else "-"
     share = f" ({sign}{percent(float(abs(more) / plan.cost_usd))})" if plan.cost_usd else ""
     return f"{sign}{whole_usd(abs(more))}{share}"

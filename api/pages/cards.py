@@ -31,7 +31,7 @@ def saved_usd(plan: Plan) -> Decimal | None:
     """What the plan saves against one shape for both phases; None when that could not run."""
     for baseline in plan.baselines:
         if baseline.name == SPLIT_BASELINE and baseline.cost_usd is not None:
-            return baseline.cost_usd - plan.cost_usd
+            return baseline.cost_usd - plan.cost_usd - plan.delay_usd
     return None
 
 

@@ -190,11 +190,13 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
     """Cost, saving, bound, unused and effort of a plan."""
     unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
     penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
+    if plan.delay_usd:
+        penalty += f"; {usd(plan.delay_usd)} of delay counted"
     of_budget = f"{penalty}; budget {usd(budget_usd)}" if budget_usd is not None else penalty
     return (
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
         _saving_card(plan),
-        Card("No plan costs less than", usd(plan.bound_usd), f"proven; gap {share(plan.gap)}"),
+        Card(_bound_label(plan), usd(plan.bound_usd), f"proven; gap {share(plan.gap)}"),
         Card("Paid but unused", usd(unused), "windows and minimum terms"),
         Card(
             "Ways considered",
@@ -204,6 +206,11 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
     )
 
 
+def _bound_label(plan: Plan) -> str:
+    """What the bound bounds: delay counts in it, and is on no bill."""
+    return "No plan costs less than" if not plan.delay_usd else "With delay, no plan costs less than"
+
+
 def _saving_card(plan: Plan) -> Card:
     """Against one shape for both phases; where that cannot run, against the cheapest habit that can."""
     ran = {b.name: b.cost_usd for b in plan.baselines if b.cost_usd is not None}
@@ -211,7 +218,7 @@ def _saving_card(plan: Plan) -> Card:
         return Card("Saved against other habits", DASH, "none of them could run")
     against = SPLIT_BASELINE if SPLIT_BASELINE in ran else min(ran, key=lambda name: ran[name])
     before = ran[against]
-    saved = before - plan.cost_usd
+    saved = before - plan.cost_usd - plan.delay_usd
     part = f"{share(float(saved / before))} less" if saved > 0 else "this habit costs no more"
     name = "one shape" if against == SPLIT_BASELINE else f"“{habit(against)}”"
     return Card(f"Saved against {name}", usd(saved), part, tone="good" if saved > 0 else "")

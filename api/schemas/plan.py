@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.schemas.document import describe, input_error, read_json_document
 from api.schemas.offer import SegmentForm
-from api.schemas.parts import JsonPart, Money
+from api.schemas.parts import JsonPart, Money, NotNegativeMoney
 from api.schemas.plan_money import SpendLineForm, TransferForm
 from api.schemas.times import Instant
 from api.schemas.validation import validate
 from api.schemas.windows import WindowUseForm
 from broker.domain.estimate import Estimate, Parallelism, Provenance
+from broker.domain.money import ZERO
 from broker.domain.offer import Tier
+from broker.domain.patch import PatchOperation, PatchVerb
 from broker.domain.plan import (
     Alternative,
     Assumption,
     Baseline,
     BindingRule,
     CandidateCounts,
+    Fix,
     Obstacle,
     Placement,
     Plan,
@@ -30,6 +34,7 @@ from broker.domain.plan import (
     RunnerUp,
     Scarcity,
     Unplaced,
+    Wait,
     Why,
 )
 from broker.domain.workload import Precision, ServingEngine, WorkloadKind
@@ -189,12 +194,43 @@ class PlacementForm(JsonPart):
         )
 
 
+class PatchOperationForm(JsonPart):
+    """An operation of JSON Patch (RFC 6902) on the workloads document."""
+
+    op: PatchVerb
+    path: str
+    value: Any = None
+
+    def to_operation(self) -> PatchOperation:
+        """The domain's operation."""
+        removes = self.op is PatchVerb.REMOVE
+        return PatchOperation(self.op, self.path, None if removes else json.dumps(self.value))
+
+
+class FixForm(JsonPart):
+    """A change of the workloads document with which a workload is placed, at so much of its own."""
+
+    says: str
+    patch: tuple[PatchOperationForm, ...]
+    cost_usd: Money
+
+    def to_fix(self) -> Fix:
+        """The domain's fix."""
+        return Fix(self.says, tuple(one.to_operation() for one in self.patch), self.cost_usd)
+
+
 class UnplacedForm(JsonPart):
-    """A workload that was left out."""
+    """A workload that was left out. Ours: ``fixes``, the nearest first."""
 
     workload: str
     reason: Obstacle
     nearest_fix: str
+    fixes: tuple[FixForm, ...] = ()
+
+    def to_unplaced(self) -> Unplaced:
+        """The domain's line."""
+        fixes = tuple(fix.to_fix() for fix in self.fixes)
+        return Unplaced(self.workload, self.reason, self.nearest_fix, fixes)
 
 
 class BaselineForm(JsonPart):
@@ -213,6 +249,28 @@ class ScarcityForm(JsonPart):
     saves_usd: Money
     workloads: tuple[str, ...]
     text: str
+
+
+class WaitForm(JsonPart):
+    """What the wait of one service for its run costs (ours)."""
+
+    workload: str
+    after: str
+    earliest_start: Instant
+    start: Instant
+    usd_per_hour: NotNegativeMoney
+    delay_usd: NotNegativeMoney
+
+    def to_wait(self) -> Wait:
+        """The domain's wait."""
+        return Wait(
+            self.workload,
+            self.after,
+            self.earliest_start.astimezone(UTC),
+            self.start.astimezone(UTC),
+            self.usd_per_hour,
+            self.delay_usd,
+        )
 
 
 class OutlookForm(JsonPart):
@@ -269,6 +327,8 @@ class PlanForm(JsonPart):
     outlooks: tuple[OutlookForm, ...] = ()
     notes: tuple[str, ...] = ()
     assumptions: tuple[AssumptionForm, ...] = ()
+    delay_usd: Money = ZERO
+    waits: tuple[WaitForm, ...] = ()
 
     def to_plan(self) -> Plan:
         """The domain's plan."""
@@ -286,7 +346,7 @@ class PlanForm(JsonPart):
             solve_seconds=self.solve_seconds,
             candidates=CandidateCounts(self.candidates.evaluated, self.candidates.kept),
             placements=tuple(placement.to_placement() for placement in self.placements),
-            unplaced=tuple(Unplaced(u.workload, u.reason, u.nearest_fix) for u in self.unplaced),
+            unplaced=tuple(row.to_unplaced() for row in self.unplaced),
             baselines=tuple(Baseline(b.name, b.cost_usd, b.why) for b in self.baselines),
             spend=tuple(line.to_line() for line in self.spend),
             scarcity=tuple(
@@ -296,6 +356,8 @@ class PlanForm(JsonPart):
             outlooks=tuple(outlook.to_outlook() for outlook in self.outlooks),
             notes=self.notes,
             assumptions=tuple(Assumption(a.offer_id, a.nodes, a.says) for a in self.assumptions),
+            delay_usd=self.delay_usd,
+            waits=tuple(wait.to_wait() for wait in self.waits),
         )
 
 

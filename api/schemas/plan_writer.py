@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from api.schemas.offer_writer import segment_to_document
@@ -13,10 +14,12 @@ from broker.domain.money import format_usd
 from broker.domain.plan import (
     Alternative,
     Baseline,
+    Fix,
     Placement,
     Plan,
     PriceOutlook,
     Scarcity,
+    Wait,
     Why,
 )
 
@@ -34,11 +37,17 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "bound_usd": format_usd(plan.bound_usd) if plan.bound_usd is not None else None,
         "gap": plan.gap,
         "penalty_usd": format_usd(plan.penalty_usd),
+        "delay_usd": format_usd(plan.delay_usd),
         "solve_seconds": plan.solve_seconds,
         "candidates": {"evaluated": plan.candidates.evaluated, "kept": plan.candidates.kept},
         "placements": [_placement(placement) for placement in plan.placements],
         "unplaced": [
-            {"workload": u.workload, "reason": str(u.reason), "nearest_fix": u.nearest_fix}
+            {
+                "workload": u.workload,
+                "reason": str(u.reason),
+                "nearest_fix": u.nearest_fix,
+                "fixes": [_fix(fix) for fix in u.fixes],
+            }
             for u in plan.unplaced
         ],
         "baselines": [_baseline(baseline) for baseline in plan.baselines],
@@ -48,6 +57,19 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
         "outlooks": [_outlook(outlook) for outlook in plan.outlooks],
         "notes": list(plan.notes),
         "assumptions": [{"offer_id": a.offer_id, "nodes": a.nodes, "says": a.says} for a in plan.assumptions],
+        "waits": [_wait(wait) for wait in plan.waits],
+    }
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    return {
+        "says": fix.says,
+        "patch": [
+            {"op": str(one.op), "path": one.path}
+            | ({} if one.value_json is None else {"value": json.loads(one.value_json)})
+            for one in fix.patch
+        ],
+        "cost_usd": format_usd(fix.cost_usd),
     }
 
 
@@ -138,6 +160,17 @@ def _outlook(outlook: PriceOutlook) -> dict[str, Any]:
             f"{name}_usd_per_node_hour": None if usd is None else format_usd(usd)
             for name, usd in prices.items()
         },
+    }
+
+
+def _wait(wait: Wait) -> dict[str, Any]:
+    return {
+        "workload": wait.workload,
+        "after": wait.after,
+        "earliest_start": format_time(wait.earliest_start),
+        "start": format_time(wait.start),
+        "usd_per_hour": format_usd(wait.usd_per_hour),
+        "delay_usd": format_usd(wait.delay_usd),
     }
 
 

@@ -7,6 +7,7 @@ than the context that the model was made for: continued training extends it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -55,16 +56,26 @@ def region_notes(
     return tuple(note for owner, policy in owners for note in _notes(owner, policy, offers, geographies))
 
 
-def _notes(
-    owner: str, policy: Policy, offers: Sequence[Offer], geographies: Mapping[str, frozenset[str]]
-) -> Iterator[str]:
+def geographies_meant(patterns: Sequence[str]) -> dict[str, list[str]]:
+    """The sets of countries that patterns of regions seem to mean, and which patterns mean each."""
     meant: dict[str, list[str]] = {}
-    for pattern in policy.regions or ():
+    for pattern in patterns:
         word, star, _ = pattern.partition("*")
         name = WORDS.get(word.strip("-_. ").lower())
         if star and name is not None:
             meant.setdefault(name, []).append(pattern)
-    for name, patterns in meant.items():
+    return meant
+
+
+def geography_named(pattern: str) -> str | None:
+    """The set of countries that the first word of a pattern names; None where it names none."""
+    return WORDS.get(re.split(r"[-_. *]", pattern.lower(), maxsplit=1)[0])
+
+
+def _notes(
+    owner: str, policy: Policy, offers: Sequence[Offer], geographies: Mapping[str, frozenset[str]]
+) -> Iterator[str]:
+    for name, patterns in geographies_meant(policy.regions or ()).items():
         matching = [o for o in offers if any(fnmatchcase(o.region, pattern) for pattern in patterns)]
         inside = [o for o in offers if o.country in geographies[name]]
         kept = sum(o.country in geographies[name] for o in matching)

@@ -8,22 +8,23 @@ from decimal import Decimal
 
 from broker.domain.assumed_stock import nodes_at_once
 from broker.domain.money import ZERO
-from broker.domain.plan import Assumption, Placement, Plan, PlanStatus, Unplaced
+from broker.domain.plan import Assumption, Placement, Plan, PlanStatus, Unplaced, Wait
 from broker.domain.plan_spend import spend_lines
 from broker.domain.weighing import late_usd
 from broker.domain.workload import PlanRequest
 
 
 def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -> Plan:
-    """``old`` with the workloads ``moved`` as ``new`` places them; cost, penalty and spend are those of both.
+    """``old`` with the workloads ``moved`` as ``new`` places them; cost, penalty, delay, spend are of both.
 
-    ``request`` is the whole one. Where nothing of ``old`` stays, ``new`` is the plan, bound and all; a plan
-    that is part of both has no bound.
+    ``request`` is the whole one. Where nothing of ``old`` stays, ``new`` is the plan, with its bound and
+    without its fixes, which change the document of what was left to do. A plan of both has no bound.
     """
     stays = tuple(p for p in old.placements if p.workload not in moved)
     if not stays and {p.workload for p in new.placements} <= set(moved):
-        return new
+        return replace(new, unplaced=tuple(replace(left, fixes=()) for left in new.unplaced))
     placements = (*stays, *(p for p in new.placements if p.workload in moved))
+    waits = _waits(old, new, moved, {p.workload for p in placements})
     unplaced = tuple(u for u in old.unplaced if u.workload not in moved)
     return replace(
         new,
@@ -37,6 +38,8 @@ def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -
         baselines=(),
         spend=spend_lines(placements),
         assumptions=_assumptions(old, new, placements),
+        delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
+        waits=waits,
     )
 
 
@@ -45,6 +48,13 @@ def _assumptions(old: Plan, new: Plan, placements: Sequence[Placement]) -> tuple
     said = {one.offer_id: one for plan in (old, new) for one in plan.assumptions}
     held = nodes_at_once(placements)
     return tuple(replace(said[name], nodes=nodes) for name, nodes in held.items() if name in said)
+
+
+def _waits(old: Plan, new: Plan, moved: Collection[str], placed: Collection[str]) -> tuple[Wait, ...]:
+    """Each service waits as the plan says that its run is taken from."""
+    found = [wait for wait in old.waits if wait.after not in moved]
+    found += [wait for wait in new.waits if wait.after in moved]
+    return tuple(wait for wait in found if wait.workload in placed)
 
 
 def _must(unplaced: Sequence[Unplaced], request: PlanRequest) -> bool:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from broker.domain.estimate import Estimate, Parallelism
 from broker.domain.money import ZERO
 from broker.domain.offer import Tier
+from broker.domain.patch import PatchOperation
 from broker.domain.transfer import Transfer
 from broker.domain.window import Segment
 from broker.domain.window_use import WindowUse
@@ -28,8 +29,10 @@ class PlanStatus(StrEnum):
 class Obstacle(StrEnum):
     """The first gate that let no offer through, in the order of the gates; a closed set.
 
-    ``disk``: the host's disk or memory holds no image, weights and checkpoints. ``availability``: what is
-    there for some time only is gone before the workload is over.
+    ``size``: no number of such nodes has as many GPUs as the run asks for. ``memory``: none of the sizes that
+    it may have holds it. ``disk``: the host's disk or memory holds no image, weights and checkpoints.
+    ``fabric``: a size that would hold it has more nodes than anything joins.
+    ``availability``: what is there for some time only is gone before the workload is over.
     """
 
     POLICY = "policy"
@@ -40,6 +43,7 @@ class Obstacle(StrEnum):
     AVAILABILITY = "availability"
     GPU_UNKNOWN = "gpu_unknown"
     PRECISION = "precision"
+    SIZE = "size"
     MEMORY = "memory"
     DISK = "disk"
     FABRIC = "fabric"
@@ -158,12 +162,25 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """A change of the workloads document with which a workload is placed, at ``cost_usd`` of its own."""
+
+    says: str
+    patch: tuple[PatchOperation, ...]
+    cost_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Unplaced:
-    """A workload left out: the obstacle, and the smallest change that would let it in."""
+    """A workload left out: the obstacle, and the changes that were tried and let it in, the nearest first.
+
+    ``nearest_fix`` is what the first of them says; where no change of the document helps, it says what would.
+    """
 
     workload: str
     reason: Obstacle
     nearest_fix: str
+    fixes: tuple[Fix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +262,32 @@ class CandidateCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """What the wait of a service for its run ``after`` costs.
+
+    ``earliest_start``: the earliest that any candidate of the run allows; ``start``: the one planned.
+    ``usd_per_hour``: the document's price of an hour of delay, else the average cost of an hour of the
+    service in this plan.
+    """
+
+    workload: str
+    after: str
+    earliest_start: datetime
+    start: datetime
+    usd_per_hour: Decimal
+    delay_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The answer to a PlanRequest over one market.
 
-    ``cost_usd`` is exactly the sum over placements and over ``spend``. ``bound_usd`` is a lower bound
-    on cost + penalty of any plan over the same market, workloads and candidate set;
-    ``gap`` = (cost + penalty − bound) / (cost + penalty). ``scarcity_usd_per_node_hour`` by offer_id: the
-    prices of scarcity at which the bound was proven; the next search of a market like this begins at them.
+    ``cost_usd`` is exactly the sum over placements and over ``spend``. ``waits`` has a row for each placed
+    service that waits for a run; ``delay_usd`` is their sum. The objective is cost + penalty + delay.
+    ``bound_usd`` is a lower bound on the objective of any plan over the same market, workloads and candidate
+    set at the prices of delay in ``waits``; ``gap`` = (objective − bound) / objective.
+    ``scarcity_usd_per_node_hour`` by offer_id: the prices of scarcity at which the bound was proven; the
+    next search of a market like this begins at them.
     ``notes``: what a reader should know of how the document was taken. ``assumptions``: nodes that it counts
     on though nobody says that they exist.
     """
@@ -277,6 +313,13 @@ class Plan:
     outlooks: tuple[PriceOutlook, ...] = ()
     notes: tuple[str, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
+    delay_usd: Decimal = ZERO
+    waits: tuple[Wait, ...] = ()
+
+    @property
+    def objective_usd(self) -> Decimal:
+        """Cost, penalty and delay: what the search minimises."""
+        return self.cost_usd + self.penalty_usd + self.delay_usd
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""

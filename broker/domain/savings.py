@@ -50,12 +50,14 @@ class Savings:
 
 
 def savings_of(plans: Iterable[tuple[Plan, PlanRequest]]) -> Savings:
-    """Sums over ``plans``. Baselines count lateness, so the plans' own does too; what they leave out does
-    not, as a baseline places what its plan does."""
+    """Sums over ``plans``. Baselines count lateness and delay, so the plans' own do too.
+
+    What plans leave out does not count, as a baseline places what its plan does.
+    """
     costs: defaultdict[str, list[tuple[Decimal, Decimal]]] = defaultdict(list)
     not_run = []
     for plan, request in plans:
-        own_usd = plan.cost_usd + _lateness_usd(plan, request)
+        own_usd = plan.cost_usd + plan.delay_usd + _lateness_usd(plan, request)
         for baseline in plan.baselines:
             if baseline.cost_usd is None:
                 not_run.append(NotRun(baseline.name, plan.plan_id, baseline.why))

@@ -1,6 +1,7 @@
 """Both sides of a move in real money: what staying costs a workload from now on, and what going does. Pure.
 
-Sunk money is on neither side (``staying``); lateness is on both. What only moving costs is kept apart.
+Sunk money is on neither side (``staying``); lateness and delay are on both.
+What only moving costs is kept apart.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from broker.domain.offer import Offer, StockLevel
 from broker.domain.plan import Placement, Plan
 from broker.domain.reoptimization import Move, MovingCost, PriceMove
 from broker.domain.staying import HeldCapacity, overlap_usd, stay_usd
+from broker.domain.waiting import average_usd_per_hour, find_wait, later_usd
 from broker.domain.window import Segment
 from broker.domain.workload import PlanRequest, Serving, Training, Workload
 
@@ -79,15 +81,56 @@ def count(situation: Situation, new: Plan, workload: Workload, terms: MovingTerm
     name, held = workload.name, situation.held_by(workload.name)
     placed, old = new.placements_of(name), situation.plan.placements_of(name)
     stay = _stay(situation, workload, held, old)
+    stay_delay, to_delay = _delays_usd(situation, new, workload)
+    stay = None if stay is None else stay + stay_delay
     if not placed:
         stay = stay if held or old else workload.unplaced_usd or ZERO
         return Counted(workload, stay, stay or ZERO, None)
-    before = _peaks((h.offer.offer_id, h.segment) for h in held) if held else _shape(old)
-    if stay is not None and _shape(placed) == before:
+    if stay is not None and _keeps_its_place(situation, new, name):
         return Counted(workload, stay, stay, None)
     leaving, to = _going(situation, new, held, placed)
-    to += late_usd(workload, placed)
+    to += late_usd(workload, placed) + to_delay
     return Counted(workload, stay, to, _move(situation, workload, placed, leaving, stay, to, terms))
+
+
+def _keeps_its_place(situation: Situation, new: Plan, name: str) -> bool:
+    """Whether ``new`` places a workload on the nodes that it holds or was planned on."""
+    held = situation.held_by(name)
+    before = _peaks((h.offer.offer_id, h.segment) for h in held) if held else None
+    return _shape(new.placements_of(name)) == (before or _shape(situation.plan.placements_of(name)))
+
+
+def _delays_usd(situation: Situation, new: Plan, workload: Workload) -> tuple[Decimal, Decimal]:
+    """What delay costs more when staying, and when going: that of the workload, if it waits for a run.
+
+    Services that wait for a run and keep their place have no move of their own: the run counts what their
+    delay costs beyond the hours that are then not held.
+    """
+    if isinstance(workload, Serving):
+        later = _later_usd(situation.plan, new, workload, ZERO)
+        return max(ZERO, -later), max(ZERO, later)
+    kept = (
+        _later_usd(situation.plan, new, service, _average_usd_per_hour(situation, service))
+        for service in situation.request.followers(workload.name)
+        if _keeps_its_place(situation, new, service.name)
+    )
+    later = sum(kept, ZERO)
+    return max(ZERO, -later), max(ZERO, later)
+
+
+def _later_usd(old: Plan, new: Plan, service: Serving, saved_usd_per_hour: Decimal) -> Decimal:
+    before, after = find_wait(old, service.name), find_wait(new, service.name)
+    if before is None or after is None:
+        return ZERO
+    return later_usd(before, after, max(ZERO, before.usd_per_hour - saved_usd_per_hour))
+
+
+def _average_usd_per_hour(situation: Situation, service: Serving) -> Decimal:
+    wait = find_wait(situation.plan, service.name)
+    if wait is None:
+        return ZERO
+    cost = sum((p.cost_usd for p in situation.plan.placements_of(service.name)), ZERO)
+    return average_usd_per_hour(cost, wait.start, situation.request.horizon.end)
 
 
 def leaving_usd(situation: Situation, terms: MovingTerms) -> dict[str, Decimal]:

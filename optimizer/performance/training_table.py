@@ -37,8 +37,8 @@ DEGREES = 7
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Best step [S, N], its degrees [S, N, 7] (tp pp dp cp ep micro-batch recompute), and per S whether
-    some node count would fit were there a fabric, and how many layouts were compared."""
+    """Best step [S, N], its degrees [S, N, 7] (tp pp dp cp ep micro-batch recompute), whether each node count
+    [S, N] would fit were there a fabric, and how many layouts [S] were compared."""
 
     step_s: Array
     degrees: NDArray[np.int64]
@@ -68,7 +68,7 @@ class TrainingTable:
         shape = (len(workloads), len(kinds), len(node_counts))
         hours, self._step_s = np.full(shape, np.inf), np.full(shape, np.inf)
         self._degrees: NDArray[np.int64] = np.ones((*shape, DEGREES), dtype=np.int64)
-        self._joined: Mask = np.zeros(shape[:2], dtype=np.bool_)
+        self._joined: Mask = np.zeros(shape, dtype=np.bool_)
         self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
         self._tried: NDArray[np.int64] = np.zeros(shape[:2], dtype=np.int64)
         if self._known and len(node_counts):
@@ -174,9 +174,10 @@ class TrainingTable:
         """The part that takes most of a step, in plain words."""
         return bottleneck_of(self._case(w, s, n))
 
-    def obstacle(self, w: int, s: int) -> Obstacle | None:
-        """Why no node count fits; None when one does."""
-        if bool(self.fits[w, s].any()):
+    def obstacle(self, w: int, s: int, among: Mask | None = None) -> Obstacle | None:
+        """Why none of the node counts ``among`` [N] fits (all, where nothing is said); None when one does."""
+        counts = np.ones(len(self.node_counts), dtype=np.bool_) if among is None else among
+        if bool(self.fits[w, s, counts].any()):
             return None
         if self._without_room[w, s]:
             return Obstacle.DISK
@@ -184,7 +185,7 @@ class TrainingTable:
             return Obstacle.GPU_UNKNOWN
         if not self._formats[w, self._kind[s]]:
             return Obstacle.PRECISION
-        return Obstacle.FABRIC if self._joined[w, self._kind[s]] else Obstacle.MEMORY
+        return Obstacle.FABRIC if self._joined[w, self._kind[s], counts].any() else Obstacle.MEMORY
 
     def _case(self, w: int, s: int, n: int) -> Case:
         found = None
@@ -211,7 +212,7 @@ def search(
     found = _Found(
         np.full((len(kinds), nodes.size), np.inf),
         np.ones((len(kinds), nodes.size, DEGREES), dtype=np.int64),
-        np.zeros(len(kinds), dtype=np.bool_),
+        np.zeros((len(kinds), nodes.size), dtype=np.bool_),
         np.zeros(len(kinds), dtype=np.int64),
     )
     groups: dict[tuple[int, bool], list[int]] = {}
@@ -286,7 +287,7 @@ def _search_block(
     allowed = layouts.pp <= block.stages_most[:, None, None]
     possible = np.broadcast_to(held.fits & held.divides & allowed, _shape(block))
     joined = block.nodes[None, :] <= block.hw.nodes_most[:, None]
-    found.fits_joined[members] = possible.any(axis=(1, 2))
+    found.fits_joined[members] = possible.any(axis=2)
     found.tried[members] = allowed.sum(axis=(1, 2)) * joined.sum(axis=1)
     possible = possible & joined[:, :, None]
     sizes, kept = np.flatnonzero(possible.any(axis=(0, 2))), np.flatnonzero(possible.any(axis=(0, 1)))

@@ -11,7 +11,7 @@ from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_dual import cheap_covers
 from optimizer.placement.fleet_path import committed_bases, fleet_path, path_columns
-from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.ladders import BuiltLadder, best_ladders, build_service_column, shared_ladders
 from optimizer.placement.problem import Ints, Problem
@@ -31,7 +31,7 @@ def fleets(
     their nodes; as paths where there is none; and on other commitments that look cheaper. ``nominal``: the
     end for which ladders, fresh covers and other commitments are chosen.
     """
-    if limits_pools(problem, case.service):
+    if is_modelled(problem, case.service):
         return model_fleets(problem, case, free, ends)
     columns = list(cover_columns(problem, case, free, ends))
     known = bool(columns) and bool(in_stock(case, case.covers, free).all())

@@ -5,7 +5,7 @@ their costs and holding nothing. Services are one ghost for each start, at the l
 costs (``fleet_bound``), holding nothing. Stock is shared among exact columns only, the GPUs of a pool
 among none (runs have no columns for the ends of holdings of other sizes); budget and order
 stay. Any plan over the candidate set is a choice of this model at most as dear, so what the solver
-proves about the model is a lower bound on cost + penalty.
+proves about the model is a lower bound on cost + penalty + delay.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from broker.domain.transfer import Place
-from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, floor_cents, unplaced_cents
+from optimizer.placement.candidates import MOST_AMOUNTS, Candidates, floor_cents, unplaced_cents
 from optimizer.placement.columns import Column
+from optimizer.placement.delays import delay_cents
 from optimizer.placement.master import Limits, solve_master
 from optimizer.placement.run_pool import GHOST_END_S, RunPool, ghost_of
 
@@ -27,7 +28,7 @@ def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -
     for name, pool in pools.items():
         followers = len(candidates.problem.followers(name))
         usd = float(pool.total_usd.min(initial=pool.beyond_usd))
-        cents = floor_cents(usd, 1 + MOST_PLACEMENTS * followers) if np.isfinite(usd) else None
+        cents = floor_cents(usd, 1 + MOST_AMOUNTS * followers) if np.isfinite(usd) else None
         total += _or_left_out(candidates, name, cents)
     for service in candidates.problem.services():
         if service.starts_after is None:
@@ -65,5 +66,8 @@ def _service_ghosts(candidates: Candidates, columns: list[Column]) -> list[Colum
         for end, place in ends:
             cents = 0 if end == GHOST_END_S else candidates.least_service_cents(service, end)
             if cents is not None:
-                ghosts.append(Column(service.name, (), cents, after_s=end, after_place=place))
+                delay = 0 if end == GHOST_END_S else delay_cents(candidates.problem, service.name, end)
+                ghosts.append(
+                    Column(service.name, (), cents, after_s=end, after_place=place, delay_cents=delay)
+                )
     return ghosts

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_FLOOR, Decimal
+from types import MappingProxyType
 
 import numpy as np
 
+from broker.domain.money import MICRO, ZERO
 from broker.domain.plan import CandidateCounts, Obstacle
 from broker.domain.workload import Serving
 from optimizer.placement.columns import in_cents
+from optimizer.placement.delays import DelayPrice, delays_usd, keep_price, price_of
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_bound import FleetBound
 from optimizer.placement.fleet_cases import build_fleet_case
@@ -23,9 +27,12 @@ from optimizer.placement.oracle_crew import Crew, Task, nothing
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.run_builder import build_run_candidates, most_each
 from optimizer.placement.runs import RunCandidates, last_second
-from optimizer.placement.units import FleetCase
+from optimizer.placement.units import HOUR_S, FleetCase
 
 MOST_PLACEMENTS = 32
+NO_PRICES: Mapping[str, Decimal] = MappingProxyType({})
+MOST_AMOUNTS = MOST_PLACEMENTS + 1
+"""Of a service that waits for a run: its placements and its delay, each in whole cents."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,23 +180,59 @@ class Candidates:
         return floor_cents(usd, min(MOST_PLACEMENTS, offers))
 
     def least_followers_usd(self, run: str, ends_s: Floats) -> Floats:
-        """Least that the services after ``run`` cost, placed or left out, for each end of it."""
+        """Least that the services after ``run`` cost with their delay, placed or left out, for each end."""
+        unique, inverse = np.unique(ends_s, return_inverse=True)
+        least: Floats = self._least_between_usd(run, unique, unique)[inverse]
+        return least
+
+    def _least_between_usd(self, run: str, starts_s: Floats, ends_s: Floats) -> Floats:
+        """Least that the services after ``run`` cost with their delay when it ends between two instants."""
         found = np.zeros(len(ends_s))
         for service in self.problem.followers(run):
-            unique, inverse = np.unique(ends_s, return_inverse=True)
-            least = np.array([self.least_service_usd(service, float(end)) for end in unique])
+            least = np.array([self.least_service_usd(service, float(end)) for end in ends_s])
+            least += delays_usd(self.problem, service.name, starts_s)
             if service.unplaced_usd is not None:
                 least = np.minimum(least, float(service.unplaced_usd))
-            found += np.where(np.isfinite(least), least, 0.0)[inverse]
+            found += np.where(np.isfinite(least), least, 0.0)
         return found
 
     def beyond_usd(self, found: RunCandidates) -> float:
         """Least cost of a candidate of a run that is not among ``found``, with what follows it.
 
-        What follows costs least after the latest end that a run may have.
+        Its end is not known, so what follows counts with the least of every hour in which the run may end.
         """
-        latest = np.array([last_second(self.problem, found.run)], dtype=np.float64)
-        return found.rest_usd + float(self.least_followers_usd(found.run.name, latest)[0])
+        if not np.isfinite(found.rest_usd):
+            return found.rest_usd
+        latest = last_second(self.problem, found.run)
+        ends = np.append(np.arange(float(self.problem.t0_s), latest, HOUR_S), latest)
+        starts = np.append(ends[:1], ends[:-1])
+        return found.rest_usd + float(self._least_between_usd(found.run.name, starts, ends).min())
+
+    def price_delays(self, known_usd_per_hour: Mapping[str, Decimal] = NO_PRICES) -> None:
+        """Fixes what an hour of each waiting service's delay costs, before any column of it is made.
+
+        That is the document's word, what is known of it from elsewhere, or the least that an average hour
+        costs from the earliest start on.
+        """
+        for service in self.problem.services():
+            found = self.runs.get(service.starts_after or "")
+            if found is None or not len(found) or price_of(self.problem, service.name) is not None:
+                continue
+            earliest = max(float(found.end_s.min()), float(self.problem.t0_s))
+            rate = service.delay_usd_per_hour
+            if rate is None:
+                rate = known_usd_per_hour.get(service.name)
+            if rate is None:
+                rate = self._least_usd_per_hour(service, earliest)
+            latest = min(last_second(self.problem, found.run), float(self.problem.end_s))
+            keep_price(self.problem, service.name, DelayPrice(rate, earliest, latest))
+
+    def _least_usd_per_hour(self, service: Serving, earliest_s: float) -> Decimal:
+        hours = (self.problem.end_s - earliest_s) / HOUR_S
+        usd = self.least_service_usd(service, earliest_s)
+        if hours <= 0 or not np.isfinite(usd):
+            return ZERO
+        return Decimal(usd / hours).quantize(MICRO, rounding=ROUND_FLOOR)
 
 
 def build_candidates(

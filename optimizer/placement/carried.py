@@ -12,7 +12,7 @@ from broker.domain.billing import holding_cost_usd
 from broker.domain.money import ZERO, to_cents
 from broker.domain.offer import Offer
 from broker.domain.plan import Plan
-from broker.domain.workload import PlanRequest
+from broker.domain.workload import PlanRequest, Serving, Workload
 
 PRICED = frozenset({"price_usd_per_node_hour", "upfront_usd", "native", "observed_at"})
 _all_but_price = attrgetter(*(field.name for field in fields(Offer) if field.name not in PRICED))
@@ -27,9 +27,9 @@ class Past:
 
 
 def recosted_usd(plan: Plan, offers: Iterable[Offer]) -> Decimal | None:
-    """Cost + penalty of a plan at other prices; None when an offer of it is gone."""
+    """Cost + penalty + delay of a plan at other prices; None when an offer of it is gone."""
     by_id = {offer.offer_id: offer for offer in offers}
-    total = plan.penalty_usd
+    total = plan.penalty_usd + plan.delay_usd
     for placement in plan.placements:
         offer = by_id.get(placement.offer_id)
         if offer is None:
@@ -44,9 +44,12 @@ def carried_bound_usd(
     """A lower bound at other prices: the old one times the largest fall of a price; 0 where nothing holds.
 
     If every price is at least r ≤ 1 times what it was and nothing else changed, every plan costs at least
-    r times what it cost, and what leaving out or lateness cost has not fallen.
+    r times what it cost, and what leaving out, lateness and delay cost has not fallen. Where delay counts at
+    the average cost of an hour, its price is another, and nothing holds.
     """
     if plan.bound_usd is None or request != past.request or as_of != plan.as_of:
+        return ZERO
+    if any(_waits_at_its_average(workload) for workload in request.workloads):
         return ZERO
     before = {offer.offer_id: offer for offer in past.offers}
     ratio = Decimal(1)
@@ -59,6 +62,12 @@ def carried_bound_usd(
     # Every placement is rounded to cents; a cent for each workload's offers is more than that can add.
     rounding = Decimal("0.32") * len(request.workloads)
     return max(ZERO, to_cents(plan.bound_usd * ratio - rounding)) if ratio < 1 else plan.bound_usd
+
+
+def _waits_at_its_average(workload: Workload) -> bool:
+    if not isinstance(workload, Serving) or workload.starts_after is None:
+        return False
+    return workload.delay_usd_per_hour is None
 
 
 def _ratio(old_usd: Decimal, new_usd: Decimal) -> Decimal:

@@ -28,6 +28,7 @@ from optimizer.placement.rules import (
     serving,
     totals,
     transfers,
+    waiting,
     window_use,
 )
 from optimizer.placement.rules.case import Case
@@ -43,6 +44,7 @@ RULES = (
     serving,
     pools,
     transfers,
+    waiting,
     totals,
     window_use,
 )

@@ -38,6 +38,7 @@ class Column:
     ``after_s``: the column of a service that fits only when the run that it follows ends then.
     ``budget_cents``: what counts against the budget where that is not the cost (ghosts of a relaxation).
     ``switching_cents``: what it costs to leave what is held (``problem.Held``); steers, and is on no bill.
+    ``delay_cents``: what it costs that the service starts then (``delays``).
     ``transfer_cents`` of the cost is for data (``transfers``). ``place``: where a run's finished weights
     lie, if copies of them cost anything; ``after_place``: the place for which a service's column pays.
     """
@@ -53,6 +54,7 @@ class Column:
     transfer_cents: int = 0
     place: Place | None = None
     after_place: Place | None = None
+    delay_cents: int = 0
 
     @property
     def end(self) -> End:
@@ -71,8 +73,8 @@ class Column:
 
     @property
     def total_cents(self) -> int:
-        """Cost and lateness together, and what leaving costs."""
-        return self.cost_cents + self.penalty_cents + self.switching_cents
+        """Cost, lateness and delay together, and what leaving costs."""
+        return self.cost_cents + self.penalty_cents + self.delay_cents + self.switching_cents
 
 
 def with_switching(problem: Problem, column: Column) -> Column:

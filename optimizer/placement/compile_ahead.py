@@ -15,6 +15,10 @@ import numpy as np
 from optimizer.placement.compiled import forget_others
 from optimizer.placement.cover import least_cover
 from optimizer.placement.day_knapsack import beside_set, cheapest_days, cheapest_sets, set_of
+from optimizer.placement.fleet_rules import FleetRules
+from optimizer.placement.fleets.hours import hour_classes
+from optimizer.placement.fleets.pools import Pool, cheapest_counts, joined, table_of
+from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.hour_knapsack import cover_hours
 from optimizer.placement.problem import Floats, Ints
 from optimizer.placement.rungs import build_rungs
@@ -69,7 +73,24 @@ def _rungs() -> None:
     build_rungs(_usd(2), first, 1, first, first, whole, _usd(1, 5), _ints(1), _none(), 1, 0)
 
 
+def _fleets() -> None:
+    usd, _ = cheapest_counts(_ints(1), _usd(1), _ints(1), _ints(1), 8, 2)
+    joined(usd, usd)
+    nothing = np.zeros(2)
+    pools = [
+        Pool(gpu, gpu, 2.0, _none(), np.arange(2.0), np.zeros((2, 0), dtype=np.int64), np.arange(2.0),
+             nothing, nothing, 1)
+        for gpu in range(3)
+    ]  # fmt: skip
+    table = table_of(pools, range(3))
+    demand = np.array([1.0, 2.0, 1.0])
+    classes = hour_classes(demand, np.ones(3), 1, 0)
+    rules = FleetRules(spare=0, places=2, loss_share=0.5, least_share=0.5, pools=3, gpus=2)
+    SetSearch(table, classes, rules, 0.0).run()
+
+
 LOOPS: Mapping[str, Callable[[], None]] = {
+    "fleets": _fleets,
     "hours": _hours,
     "sharing": _sharing,
     "rungs": _rungs,

@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from broker.domain.workload import Serving
-from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, unplaced_cents
+from optimizer.placement.candidates import (
+    MOST_AMOUNTS,
+    MOST_PLACEMENTS,
+    Candidates,
+    unplaced_cents,
+)
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_days import MOST_PASSES, passes_for
 from optimizer.placement.oracle_asks import DAYS, DUAL, LAYERS, LONG_DAYS, PricedAnswer, PricedAsk
@@ -306,7 +311,7 @@ class Dual:
         followers = len(self.candidates.problem.followers(name))
         found = self.cheapest_run(name, prices)
         placed = self.pools[name].beyond_usd if found is None else min(found.usd, self.pools[name].beyond_usd)
-        least = min(placed - ROUNDING_USD * (1 + MOST_PLACEMENTS * followers), self._left_usd(name))
+        least = min(placed - ROUNDING_USD * (1 + MOST_AMOUNTS * followers), self._left_usd(name))
         return float(least) if np.isfinite(least) else 0.0
 
     def cheapest_run(self, name: str, prices: StockPrices) -> PricedRun | None:

@@ -15,6 +15,7 @@ from broker.domain.workload import Serving, Training, Workload
 from optimizer.placement.alternatives import alternative_of, binding_rule, near, next_ways, reason, scarcities
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
+from optimizer.placement.delays import price_of
 from optimizer.placement.extract import working_nodes
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.improve import blockers
@@ -38,6 +39,7 @@ DROPPED = {
     Obstacle.AVAILABILITY: "that are gone before it is over",
     Obstacle.GPU_UNKNOWN: "of GPUs without figures",
     Obstacle.PRECISION: "without its precision",
+    Obstacle.SIZE: "of which no number has as many GPUs as it asks for",
     Obstacle.MEMORY: "with too little memory",
     Obstacle.DISK: "whose hosts have too little disk or memory",
     Obstacle.FABRIC: "without a fabric",
@@ -220,8 +222,16 @@ class Explainer:
             yield f"fleet in {len(zones)} zones, {service.redundancy.zones} are asked"
         yield from transfer_rules(self.candidates.problem, column, piece)
         if service.starts_after is not None:
-            yield f"starts when {service.starts_after} ends"
+            yield f"starts when {service.starts_after} ends{self._delay_of(service, column)}"
         yield from self._gate_rules(service.name)
+
+    def _delay_of(self, service: Serving, column: Column) -> str:
+        """How much later that is than the earliest end that any way of the run has."""
+        price = price_of(self.candidates.problem, service.name)
+        if price is None or column.after_s is None or not column.delay_cents:
+            return ""
+        hours = (column.after_s - price.earliest_s) / 3600
+        return f", {hours:.1f} h after the earliest that any way of it allows"
 
     def _replica_rule(self, service: Serving, piece: Piece) -> Iterator[str]:
         estimates, table = self.candidates.estimates, self.candidates.problem.table

@@ -47,11 +47,12 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
 
 
 def _unit_gate(log: GateLog, opened: Opened, replicas: Replicas) -> None:
-    """Offers that hold a unit of some configuration; counts the candidates."""
+    """Offers that join the nodes of some unit, and have them; counts the candidates."""
     shelves = opened.shelves
+    log.keep(Obstacle.FABRIC, int(opened.by_kind[replicas.fits.any(axis=1)].sum()))
     nodes = np.where(replicas.fits, replicas.nodes, NEVER)[shelves.terms.kind]
     held = shelves.with_nodes(Limit.STOCK, np.arange(len(nodes))[:, None], nodes)
-    log.keep(Obstacle.FABRIC, int(held.max(axis=1, initial=0).sum()))
+    log.keep(Obstacle.STOCK, int(held.max(axis=1, initial=0).sum()))
     log.kept = int(held.sum())
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.placement.columns import Column, Piece, Span, price_cents, with_switching
+from optimizer.placement.delays import delay_cents
 from optimizer.placement.holding import ServiceTime, held_stretches, ready_intervals, service_time
 from optimizer.placement.problem import Bools, Problem
 from optimizer.placement.transfers import with_transfers
@@ -39,7 +40,13 @@ def build_slots_column(
     if time.start_s >= time.end_s:
         return None
     pieces = tuple(_pieces(problem, case, slots, time))
-    column = Column(case.service.name, pieces, sum(p.cost_cents for p in pieces), after_s=after_s)
+    column = Column(
+        case.service.name,
+        pieces,
+        sum(p.cost_cents for p in pieces),
+        after_s=after_s,
+        delay_cents=delay_cents(problem, case.service.name, after_s),
+    )
     return with_switching(problem, with_transfers(problem, column))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from broker.domain.workload import Serving
 from optimizer.placement.best_fleets import Ends, fleets, ladder_fleets
 from optimizer.placement.candidates import Candidates
@@ -11,14 +13,15 @@ from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_path import recomposed
-from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.fleets.sets import Openings
 from optimizer.placement.ladders import free_nodes
-from optimizer.placement.problem import Ints
+from optimizer.placement.problem import Ints, Problem
 from optimizer.placement.quotas import within_quotas
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import beside
+from optimizer.placement.units import HOUR_S, FleetCase, beside
 
 LADDERS = 6
 LADDERS_AFTER = 2
@@ -45,7 +48,7 @@ def first_fleets(
         case, problem = candidates.fleets[service.name], candidates.problem
         count = LADDERS if service.starts_after is None else LADDERS_AFTER
         free, simple = free_beside(candidates, service, ledger, nominal), hurry()
-        if limits_pools(problem, service):
+        if is_modelled(problem, service):
             columns = model_fleets(problem, case, free, ends)
             found.extend(columns)
             _place(ledger, columns, nominal)
@@ -88,6 +91,23 @@ def free_beside(candidates: Candidates, service: Serving, ledger: Ledger, after_
     return within_quotas(candidates.problem, case, free, ledger.quota_taken, start)
 
 
+def openings_beside(problem: Problem, case: FleetCase, ledger: Ledger) -> Openings | None:
+    """What the ledger leaves free in each hour, and in the cold start before it; None where that does not
+    change with the hours."""
+    wanted = sorted(ledger.reached() & {int(offer) for offer in case.units.offer})
+    if not wanted:
+        return None
+    cold_s = float(case.units.cold_s.max(initial=0.0))
+    starts = np.arange(len(case.demand), dtype=np.float64) * HOUR_S
+    by_hour = np.stack([ledger.free_between(o, starts - cold_s, starts + HOUR_S) for o in wanted], axis=1)
+    kinds, of_hour = np.unique(by_hour, axis=0, return_inverse=True)
+    if len(kinds) == 1:
+        return None
+    free = np.tile(free_nodes(problem), (len(kinds), 1))
+    free[:, wanted] = kinds
+    return Openings(free, of_hour.reshape(-1))
+
+
 def composed_fleets(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
@@ -105,7 +125,7 @@ def composed_fleets(
         if service.starts_after is not None and nominal is None:
             continue
         case, every = candidates.fleets[service.name], free_nodes(candidates.problem)
-        if limits_pools(candidates.problem, service):
+        if is_modelled(candidates.problem, service):
             columns = model_fleets(candidates.problem, case, every, ends)
             if not _any_fits(columns, ledger, nominal):
                 free = free_beside(candidates, service, ledger, nominal)
@@ -164,8 +184,9 @@ def better_fleets(
         if service.starts_after is None or nominal is not None:
             ledger = ledger_of(candidates, chosen, service.name)
             free = free_beside(candidates, service, ledger, nominal)
-            if limits_pools(candidates.problem, service):
-                found.extend(model_fleets(candidates.problem, candidates.fleets[service.name], free, ends))
+            if is_modelled(candidates.problem, service):
+                problem, case = candidates.problem, candidates.fleets[service.name]
+                found.extend(model_fleets(problem, case, free, ends, openings_beside(problem, case, ledger)))
                 continue
             made = fleets(candidates.problem, candidates.fleets[service.name], free, ends, nominal, 2)
             made += _recomposed(candidates, service, free, ends, nominal, made)

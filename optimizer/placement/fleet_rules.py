@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.domain.standing_rules import rules_of
-from broker.domain.workload import Serving, Survival
+from broker.domain.workload import Serving
 from optimizer.placement.problem import Problem
 
 MOST_POOLS = 4
@@ -40,16 +40,11 @@ def fleet_rules(problem: Problem, service: Serving) -> FleetRules:
 
 
 def limits_pools(problem: Problem, service: Serving) -> bool:
-    """Whether the document limits the fleet of a service, to so few pools that all sets of them can be
-    searched.
-
-    It does where it names a number of pools or what the loss of a place must leave.
-    """
-    is_asked = says_pools(problem, service) or service.redundancy.survives is Survival.ZONE
-    return is_asked and fleet_rules(problem, service).pools <= MOST_POOLS
+    """Whether the fleet of a service stands on so few pools that all sets of them can be searched."""
+    return fleet_rules(problem, service).pools <= MOST_POOLS
 
 
-def says_pools(problem: Problem, service: Serving) -> bool:
-    """Whether the document itself limits the pools of a service."""
-    policies = (problem.request.policy.fleet, service.policy.fleet, service.fleet)
-    return any(limits.max_pools is not None for limits in policies)
+def is_modelled(problem: Problem, service: Serving) -> bool:
+    """Whether all fleets of a service come from the model of few pools, which alone knows what the loss of a
+    place leaves."""
+    return limits_pools(problem, service) or service.redundancy.survives_zone_loss

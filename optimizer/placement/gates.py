@@ -25,6 +25,7 @@ from optimizer.placement.shelves import Shelves, build_shelves
 FIT_GATES = (
     Obstacle.GPU_UNKNOWN,
     Obstacle.PRECISION,
+    Obstacle.SIZE,
     Obstacle.MEMORY,
     Obstacle.DISK,
     Obstacle.FABRIC,

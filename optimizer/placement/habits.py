@@ -8,7 +8,7 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
-from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Bools, Ints, OfferTable
@@ -64,7 +64,7 @@ def _fleets(
     for count in COUNTS:
         if count > 2 * len(order):
             return
-        if limits_pools(problem, case.service):
+        if is_modelled(problem, case.service):
             near = np.where(np.isin(np.arange(len(free)), order[:count]), free, 0)
             made = model_fleets(problem, case, near, [after_s])
             yield from (placed_after(problem, fleet, place) for fleet in made)

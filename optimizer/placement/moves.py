@@ -14,7 +14,10 @@ from broker.domain.workload import Serving
 from optimizer.placement.best_fleets import fleets
 from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_cents
-from optimizer.placement.fleet_pool import free_beside, ledger_of
+from optimizer.placement.delays import delay_cents
+from optimizer.placement.fleet_pool import free_beside, ledger_of, openings_beside
+from optimizer.placement.fleet_rules import is_modelled
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.run_columns import begun_later, build_run_column
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
@@ -181,11 +184,15 @@ def cheapest_fleet(
     """
     after_s, place = (None, None) if after is None else after.end
     least = candidates.least_service_cents(_service(candidates, name), after_s)
-    if least is None or least >= below_cents:
+    if least is None or least + delay_cents(candidates.problem, name, after_s) >= below_cents:
         return None
     service, case = _service(candidates, name), candidates.fleets[name]
     free = free_beside(candidates, service, room.ledger, after_s)
-    made = fleets(candidates.problem, case, free, [after_s], after_s, 1)
+    if is_modelled(candidates.problem, service):
+        openings = openings_beside(candidates.problem, case, room.ledger)
+        made = model_fleets(candidates.problem, case, free, [after_s], openings)
+    else:
+        made = fleets(candidates.problem, case, free, [after_s], after_s, 1)
     near = where_data_lies(candidates.problem, weights_of(candidates.problem, service, place))
     if near is not None and (free * ~near).any():
         made += fleets(candidates.problem, case, free * near, [after_s], after_s, 1)

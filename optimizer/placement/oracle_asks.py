@@ -15,7 +15,7 @@ from optimizer.placement.columns import Column
 from optimizer.placement.fleet_bound import FleetBound, layer_bound, with_dual
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_days import with_days
-from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleet_rules import is_modelled, limits_pools
 from optimizer.placement.fleets.model import answer_fleet, bound_of, fleet_columns
 from optimizer.placement.holding import due_s
 from optimizer.placement.problem import Ints, Problem
@@ -135,7 +135,7 @@ class FleetsAsk:
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> list[Column]:
         """Their columns."""
-        if limits_pools(problem, self.case.service):
+        if is_modelled(problem, self.case.service):
             # The case may already be priced: its units carry the prices.
             found = answer_fleet(
                 problem, self.case, self.free, self.case.surcharge_usd, out_of_time=out_of_time

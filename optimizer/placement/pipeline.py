@@ -24,6 +24,7 @@ from optimizer.placement.baselines import build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import in_cents, in_usd
 from optimizer.placement.community import community_notes
+from optimizer.placement.delays import relief_cents, waits_of
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
 from optimizer.placement.extract import build_placements
@@ -110,14 +111,8 @@ def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch
     search.watch.limit_s = whole.limit_s - checking_seconds(search.candidates.problem.request, options)
     search.proof.prove_on()
     search.proof.remember()
-    billed = in_cents(plan.cost_usd + plan.penalty_usd)
-    bound = min(search.bound_cents, billed)
-    gap = gap_of(billed, bound)
     return replace(
-        plan,
-        status=_status_at(gap, options.gap),
-        bound_usd=in_usd(bound),
-        gap=gap,
+        bounded(plan, search.candidates.problem, search.bound_cents, options.gap),
         solve_seconds=round(whole.seconds, 3),
         scarcity_usd_per_node_hour=by_offer(search.candidates.problem, search.prices),
     )
@@ -166,17 +161,19 @@ def build_plan(
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     hosts = community_notes(candidates, solution, whole.until(HOSTS_SHARE)) if options.baselines else ()
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
-    penalty = in_usd(solution.billed_cents) - cost
-    return Plan(
+    chosen = solution.choice.columns
+    penalty = in_usd(solution.billed_cents - sum(c.delay_cents for c in chosen.values())) - cost
+    waits = waits_of(candidates.problem, chosen, placements)
+    plan = Plan(
         plan_id=_plan_id(candidates, options),
-        status=status_of(solution, options.gap),
+        status=PlanStatus.INFEASIBLE,
         team=request.team,
         created_at=candidates.problem.as_of,
         as_of=candidates.problem.as_of,
         seed=options.seed,
         cost_usd=cost,
-        bound_usd=None if solution.bound_cents is None else in_usd(solution.bound_cents),
-        gap=solution.gap,
+        bound_usd=None,
+        gap=None,
         penalty_usd=penalty,
         solve_seconds=round(whole.seconds, 3),
         candidates=candidates.counts(),
@@ -188,23 +185,26 @@ def build_plan(
         scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
         notes=(*document_notes(request, candidates.problem.table.offers, load_geographies()), *hosts),
         assumptions=assumptions_of(placements, candidates.problem.table.offers, assumed_nodes(request)),
+        delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
+        waits=waits,
     )
+    if solution.bound_cents is None:
+        return plan
+    return bounded(plan, candidates.problem, solution.bound_cents, options.gap)
+
+
+def bounded(plan: Plan, problem: Problem, bound_cents: int, asked_gap: float) -> Plan:
+    """The plan with a bound proven at the search's prices of delay, as it holds at the plan's own."""
+    objective = in_cents(plan.objective_usd)
+    bound = min(max(0, bound_cents - relief_cents(problem, plan.waits)), objective)
+    gap = gap_of(objective, bound)
+    status = PlanStatus.OPTIMAL if gap <= asked_gap else PlanStatus.FEASIBLE
+    return replace(plan, status=status, bound_usd=in_usd(bound), gap=gap)
 
 
 def by_offer(problem: Problem, prices: StockPrices) -> dict[str, float]:
     """USD per node-hour of scarcity by offer_id; prices at single instants are left out."""
     return {problem.table.offers[offer].offer_id: usd for offer, usd in prices.throughout().items()}
-
-
-def status_of(solution: Solution, asked_gap: float) -> PlanStatus:
-    """``optimal`` within the asked gap; ``infeasible`` when something that must be placed is not."""
-    if solution.choice.required_missing:
-        return PlanStatus.INFEASIBLE
-    return _status_at(solution.gap, asked_gap)
-
-
-def _status_at(gap: float | None, asked_gap: float) -> PlanStatus:
-    return PlanStatus.OPTIMAL if gap is not None and gap <= asked_gap else PlanStatus.FEASIBLE
 
 
 def _plan_id(candidates: Candidates, options: PlanOptions) -> str:

@@ -184,7 +184,7 @@ def build_problem(
         t0_s=max(0, as_of_s),
         end_s=math.floor((request.horizon.end - origin) / timedelta(seconds=1)),
         as_of_s=as_of_s,
-        table=_under_quotas(request, _offer_table(ordered, origin, assumed_nodes(request))),
+        table=under_quotas(request, _offer_table(ordered, origin, assumed_nodes(request))),
         allowed=np.ones(len(ordered), dtype=np.bool_),
         index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
@@ -290,7 +290,7 @@ def own_stock(offers: Sequence[Offer], assumed: int) -> Ints:
     return np.fromiter((_stock_nodes(o, assumed) for o in offers), dtype=np.int64, count=len(offers))
 
 
-def _under_quotas(request: PlanRequest, table: OfferTable) -> OfferTable:
+def under_quotas(request: PlanRequest, table: OfferTable) -> OfferTable:
     """Of no offer can more be held than a quota of its provider, over all workloads, allows."""
     quotas = (*request.quotas, *request.policy.quotas)
     if not quotas:

@@ -26,6 +26,10 @@ class Unit(StrEnum):
     NODES = "nodes"
 
 
+QUOTA_ROWS = ("quotas",)
+"""The name under which a problem keeps them: what else it keeps depends on no request."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaRow:
     """At most ``limit`` of ``unit`` of a provider; ``workload`` None: over all. ``held``: spans of it that
@@ -60,7 +64,7 @@ class QuotaRow:
 
 def quota_rows(problem: Problem) -> tuple[QuotaRow, ...]:
     """Every quota of a request, with what is held of it already."""
-    return problem.once(("quotas",), lambda: tuple(_rows(problem)))
+    return problem.once(QUOTA_ROWS, lambda: tuple(_rows(problem)))
 
 
 def _rows(problem: Problem) -> Iterator[QuotaRow]:

@@ -22,6 +22,7 @@ from optimizer.placement.bound import separate_bound_cents
 from optimizer.placement.candidates import build_candidates
 from optimizer.placement.carried import carried_bound_usd, recosted_usd
 from optimizer.placement.columns import Column, in_cents
+from optimizer.placement.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.heartbeat import with_heartbeat
 from optimizer.placement.known_bounds import KnownBounds, carry, carry_priced
@@ -33,7 +34,14 @@ from optimizer.placement.rounds import Rounds
 from optimizer.placement.run_pool import RunPool, add_first_columns, bare_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search
-from optimizer.placement.solve import MOST_AT_ONCE, SERVICES_SHARE, Solution, settling_seconds, solution_of
+from optimizer.placement.solve import (
+    MOST_AT_ONCE,
+    SERVICES_SHARE,
+    Solution,
+    hasten,
+    settling_seconds,
+    solution_of,
+)
 from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.warm import WarmStart, frozen_of, held_of, matched
 from optimizer.recall import Recall
@@ -73,6 +81,7 @@ def replan(
         problem = replace(problem, held=held_of(problem, estimates, warm))
         with hired(problem, processes_for(problem, options)) as crew:
             candidates = build_candidates(problem, estimates, crew=crew)
+            candidates.price_delays(_delay_prices(warm.plan))
             start = matched(candidates, warm)
             search = Search(candidates, watch, options.gap, options.seed, told)
             search.prove(in_cents(bound_usd), "carried")
@@ -82,6 +91,11 @@ def replan(
         return _replanned(plan, found, start)
 
     return with_heartbeat(work, whole, progress)
+
+
+def _delay_prices(plan: Plan) -> dict[str, Decimal]:
+    """USD of an hour of each service's delay, as the plan counts it."""
+    return {wait.workload: wait.usd_per_hour for wait in plan.waits}
 
 
 def first_answer(
@@ -132,8 +146,10 @@ def resolve(search: Search, start: Mapping[str, Column], warm: WarmStart) -> Sol
         candidates, free, rounds.pool.all(), search.best.columns, search.watch.for_seconds(settling), frozen
     )
     search.offer_columns(last, "settled")
+    sooner = EarlierEnds(candidates, free, rounds.pool.all(), equal_share(search.asked_gap), frozen)
+    best = hasten(search, sooner, search.watch.for_seconds(settling))
     search.watch.limit_s += settling
-    return solution_of(search, search.best, rounds.pool.all(), pools)
+    return solution_of(search, best, rounds.pool.all(), pools)
 
 
 def _first_repair(search: Search, start: Mapping[str, Column], frozen: frozenset[str]) -> dict[str, RunPool]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optimizer.placement.candidates import MOST_PLACEMENTS, Candidates, floor_cents
+from optimizer.placement.candidates import MOST_AMOUNTS, Candidates, floor_cents
 from optimizer.placement.columns import Column
 from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints
 from optimizer.placement.run_columns import begun_later, build_run_column
@@ -224,6 +224,6 @@ def ghost_of(candidates: Candidates, pool: RunPool) -> Column | None:
     if rest is None or not np.isfinite(rest):
         return None
     followers = len(candidates.problem.followers(pool.found.run.name))
-    cents = floor_cents(rest, placements=1 + MOST_PLACEMENTS * followers)
+    cents = floor_cents(rest, placements=1 + MOST_AMOUNTS * followers)
     least = floor_cents(float(pool.found.cost_usd.min()))
     return Column(pool.found.run.name, (), cents, end_s=GHOST_END_S, budget_cents=min(cents, least))

@@ -6,6 +6,7 @@ those whose interruptions decide whether the run meets its deadline.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,21 +47,24 @@ class Sizes:
 
 
 def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened, log: GateLog) -> Sizes:
-    """The sizes of a run; the gates of fit, fabric, stock and deadline are logged."""
+    """The sizes of a run; the gates of fit, size, fabric, stock and deadline are logged."""
     row, kinds = estimates.row_of[run.name], range(len(problem.table.skus))
+    obstacles: list[Obstacle | None]
     if isinstance(run, Training):
         hours = np.asarray(estimates.training.hours[row], dtype=np.float64)
-        obstacles = [estimates.training.obstacle(row, kind) for kind in kinds]
         choice = np.broadcast_to(np.arange(hours.shape[1]), hours.shape)
         counts = np.asarray(estimates.node_counts, dtype=np.int64)
+        asked = _asked(problem, run, counts)
+        obstacles = [_run_obstacle(problem, estimates, run, kind, asked[kind]) for kind in kinds]
     else:
         hours, choice = _batch_hours(problem, estimates, run)
         obstacles = [estimates.serving.obstacle(row, kind) for kind in kinds]
         counts = _batch_counts(problem)
+        asked = np.ones(hours.shape, dtype=np.bool_)
     log.evaluated = len(problem.table) * len(counts)
-    fits_kind: Bools = np.any(np.isfinite(hours), axis=1)
+    needed_s = np.where(asked, hours * 3600, np.inf)
+    fits_kind: Bools = np.any(np.isfinite(needed_s), axis=1)
     fit_gates(log, opened, obstacles, fits_kind)
-    needed_s = np.where(_asked(problem, run, counts), hours * 3600, np.inf)
     limit = Limit.BOTH if isinstance(run, Training) else Limit.STOCK
     if isinstance(run, Training):
         _size_gate(log, Obstacle.FABRIC, opened, np.isfinite(needed_s), counts, Limit.JOINED)
@@ -104,15 +108,29 @@ def _at_most_interrupted(
     return found
 
 
-def _asked(problem: Problem, run: Run, counts: Ints) -> Bools:
+def _asked(problem: Problem, run: Training, counts: Ints) -> Bools:
     """Whether a size [K, N] has as many GPUs as the run asks for."""
     per_node = np.array([sku.gpus_per_node for sku in problem.table.skus], dtype=np.int64)
     gpus = per_node[:, None] * counts[None, :]
-    if not isinstance(run, Training):
-        return np.ones(gpus.shape, dtype=np.bool_)
     most = run.gpus_max if run.gpus_max is not None else np.iinfo(np.int64).max
     asked: Bools = (gpus >= run.gpus_min) & (gpus <= most)
     return asked
+
+
+def _run_obstacle(
+    problem: Problem, estimates: Estimates, run: Training, kind: int, asked: Bools
+) -> Obstacle | None:
+    """Why none of the sizes [N] of a kind that a run asks for fits; None when one does.
+
+    What cannot run on the kind in any size comes before the size. A size that is asked for and not looked at
+    has more nodes than any offer joins or has.
+    """
+    found = estimates.training.obstacle(estimates.row_of[run.name], kind, asked)
+    if found in (Obstacle.GPU_UNKNOWN, Obstacle.PRECISION) or asked.any():
+        return found
+    per_node = problem.table.skus[kind].gpus_per_node
+    least = per_node * max(1, math.ceil(run.gpus_min / per_node))
+    return Obstacle.FABRIC if run.gpus_max is None or least <= run.gpus_max else Obstacle.SIZE
 
 
 def _least(allowed: Bools, counts: Ints) -> Ints:

@@ -13,7 +13,7 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
-from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.improve import blockers, columns_by_workload
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
@@ -66,7 +66,7 @@ def next_best_fleet(
     if second is not None or not build:
         return second
     problem, case = candidates.problem, candidates.fleets[mine.workload]
-    if limits_pools(problem, case.service):
+    if is_modelled(problem, case.service):
         free = free_nodes(problem)
         free[sorted(used)] = 0
         made = model_fleets(problem, case, free, [mine.after_s])
@@ -209,11 +209,13 @@ def because(candidates: Candidates, chosen: Chosen, mine: Column, rival: Rival) 
         return _blocked(candidates, chosen, mine, second)
     now = party_cents(candidates, chosen, rival.party) or 0
     after = rival.cents - second.total_cents - (now - mine.total_cents)
+    moved = abs(second.end_s - mine.end_s) / 3600
+    if rival.cents < now and second.end_s > mine.end_s:
+        return f"{_price(mine, second)}, but ends {moved:.1f} h later, and a later start is no saving"
     if rival.cents == now:
         return "costs the same"
     if not after:
         return _dearer(candidates, mine, second)
-    moved = abs(second.end_s - mine.end_s) / 3600
     when = "earlier" if second.end_s < mine.end_s else "later"
     change = f"{_usd(abs(after))} {'more' if after > 0 else 'less'}"
     return f"{_price(mine, second)}, but ends {moved:.1f} h {when}: what waits for it then costs {change}"

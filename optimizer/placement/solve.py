@@ -14,6 +14,7 @@ from math import inf
 
 from optimizer.placement.bound import relaxed_bound_cents, separate_bound_cents
 from optimizer.placement.columns import Column
+from optimizer.placement.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.fleet_pool import better_fleets, composed_fleets, first_fleets
 from optimizer.placement.greedy import place_greedily
 from optimizer.placement.improve import Improver
@@ -26,6 +27,7 @@ from optimizer.placement.run_pool import RunPool, build_run_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search as Search
 from optimizer.placement.search import choice_from, gap_of
+from optimizer.placement.stopwatch import never
 from optimizer.placement.transfers import linked
 
 MOST_AT_ONCE = 60
@@ -46,7 +48,7 @@ class Solution:
     """The best choice, what is proven of it, and the columns that it was chosen from.
 
     ``bound_cents`` None: something that must be placed is not, so no amount bounds the plan. It bounds
-    cost and lateness, and knows nothing of what leaving costs; nor does the gap.
+    cost, lateness and delay, and knows nothing of what leaving costs; nor does the gap.
     """
 
     choice: Choice
@@ -62,7 +64,7 @@ class Solution:
 
     @property
     def billed_cents(self) -> int:
-        """Cost, lateness and what leaving out costs."""
+        """Cost, lateness, delay and what leaving out costs."""
         return self.choice.objective_cents - self.choice.switching_cents
 
 
@@ -74,6 +76,7 @@ def solve(search: Search) -> Solution:
     few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
     out_of_time = search.watch.until(SERVICES_SHARE)
     candidates.bound_services(out_of_time, waiting=not few)
+    candidates.price_delays()
     pools = build_run_pools(candidates, lean=not few)
     search.prove(separate_bound_cents(candidates, pools), "priced")
 
@@ -99,7 +102,9 @@ def solve(search: Search) -> Solution:
         columns = rebuild(search, pools, columns)
 
     hurry = None if few else search.watch.for_seconds(settling)
-    best = settle(search, pools, columns, hurry)
+    settle(search, pools, columns, hurry)
+    sooner = EarlierEnds(candidates, pools, columns, equal_share(search.asked_gap))
+    best = hasten(search, sooner, search.watch.for_seconds(settling) if hurry else never)
     search.watch.limit_s += settling
     if rounds is None:
         remember(candidates, None, None)
@@ -158,6 +163,16 @@ def settle(
     """The best choice after the last look at every single change."""
     assert search.best is not None
     search.offer_columns(settled(search.candidates, pools, columns, search.best.columns, hurry), "settled")
+    return search.best
+
+
+def hasten(search: Search, sooner: EarlierEnds, out_of_time: Callable[[], bool]) -> Choice:
+    """The best choice with each run at its earliest end of those that cost the same."""
+    assert search.best is not None
+    before = search.best.columns
+    chosen = sooner.taken(before, out_of_time)
+    if chosen != before:
+        search.best = choice_from(search.candidates.problem, chosen)
     return search.best
 
 

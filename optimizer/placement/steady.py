@@ -22,7 +22,7 @@ from optimizer.placement.compositions import compose
 from optimizer.placement.fleet_columns import stacked
 from optimizer.placement.fleet_path import path_columns, path_over
 from optimizer.placement.fleet_pool import free_beside
-from optimizer.placement.fleet_rules import limits_pools
+from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.moves import Room
 from optimizer.placement.problem import Floats, Ints, OfferTable
@@ -102,7 +102,7 @@ def steadied(
         mine = standing.chosen[name]
         allowed = Allowed(most_share, mine.cost_cents + left)
         with standing.without((name,)) as room:
-            paths = build and not limits_pools(candidates.problem, workload)
+            paths = build and not is_modelled(candidates.problem, workload)
             better = steadier(candidates, known.get(name, ()), room, mine, allowed, build=paths)
         if better is not None:
             told[name] = Steadied(better.cost_cents - mine.cost_cents, starts_of(mine), starts_of(better))

@@ -13,7 +13,7 @@ import numpy as np
 
 from broker.domain.standing_rules import assumed_nodes
 from optimizer.placement.columns import Column, Piece, Span
-from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem, own_stock
+from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints, Problem, own_stock
 from optimizer.placement.quotas import QuotaRow, quota_rows
 from optimizer.placement.spans import most_nodes, most_together, single_fits
 from optimizer.placement.windows import free_nodes_steps
@@ -349,6 +349,18 @@ class Ledger:
             known[start_s] = self._free_nodes(offer, start_s)
         return known[start_s]
 
+    def free_between(self, offer: int, starts_s: Floats, ends_s: Floats) -> Ints:
+        """Nodes free at every instant of each stretch [H] of time."""
+        table = self.problem.table
+        free = np.full(len(starts_s), int(table.stock_nodes[offer]), dtype=np.int64)
+        free -= _most_between(self.taken.get(offer, ()), starts_s, ends_s)
+        pool = int(table.pools.of[offer])
+        if pool >= 0:
+            gpus = int(table.pools.gpus[pool]) - _most_between(self.gpus_taken(pool), starts_s, ends_s)
+            free = np.minimum(free, gpus // int(table.gpus_per_node[offer]))
+        least: Ints = np.maximum(0, free)
+        return least
+
     def _free_nodes(self, offer: int, start_s: int) -> int:
         table = self.problem.table
         free = int(table.stock_nodes[offer])
@@ -374,6 +386,18 @@ def _is_within(taken: Iterable[Span], wanted: Iterable[Span], times: Ints, limit
     _add_spans(mine, times, wanted)
     used = mine > 0
     return bool(((held + mine)[used] <= limits[used]).all())
+
+
+def _most_between(spans: Iterable[Span], starts_s: Floats, ends_s: Floats) -> Ints:
+    """The most that is held at any instant of each stretch [H]."""
+    taken = list(spans)
+    times = _edges(taken, ())
+    held = np.zeros(len(times) + 1, dtype=np.int64)
+    _add_spans(held[1:], times, taken)
+    first = np.searchsorted(times, starts_s, side="right")
+    last = np.searchsorted(times, ends_s, side="left")
+    most: Ints = np.array([held[a : b + 1].max() for a, b in zip(first, last, strict=True)], dtype=np.int64)
+    return most
 
 
 def _most_held(spans: Iterable[Span], start_s: int) -> int:

@@ -1,78 +1,26 @@
-"""What stood in the way of a workload that was left out, and the smallest change that lets it in.
-
-A fix is tried before it is told: the gates run again with one rule changed.
-"""
+"""What stood in the way of a workload that was left out, and the changes that would let it in."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 import numpy as np
 
-from broker.domain.offer import HostKind, Offer
+from broker.domain.offer import Offer
 from broker.domain.plan import Obstacle, Unplaced
-from broker.domain.workload import Batch, Policy, Serving, Training, Workload
+from broker.domain.workload import Serving, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
+from optimizer.placement.fixes import Fixer
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.improve import blockers
 from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.moves import room_beside
 from optimizer.placement.problem import Problem
-from optimizer.placement.quotas import most_held, quota_rows, without_quotas
+from optimizer.placement.quotas import QuotaRow, most_held, quota_rows, without_quotas
 from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.runner_up import main_piece, named
-from optimizer.placement.runs import last_second
 from optimizer.placement.solve import Solution
-
-FAR = timedelta(days=365)
-PolicyChange = Callable[[Policy], Policy]
-
-
-@dataclass(frozen=True, slots=True)
-class _Fix:
-    """A rule to drop, and how to say it of the offer that then passes."""
-
-    gates: frozenset[Obstacle]
-    change: PolicyChange
-    say: Callable[[Offer], str]
-
-
-def _reliability(offer: Offer) -> str:
-    return f"{offer.reliability:g}" if offer.reliability is not None else "none"
-
-
-FIXES = (
-    _Fix(frozenset({Obstacle.TIER}), lambda p: replace(p, tiers=None), lambda o: f"allow tier {o.tier}"),
-    _Fix(
-        frozenset({Obstacle.RESIDENCY}),
-        lambda p: replace(p, countries=None, geography=None),
-        lambda o: f"allow country {o.country or 'unknown'}",
-    ),
-    _Fix(
-        frozenset({Obstacle.COMPLIANCE}),
-        lambda p: replace(p, compliance=()),
-        lambda o: f"ask for no more compliance than {', '.join(sorted(o.compliance)) or 'none'}",
-    ),
-    _Fix(
-        frozenset({Obstacle.POLICY}),
-        lambda p: replace(p, regions=None, providers_only=None, providers_exclude=()),
-        lambda o: f"allow provider {o.provider} in region {o.region}",
-    ),
-    _Fix(
-        frozenset({Obstacle.POLICY}),
-        lambda p: replace(p, min_reliability=None),
-        lambda o: f"ask for no more reliability than {_reliability(o)}",
-    ),
-    _Fix(
-        frozenset({Obstacle.POLICY}),
-        lambda p: replace(p, hosts=tuple(HostKind), min_reliability=None),
-        lambda o: f"hosts: [datacenter, community], as {o.provider} in {o.region} lends them",
-    ),
-)
 
 TEXTS = {
     Obstacle.POLICY: "allow more providers, regions or hosts",
@@ -83,6 +31,7 @@ TEXTS = {
     Obstacle.AVAILABILITY: "an earlier end: every allowed offer is gone before it",
     Obstacle.GPU_UNKNOWN: "add the GPUs on offer to config/gpus.csv, or measure the workload on them",
     Obstacle.PRECISION: "allow another precision, or another engine",
+    Obstacle.SIZE: "a number of GPUs that some number of nodes has",
     Obstacle.MEMORY: "more GPUs in a run, a smaller model, or a precision of fewer bytes",
     Obstacle.DISK: "hosts with more disk and memory, or a precision of fewer bytes",
     Obstacle.FABRIC: "fewer GPUs at least, or offers whose nodes are joined by a fabric",
@@ -96,35 +45,57 @@ TEXTS = {
 def explain_unplaced(candidates: Candidates, solution: Solution) -> tuple[Unplaced, ...]:
     """One line for each workload that was left out, in the request's order."""
     left = solution.choice.left_out
-    return tuple(
-        _unplaced(candidates, solution, workload)
-        for workload in candidates.problem.request.workloads
-        if workload.name in left
-    )
+    out = [w for w in candidates.problem.request.workloads if w.name in left]
+    if not out:
+        return ()
+    found = {workload.name: _stopped(candidates, solution, workload) for workload in out}
+    fixer = Fixer(candidates, solution.choice.columns, out)
+    return tuple(_unplaced(fixer, workload, found[workload.name]) for workload in out)
 
 
-def _unplaced(candidates: Candidates, solution: Solution, workload: Workload) -> Unplaced:
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """The obstacle, and what is said where no change of the document is found.
+
+    ``quota``: the one that keeps it out, and how much would do.
+    """
+
+    reason: Obstacle
+    text: str
+    quota: tuple[QuotaRow, int] | None = None
+
+
+def _unplaced(fixer: Fixer, workload: Workload, stopped: _Stopped) -> Unplaced:
+    if stopped.quota is not None:
+        fixes = fixer.quota_fix(workload, *stopped.quota)
+    else:
+        fixes = fixer.fixes(workload, stopped.reason)
+    nearest = fixes[0].says if fixes else stopped.text
+    return Unplaced(workload.name, stopped.reason, nearest, fixes)
+
+
+def _stopped(candidates: Candidates, solution: Solution, workload: Workload) -> _Stopped:
     log = candidates.log(workload.name)
     held_back = _quota(candidates, solution, workload)
     if held_back is not None:
         return held_back
     if log.obstacle is not None:
-        return Unplaced(workload.name, log.obstacle, _nearest_fix(candidates, workload, log.obstacle))
+        return _Stopped(log.obstacle, TEXTS.get(log.obstacle, str(log.obstacle)))
     cheapest = _cheapest_column(candidates, solution, workload)
     if cheapest is None:
-        return _without_column(candidates, workload)
+        return _without_column(workload)
     if workload.unplaced_usd is not None and cheapest.total_cents >= in_cents(workload.unplaced_usd):
         text = f"unplaced_usd above {in_usd(cheapest.total_cents)}, the cheapest way found to place it"
-        return Unplaced(workload.name, Obstacle.PRICE, text)
+        return _Stopped(Obstacle.PRICE, text)
     budget = candidates.problem.request.budget_usd
     spent = sum(column.cost_cents for column in solution.choice.columns.values())
     if budget is not None and spent + cheapest.cost_cents > in_cents(budget):
         more = in_usd(spent + cheapest.cost_cents - in_cents(budget))
-        return Unplaced(workload.name, Obstacle.BUDGET, f"a budget {more} USD higher")
-    return Unplaced(workload.name, Obstacle.CONTENTION, _contention_fix(candidates, solution, cheapest))
+        return _Stopped(Obstacle.BUDGET, f"a budget {more} USD higher")
+    return _Stopped(Obstacle.CONTENTION, _contention_fix(candidates, solution, cheapest))
 
 
-def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> Unplaced | None:
+def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> _Stopped | None:
     """The quota without which the workload would have a way that it can pay; None: it is not a quota."""
     problem = candidates.problem
     if not quota_rows(problem):
@@ -137,15 +108,15 @@ def _quota(candidates: Candidates, solution: Solution, workload: Workload) -> Un
         if row is None or not worth:
             return None
         held = [*room.ledger.quota_taken[quota_rows(problem).index(row)], *row.held]
-        more = most_held([*held, *row.spans_of(cheapest)]) - row.limit
-        text = f"a quota of {row.limit + more} {row.unit} at {row.provider}, {more} more"
-        return Unplaced(workload.name, Obstacle.QUOTA, text)
+        limit = most_held([*held, *row.spans_of(cheapest)])
+        text = f"a quota of {limit} {row.unit} at {row.provider}, {limit - row.limit} more"
+        return _Stopped(Obstacle.QUOTA, text, quota=(row, limit))
     freed = replace(workload, policy=replace(workload.policy, quotas=()))
     offer = _cheapest_passing(candidates, without_quotas(problem), freed)
     limits = [row for row in quota_rows(problem) if offer is not None and row.provider == offer.provider]
     if offer is None or not limits:
         return None
-    return Unplaced(workload.name, Obstacle.QUOTA, f"a higher quota than {limits[0]}, for {offer.offer_id}")
+    return _Stopped(Obstacle.QUOTA, f"a higher quota than {limits[0]}, for {offer.offer_id}")
 
 
 def _is_out(candidates: Candidates, workload: Workload) -> bool:
@@ -163,13 +134,13 @@ def _contention_fix(candidates: Candidates, solution: Solution, cheapest: Column
     return f"{more} of {candidates.problem.table.offers[piece.offer].offer_id}{held}"
 
 
-def _without_column(candidates: Candidates, workload: Workload) -> Unplaced:
+def _without_column(workload: Workload) -> _Stopped:
     if isinstance(workload, Serving) and workload.starts_after is not None:
         text = f"let {workload.starts_after} end earlier: nothing of the horizon is left to serve"
-        return Unplaced(workload.name, Obstacle.DEPENDENCY, text)
+        return _Stopped(Obstacle.DEPENDENCY, text)
     spread = isinstance(workload, Serving) and workload.redundancy.zones > 1
     obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
-    return Unplaced(workload.name, obstacle, _nearest_fix(candidates, workload, obstacle))
+    return _Stopped(obstacle, TEXTS[obstacle])
 
 
 def _cheapest_column(candidates: Candidates, solution: Solution, workload: Workload) -> Column | None:
@@ -181,52 +152,6 @@ def _cheapest_column(candidates: Candidates, solution: Solution, workload: Workl
     case = candidates.fleets[workload.name]
     built = best_ladders(candidates.problem, case, free_nodes(candidates.problem), None, 1)
     return build_service_column(candidates.problem, case, built[0], None) if built else None
-
-
-def _nearest_fix(candidates: Candidates, workload: Workload, obstacle: Obstacle) -> str:
-    """The first change that was tried and worked; else what the obstacle says in general."""
-    tried = (*_policy_fixes(candidates, workload, obstacle), *_own_fixes(candidates, workload))
-    return next((text for text in tried if text), TEXTS.get(obstacle, str(obstacle)))
-
-
-def _policy_fixes(candidates: Candidates, workload: Workload, obstacle: Obstacle) -> Iterator[str]:
-    for fix in sorted(FIXES, key=lambda fix: obstacle not in fix.gates):
-        policy = candidates.problem.request.policy
-        if fix.change(policy) == policy and fix.change(workload.policy) == workload.policy:
-            continue
-        request = replace(candidates.problem.request, policy=fix.change(policy))
-        problem = replace(candidates.problem, request=request)
-        changed = replace(workload, policy=fix.change(workload.policy))
-        offer = _cheapest_passing(candidates, problem, changed)
-        if offer is not None:
-            yield fix.say(offer)
-
-
-def _own_fixes(candidates: Candidates, workload: Workload) -> Iterator[str]:
-    """Changes of the workload itself, the gentlest first."""
-    problem = candidates.problem
-    if isinstance(workload, Training | Batch):
-        yield _later_deadline(candidates, workload)
-    if isinstance(workload, Training) and not workload.interruptible:
-        offer = _cheapest_passing(candidates, problem, replace(workload, interruptible=True))
-        yield f"interruptible: true, for {offer.offer_id}" if offer else ""
-    if isinstance(workload, Training) and workload.gpus_min > 1:
-        offer = _cheapest_passing(candidates, problem, replace(workload, gpus_min=1))
-        yield f"gpus.min of {offer.sku.gpus_per_node} or less, as {offer.offer_id} allows" if offer else ""
-    if isinstance(workload, Serving) and workload.redundancy.zones > 1:
-        fewer = replace(workload.redundancy, zones=workload.redundancy.zones - 1)
-        offer = _cheapest_passing(candidates, problem, replace(workload, redundancy=fewer))
-        yield f"redundancy over {fewer.zones} {'zone' if fewer.zones == 1 else 'zones'}" if offer else ""
-
-
-def _later_deadline(candidates: Candidates, run: Training | Batch) -> str:
-    problem = candidates.problem
-    late = replace(run, deadline=run.deadline + FAR)
-    found = build_run_candidates(problem, candidates.estimates, late)
-    if not len(found):
-        return ""
-    hours = math.ceil((float(found.end_s.min()) - last_second(problem, run)) / 3600)
-    return f"deadline {hours} h later" if hours > 0 else ""
 
 
 def _cheapest_passing(candidates: Candidates, problem: Problem, workload: Workload) -> Offer | None:

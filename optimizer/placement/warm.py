@@ -27,6 +27,7 @@ from optimizer.placement.columns import (
     price_cents,
     with_switching,
 )
+from optimizer.placement.delays import delay_cents
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.holding import due_s
@@ -199,7 +200,8 @@ def _fleet_of(
             return None
         pieces.append(Piece(offer, choice, spans, price_cents(problem, offer, spans)))
     pieces.sort(key=lambda piece: (piece.offer, piece.choice))
-    column = Column(service.name, tuple(pieces), 0, after_s=after_s, after_place=place)
+    delay = delay_cents(problem, service.name, after_s)
+    column = Column(service.name, tuple(pieces), 0, after_s=after_s, after_place=place, delay_cents=delay)
     column = with_switching(problem, with_transfers(problem, column))
     return column if pieces and serves(problem, case, column) else None
 

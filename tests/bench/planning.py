@@ -78,7 +78,7 @@ def measure(case: Case) -> Result:
     began = time.perf_counter()
     plan = planner.plan(request, offers, as_of, options, seen.append)
     whole_s = time.perf_counter() - began
-    total = plan.cost_usd + plan.penalty_usd
+    total = plan.objective_usd
     return Result(
         case=case,
         offers=len(offers),
@@ -130,7 +130,7 @@ def controllable_gap(plan: Plan, request: PlanRequest) -> float | None:
     if plan.bound_usd is None:
         return None
     left = (request.workload(row.workload).unplaced_usd or ZERO for row in plan.unplaced)
-    total = plan.cost_usd + plan.penalty_usd
+    total = plan.objective_usd
     controllable = total - sum(left, ZERO)
     return float((total - plan.bound_usd) / controllable) if controllable else 0.0
 

@@ -78,7 +78,7 @@ def main() -> int:
     repair = replace(options, time_limit_s=wish.repair_limit)
     scene = Scene(request, offers, repair, estimator, planner, wish.time_limit, wish.moved)
     console = Console(width=220)
-    console.print(f"cold: ${old.cost_usd + old.penalty_usd:,.0f}, gap {_percent(old.gap)}")
+    console.print(f"cold: ${old.objective_usd:,.0f}, gap {_percent(old.gap)}")
     console.print(warm_table(scene, old, wish.seed))
     return 0
 
@@ -126,7 +126,7 @@ def _cold(scene: Scene, offers: Sequence[Offer]) -> tuple[float, tuple[str, str]
     began = time.process_time()
     options = replace(scene.options, time_limit_s=scene.cold_limit_s)
     plan = JointPlanner(scene.estimator).plan(scene.request, offers, scene.request.horizon.start, options)
-    return time.process_time() - began, (f"${plan.cost_usd + plan.penalty_usd:,.0f}", _percent(plan.gap))
+    return time.process_time() - began, (f"${plan.objective_usd:,.0f}", _percent(plan.gap))
 
 
 def moved(offers: Sequence[Offer], share: float, rng: random.Random) -> list[Offer]:
@@ -185,7 +185,7 @@ def _last(found: Replanned, old: Plan, seconds: float) -> tuple[str, str, str, s
     stood = {placement.workload for placement in old.placements}
     elsewhere = len(stood - found.kept) / max(1, len(stood))
     return (
-        f"${plan.cost_usd + plan.penalty_usd:,.0f}",
+        f"${plan.objective_usd:,.0f}",
         _percent(plan.gap),
         f"{seconds:.1f}",
         f"{elsewhere:.1%}",

@@ -89,8 +89,8 @@ class FakeTrainingTable:
     def bottleneck(self, w: int, s: int, n: int) -> str:
         return "compute"
 
-    def obstacle(self, w: int, s: int) -> Obstacle | None:
-        if self.fits[w, s].any():
+    def obstacle(self, w: int, s: int, among: NDArray[np.bool_] | None = None) -> Obstacle | None:
+        if self.fits[w, s, slice(None) if among is None else among].any():
             return None
         if self._without_room[w, s]:
             return Obstacle.DISK

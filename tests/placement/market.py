@@ -134,7 +134,7 @@ def plan(
 
 
 def total(found: Plan) -> Decimal:
-    return found.cost_usd + found.penalty_usd
+    return found.objective_usd
 
 
 def weekly(count: int) -> tuple[PlanRequest, list[Offer]]:

@@ -4,20 +4,24 @@ Runs of one node start on whole hours; one that a service waits for starts at on
 service holds ready nodes of each offer in each hour; each that joins after its first hour is held its cold
 start earlier, which the hour's increment makes a whole hour. Nodes with a minimum term are held in stretches,
 each paid for the term at least. Data is copied once to each provider: for runs from where it lies, for
-services from where the run was that they wait for. Stock holds in each hour and in the minutes before the
+services from where the run was that they wait for. A service that waits pays for each hour of delay what the
+plan that is compared says. Stock holds in each hour and in the minutes before the
 next, when joining nodes are there already, and so do quotas; the budget holds over all that is paid.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from decimal import Decimal
 
 from ortools.sat.python import cp_model
 
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
+from broker.domain.plan import Wait
+from broker.domain.standing_rules import rules_of
 from broker.domain.workload import PlanRequest, Serving, Training
 from tests.placement.fake_estimator import GPUS
 from tests.placement.market import at
@@ -27,9 +31,16 @@ MOST_WORK = 0.3
 
 
 class Monolith:
-    """Least cost + penalty of runs and services over offers of one GPU a node, billed by the hour."""
+    """Least cost + penalty + delay of runs and services over offers of one GPU a node, billed by the hour."""
 
-    def __init__(self, asked: PlanRequest, offers: Sequence[Offer], terms: MovingTerms | None = None) -> None:
+    def __init__(
+        self,
+        asked: PlanRequest,
+        offers: Sequence[Offer],
+        terms: MovingTerms | None = None,
+        waits: Sequence[Wait] = (),
+    ) -> None:
+        self.waits = {wait.workload: wait for wait in waits}
         self.model = cp_model.CpModel()
         self.asked, self.offers = asked, offers
         self.hours = int(asked.horizon.hours)
@@ -125,11 +136,31 @@ class Monolith:
             now = self.model.new_bool_var("")
             self.model.add_multiplication_equality(now, [placed, runs[hour]])
             serves.append(now)
+        wait = self.waits.get(service.name)
+        if wait is not None:
+            cents = math.ceil(wait.usd_per_hour * 100)
+            first = math.ceil((wait.earliest_start - at(0)).total_seconds() / 3600)
+            self.penalties.extend((placed - now) * cents for now in serves[first:])
         held = [self._held(o, serves) for o in range(len(self.offers))]
         for hour in range(self.hours):
             self._meets(service, serves[hour], [ready[hour] for ready in held], hour)
+        rules = rules_of(self.asked.policy, service)
+        self._at_most(held, [(o.provider, o.sku.gpu, o.place) for o in self.offers], rules.max_pools)
+        self._at_most(held, [o.sku.gpu for o in self.offers], rules.max_gpu_kinds)
         if service.starts_after is not None:
             self._weights(service.starts_after, held)
+
+    def _at_most(
+        self, held: Sequence[Sequence[cp_model.LinearExpr]], groups: Sequence[Hashable], most: int
+    ) -> None:
+        """Ready nodes stand, over all hours, on offers of at most so many groups."""
+        if most >= len(set(groups)):
+            return
+        used = {group: self.model.new_bool_var("") for group in dict.fromkeys(groups)}
+        for o, group in enumerate(groups):
+            for nodes in held[o]:
+                self.model.add(nodes <= self._most(o) * used[group])
+        self.model.add(cp_model.LinearExpr.sum(list(used.values())) <= most)
 
     def _data(self, run: Training, o: int) -> int:
         """Cents of a run's data set on its way to an offer; copies within a provider are free."""
@@ -200,7 +231,7 @@ class Monolith:
     def _meets(
         self, service: Serving, serves: cp_model.IntVar, ready: Sequence[cp_model.LinearExpr], hour: int
     ) -> None:
-        """Demand with spares of the largest replica in use, and zones."""
+        """Demand with spares of the largest replica in use, zones, and what the loss of any one leaves."""
         rates = [round(GPUS[offer.sku.gpu].requests_per_s * SCALE) for offer in self.offers]
         demand = round(service.traffic.requests_per_s_at(at(hour), at(0)) * SCALE)
         used = [self.model.new_bool_var("") for _ in self.offers]
@@ -210,13 +241,22 @@ class Monolith:
             self.model.add(nodes >= 1).only_enforce_if(here)
             self.model.add(nodes == 0).only_enforce_if(~here)
             self.model.add(capacity - spare * rate >= demand).only_enforce_if([serves, here])
-        by_zone = defaultdict(list)
-        for offer, here in zip(self.offers, used, strict=True):
-            by_zone[offer.place].append(here)
+        redundancy = service.redundancy
+        loss = redundancy.zone_loss_share if redundancy.survives_zone_loss else 0.0
         zones = []
-        for members in by_zone.values():
+        for place in dict.fromkeys(offer.place for offer in self.offers):
+            members = [o for o, offer in enumerate(self.offers) if offer.place == place]
+            standing = cp_model.LinearExpr.weighted_sum(
+                [ready[o] for o in members], [rates[o] for o in members]
+            )
             stands = self.model.new_bool_var("")
-            self.model.add_max_equality(stands, members)
+            self.model.add_max_equality(stands, [used[o] for o in members])
+            if loss:
+                self.model.add(capacity - standing >= math.ceil(loss * demand)).only_enforce_if(serves)
+                carries, part = self.model.new_bool_var(""), loss * demand / max(1, redundancy.zones - 1)
+                self.model.add(standing >= math.ceil(part)).only_enforce_if(carries)
+                self.model.add(carries <= stands)
+                stands = carries
             zones.append(stands)
-        self.model.add(cp_model.LinearExpr.sum(zones) >= service.redundancy.zones).only_enforce_if(serves)
+        self.model.add(cp_model.LinearExpr.sum(zones) >= redundancy.zones).only_enforce_if(serves)
         self.model.add(capacity >= demand).only_enforce_if(serves)

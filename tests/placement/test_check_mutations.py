@@ -38,6 +38,7 @@ UNCHECKED = {
     "notes",
     "nearest_fix",
     "says",
+    "fixes",
     "reason",
 }
 # The asked gap is not part of a plan, so these two cannot be told apart.

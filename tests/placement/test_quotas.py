@@ -37,7 +37,8 @@ def test_a_quota_is_named_with_what_more_of_it_would_allow() -> None:
     )
     found = plan(asked, [offer("a", "1.00")])
     (out,) = found.unplaced
-    assert (out.reason, out.nearest_fix) == (Obstacle.QUOTA, "a quota of 3 GPUs at lambda, 1 more")
+    raised = "a quota of 3 GPUs at lambda, 1 more: it then costs $10.00"
+    assert (out.reason, out.nearest_fix) == (Obstacle.QUOTA, raised)
     other = plan(asked, [offer("a", "1.00"), offer("b", "3.00", provider="aws")])
     (dear,) = (p for p in other.placements if p.provider == "aws")
     assert dear.why.rule is BindingRule.QUOTA

@@ -51,7 +51,7 @@ def test_redundancy_needs_distinct_zones() -> None:
     asked = request(serving(hourly=[3.0], zones=2))
     left = plan(asked, one_zone).unplaced[0]
     assert left.reason is Obstacle.REDUNDANCY
-    assert left.nearest_fix == "redundancy over 1 zone"
+    assert left.nearest_fix == "redundancy.zones of 1: it then costs $48.00"
     found = plan(asked, [*one_zone, offer("c", "1.50", zone="east-b")])
     assert {p.offer_id for p in found.placements} == {"a", "c"}
     assert found.cost_usd == Decimal("120.00") == found.bound_usd

@@ -142,7 +142,8 @@ def test_nodes_need_a_fabric() -> None:
     assert (placed.offer_id, placed.nodes >= 5) == ("joined", True)
     only_single = plan(asked, [offer("single", "1.00")])
     assert only_single.unplaced[0].reason is Obstacle.DEADLINE
-    assert only_single.unplaced[0].nearest_fix == "deadline 80 h later"
+    later = "deadline of 2026-11-27T04:00Z, 80 h later, and horizon.days of 5: it then costs $100.00"
+    assert only_single.unplaced[0].nearest_fix == later
     assert only_single.status is PlanStatus.INFEASIBLE
     assert only_single.bound_usd is None
 
@@ -183,7 +184,7 @@ def test_what_no_stock_is_left_for_is_named() -> None:
     found = plan(request(*runs), [offer("only", "1.00", nodes=1)])
     (left,) = found.unplaced
     assert left.reason is Obstacle.CONTENTION
-    assert "only" in left.nearest_fix
+    assert left.nearest_fix == "deadline of 2026-11-23T20:00Z, 8 h later: it then costs $10.00"
 
 
 def test_the_budget_is_kept_and_named() -> None:
@@ -195,7 +196,7 @@ def test_the_budget_is_kept_and_named() -> None:
     assert found.cost_usd == Decimal("20.00")
     assert found.penalty_usd == Decimal("90.00")
     assert [(u.workload, u.reason) for u in found.unplaced] == [("second", Obstacle.BUDGET)]
-    assert found.unplaced[0].nearest_fix == "a budget 15.00 USD higher"
+    assert found.unplaced[0].nearest_fix == "a budget of $60, $15.00 higher: it then costs $40.00"
     assert total(found) == found.bound_usd
 
 
@@ -208,13 +209,13 @@ def test_leaving_out_is_chosen_when_placing_costs_more() -> None:
 @pytest.mark.parametrize(
     ("policy", "obstacle", "fix"),
     [
-        (Policy(providers_only=("aws",)), Obstacle.POLICY, "allow provider lambda in region us-east"),
-        (Policy(tiers=(Tier.SPOT,)), Obstacle.TIER, "allow tier on_demand"),
-        (Policy(countries=("DE",)), Obstacle.RESIDENCY, "allow country unknown"),
-        (Policy(geography=("eu",)), Obstacle.RESIDENCY, "allow country unknown"),
-        (Policy(min_reliability=0.9), Obstacle.POLICY, "ask for no more reliability than none"),
-        (Policy(compliance=("hipaa",)), Obstacle.COMPLIANCE, "ask for no more compliance than none"),
-        (Policy(regions=("eu-*",)), Obstacle.POLICY, "allow provider lambda in region us-east"),
+        (Policy(providers_only=("aws",)), Obstacle.POLICY, "providers with lambda"),
+        (Policy(tiers=(Tier.SPOT,)), Obstacle.TIER, "tiers with on_demand"),
+        (Policy(countries=("DE",)), Obstacle.RESIDENCY, "countries with unknown ones"),
+        (Policy(geography=("eu",)), Obstacle.RESIDENCY, "countries with unknown ones"),
+        (Policy(min_reliability=0.9), Obstacle.POLICY, "min_reliability of 0"),
+        (Policy(compliance=("hipaa",)), Obstacle.COMPLIANCE, "compliance without hipaa"),
+        (Policy(regions=("eu-*",)), Obstacle.POLICY, "regions with us-east"),
     ],
 )
 def test_the_first_gate_that_lets_nothing_through_is_named(
@@ -222,7 +223,8 @@ def test_the_first_gate_that_lets_nothing_through_is_named(
 ) -> None:
     found = plan(request(training(policy=policy)), [offer("a", "2.00")])
     (left,) = found.unplaced
-    assert (left.reason, left.nearest_fix) == (obstacle, fix)
+    outside = "(outside the policy: nothing that it allows can run this): it then costs $20.00"
+    assert (left.reason, left.nearest_fix) == (obstacle, f"{fix} {outside}")
 
 
 @pytest.mark.parametrize(

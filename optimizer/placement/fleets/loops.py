@@ -19,8 +19,10 @@ from optimizer.placement.compiled import compiled
 from optimizer.placement.problem import Floats, Ints
 
 EPSILON = 1e-9
-FEW = 5000.0
-CLOSE = 3e-4
+FEW, MANY = 5_000.0, 20_000.0
+CLOSE, CLOSE_OF_MANY = 3e-4, 1e-3
+LAST = 10
+"""What the last pool of a cover costs, in levels tried."""
 
 
 @compiled
@@ -123,7 +125,8 @@ def cover_hour(
 
     ``usd`` [m, R] never falls with the level; ``each`` [m] is the least USD per unit of rate. Depth-first
     over the levels of all pools but the last, without those that cannot be cheaper. Where levels are many,
-    ways that are cheaper by less than ``CLOSE`` are not told apart, and what is returned is lower by that.
+    ways that are cheaper by less than ``CLOSE`` (``CLOSE_OF_MANY``) are not told apart, and what is returned
+    is lower by that.
     inf: not below ``limit``. ``work`` [1] counts what was tried.
     """
     m = len(most)
@@ -135,7 +138,7 @@ def cover_hour(
     for i in range(m - 1, -1, -1):
         beyond[i] = min(each[i], beyond[i + 1])
         many *= most[i] + 1.0
-    close = CLOSE if many > FEW else 0.0
+    close = CLOSE_OF_MANY if many > MANY else CLOSE if many > FEW else 0.0
     found, depth = limit, 0
     level[0] = -1
     if m == 1:
@@ -164,6 +167,7 @@ def cover_hour(
             depth += 1
             level[depth] = -1
             continue
+        work[0] += LAST
         count = least_last(level, rate, place, most[m - 1], demand, spare, places, loss, least)
         if count >= 0:
             whole = spent[m - 1] + usd[m - 1, count]
@@ -301,6 +305,64 @@ def joined_by_one(
                     found[phase, at] = min(found[phase, at], price + before[phase, rest])
             if reach >= steps:
                 break
+    return found
+
+
+@compiled
+def sets_beside_rate(
+    sets: Ints, usd: Floats, most: Ints, rate: Floats, demand: Floats, phase: Ints, weight: Floats,
+    spare: float, loss: float, usd_per_rate: Floats, onward: Floats, limit: float,
+) -> Floats:  # fmt: skip
+    """Least USD [N] of fleets on ``sets`` [N, m] and one further pool, which is charged ``usd_per_rate`` [3]
+    for each unit of rate that is left to it: no pool serves a unit for less.
+
+    The set carries ``loss`` × demand without the further pool. ``spare`` is in requests/s. A set that surely
+    reaches ``limit`` is told as what is known by then. A pool's level costs what it costs less what its rate
+    saves, so the last pool takes the best of its levels that suffice.
+    """
+    n, m = sets.shape
+    size, pools = usd.shape[2], usd.shape[1]
+    net = np.full((3, pools, size), np.inf)
+    from_level = np.full((3, pools, size + 1), np.inf)
+    for p in range(3):
+        for pool in range(pools):
+            for k in range(most[pool], -1, -1):
+                net[p, pool, k] = usd[p, pool, k] - usd_per_rate[p] * rate[pool] * k
+                from_level[p, pool, k] = min(net[p, pool, k], from_level[p, pool, k + 1])
+    found = np.zeros(n)
+    level = np.zeros(m, dtype=np.int64)
+    spent, served = np.zeros(m), np.zeros(m)
+    for number in range(n):
+        total = 0.0
+        last = sets[number, m - 1]
+        for c in range(len(demand)):
+            p, needed = phase[c], loss * demand[c]
+            best = np.inf
+            depth = 0
+            level[0] = -1
+            while depth >= 0:
+                if depth == m - 1:
+                    rest = needed - served[depth]
+                    at = max(0, int(np.ceil(rest / rate[last] - EPSILON)))
+                    if at <= most[last]:
+                        best = min(best, spent[depth] + from_level[p, last, at])
+                    depth -= 1
+                    continue
+                pool = sets[number, depth]
+                level[depth] += 1
+                if level[depth] > most[pool]:
+                    depth -= 1
+                    continue
+                spent[depth + 1] = spent[depth] + net[p, pool, level[depth]]
+                served[depth + 1] = served[depth] + rate[pool] * level[depth]
+                if spent[depth + 1] < best:
+                    depth += 1
+                    level[depth] = -1
+            total += weight[c] * (best + usd_per_rate[p] * (demand[c] + spare))
+            if total + onward[c + 1] >= limit:
+                total += onward[c + 1]
+                break
+        found[number] = total
     return found
 
 

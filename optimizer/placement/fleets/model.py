@@ -20,19 +20,19 @@ from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleet_rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.pools import PoolTable, build_pools_of
-from optimizer.placement.fleets.sets import PoolFleet, SetSearch
+from optimizer.placement.fleets.sets import FEW_POOLS, Openings, PoolFleet, SetSearch
 from optimizer.placement.holding import ServiceTime, due_s
-from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints, Problem
 from optimizer.placement.start_costs import on_grid
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import HOUR_S, FleetCase, beside, surcharged
 
 TOLERANCE = 0.002
 FEW_UNITS = 40
-FEW_POOLS = 12
-"""So few are searched to the end."""
+FEW_ENDS = 6
 DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
+VARIED_KEPT = 16
 KEY = "fleet model"
 
 
@@ -53,6 +53,7 @@ class FleetAnswer:
     whole_days: int = 0
     days_usd: float = 0.0
     hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
+    search: SetSearch | None = None
 
     @property
     def feasible(self) -> bool:
@@ -67,20 +68,33 @@ def answer_fleet(
     prices: Mapping[int, float] | None = None,
     after_s: float | None = None,
     out_of_time: Callable[[], bool] = never,
+    openings: Openings | None = None,
 ) -> FleetAnswer:
     """The fleets of a service from ``free`` nodes [O] (None: all) at ``prices`` of scarcity per node-hour,
-    started at its own time or after a run. Asked again the same, it answers from memory."""
+    started at its own time or after a run. Asked again the same, it answers from memory.
+
+    ``openings``: when others leave how many of these nodes, for fleets that share them by the hour; the
+    bound takes no notice of that.
+    """
     first = _first_hour(problem, case, after_s)
     charged = tuple(sorted((prices or {}).items()))
-    key = (KEY, case.service.name, None if free is None else free.tobytes(), charged, first)
+    open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
+    key = (KEY, case.service.name, None if free is None else free.tobytes(), charged, first, open_key)
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer):
         return known
+    if openings is not None:
+        base = answer_fleet(problem, case, free, prices, after_s, out_of_time)
+        if base.search is not None and len(base.table) > FEW_POOLS:
+            shifted = replace(openings, of_hour=openings.of_hour[first:])
+            fleets = sorted(base.search.between(shifted), key=lambda fleet: fleet.usd)
+            problem.kept[key] = found = replace(base, fleets=tuple(fleets))
+            return found
     if prices:
         case = surcharged(case, prices)
     if free is not None:
         case = beside(case, free)
-    found = _answer(problem, case, after_s, first, out_of_time)
+    found = _answer(problem, case, after_s, first, out_of_time, openings)
     if not out_of_time():
         problem.kept[key] = found
     return found
@@ -94,7 +108,12 @@ def _first_hour(problem: Problem, case: FleetCase, after_s: float | None) -> int
 
 
 def _answer(
-    problem: Problem, case: FleetCase, after_s: float | None, first: int, out_of_time: Callable[[], bool]
+    problem: Problem,
+    case: FleetCase,
+    after_s: float | None,
+    first: int,
+    out_of_time: Callable[[], bool],
+    openings: Openings | None,
 ) -> FleetAnswer:
     nothing = PoolTable.nothing()
     if not len(case.units) or first >= len(case.demand):
@@ -108,9 +127,16 @@ def _answer(
     rules = fleet_rules(problem, case.service)
     rules = replace(rules, pools=min(rules.pools, MOST_POOLS))
     tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE
-    search = SetSearch(table, classes, rules, tolerance, out_of_time)
+    if openings is not None:
+        openings = replace(openings, of_hour=openings.of_hour[first:])
+    nodes = np.stack((case.units.offer, case.units.nodes))
+    search = SetSearch(table, classes, rules, tolerance, out_of_time, openings, nodes)
     search.run()
-    fleets = sorted(search.fleets, key=lambda fleet: fleet.usd)[:FLEETS_KEPT]
+    kept = FLEETS_KEPT
+    if len(problem.request.workloads) > 1:
+        search.vary()
+        kept = VARIED_KEPT
+    fleets = sorted(search.fleets, key=lambda fleet: fleet.usd)[:kept]
     days = len(demand) // DAY_H if classes.period == DAY_H else 0
     share = days * DAY_H / max(1.0, float(lengths.sum()))
     return FleetAnswer(
@@ -122,6 +148,7 @@ def _answer(
         days,
         search.hours_bound_usd * share,
         search.hourly_usd() if fleets else np.zeros(0),
+        search,
     )
 
 
@@ -202,11 +229,18 @@ def earliest_end(run: str) -> tuple[str, str]:
     return "earliest end", run
 
 
-def model_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]) -> list[Column]:
-    """Fleets from ``free`` nodes [O] for each end of the run before.
+def model_fleets(
+    problem: Problem,
+    case: FleetCase,
+    free: Ints,
+    ends: Sequence[float | None],
+    openings: Openings | None = None,
+) -> list[Column]:
+    """Fleets from ``free`` nodes [O], and from those that are open by the hour, for each end of the run
+    before.
 
-    They are those of the earliest start, from each on: one search serves all ends. Of few nodes, and for a
-    single end, there are those of that start as well.
+    They are those of the earliest start, from each on: one search serves all ends. Of few nodes, there are
+    those of the first few ends as well.
     """
     if not ends:
         return []
@@ -214,9 +248,13 @@ def model_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[f
     known = problem.kept.get(earliest_end(case.service.starts_after or ""))
     if first is not None and isinstance(known, float):
         first = min(first, known)
-    answer = answer_fleet(problem, case, free, case.surcharge_usd, first)
-    found = [column for end in ends for column in fleet_columns(problem, answer, end)]
-    if len(ends) == 1 and ends[0] is not None and len(case.units) <= FEW_UNITS:
-        own = answer_fleet(problem, case, free, case.surcharge_usd, ends[0])
-        found += fleet_columns(problem, own, ends[0])
+    answers = [answer_fleet(problem, case, free, case.surcharge_usd, first)]
+    if openings is not None:
+        most = np.minimum(openings.free.max(axis=0), UNLIMITED_NODES)
+        answers.append(answer_fleet(problem, case, most, case.surcharge_usd, first, openings=openings))
+    found = [column for answer in answers for end in ends for column in fleet_columns(problem, answer, end)]
+    if len(case.units) <= FEW_UNITS:
+        for end in [end for end in ends if end is not None][:FEW_ENDS]:
+            own = answer_fleet(problem, case, free, case.surcharge_usd, end)
+            found += fleet_columns(problem, own, end)
     return list(dict.fromkeys(found))

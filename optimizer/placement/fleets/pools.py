@@ -18,7 +18,7 @@ from optimizer.placement.fleet_menu import half_usd
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase
 
-MOST_LEVELS = 512
+MOST_LEVELS = 256
 NO_LIMIT = 1 << 40
 SAME_RATE = 0.05
 """Replicas of a pool whose rates differ by no more than this share count at the lowest of them."""
@@ -75,7 +75,7 @@ class PoolTable:
     @classmethod
     def nothing(cls) -> PoolTable:
         """No pool at all."""
-        return _table([], [])
+        return table_of([], [])
 
     def take(self, at: Sequence[int] | Ints) -> PoolTable:
         """Some of the pools."""
@@ -141,7 +141,7 @@ def with_empty(table: PoolTable, count: int) -> PoolTable:
     none, nothing = np.zeros(0, dtype=np.int64), np.zeros(1)
     empty = Pool(-1, -1, 1.0, none, nothing, np.zeros((1, 0), dtype=np.int64), nothing, nothing, nothing, 1)
     first = int(table.owner.max(initial=-1)) + 1
-    return _table([*table.pools, *[empty] * count], [*table.owner.tolist(), *range(first, first + count)])
+    return table_of([*table.pools, *[empty] * count], [*table.owner.tolist(), *range(first, first + count)])
 
 
 def build_pools_of(problem: Problem, case: FleetCase, hours: float) -> PoolTable:
@@ -152,10 +152,11 @@ def build_pools_of(problem: Problem, case: FleetCase, hours: float) -> PoolTable
         for pool in _pools(problem, case, units, hours):
             found.append(pool)
             owner.append(number)
-    return _table(found, owner)
+    return table_of(found, owner)
 
 
-def _table(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
+def table_of(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
+    """The pools as arrays; ``owner`` [L] numbers those that are one but for their commitments."""
     levels = max((len(pool.usd) for pool in pools), default=1)
 
     def padded(rows: Sequence[Floats]) -> Floats:

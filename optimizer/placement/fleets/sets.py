@@ -24,12 +24,13 @@ from optimizer.placement.fleets.loops import (
     grown_sets,
     joined_by_one,
     least_over_hours,
+    sets_beside_rate,
     sets_with_others,
     state_costs,
     state_levels,
 )
-from optimizer.placement.fleets.pools import PoolTable, undominated, with_empty
-from optimizer.placement.problem import Floats, Ints
+from optimizer.placement.fleets.pools import Pool, PoolTable, undominated, with_empty
+from optimizer.placement.problem import Bools, Floats, Ints
 from optimizer.placement.stopwatch import never
 
 STEPS = 2048
@@ -40,8 +41,15 @@ FIRST_POOLS = 8
 MOST_SETS = 1_000_000
 MOST_KEPT = 4_000
 MOST_PRICED = 16
-MOST_WORK = 150_000_000
-"""Levels that are tried in one search: about a second."""
+MOST_TRIED = 64
+"""Of sets of which none may have a fleet in the hours that others leave."""
+FEW_POOLS = 12
+"""So few are searched to the end."""
+MOST_BETWEEN = 6
+MOST_VARIED = 12
+MOST_VARIED_STATES = 2_000
+MOST_WORK = 300_000_000
+"""Levels that are tried in one search: about three seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,15 +62,40 @@ class PoolFleet:
     usd: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Openings:
+    """Nodes ``free`` [P, O] of each offer in each kind of hour, and the kind ``of_hour`` [H]."""
+
+    free: Ints
+    of_hour: Ints
+
+    def allow(self, pool: Pool, unit_offer: Ints, unit_nodes: Ints) -> Bools:
+        """Whether a pool can stand at each level in each kind of hour [P, R]; of units [U] offer and
+        nodes."""
+        allowed = np.ones((len(self.free), len(pool.usd)), dtype=np.bool_)
+        offers = unit_offer[pool.units]
+        for offer in np.unique(offers):
+            mine = offers == offer
+            nodes = pool.counts[:, mine] @ unit_nodes[pool.units[mine]]
+            allowed &= nodes[None, :] <= self.free[:, offer][:, None]
+        return allowed
+
+
 @dataclass(slots=True, eq=False)
 class SetSearch:
-    """The state of a search. ``table`` holds the pools that none of the others make needless."""
+    """The state of a search. ``table`` holds the pools that none of the others make needless.
+
+    ``openings``: when others hold what of the stock; the bound takes no notice of them. ``units`` tells offer
+    and nodes [2, U] of the case's units.
+    """
 
     table: PoolTable
     classes: HourClasses
     rules: FleetRules
     tolerance: float
     out_of_time: Callable[[], bool] = never
+    openings: Openings | None = None
+    units: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
@@ -79,7 +112,10 @@ class SetSearch:
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        kept = self.table.take(np.flatnonzero(_needed(self.table, self.rules)))
+        kept = self.table
+        if self.openings is None or len(kept) > FEW_POOLS:
+            # What others close at times may be needed at others.
+            kept = kept.take(np.flatnonzero(_needed(kept, self.rules)))
         self.table = with_empty(kept, min(self.rules.pools, MOST_POOLS) - 1) if len(kept) else kept
         self.phased = _phased(self.table)
         self.each = _per_rate(self.phased, self.table)
@@ -111,6 +147,8 @@ class SetSearch:
         sets = np.arange(len(self.table), dtype=np.int64)[:, None]
         parents_usd = float(self.onward[0])
         for more in range(size - 1, 0, -1):
+            if more == 1 and self.rules.loss_share > 0:
+                sets = sets[self._beside_rate(sets) < self.limit]
             least = self._with_others(sets, beside[more], one=more == 1)
             if more == size - 1:
                 self._try_first(size)
@@ -172,6 +210,15 @@ class SetSearch:
             self.smallest, self.step, others, self.onward, self.limit, self.work, MOST_WORK,
         )  # fmt: skip
 
+    def _beside_rate(self, sets: Ints) -> Floats:
+        """What sets cost at least beside one further pool, quickly: that pool is charged by its rate."""
+        table, classes = self.table, self.classes
+        return sets_beside_rate(
+            sets, self.phased, table.most, table.rate, classes.demand, classes.phase, classes.weight,
+            self.rules.spare * float(self.smallest[0]), self.rules.loss_share, self.each.min(axis=1),
+            self.onward, self.limit,
+        )  # fmt: skip
+
     def _covers(self, sets: Ints, most_work: int = MOST_WORK) -> Floats:
         """What sets cost at least, hour by hour; inf from the limit on and where they break a
         rule, NaN where there was no time for it."""
@@ -187,7 +234,7 @@ class SetSearch:
         near = self._promising()
         sets = self._apart(list(combinations(sorted(near), size)), size)
         while len(sets):
-            least = self._covers(sets, MOST_WORK // 3)
+            least = self._covers(sets, MOST_WORK)
             least[np.isnan(least)] = np.inf
             order = [int(at) for at in np.argsort(least, kind="stable") if least[at] < self.limit]
             fresh = [
@@ -240,7 +287,8 @@ class SetSearch:
         """Prices sets, cheapest bound first, until none that is left can be cheaper."""
         proven = np.inf
         for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
-            stop = self.best is not None and (count >= MOST_PRICED or self.out_of_time())
+            most = MOST_PRICED if self.best is not None else MOST_TRIED
+            stop = count >= most or (self.best is not None and self.out_of_time())
             if usd >= self.limit or stop:
                 proven = min(proven, usd)
                 break
@@ -276,15 +324,76 @@ class SetSearch:
             least = max(least, float(exact))
         if least < (np.inf if self.best is None else self.best.usd):
             levels, counts = (every, most + 1) if size <= MOST_STATES else self._likely_levels(at)
-            walk = cheapest_walk(
-                costs(levels, counts), classes.demand_of, classes.length, levels, counts,
-                _linear(table.start_usd[at]),
-            )  # fmt: skip
-            if (walk >= 0).all():
-                self._offer(pools[::-1], state_levels(walk, levels, counts))
+            self._walk(pools[::-1], levels, counts)
         self.known[pools] = least
 
-    def _offer(self, pools: tuple[int, ...], levels: Ints) -> None:
+    def _walk(self, pools: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
+        """The cheapest fleet of ``pools`` [m] on some levels of each; None where there is none."""
+        table, classes, rules, at = self.table, self.classes, self.rules, np.array(pools, dtype=np.int64)
+        cost = state_costs(
+            levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels,
+            float(rules.spare), rules.places, rules.loss_share, rules.least_share,
+        )  # fmt: skip
+        of_hour = classes.demand_of
+        if self.openings is not None:
+            cost, of_hour = self._where_open(self.openings, pools, cost, levels, counts)
+        start_usd = _linear(table.start_usd[at])
+        walk = cheapest_walk(cost, of_hour, classes.length, levels, counts, start_usd)
+        return self._offer(pools, state_levels(walk, levels, counts)) if (walk >= 0).all() else None
+
+    def _where_open(
+        self, openings: Openings, pools: tuple[int, ...], cost: Floats, levels: Ints, counts: Ints
+    ) -> tuple[Floats, Ints]:
+        """Costs [C, S] of states by demand and kind of hour, inf where others hold the nodes, and the class
+        of each hour [H]."""
+        kinds = len(openings.free)
+        blocked = np.zeros((kinds, *counts))
+        for axis, pool in enumerate(pools):
+            allowed = openings.allow(self.table.pools[pool], *self.units)[:, levels[axis, : counts[axis]]]
+            shape = [kinds] + [1] * len(pools)
+            shape[axis + 1] = int(counts[axis])
+            blocked += np.where(allowed, 0.0, np.inf).reshape(shape)
+        classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
+        return cost[classes // kinds] + blocked.reshape(kinds, -1)[classes % kinds], of_hour.reshape(-1)
+
+    def between(self, openings: Openings) -> list[PoolFleet]:
+        """The cheapest fleets in the hours that others leave, on sets that are known to be cheap without
+        them."""
+        before, self.openings = self.openings, openings
+        best, fleets = self.best, list(self.fleets)
+        for pools in sorted(self.known, key=lambda one: (self.known[one], one))[:MOST_BETWEEN]:
+            at = np.array(pools[::-1], dtype=np.int64)
+            most = self.table.most[at]
+            every = int(np.prod(most + 1)) <= MOST_STATES
+            levels, counts = (_all_levels(most), most + 1) if every else self._likely_levels(at)
+            self._walk(pools[::-1], levels, counts)
+        found = self.fleets[len(fleets) :]
+        self.openings, self.best, self.fleets = before, best, fleets
+        return found
+
+    def vary(self) -> None:
+        """Further fleets on the pools of the best: each holds at its peak fewer bundles of one pool than
+        another that is known, for those who want the same nodes."""
+        if self.best is None or np.prod(self.table.most[list(self.best.pools)] + 1) > MOST_VARIED_STATES:
+            return
+        seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+        waiting = sorted(self.fleets, key=lambda fleet: fleet.usd)
+        for fleet in waiting:
+            peaks = fleet.levels.max(axis=0)
+            for axis in np.flatnonzero(peaks > 0):
+                most = np.array(self.table.most[list(fleet.pools)])
+                most[axis] = peaks[axis] - 1
+                key = fleet.pools, tuple(int(i) for i in most)
+                if key in seen:
+                    continue
+                if len(seen) >= MOST_VARIED or self.out_of_time():
+                    return
+                seen.add(key)
+                other = self._walk(fleet.pools, _all_levels(most), most + 1)
+                if other is not None:
+                    waiting.append(other)
+
+    def _offer(self, pools: tuple[int, ...], levels: Ints) -> PoolFleet:
         table, at = self.table, np.array(pools, dtype=np.int64)
         usd = table.usd[at[None, :], levels].sum(axis=1) @ self.classes.length
         starts = table.start_usd[at[None, :], levels]
@@ -293,6 +402,7 @@ class SetSearch:
         self.fleets.append(fleet)
         if self.best is None or fleet.usd < self.best.usd:
             self.best = fleet
+        return fleet
 
     def _likely_levels(self, at: Ints) -> tuple[Ints, Ints]:
         """Levels of each pool in the cheapest covers of single hours, and those beside them."""

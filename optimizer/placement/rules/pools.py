@@ -1,4 +1,4 @@
-"""Where a document limits the fleet of a service, it runs on no more pools and kinds of GPU.
+"""A service runs on no more pools and kinds of GPU than its fleet may.
 
 A pool is one seller's nodes of one GPU in one place and one configuration.
 """
@@ -16,7 +16,7 @@ from optimizer.placement.rules.case import Case
 def violations(case: Case) -> Iterator[str]:
     """Services on more pools or kinds of GPU than their documents allow."""
     for service in case.request.workloads:
-        if not (isinstance(service, Serving) and says_pools(case, service)):
+        if not isinstance(service, Serving):
             continue
         rules = rules_of(case.request.policy, service)
         placements = [placement for _, placement, _, _ in case.placed.get(service.name, ())]
@@ -26,12 +26,6 @@ def violations(case: Case) -> Iterator[str]:
         pools = {_pool(case, placement) for placement in placements}
         if len(pools) > rules.max_pools:
             yield f"{service.name}: stands on {len(pools)} pools, {rules.max_pools} are allowed"
-
-
-def says_pools(case: Case, service: Serving) -> bool:
-    """Whether the document says how many pools the service may stand on."""
-    policies = (case.request.policy.fleet, service.policy.fleet, service.fleet)
-    return any(limits.max_pools is not None for limits in policies)
 
 
 def _pool(case: Case, placement: Placement) -> tuple[object, ...]:

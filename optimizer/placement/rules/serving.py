@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from broker.domain.billing import holdings
 from broker.domain.offer import Offer
 from broker.domain.plan import Placement
-from broker.domain.workload import Serving, Survival, TrafficShape
+from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.rules.case import Case
-from optimizer.placement.rules.pools import says_pools
 
 HOUR = timedelta(hours=1)
 ROUNDING = 1e-9
@@ -152,8 +151,7 @@ def _first_short(
         by_place[fleet.zone] = by_place.get(fleet.zone, np.zeros(len(when))) + rate
     redundancy, places = service.redundancy, np.stack(list(by_place.values()))
     left = capacity - redundancy.spare_replicas * largest
-    is_limited = says_pools(case, service) or redundancy.survives is Survival.ZONE
-    share = redundancy.zone_loss_share if is_limited and redundancy.survives_zone_loss else 0.0
+    share = redundancy.zone_loss_share if redundancy.survives_zone_loss else 0.0
     part = share / max(1, redundancy.zones - 1)
     zones = ((places > 0) & (places >= part * demand * (1 - ROUNDING))).sum(axis=0)
     without = capacity - places.max(axis=0)

@@ -163,13 +163,13 @@ def _penalty(case: Case) -> Iterator[str]:
 
 def _bound(case: Case) -> Iterator[str]:
     plan = case.plan
-    total = plan.cost_usd + plan.penalty_usd
+    total = plan.objective_usd
     if plan.bound_usd is None or plan.gap is None:
         if plan.status is not PlanStatus.INFEASIBLE:
             yield f"bound_usd or gap is missing from a plan that is {plan.status}"
         return
     if plan.bound_usd > total:
-        yield f"bound_usd {plan.bound_usd} lies above cost + penalty {total}"
+        yield f"bound_usd {plan.bound_usd} lies above cost + penalty + delay {total}"
     gap = float((total - plan.bound_usd) / total) if total else 0.0
     if not math.isclose(plan.gap, gap, rel_tol=0, abs_tol=GAP_TOLERANCE):
         yield f"gap is {plan.gap}, expected {gap:.8f}"

@@ -1,0 +1,62 @@
+"""The wait of every service that waits for a run: its hours, their price, and what they cost.
+
+That no candidate of the run ends before the told ``earliest_start`` is the search's word, as the bound is:
+both speak of the whole candidate set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from broker.domain.money import CENT, MICRO, ZERO
+from broker.domain.plan import Wait
+from broker.domain.waiting import delay_usd, usd_per_hour
+from broker.domain.workload import Serving
+from optimizer.placement.rules.case import Case
+
+SECOND = timedelta(seconds=1)
+
+
+def violations(case: Case) -> Iterator[str]:
+    """Waits that are missing, of nothing, or wrong."""
+    waiting = dict(_waiting(case))
+    told: dict[str, Wait] = {}
+    for wait in case.plan.waits:
+        where = f"wait of {wait.workload}"
+        if wait.workload not in waiting or wait.workload in told:
+            yield f"{where}: is no placed service that waits for a run, or told twice"
+            continue
+        told[wait.workload] = wait
+        yield from _wrong(case, where, wait, *waiting[wait.workload])
+    whole = sum((wait.delay_usd for wait in case.plan.waits), ZERO)
+    if case.plan.delay_usd != whole:
+        yield f"delay_usd is {case.plan.delay_usd}, the waits sum to {whole}"
+    for name in waiting.keys() - told.keys():
+        yield f"{name}: waits for a run, and the plan does not say what that costs"
+
+
+def _waiting(case: Case) -> Iterator[tuple[str, tuple[Serving, datetime]]]:
+    """Placed services that wait for a placed run, with their start."""
+    for name in case.placed:
+        service = case.workloads[name]
+        if isinstance(service, Serving) and service.starts_after is not None:
+            start = case.service_start(service)
+            if start is not None:
+                yield name, (service, start)
+
+
+def _wrong(case: Case, where: str, wait: Wait, service: Serving, start: datetime) -> Iterator[str]:
+    if wait.after != service.starts_after:
+        yield f"{where}: waits for {wait.after!r}, expected {service.starts_after!r}"
+    if abs(wait.start - start) > SECOND:
+        yield f"{where}: starts at {wait.start.isoformat()}, its run ends at {start.isoformat()}"
+    if not case.earliest <= wait.earliest_start <= wait.start:
+        yield f"{where}: earliest_start {wait.earliest_start.isoformat()} is no time to start"
+    cost = sum((placement.cost_usd for _, placement, _, _ in case.placed[service.name]), ZERO)
+    rate = usd_per_hour(service, cost, wait.start, case.request.horizon.end)
+    if abs(wait.usd_per_hour - rate) > MICRO:
+        yield f"{where}: usd_per_hour is {wait.usd_per_hour}, expected {rate}"
+    delay = delay_usd(wait.earliest_start, wait.start, rate)
+    if abs(wait.delay_usd - delay) > CENT:
+        yield f"{where}: delay_usd is {wait.delay_usd}, expected {delay}"
