@@ -79,7 +79,8 @@ def answer_fleet(
     first = _first_hour(problem, case, after_s)
     charged = tuple(sorted((prices or {}).items()))
     open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
-    key = (KEY, case.service.name, None if free is None else free.tobytes(), charged, first, open_key)
+    stands_on = (case.service, fleet_rules(problem, case.service), case.units.offer.tobytes())
+    key = (KEY, *stands_on, None if free is None else free.tobytes(), charged, first, open_key)
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer):
         return known

@@ -18,7 +18,7 @@ from optimizer.placement.fleet_menu import half_usd
 from optimizer.placement.problem import Floats, Ints, Problem
 from optimizer.placement.units import HOUR_S, FleetCase
 
-MOST_LEVELS = 256
+MOST_LEVELS = 512
 NO_LIMIT = 1 << 40
 SAME_RATE = 0.05
 """Replicas of a pool whose rates differ by no more than this share count at the lowest of them."""
