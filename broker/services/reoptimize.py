@@ -36,7 +36,15 @@ from broker.domain.window import Window
 from broker.domain.workload import PlanRequest
 from broker.looks import LookBook
 from broker.plan_outlooks import PlanOutlooks
-from broker.plan_ports import BudgetWatch, InForce, PlanRecord, ReplanCall, RequestReader
+from broker.plan_ports import (
+    BudgetWatch,
+    InForce,
+    LimitClock,
+    PlanOptions,
+    PlanRecord,
+    ReplanCall,
+    RequestReader,
+)
 from broker.ports import Clock, Executor, Notifier, UnitOfWorkFactory
 from broker.usable_offers import OfferRules, usable_offers
 
@@ -64,6 +72,12 @@ class ReoptimizeRules:
     offers: OfferRules = field(default_factory=OfferRules)
     frozen: timedelta = timedelta(minutes=30)
     time_limit_s: float = 8.0
+
+
+def _clock_of(options: PlanOptions) -> LimitClock:
+    """Nobody waits for a look, so its limit counts the processor's seconds and not the wall's: a search that a
+    busy machine cuts off early finds nothing, and its plan would seem to be the best still."""
+    return LimitClock.CPU if options.limit_clock is LimitClock.WALL else options.limit_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +350,7 @@ class ReoptimizeService:
             situation.request,
             tuple(situation.offers.values()),
             situation.now,
-            replace(options, time_limit_s=limit_s, baselines=False, label=""),
+            replace(options, time_limit_s=limit_s, limit_clock=_clock_of(options), baselines=False, label=""),
             in_force,
         )
         new: Plan = await asyncio.wrap_future(future)
