@@ -75,8 +75,8 @@ class ReoptimizeRules:
 
 
 def _clock_of(options: PlanOptions) -> LimitClock:
-    """Nobody waits for a look, so its limit counts the processor's seconds and not the wall's: a search that a
-    busy machine cuts off early finds nothing, and its plan would seem to be the best still."""
+    """Nobody waits for a look, so its limit counts the processor's seconds and not the wall's: a search that
+    a busy machine cuts off early finds nothing, and its plan would seem to be the best still."""
     return LimitClock.CPU if options.limit_clock is LimitClock.WALL else options.limit_clock
 
 
