@@ -27,7 +27,6 @@ def options_of(settings: Settings) -> PlanOptions:
     """How the installation plans where a request says nothing else."""
     return PlanOptions(
         settings.plan_time_limit_s,
-        max_churn_premium=settings.plan_max_churn_premium,
         workers=settings.plan_workers,
     )
 

@@ -29,7 +29,6 @@ class LimitClock(StrEnum):
 class PlanOptions:
     """How long and how well to plan. ``gap`` is the relative gap at which to stop.
 
-    ``max_churn_premium``: the share of a service's cost that fewer starts and stops of nodes may cost.
     ``label`` names the run in its progress; it has no influence on the plan. ``limit_clock``: what the limit
     counts; by work, a search is the same wherever it runs. ``workers``: how many cores a large plan may use
     (None: all that this process may). With one, and wherever the limit does not count seconds that pass, the
@@ -41,7 +40,6 @@ class PlanOptions:
     seed: int = 1
     baselines: bool = True
     label: str = ""
-    max_churn_premium: float = 0.002
     limit_clock: LimitClock = LimitClock.WALL
     workers: int | None = 1
 

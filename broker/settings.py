@@ -99,7 +99,6 @@ class Settings(BaseSettings):
     solver_executor: str = Field(default="process", pattern=r"^(process|thread|dask://.+:\d+)$")
     plan_time_limit_s: float = Field(default=20.0, gt=0)
     plan_workers: int | None = Field(default=None, ge=1, le=256)
-    plan_max_churn_premium: float = Field(default=0.002, ge=0, le=0.5)
     price_tolerance: float = Field(default=0.02, ge=0, le=1)
     approval_limit_usd: float | None = Field(default=None, ge=0)
     four_eyes: bool = False

@@ -20,13 +20,13 @@ from optimizer.placement.extract import working_nodes
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.improve import blockers
 from optimizer.placement.menus import menu_rule
+from optimizer.placement.near_ties import NearTie
 from optimizer.placement.problem import Problem
 from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.runner_up import main_piece, named, rival_in
 from optimizer.placement.runs import RunCandidates
 from optimizer.placement.solve import Solution
 from optimizer.placement.standing import Standing
-from optimizer.placement.steady import Steadied
 from optimizer.placement.transfers import transfers_of
 
 CHEAPER_LOOKED_AT = 5
@@ -62,13 +62,13 @@ class _Told:
 class Explainer:
     """Answers for the placements of one solution; each workload's next best ways are found once.
 
-    ``hurry``: whether to leave out what must be computed anew; ``calmed``: services that start less often.
+    ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided.
     """
 
     candidates: Candidates
     solution: Solution
     hurry: Callable[[], bool] = lambda: False
-    calmed: Mapping[str, Steadied] = field(default_factory=dict)
+    ties: Mapping[str, NearTie] = field(default_factory=dict)
     _told: dict[str, _Told] = field(default_factory=dict)
     _standing: Standing = field(init=False)
     _known: Mapping[str, Sequence[Column]] = field(init=False)
@@ -211,8 +211,8 @@ class Explainer:
         case, table = self.candidates.fleets[service.name], self.candidates.problem.table
         offers = _count(case.log.left, "offer")
         yield f"cheapest fleet found over {offers} that meet the SLO"
-        if service.name in self.calmed:
-            yield steady_rule(self.calmed[service.name])
+        if service.name in self.ties:
+            yield near_tie_rule(self.ties[service.name])
         yield _held_rule(piece)
         yield from self._replica_rule(service, piece)
         if service.redundancy.spare_replicas:
@@ -299,12 +299,19 @@ def waiting_rule(terms: WindowTerms) -> str:
     )
 
 
-def steady_rule(calmed: Steadied) -> str:
-    """What fewer starts cost."""
-    starts = f"{_count(calmed.starts, 'start')} of nodes in place of {calmed.starts_before}"
-    if calmed.more_cents > 0:
-        return f"steadier than the cheapest fleet: {starts} for ${in_usd(calmed.more_cents):,} more"
-    return f"steadier than the fleet first found: {starts}, ${in_usd(-calmed.more_cents):,} less"
+def near_tie_rule(tie: NearTie) -> str:
+    """What was paid for less to operate."""
+    now, before = tie.after, tie.before
+    counts = [
+        (now.pools, before.pools, "pool"),
+        (now.sellers, before.sellers, "seller"),
+        (now.starts, before.starts, "node start"),
+    ]
+    words = [f"{_count(a, word)} in place of {b}" for a, b, word in counts if a != b]
+    what = ", ".join(words) or "fewer placements"
+    if tie.more_cents > 0:
+        return f"a near tie: ${in_usd(tie.more_cents):,} more than the cheapest fleet pay for {what}"
+    return f"a near tie: {what}, ${in_usd(-tie.more_cents):,} less than the fleet first found"
 
 
 def _held_rule(piece: Piece) -> str:

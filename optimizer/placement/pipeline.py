@@ -29,12 +29,12 @@ from optimizer.placement.estimates import build_estimates
 from optimizer.placement.explain import Explainer
 from optimizer.placement.extract import build_placements
 from optimizer.placement.heartbeat import with_heartbeat
+from optimizer.placement.near_ties import NearTie, decided
 from optimizer.placement.oracle_crew import Crew, hired, usable_cores
 from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.search import Search, gap_of
 from optimizer.placement.solve import Solution, solve
-from optimizer.placement.steady import Steadied, steadied
 from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.unplaced import explain_unplaced
 from optimizer.recall import Recall
@@ -49,10 +49,10 @@ CHECKING_SECONDS_EACH = 0.005
 MOST_CHECKING_SHARE = 0.05
 EXPLAIN_SHARE = 0.5
 HOSTS_SHARE = 0.5
-STEADY_SHARE = 0.1
+TIES_SHARE = 0.1
 LEAST_SERVICES = 20
 LEAST_SECONDS = 10.0
-NOTHING_CALMED: Mapping[str, Steadied] = MappingProxyType({})
+NO_TIES: Mapping[str, NearTie] = MappingProxyType({})
 
 
 def make_plan(
@@ -92,12 +92,10 @@ def _make(
         progress(Progress(whole.seconds, None, None, None, "loaded"))
     search = Search(candidates, watch, options.gap, options.seed, progress)
     solution = solve(search)
-    solution, calmed = steadied(
-        candidates, solution, options.gap, options.max_churn_premium, whole.until(STEADY_SHARE)
-    )
+    solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
     # Counted work limits them; this only ends them on a busy machine, in time to tell the plan.
     for_baselines = Stopwatch(min(whole.left - telling / 2, max(kept, MOST_BASELINE_SECONDS)), whole.clock)
-    plan = build_plan(candidates, solution, options, for_baselines, whole, calmed)
+    plan = build_plan(candidates, solution, options, for_baselines, whole, ties)
     return proven_on(plan, search, options, whole)
 
 
@@ -148,7 +146,7 @@ def build_plan(
     options: PlanOptions,
     for_baselines: Stopwatch,
     whole: Stopwatch,
-    calmed: Mapping[str, Steadied] = NOTHING_CALMED,
+    ties: Mapping[str, NearTie] = NO_TIES,
 ) -> Plan:
     """The solution in the plan's own words."""
     request = candidates.problem.request
@@ -157,7 +155,7 @@ def build_plan(
         if options.baselines
         else ()
     )
-    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), calmed)
+    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), ties)
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     hosts = community_notes(candidates, solution, whole.until(HOSTS_SHARE)) if options.baselines else ()
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))

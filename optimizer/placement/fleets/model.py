@@ -76,6 +76,9 @@ def answer_fleet(
     ``openings``: when others leave how many of these nodes, for fleets that share them by the hour; the
     bound takes no notice of that.
     """
+    offers = case.units.offer
+    if free is not None and np.array_equal(free[offers], problem.table.stock_nodes[offers]):
+        free = None
     first = _first_hour(problem, case, after_s)
     charged = tuple(sorted((prices or {}).items()))
     open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
@@ -137,7 +140,9 @@ def _answer(
     if len(problem.request.workloads) > 1:
         search.vary()
         kept = VARIED_KEPT
-    fleets = sorted(search.fleets, key=lambda fleet: fleet.usd)[:kept]
+    fewer = [] if case.surcharge_usd else search.fewer()
+    cheapest = sorted(search.fleets, key=lambda fleet: fleet.usd)
+    fleets = list(dict.fromkeys([*cheapest[:kept], *fewer]))
     days = len(demand) // DAY_H if classes.period == DAY_H else 0
     share = days * DAY_H / max(1.0, float(lengths.sum()))
     return FleetAnswer(

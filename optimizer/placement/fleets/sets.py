@@ -45,6 +45,7 @@ MOST_TRIED = 64
 """Of sets of which none may have a fleet in the hours that others leave."""
 FEW_POOLS = 12
 """So few are searched to the end."""
+MOST_WORK_FEWER = 20_000_000
 MOST_BETWEEN = 6
 MOST_VARIED = 12
 MOST_VARIED_STATES = 2_000
@@ -219,14 +220,15 @@ class SetSearch:
             self.onward, self.limit,
         )  # fmt: skip
 
-    def _covers(self, sets: Ints, most_work: int = MOST_WORK) -> Floats:
+    def _covers(self, sets: Ints, most_work: int = MOST_WORK, limit: float | None = None) -> Floats:
         """What sets cost at least, hour by hour; inf from the limit on and where they break a
         rule, NaN where there was no time for it."""
         table, classes, rules = self.table, self.classes, self.rules
         return cover_sets(
             sets, self.phased, self.each, table.most, table.rate, table.place, table.gpu, classes.demand,
             classes.phase, classes.weight, float(rules.spare), rules.places, rules.loss_share,
-            rules.least_share, rules.gpus, self.onward, self.limit, self.work, most_work,
+            rules.least_share, rules.gpus, self.onward, self.limit if limit is None else limit, self.work,
+            most_work,
         )  # fmt: skip
 
     def _try_first(self, size: int) -> None:
@@ -355,6 +357,27 @@ class SetSearch:
             blocked += np.where(allowed, 0.0, np.inf).reshape(shape)
         classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
         return cost[classes // kinds] + blocked.reshape(kinds, -1)[classes % kinds], of_hour.reshape(-1)
+
+    def fewer(self) -> list[PoolFleet]:
+        """The cheapest fleets that are known on fewer pools than the rules allow, one for each number."""
+        size = min(self.rules.pools, len(self.table), MOST_POOLS)
+        near = [pool for pool in self._promising() if self.table.place[pool] >= 0] if self.fleets else []
+        empty = [int(pool) for pool in np.flatnonzero(self.table.place < 0)]
+        found = []
+        for count in range(self.rules.places, min(size, len(near) + 1)):
+            rest = empty[: size - count]
+            sets = self._apart([(*sorted(one), *rest) for one in combinations(near, count)], size)
+            least = self._covers(sets, int(self.work[0]) + MOST_WORK_FEWER, np.inf)
+            least[np.isnan(least)] = np.inf
+            if not np.isfinite(least).any():
+                continue
+            pools = tuple(int(pool) for pool in sets[np.argmin(least)])
+            most = self.table.most[list(pools)]
+            every = int(np.prod(most + 1)) <= MOST_STATES
+            levels, counts = (_all_levels(most), most + 1) if every else self._likely_levels(np.array(pools))
+            fleet = self._walk(pools, levels, counts)
+            found += [] if fleet is None else [fleet]
+        return found
 
     def between(self, openings: Openings) -> list[PoolFleet]:
         """The cheapest fleets in the hours that others leave, on sets that are known to be cheap without

@@ -1,9 +1,10 @@
-"""The price of churn: fleets that start and stop less, where that costs next to nothing.
+"""Near ties: of fleets that cost nearly the same, the one that is easiest to operate.
 
-A search for least cost starts a node for a saving of cents. After it, each service takes the fleet with
-fewest starts of those that cost at most a small share more than its cheapest and start no more often than the
-one that was found: known ones, paths at which a start counts for more, and either with the gaps held that
-cost least for each start saved. Stock and budget are kept, and the asked gap if the plan was within it.
+A search for least cost adds a pool or starts a node for a saving of cents. After it, each service takes the
+fleet on the fewest pools, then of the fewest sellers, then with the fewest starts, of those that cost at most
+``policy.premium`` more than its cheapest: known ones, paths at which a start counts for more, and either with
+the gaps held that cost least for each start saved. Stock and budget are kept, and the asked gap if the plan
+was within it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from broker.domain.standing_rules import rules_of
 from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Span, price_cents, with_switching
@@ -25,7 +27,7 @@ from optimizer.placement.fleet_pool import free_beside
 from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.moves import Room
-from optimizer.placement.problem import Floats, Ints, OfferTable
+from optimizer.placement.problem import Floats, Ints, OfferTable, Problem
 from optimizer.placement.search import choice_from
 from optimizer.placement.solve import MOST_AT_ONCE, Solution
 from optimizer.placement.standing import Standing
@@ -39,13 +41,37 @@ CHURN = (0.1, 0.5, 2.0, 8.0)
 Stretch = tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Upkeep:
+    """What there is to operate of a fleet; the less, in this order, the better."""
+
+    pools: int
+    sellers: int
+    starts: int
+
+
 @dataclass(frozen=True, slots=True)
-class Steadied:
-    """What a service pays for fewer starts of nodes."""
+class NearTie:
+    """What a service pays for less to operate."""
 
     more_cents: int
-    starts_before: int
-    starts: int
+    before: Upkeep
+    after: Upkeep
+
+
+def upkeep_of(problem: Problem, column: Column) -> Upkeep:
+    """What there is to operate of a fleet."""
+    table = problem.table
+    pools = {
+        (
+            table.offers[piece.offer].provider,
+            table.offers[piece.offer].sku.gpu,
+            int(table.zone_of[piece.offer]),
+            piece.choice,
+        )
+        for piece in column.pieces
+    }
+    return Upkeep(len(pools), len({provider for provider, *_ in pools}), starts_of(column))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +103,20 @@ def levels_of(spans: Sequence[Span]) -> list[list[Stretch]]:
     return levels
 
 
-def steadied(
+def decided(
     candidates: Candidates,
     solution: Solution,
     asked_gap: float,
-    most_share: float,
     hurry: Callable[[], bool] = lambda: False,
-) -> tuple[Solution, Mapping[str, Steadied]]:
-    """The solution with fleets that start less, each dearer by at most ``most_share`` of itself.
+) -> tuple[Solution, Mapping[str, NearTie]]:
+    """The solution with fleets that are easier to operate, each dearer by at most its premium.
 
     Workloads that hold something already stay as they are, and with ``hurry`` the rest does.
     """
     standing = Standing(candidates, dict(solution.choice.columns))
     known = by_workload(solution.columns)
     left = spare_cents(solution, asked_gap)
-    told: dict[str, Steadied] = {}
+    told: dict[str, NearTie] = {}
     build = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
     for name in sorted(standing.chosen):
         workload = candidates.problem.request.workload(name)
@@ -100,12 +125,14 @@ def steadied(
         if not isinstance(workload, Serving) or name in candidates.problem.held:
             continue
         mine = standing.chosen[name]
-        allowed = Allowed(most_share, mine.cost_cents + left)
+        premium = rules_of(candidates.problem.request.policy, workload).premium
+        allowed = Allowed(premium, mine.cost_cents + left)
         with standing.without((name,)) as room:
             paths = build and not is_modelled(candidates.problem, workload)
-            better = steadier(candidates, known.get(name, ()), room, mine, allowed, build=paths)
+            better = easier(candidates, known.get(name, ()), room, mine, allowed, build=paths)
         if better is not None:
-            told[name] = Steadied(better.cost_cents - mine.cost_cents, starts_of(mine), starts_of(better))
+            before, after = (upkeep_of(candidates.problem, column) for column in (mine, better))
+            told[name] = NearTie(better.cost_cents - mine.cost_cents, before, after)
             left -= told[name].more_cents
             standing.lift(name)
             standing.place(better)
@@ -126,7 +153,7 @@ def spare_cents(solution: Solution, asked_gap: float) -> int:
     return max(0, int(solution.bound_cents / (1 - min(asked_gap, 0.99)) * (1 - 1e-9)) - billed)
 
 
-def steadier(
+def easier(
     candidates: Candidates,
     known: Sequence[Column],
     room: Room,
@@ -135,22 +162,27 @@ def steadier(
     *,
     build: bool,
 ) -> Column | None:
-    """The way with fewest starts of those that are ``allowed`` beside the cheapest.
+    """The way with the least to operate of those that are ``allowed`` beside the cheapest.
 
-    Only ways that are allowed beside ``mine`` and do not start more often count. None where ``mine``
+    Only ways that are allowed beside ``mine`` and have no more to operate count. None where ``mine``
     is it already. ``room``: what all others leave; ``build``: also fleets that are not known yet.
     """
     same = [c for c in known if c.after == mine.after and c.pieces]
     if build:
         same += calmer_paths(candidates, room, mine)
-    often, dearest = starts_of(mine), allowed.beside(mine)
-    calm = [c for c in same if c.cost_cents <= dearest and starts_of(c) <= often and room.allows(c)]
-    limit = allowed.beside(min((mine, *calm), key=lambda column: column.cost_cents))
-    ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *calm) if c.cost_cents <= limit), key=_rank)
+    problem = candidates.problem
+
+    def rank(column: Column) -> tuple[Upkeep, int, int]:
+        return upkeep_of(problem, column), len(column.pieces), column.cost_cents
+
+    most, dearest = upkeep_of(problem, mine), allowed.beside(mine)
+    near = [c for c in same if c.cost_cents <= dearest and upkeep_of(problem, c) <= most and room.allows(c)]
+    limit = allowed.beside(min((mine, *near), key=lambda column: column.cost_cents))
+    ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *near) if c.cost_cents <= limit), key=rank)
     made = (held_through(candidates, column, room, limit) for column in ways)
-    best = min((*ways, *(column for column in made if column is not None)), key=_rank)
+    best = min((*ways, *(column for column in made if column is not None)), key=rank)
     dear = mine.cost_cents > limit
-    return best if dear or _rank(best) < _rank(mine) else None
+    return best if dear or rank(best) < rank(mine) else None
 
 
 def calmer_paths(candidates: Candidates, room: Room, mine: Column) -> list[Column]:
@@ -165,10 +197,6 @@ def calmer_paths(candidates: Candidates, room: Room, mine: Column) -> list[Colum
     paths = (path_over(problem, case, found, 0, churn * hour_usd) for churn in CHURN)
     made = (column for path in paths for column in path_columns(problem, path, [mine.after_s]))
     return [placed_after(problem, column, mine.after_place) for column in made]
-
-
-def _rank(column: Column) -> tuple[int, int, int]:
-    return starts_of(column), len(column.pieces), column.cost_cents
 
 
 def held_through(candidates: Candidates, column: Column, room: Room, limit_cents: int) -> Column | None:
@@ -269,9 +297,9 @@ class Gaps:
 
 
 def _passed_over(
-    solution: Solution, chosen: Mapping[str, Column], told: Mapping[str, Steadied], column: Column
+    solution: Solution, chosen: Mapping[str, Column], told: Mapping[str, NearTie], column: Column
 ) -> bool:
-    """A known fleet that is cheaper than the steadier one, but not than what it was taken for."""
+    """A known fleet that is cheaper than the easier one, but not than what it was taken for."""
     if column.workload not in told or column.after != chosen[column.workload].after:
         return False
     before = solution.choice.columns[column.workload]

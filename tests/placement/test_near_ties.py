@@ -1,7 +1,8 @@
-"""The price of churn: fewer starts for a small share of a service, and never more than that."""
+"""Near ties: less to operate for a small share of a service's cost, and never more than that."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -9,13 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.domain.plan import Placement, Plan, PlanStatus
+from broker.domain.workload import PlanRequest
 from optimizer.placement.columns import Span
 from optimizer.placement.fleet_columns import stacked
-from optimizer.placement.steady import levels_of
+from optimizer.placement.near_ties import levels_of
 from tests.placement.market import at, offer, plan, request, serving, training
 
 DIP = [7.0] * 4 + [3.0] * 3 + [7.0] * 5
 """One node of two is not wanted for three hours; releasing it saves two, as it is started an hour early."""
+
+
+def paying(premium: float, asked: PlanRequest) -> PlanRequest:
+    """The request with a premium for near ties."""
+    return replace(asked, policy=replace(asked.policy, premium=premium))
 
 
 def starts(found: Plan) -> int:
@@ -39,22 +46,22 @@ def test_levels_say_the_same_as_their_step_function(drawn: list[tuple[int, int, 
 
 def test_a_saving_of_two_hours_is_not_worth_a_start() -> None:
     asked, offers = request(serving(hourly=DIP), hours=12), [offer("a", "1.00")]
-    least = plan(asked, offers, gap=0.2, max_churn_premium=0.0)
-    calm = plan(asked, offers, gap=0.2, max_churn_premium=0.1)
+    least = plan(paying(0.0, asked), offers, gap=0.2)
+    calm = plan(paying(0.1, asked), offers, gap=0.2)
     assert (starts(least), least.cost_usd) == (3, Decimal("22.00"))
     assert (starts(calm), calm.cost_usd) == (2, Decimal("24.00"))
-    assert "2 starts of nodes in place of 3 for $2.00 more" in " ".join(calm.placements[0].why.binding)
+    assert "$2.00 more than the cheapest fleet pay for 2 node starts in place of 3" in " ".join(
+        calm.placements[0].why.binding
+    )
 
 
 def test_a_premium_that_is_too_small_changes_nothing() -> None:
-    found = plan(
-        request(serving(hourly=DIP), hours=12), [offer("a", "1.00")], gap=0.2, max_churn_premium=0.09
-    )
+    found = plan(paying(0.09, request(serving(hourly=DIP), hours=12)), [offer("a", "1.00")], gap=0.2)
     assert found.cost_usd == Decimal("22.00")
 
 
 def test_a_plan_within_the_asked_gap_stays_there() -> None:
-    found = plan(request(serving(hourly=DIP), hours=12), [offer("a", "1.00")], gap=0.0, max_churn_premium=0.1)
+    found = plan(paying(0.1, request(serving(hourly=DIP), hours=12)), [offer("a", "1.00")], gap=0.0)
     assert found.cost_usd == found.bound_usd == Decimal("22.00")
     assert found.status is PlanStatus.OPTIMAL
 
@@ -62,14 +69,14 @@ def test_a_plan_within_the_asked_gap_stays_there() -> None:
 def test_nodes_that_another_needs_in_the_gap_are_not_held() -> None:
     run = training("run", 2, earliest_start=at(4), deadline=at(6))
     asked = request(run, serving(hourly=DIP), hours=12)
-    found = plan(asked, [offer("a", "1.00", nodes=2)], gap=0.3, max_churn_premium=0.2)
+    found = plan(paying(0.2, asked), [offer("a", "1.00", nodes=2)], gap=0.3)
     assert not found.unplaced
     assert found.cost_usd == Decimal("24.00")
 
 
 def test_a_budget_is_kept() -> None:
     asked = request(serving(hourly=DIP), hours=12, budget_usd=Decimal("23.00"))
-    assert plan(asked, [offer("a", "1.00")], gap=0.2, max_churn_premium=0.5).cost_usd == Decimal("22.00")
+    assert plan(paying(0.5, asked), [offer("a", "1.00")], gap=0.2).cost_usd == Decimal("22.00")
 
 
 @settings(max_examples=8)
@@ -88,8 +95,8 @@ def test_never_dearer_than_the_premium_and_never_more_starts(
         offer("c", "0.35", gpu="TINY", zone="a"),
     ]
     asked = request(serving(hourly=hourly, zones=zones, spare=spare), hours=12)
-    least = plan(asked, offers, gap=0.5, max_churn_premium=0.0)
-    calm = plan(asked, offers, gap=0.5, max_churn_premium=premium)
+    least = plan(paying(0.0, asked), offers, gap=0.5)
+    calm = plan(paying(premium, asked), offers, gap=0.5)
     assert starts(calm) <= starts(least)
     assert calm.cost_usd <= least.cost_usd * (1 + Decimal(str(premium))) + Decimal("0.01")
     assert calm.gap is not None
