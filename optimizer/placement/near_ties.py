@@ -176,7 +176,19 @@ def easier(
         return upkeep_of(problem, column), len(column.pieces), column.cost_cents
 
     most, dearest = upkeep_of(problem, mine), allowed.beside(mine)
-    near = [c for c in same if c.cost_cents <= dearest and upkeep_of(problem, c) <= most and room.allows(c)]
+    start_cents = _node_hour_cents(mine)
+
+    def is_worth(column: Column) -> bool:
+        """Fewer pools or sellers are worth the premium, a start no more than an hour of a node."""
+        less = upkeep_of(problem, column)
+        fewer = (less.pools, less.sellers) < (most.pools, most.sellers)
+        return fewer or column.cost_cents <= mine.cost_cents + (most.starts - less.starts) * start_cents
+
+    near = [
+        c
+        for c in same
+        if c.cost_cents <= dearest and upkeep_of(problem, c) <= most and is_worth(c) and room.allows(c)
+    ]
     limit = allowed.beside(min((mine, *near), key=lambda column: column.cost_cents))
     ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *near) if c.cost_cents <= limit), key=rank)
     made = (held_through(candidates, column, room, limit) for column in ways)
@@ -199,6 +211,12 @@ def calmer_paths(candidates: Candidates, room: Room, mine: Column) -> list[Colum
     return [placed_after(problem, column, mine.after_place) for column in made]
 
 
+def _node_hour_cents(column: Column) -> float:
+    """What an hour of a node costs in a fleet, on the mean."""
+    held_s = sum((end - start) * nodes for piece in column.pieces for start, end, nodes in piece.spans)
+    return 3600.0 * column.cost_cents / max(1, held_s)
+
+
 def held_through(candidates: Candidates, column: Column, room: Room, limit_cents: int) -> Column | None:
     """The fleet with its cheapest gaps held, up to a cost; None where stock or spares forbid every gap.
 
@@ -219,7 +237,7 @@ def _filled(candidates: Candidates, column: Column, free: Sequence[bool], limit_
     problem = candidates.problem
     fleet = [levels_of(piece.spans) if may else [] for piece, may in zip(column.pieces, free, strict=True)]
     gaps = Gaps(problem.table, [piece.offer for piece in column.pieces], fleet)
-    gaps.fill((limit_cents - column.cost_cents - len(column.pieces)) / 100)
+    gaps.fill((limit_cents - column.cost_cents - len(column.pieces)) / 100, _node_hour_cents(column) / 100)
     pieces = tuple(
         replace(piece, spans=spans, cost_cents=price_cents(problem, piece.offer, spans)) if spans else piece
         for piece, spans in zip(column.pieces, gaps.spans(), strict=True)
@@ -244,8 +262,9 @@ class Gaps:
             for level in range(len(levels)):
                 self._push(piece, level)
 
-    def fill(self, usd: float) -> None:
-        """Holds the cheapest gaps, one start saved by each, until ``usd`` are spent."""
+    def fill(self, usd: float, most_each_usd: float) -> None:
+        """Holds the cheapest gaps, one start saved by each, until ``usd`` are spent; none that costs more
+        than ``most_each_usd``."""
         while self._open:
             known, piece, level, start, end = heapq.heappop(self._open)
             more = self._more_usd(piece, level, start, end)
@@ -254,7 +273,7 @@ class Gaps:
             if more > known + 1e-9:
                 heapq.heappush(self._open, (more, piece, level, start, end))
                 continue
-            if more > usd:
+            if more > min(usd, most_each_usd + 1e-9):
                 return
             usd -= more
             self._merge(piece, level, start, end)
