@@ -1,7 +1,7 @@
 """The cheapest fleet of one service, and what no fleet under its rules costs less than.
 
 A fleet stands on few pools (``pools``). For a given set of pools the cheapest fleet over all hours is a
-shortest path, and a best-first search over sets finds the set (``sets``). Prices of scarcity are part of the
+shortest path, and a best-first search over sets finds the set (``sets``). Dual prices of stock are part of the
 pools' prices. What is relaxed in the bound: minimum terms shorter than the horizon count as none, and what
 other workloads hold is left to the prices.
 """
@@ -40,7 +40,7 @@ KEY = "fleet model"
 class FleetAnswer:
     """What is known of a service from ``first_hour`` on: fleets, cheapest first, of pools in ``table``.
 
-    ``bound_usd``: no fleet under the rules costs less, prices of scarcity in it; inf where there is none.
+    ``bound_usd``: no fleet under the rules costs less, dual prices in it; inf where there is none.
     ``whole_days`` of the time cost at least ``days_usd``, where demand repeats by the day, and each hour [H]
     at least ``hourly_usd``.
     """
@@ -70,7 +70,7 @@ def answer_fleet(
     out_of_time: Callable[[], bool] = never,
     openings: Openings | None = None,
 ) -> FleetAnswer:
-    """The fleets of a service from ``free`` nodes [O] (None: all) at ``prices`` of scarcity per node-hour,
+    """The fleets of a service from ``free`` nodes [O] (None: all) at dual ``prices`` in USD per node-hour,
     started at its own time or after a run. Asked again the same, it answers from memory.
 
     ``openings``: when others leave how many of these nodes, for fleets that share them by the hour; the

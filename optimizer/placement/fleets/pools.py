@@ -211,7 +211,7 @@ def _pools(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Itera
     bundle = -(-most_wanted(case, each) // MOST_LEVELS)
     wanted = -(-most_wanted(case, each) // bundle)
     owed = table.min_s[units.offer[mine]] >= problem.end_s - problem.t0_s
-    # A commitment is charged its price of scarcity in the middle of the horizon. One that serves only a half
+    # A commitment is charged its dual price in the middle of the horizon. One that serves only a half
     # is not; it is owed in full all the same, which makes an hourly price of its own.
     halves = mine[owed & (units.surcharge_usd_per_hour[mine] > 0)]
     free = np.concatenate((mine[~owed], halves))

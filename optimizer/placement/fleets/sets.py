@@ -46,9 +46,12 @@ MOST_TRIED = 64
 FEW_POOLS = 12
 """So few are searched to the end."""
 MOST_WORK_FEWER = 20_000_000
+"""Levels tried for fleets on fewer pools than the rules allow."""
 MOST_BETWEEN = 6
+"""Sets that are priced once more in the hours that others leave."""
 MOST_VARIED = 12
 MOST_VARIED_STATES = 2_000
+"""Fleets with fewer bundles of one pool, where a set has no more states."""
 MOST_WORK = 300_000_000
 """Levels that are tried in one search: about three seconds."""
 
@@ -372,10 +375,7 @@ class SetSearch:
             if not np.isfinite(least).any():
                 continue
             pools = tuple(int(pool) for pool in sets[np.argmin(least)])
-            most = self.table.most[list(pools)]
-            every = int(np.prod(most + 1)) <= MOST_STATES
-            levels, counts = (_all_levels(most), most + 1) if every else self._likely_levels(np.array(pools))
-            fleet = self._walk(pools, levels, counts)
+            fleet = self._walk(pools, *self._levels_of(pools))
             found += [] if fleet is None else [fleet]
         return found
 
@@ -385,11 +385,7 @@ class SetSearch:
         before, self.openings = self.openings, openings
         best, fleets = self.best, list(self.fleets)
         for pools in sorted(self.known, key=lambda one: (self.known[one], one))[:MOST_BETWEEN]:
-            at = np.array(pools[::-1], dtype=np.int64)
-            most = self.table.most[at]
-            every = int(np.prod(most + 1)) <= MOST_STATES
-            levels, counts = (_all_levels(most), most + 1) if every else self._likely_levels(at)
-            self._walk(pools[::-1], levels, counts)
+            self._walk(pools[::-1], *self._levels_of(pools[::-1]))
         found = self.fleets[len(fleets) :]
         self.openings, self.best, self.fleets = before, best, fleets
         return found
@@ -426,6 +422,14 @@ class SetSearch:
         if self.best is None or fleet.usd < self.best.usd:
             self.best = fleet
         return fleet
+
+    def _levels_of(self, pools: tuple[int, ...]) -> tuple[Ints, Ints]:
+        """Levels [m, K] that each pool of a set may take, and how many [m]: all where these are few."""
+        at = np.array(pools, dtype=np.int64)
+        most = self.table.most[at]
+        if int(np.prod(most + 1)) > MOST_STATES:
+            return self._likely_levels(at)
+        return _all_levels(most), most + 1
 
     def _likely_levels(self, at: Ints) -> tuple[Ints, Ints]:
         """Levels of each pool in the cheapest covers of single hours, and those beside them."""
