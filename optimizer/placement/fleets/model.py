@@ -1,9 +1,9 @@
 """The cheapest fleet of one service, and what no fleet under its rules costs less than.
 
 A fleet stands on few pools (``pools``). For a given set of pools the cheapest fleet over all hours is a
-shortest path, and a best-first search over sets finds the set (``sets``). Dual prices of stock are part of the
-pools' prices. What is relaxed in the bound: minimum terms shorter than the horizon count as none, and what
-other workloads hold is left to the prices.
+shortest path, and a best-first search over sets finds the set (``sets``). Dual prices of stock are part of
+the pools' prices. What is relaxed in the bound: minimum terms shorter than the horizon count as none, and
+what other workloads hold is left to the prices.
 """
 
 from __future__ import annotations
