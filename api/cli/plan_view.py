@@ -253,7 +253,7 @@ def _unplaced(plan: Plan) -> Padding:
 
 
 def _baselines(plan: Plan, width: int) -> Padding:
-    table = _titled("Against other habits", _gap(width))
+    table = _titled("Compared with simpler strategies", _gap(width))
     table.add_column("habit", overflow="fold", ratio=2)
     table.add_column("cost", justify="right", no_wrap=True)
     table.add_column("difference", justify="right", no_wrap=True)

@@ -33,7 +33,7 @@ def check(folder: Path, plan: Path, *more: str) -> Any:
 def test_the_printed_plan_says_what_where_when_how_much_and_why(folder: Path) -> None:
     text = (folder / "printed.txt").read_text()
     plan = json.loads((folder / "plan.json").read_text())
-    for word in ("Placements", "Nodes over time", "Why", "Against other habits", "finetune-8b"):
+    for word in ("Placements", "Nodes over time", "Why", "Compared with simpler strategies", "finetune-8b"):
         assert word in text
     assert f"${Decimal(plan['cost_usd']):,.2f}" in text
     assert all(placement["why"]["bottleneck"] in " ".join(text.split()) for placement in plan["placements"])

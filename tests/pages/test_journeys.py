@@ -54,7 +54,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     finance.goto("/approvals")
     waiting = finance.get_by_role("article").filter(has_text="journey-8b")
     expect(waiting).to_contain_text("$205.00")
-    waiting.get_by_text("Against other habits").click()
+    waiting.get_by_text("Compared with simpler strategies").click()
     expect(waiting).to_contain_text("$410.00")
     waiting.get_by_text("Approve $205.00…").click()
     waiting.get_by_label("Comment, kept with the decision").fill("for the demo")
