@@ -18,7 +18,7 @@ import numpy as np
 from broker.domain.plan import Obstacle
 from broker.domain.workload import Serving, TrafficShape
 from optimizer.placement.estimates import Estimates
-from optimizer.placement.fleet_rules import MOST_POOLS, limits_pools
+from optimizer.placement.fleet_rules import MOST_POOLS, fleet_rules
 from optimizer.placement.gates import GateLog, Opened, fit_gates, open_gates
 from optimizer.placement.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.shelves import NEVER, Limit, runs_of
@@ -184,7 +184,7 @@ class _Supply:
         plain[surcharged] = False
         plain &= table.upfront_usd == 0
         counted = np.where(plain[shelves.offer], counted, 0)
-        limited = limits_pools(self.problem, self.service)
+        limited = fleet_rules(self.problem, self.service).pools <= MOST_POOLS
         counts = (self._enough_pools if limited else self._long_enough)(shelf, counted)
         cheapest, _ = shelves.cheapest(shelf, counts)
         ahead = self.opened.passing & (table.upfront_usd > 0) & ~table.is_window

@@ -40,11 +40,8 @@ def fleet_rules(problem: Problem, service: Serving) -> FleetRules:
 
 
 def limits_pools(problem: Problem, service: Serving) -> bool:
-    """Whether the fleet of a service stands on so few pools that all sets of them can be searched."""
-    return fleet_rules(problem, service).pools <= MOST_POOLS
+    return True
 
 
 def is_modelled(problem: Problem, service: Serving) -> bool:
-    """Whether all fleets of a service come from the model of few pools, which alone knows what the loss of a
-    place leaves."""
-    return limits_pools(problem, service) or service.redundancy.survives_zone_loss
+    return True

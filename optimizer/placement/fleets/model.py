@@ -19,6 +19,7 @@ from optimizer.placement.fleet_bound import FleetBound, in_whole_cents
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleet_rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.hours import hour_classes
+from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import PoolTable, build_pools_of
 from optimizer.placement.fleets.sets import FEW_POOLS, Openings, PoolFleet, SetSearch
 from optimizer.placement.holding import ServiceTime, due_s
@@ -53,12 +54,12 @@ class FleetAnswer:
     whole_days: int = 0
     days_usd: float = 0.0
     hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
-    search: SetSearch | None = None
+    search: SetSearch | PatternSearch | None = None
 
     @property
     def feasible(self) -> bool:
-        """Whether any fleet meets all hours."""
-        return bool(self.fleets)
+        """Whether a fleet may meet all hours."""
+        return bool(np.isfinite(self.bound_usd))
 
 
 def answer_fleet(
@@ -129,12 +130,12 @@ def _answer(
     period = WEEK_H if case.service.traffic.shape is TrafficShape.HOURLY else DAY_H
     classes = hour_classes(demand, lengths, lead_h, period)
     rules = fleet_rules(problem, case.service)
-    rules = replace(rules, pools=min(rules.pools, MOST_POOLS))
     tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE
     if openings is not None:
         openings = replace(openings, of_hour=openings.of_hour[first:])
     nodes = np.stack((case.units.offer, case.units.nodes))
-    search = SetSearch(table, classes, rules, tolerance, out_of_time, openings, nodes)
+    searched = SetSearch if rules.pools <= MOST_POOLS else PatternSearch
+    search = searched(table, classes, rules, tolerance, out_of_time, openings, nodes)
     search.run()
     kept = FLEETS_KEPT
     if len(problem.request.workloads) > 1:

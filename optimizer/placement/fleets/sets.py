@@ -121,7 +121,7 @@ class SetSearch:
             # What others close at times may be needed at others.
             kept = kept.take(np.flatnonzero(_needed(kept, self.rules)))
         self.table = with_empty(kept, min(self.rules.pools, MOST_POOLS) - 1) if len(kept) else kept
-        self.phased = _phased(self.table)
+        self.phased = phased_usd(self.table)
         self.each = _per_rate(self.phased, self.table)
 
     @property
@@ -324,7 +324,7 @@ class SetSearch:
             cost = costs(every, most + 1)
             exact = least_over_hours(
                 cost, classes.demand_of, classes.length, every, most + 1,
-                _linear(table.least_start_usd[at]), classes.period,
+                linear(table.least_start_usd[at]), classes.period,
             )  # fmt: skip
             least = max(least, float(exact))
         if least < (np.inf if self.best is None else self.best.usd):
@@ -342,7 +342,7 @@ class SetSearch:
         of_hour = classes.demand_of
         if self.openings is not None:
             cost, of_hour = self._where_open(self.openings, pools, cost, levels, counts)
-        start_usd = _linear(table.start_usd[at])
+        start_usd = linear(table.start_usd[at])
         walk = cheapest_walk(cost, of_hour, classes.length, levels, counts, start_usd)
         return self._offer(pools, state_levels(walk, levels, counts)) if (walk >= 0).all() else None
 
@@ -413,11 +413,7 @@ class SetSearch:
                     waiting.append(other)
 
     def _offer(self, pools: tuple[int, ...], levels: Ints) -> PoolFleet:
-        table, at = self.table, np.array(pools, dtype=np.int64)
-        usd = table.usd[at[None, :], levels].sum(axis=1) @ self.classes.length
-        starts = table.start_usd[at[None, :], levels]
-        usd += float(np.maximum(np.diff(starts, axis=0), 0).sum())
-        fleet = PoolFleet(pools, levels, float(usd))
+        fleet = PoolFleet(pools, levels, fleet_usd(self.table, self.classes, pools, levels))
         self.fleets.append(fleet)
         if self.best is None or fleet.usd < self.best.usd:
             self.best = fleet
@@ -466,11 +462,19 @@ class SetSearch:
         return levels, counts
 
 
+def fleet_usd(table: PoolTable, classes: HourClasses, pools: tuple[int, ...], levels: Ints) -> float:
+    """What a fleet with ``levels`` [H, m] of ``pools`` [m] costs; starts before the first hour are free."""
+    at = np.array(pools, dtype=np.int64)
+    usd = table.usd[at[None, :], levels].sum(axis=1) @ classes.length
+    starts = table.start_usd[at[None, :], levels]
+    return float(usd + np.maximum(np.diff(starts, axis=0), 0).sum())
+
+
 def _all_levels(most: Ints) -> Ints:
     return np.tile(np.arange(int(most.max()) + 1), (len(most), 1))
 
 
-def _linear(start_usd: Floats) -> Floats:
+def linear(start_usd: Floats) -> Floats:
     """Start costs without the levels that no pool has."""
     return np.where(np.isfinite(start_usd), start_usd, 0.0)
 
@@ -491,7 +495,7 @@ def _needed(table: PoolTable, rules: FleetRules) -> Ints:
     )  # fmt: skip
 
 
-def _phased(table: PoolTable) -> Floats:
+def phased_usd(table: PoolTable) -> Floats:
     """USD [3, L, R] an hour at the prices of a trough, a slope and a peak; never falling with the level."""
     found = np.stack([table.least_usd] * 3)
     for pool in range(len(table)):

@@ -1,0 +1,337 @@
+"""The cheapest fleet on any number of pools: patterns of single hours, joined by the cheapest walk.
+
+A pattern is one level of each pool. Covers of single hours (``covers``) at the prices of a trough, a slope
+and a peak, and the fleets on few pools, are the first patterns; neighbours of those that a walk uses are the
+next. The walk over all hours is the cheapest way through the patterns, with the start costs between them.
+
+The bound is that of the hours alone, at prices that carry one start dual (``hours``). Commitments are owed in
+full: an hour is charged its part of them, by weights that grow with its demand as far as this raises the
+bound. O owners (pools whatever they are committed to), R levels, K patterns, C classes, H hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import numpy as np
+
+from optimizer.placement.fleet_rules import MOST_POOLS, FleetRules
+from optimizer.placement.fleets.covers import HourCovers, PoolPrices
+from optimizer.placement.fleets.hours import HourClasses
+from optimizer.placement.fleets.pattern_loops import cheapest_through, meeting, start_costs_between
+from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.fleets.sets import (
+    Openings,
+    PoolFleet,
+    SetSearch,
+    fleet_usd,
+    linear,
+    phased_usd,
+)
+from optimizer.placement.fleets.start_duals import StartDuals
+from optimizer.placement.problem import Bools, Floats, Ints
+from optimizer.placement.stopwatch import never
+
+FEW_TOLERANCE = 0.05
+"""The search over few pools only has to begin this one."""
+MOST_PATTERNS = 400
+MOST_FRESH = 150
+MOST_ROUNDS = 8
+MOST_BASES = 3
+MOST_BEGUN = 12
+MOST_VARIED = 12
+NEAR_POOLS = 40
+SLACK = 0.03
+"""Neighbours are kept that cost no more than this share above the cheapest pattern of their hour."""
+COMMITMENT_POWERS = (0.0, 0.5, 1.0, 2.0, 4.0)
+SHORTFALL = 1e-6
+"""What rounding in the bound's sums may add, as a share."""
+
+
+@dataclass(slots=True, eq=False)
+class PatternSearch:
+    """The state of a search over ``table``, with the same face as that over few pools (``SetSearch``)."""
+
+    table: PoolTable
+    classes: HourClasses
+    rules: FleetRules
+    tolerance: float
+    out_of_time: Callable[[], bool] = never
+    openings: Openings | None = None
+    units: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
+    best: PoolFleet | None = None
+    fleets: list[PoolFleet] = field(default_factory=list)
+    bound_usd: float = 0.0
+    hours_bound_usd: float = 0.0
+    phased: Floats = field(init=False)
+    duals: StartDuals = field(init=False)
+    first: Ints = field(init=False)
+    patterns: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.phased = phased_usd(self.table)
+        self.first = np.unique(self.table.owner, return_index=True)[1].astype(np.int64)
+        self.patterns = np.zeros((0, len(self.first)), dtype=np.int64)
+        self.duals = StartDuals.begin(self.table, self.classes, self.first, HourCovers(self.rules))
+
+    def run(self) -> None:
+        """Finds a cheap fleet; ``bound_usd`` is at most what any fleet under the rules costs."""
+        if not len(self.table):
+            self.bound_usd = np.inf
+            return
+        rules = replace(self.rules, pools=min(self.rules.pools, MOST_POOLS))
+        few = SetSearch(
+            self.table, self.classes, rules, FEW_TOLERANCE, self.out_of_time, self.openings, self.units
+        )
+        few.run()
+        row_of = {id(pool): row for row, pool in enumerate(self.table.pools)}
+        begun = [
+            one
+            for fleet in sorted(few.fleets, key=lambda fleet: fleet.usd)[:MOST_BEGUN]
+            if (one := self._renumbered(few, fleet, row_of)) is not None
+        ]
+        for fleet in begun:
+            self._offer(fleet.pools, fleet.levels)
+        if self.best is not None:
+            self.duals, covers = self.duals.climb(self.best.usd)
+            self._add(np.array(covers).reshape(-1, len(self.first)))
+        tried: set[tuple[int, ...]] = set()
+        for fleet in begun or [None]:
+            rows = self._rows_of(fleet)
+            within = self._within(fleet, rows)
+            key = (*rows.tolist(), *np.flatnonzero(within).tolist())
+            if key not in tried and len(tried) < MOST_BASES:
+                tried.add(key)
+                self._improve(rows, within)
+        self.bound_usd = self.hours_bound_usd = self._bound()
+
+    def vary(self) -> None:
+        """Further fleets like the best: each holds at its peak fewer bundles of one pool, for those who want
+        the same nodes."""
+        if self.best is None:
+            return
+        best, rows = self.best, self._rows_of(self.best)
+        within = self._within(best, rows)
+        peaks = self._by_owner(best).max(axis=0)
+        for owner in np.argsort(-peaks, kind="stable")[:MOST_VARIED]:
+            if peaks[owner] > 0:
+                self._walk(rows, within, self.patterns[:, owner] < peaks[owner])
+
+    def fewer(self) -> list[PoolFleet]:
+        """Nothing: the fleets on few pools are among those that this search begins with."""
+        return []
+
+    def between(self, openings: Openings) -> list[PoolFleet]:
+        """The cheapest fleets in the hours that others leave."""
+        if self.best is None:
+            return []
+        best, fleets, rows = self.best, list(self.fleets), self._rows_of(self.best)
+        self.openings = openings
+        self._improve(rows, self._within(best, rows))
+        found = self.fleets[len(fleets) :]
+        self.openings, self.best, self.fleets = None, best, fleets
+        return found
+
+    def hourly_usd(self) -> Floats:
+        """What each hour [H] costs at least on any pools, starts left out."""
+        covers, demand = HourCovers(replace(self.rules, places=1)), self.classes.levels
+        prices = self.duals.without_starts()
+        each: Floats = np.array([covers.bound_usd(prices, float(one)) for one in demand]) * (1 - SHORTFALL)
+        return each[self.classes.demand_of]
+
+    def _bound(self) -> float:
+        """What no fleet costs less than, whatever kinds of GPU it stands on."""
+        top = np.inf if self.best is None else self.best.usd
+        nothing = np.zeros(len(self.duals.slots.demand))
+        powers = COMMITMENT_POWERS if (self.table.usd[:, 0] > 0).any() else COMMITMENT_POWERS[:1]
+        ways = [self.duals.charged(power) for power in powers]
+        each = [duals.bounds_usd(None, nothing, np.inf) for duals in ways]
+        at = int(np.argmax([usd.sum() for usd in each]))
+        gpu, least = self.table.gpu[self.first], float(each[at].sum())
+        kinds = np.unique(gpu)
+        if self.rules.gpus < len(kinds) and np.isfinite(least):
+            least = top
+            for chosen in combinations(kinds.tolist(), self.rules.gpus):
+                some = ways[at].bounds_usd(np.isin(gpu, chosen), each[at], least)
+                least = min(least, float(some.sum()))
+        return min(top, least * (1 - SHORTFALL))
+
+    # The fleets.
+
+    def _improve(self, rows: Ints, within: Bools) -> None:
+        """Fleets on some pools with given commitments: covers of hours, then neighbours of what is used."""
+        self._add(self._covers(rows, within))
+        best = self._walk(rows, within)
+        for _ in range(MOST_ROUNDS):
+            if best is None or self.out_of_time():
+                break
+            self._add(self._neighbours(best, rows, within))
+            better = self._walk(rows, within)
+            if better is None or better.usd >= best.usd * (1 - 1e-6):
+                break
+            best = better
+        if best is not None and len(best.pools) > self.rules.pools:
+            self._on_fewer(best, rows)
+
+    def _covers(self, rows: Ints, within: Bools) -> Ints:
+        """Covers [K, O] of each class at the prices of its phase, and all that there is."""
+        table, classes, covers = self.table, self.classes, HourCovers(self.rules)
+        most = np.where(within, table.most[rows], 0)
+        known = self._costs(rows, within)
+        found = [most]
+        for c in range(len(classes.demand)):
+            usd = self.phased[classes.phase[c], rows]
+            prices = PoolPrices(
+                usd - usd[:, :1], table.rate[rows], most, table.place[rows], np.arange(len(rows))
+            )
+            at = int(np.searchsorted(classes.levels, classes.demand[c]))
+            enough = float(known[at].min(initial=np.inf)) - float(table.usd[rows[within], 0].sum())
+            found += covers.covers(prices, float(classes.demand[c]), enough * (1 + SLACK))
+        return np.array(found)
+
+    def _neighbours(self, fleet: PoolFleet, rows: Ints, within: Bools) -> Ints:
+        """Patterns [K, O] beside those of a fleet: one bundle less or more, or another pool in its place."""
+        table = self.table
+        rate, most = table.rate[rows], np.where(within, table.most[rows], 0)
+        each = (table.usd[rows, 1] - table.usd[rows, 0]) / rate if table.usd.shape[1] > 1 else rate
+        used_rate = self._by_owner(fleet)
+        near = np.argsort(np.where(most > 0, each, np.inf), kind="stable")[:NEAR_POOLS]
+        near = np.unique(np.append(near, np.flatnonzero(used_rate.any(axis=0))))
+        near = near[most[near] > 0]
+        found = []
+        for pattern in np.unique(used_rate, axis=0):
+            for owner in np.flatnonzero(pattern):
+                for given in {1, int(pattern[owner])}:
+                    base = pattern.copy()
+                    base[owner] -= given
+                    found.append(base)
+                    for other in near[near != owner]:
+                        share = given * rate[owner] / rate[other]
+                        for count in {int(np.floor(share)), int(np.ceil(share))}:
+                            if 0 < count <= most[other] - base[other]:
+                                found.append(base.copy())
+                                found[-1][other] += count
+            for other in near:
+                if pattern[other] < most[other]:
+                    found.append(pattern.copy())
+                    found[-1][other] += 1
+        return np.array(found).reshape(-1, len(rows))
+
+    def _on_fewer(self, fleet: PoolFleet, rows: Ints) -> None:
+        """The fleet without one pool after another, the least missed first, until it is on few enough."""
+        used = self._by_owner(fleet).any(axis=0)
+        while used.sum() > self.rules.pools:
+            tried = []
+            for owner in np.flatnonzero(used):
+                within = used.copy()
+                within[owner] = False
+                self._add(self._covers(rows, within))
+                other = self._walk(rows, within)
+                if other is not None:
+                    tried.append((other.usd, int(owner)))
+            if not tried:
+                return
+            used[min(tried)[1]] = False
+
+    def _add(self, patterns: Ints) -> None:
+        """Keeps fresh patterns that meet some hour at nearly the least cost that is known for it."""
+        known = {row.tobytes() for row in self.patterns}
+        fresh = [row for row in np.unique(patterns, axis=0) if row.tobytes() not in known]
+        if fresh:
+            self.patterns = np.concatenate((self.patterns, np.array(fresh)))
+
+    def _costs(self, rows: Ints, within: Bools) -> Floats:
+        """USD [D, K] an hour of each pattern for each demand, inf where it does not meet it or uses other
+        pools than those ``within`` [O]."""
+        table, rules = self.table, self.rules
+        good = meeting(
+            self.patterns, table.rate[rows], table.place[rows], self.classes.levels, float(rules.spare),
+            rules.places, rules.loss_share, rules.least_share,
+        )  # fmt: skip
+        allowed = ~self.patterns[:, ~within].any(axis=1)
+        usd = table.usd[rows[within][None, :], self.patterns[:, within]].sum(axis=1)
+        cost: Floats = np.where(good.T & allowed[None, :], usd[None, :], np.inf)
+        return cost
+
+    def _walk(self, rows: Ints, within: Bools, only: Bools | None = None) -> PoolFleet | None:
+        """The cheapest fleet through the patterns, or ``only`` [K] some of them; None where these do not meet
+        every hour."""
+        cost, of_hour = self._costs(rows, within), self.classes.demand_of
+        if only is not None:
+            cost = np.where(only[None, :], cost, np.inf)
+        if self.openings is not None:
+            cost, of_hour = self._where_open(self.openings, rows, within, cost)
+        least = cost.min(axis=1, initial=np.inf)
+        if not np.isfinite(least).all():
+            return None
+        above = (cost / least[:, None]).min(axis=0)
+        near = np.argsort(above, kind="stable")[:MOST_PATTERNS]
+        near = near[np.isfinite(above[near])]
+        start_usd = linear(self.table.start_usd[rows])
+        between = start_costs_between(self.patterns[near], start_usd)
+        walk = cheapest_through(cost[:, near], of_hour, self.classes.length, between)
+        if (walk < 0).any():
+            return None
+        levels = self.patterns[near[walk]]
+        held = np.flatnonzero(within & (levels.any(axis=0) | (self.table.usd[rows, 0] > 0)))
+        return self._offer(tuple(int(row) for row in rows[held]), levels[:, held])
+
+    def _where_open(self, openings: Openings, rows: Ints, within: Bools, cost: Floats) -> tuple[Floats, Ints]:
+        """Costs [C, K] by demand and kind of hour, inf where others hold the nodes, and the class of each
+        hour [H]."""
+        kinds = len(openings.free)
+        blocked = np.zeros((kinds, len(self.patterns)), dtype=np.bool_)
+        for owner in np.flatnonzero(within & (self.patterns.any(axis=0) | (self.table.usd[rows, 0] > 0))):
+            allowed = openings.allow(self.table.pools[int(rows[owner])], *self.units)
+            blocked |= ~allowed[:, np.minimum(self.patterns[:, owner], allowed.shape[1] - 1)]
+        classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
+        found = np.where(blocked[classes % kinds], np.inf, cost[classes // kinds])
+        return found, of_hour.reshape(-1)
+
+    def _offer(self, pools: tuple[int, ...], levels: Ints) -> PoolFleet:
+        fleet = PoolFleet(pools, levels, fleet_usd(self.table, self.classes, pools, levels))
+        if len(pools) <= self.rules.pools:
+            self.fleets.append(fleet)
+            if self.best is None or fleet.usd < self.best.usd:
+                self.best = fleet
+        return fleet
+
+    # Between numberings.
+
+    def _renumbered(self, few: SetSearch, fleet: PoolFleet, row_of: dict[int, int]) -> PoolFleet | None:
+        """A fleet of another search by the rows of this one; its patterns are kept."""
+        at = [i for i, row in enumerate(fleet.pools) if id(few.table.pools[row]) in row_of]
+        pools = tuple(row_of[id(few.table.pools[fleet.pools[i]])] for i in at)
+        found = PoolFleet(pools, fleet.levels[:, at], fleet.usd)
+        self._add(np.unique(self._by_owner(found), axis=0))
+        return found
+
+    def _by_owner(self, fleet: PoolFleet) -> Ints:
+        """Levels [H, O] of a fleet."""
+        found = np.zeros((len(fleet.levels), len(self.first)), dtype=np.int64)
+        found[:, self._owner(np.array(fleet.pools, dtype=np.int64))] = fleet.levels
+        return found
+
+    def _owner(self, rows: Ints) -> Ints:
+        return np.searchsorted(self.first, rows, side="right") - 1
+
+    def _rows_of(self, fleet: PoolFleet | None) -> Ints:
+        """The row [O] of each owner with the commitments of a fleet; its lowest where it has none."""
+        rows = self.first.copy()
+        if fleet is not None:
+            pools = np.array(fleet.pools, dtype=np.int64)
+            rows[self._owner(pools)] = pools
+        return rows
+
+    def _within(self, fleet: PoolFleet | None, rows: Ints) -> Bools:
+        """The owners [O] of the kinds of GPU on which a fleet stands, where these are limited; without
+        commitments that it does not have."""
+        gpu, free = self.table.gpu[self.first], self.table.usd[rows, 0] <= 0
+        if fleet is None:
+            return free
+        free[self._owner(np.array(fleet.pools, dtype=np.int64))] = True
+        if self.rules.gpus >= len(np.unique(gpu)):
+            return free
+        return free & np.isin(gpu, np.unique(self.table.gpu[list(fleet.pools)]))
