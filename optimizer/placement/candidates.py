@@ -15,14 +15,13 @@ from broker.domain.workload import Serving
 from optimizer.placement.columns import in_cents
 from optimizer.placement.delays import DelayPrice, delays_usd, keep_price, price_of
 from optimizer.placement.estimates import Estimates
-from optimizer.placement.fleet_bound import FleetBound
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_days import MOST_PASSES
+from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.model import earliest_end
 from optimizer.placement.gates import GateLog
 from optimizer.placement.holding import due_s
-from optimizer.placement.oracle_asks import DAYS, LONG_DAYS, DaysAsk, DualAsk, LayersAsk
+from optimizer.placement.oracle_asks import BoundAsk
 from optimizer.placement.oracle_crew import Crew, Task, nothing
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.run_builder import build_run_candidates, most_each
@@ -39,8 +38,7 @@ MOST_AMOUNTS = MOST_PLACEMENTS + 1
 class Candidates:
     """Run candidates and fleet cases by workload name; ``bounds`` of each service, made when asked.
 
-    ``bounded`` services have their layers, ``sharpened`` ones their dual and covers as well, those in
-    ``by_day`` their days, in so many passes. ``crew`` answers what is asked of them.
+    ``bounded`` services have a bound of today's market. ``crew`` answers what is asked of them.
     """
 
     problem: Problem
@@ -50,8 +48,6 @@ class Candidates:
     bounds: dict[str, FleetBound]
     crew: Crew
     bounded: set[str] = field(default_factory=set)
-    sharpened: set[str] = field(default_factory=set)
-    by_day: dict[str, int] = field(default_factory=dict)
 
     def bound_services(
         self,
@@ -60,9 +56,9 @@ class Candidates:
         waiting: bool = False,
         known_usd: Mapping[str, float] | None = None,
     ) -> None:
-        """The layers of what is not bounded yet until ``out_of_time``, what is known to cost most first.
+        """Bounds what is not bounded yet until ``out_of_time``, what is known to cost most first.
 
-        ``waiting``: only of what waits for a run. A service without a bound counts for nothing.
+        ``waiting``: only what waits for a run. A service without a bound counts for nothing.
         """
         known = known_usd or {}
 
@@ -72,87 +68,33 @@ class Candidates:
                     continue
                 if out_of_time():
                     return
-                yield self.layers_task(service.name)
+                yield self.bound_task(service.name)
 
         self.crew.work(tasks(), out_of_time)
 
-    def layers_task(self, name: str, then: Callable[[], None] = nothing) -> Task:
-        """Asks for the layers of one service."""
+    def bound_task(self, name: str, then: Callable[[], None] = nothing) -> Task:
+        """Asks for the bound of one service."""
 
         def take(bound: FleetBound) -> None:
             if name not in self.bounded:
                 self._take(name, bound)
             then()
 
-        return Task(("layers", name), LayersAsk(self.fleets[name]), take)
+        return Task(("bound", name), BoundAsk(self.fleets[name]), take)
 
-    def dual_task(self, name: str, then: Callable[[], None] = nothing) -> Task:
-        """Asks for the dual and the covers of one service."""
-
-        def take(bound: FleetBound) -> None:
-            if name not in self.sharpened:
-                self.sharpened.add(name)
-                self._take(name, bound)
-            then()
-
-        known = self.bounds[name] if name in self.bounded else None
-        return Task(("dual", name), DualAsk(self.fleets[name], known), take)
-
-    def days_task(self, name: str, fleet_usd: float, passes: int, then: Callable[[], None] = nothing) -> Task:
-        """Asks for the days of one bounded service, of which a fleet costs so much."""
-
-        def take(bound: FleetBound) -> None:
-            if self.by_day.get(name, 0) < passes:
-                self.by_day[name] = passes
-                self._take(name, bound)
-            then()
-
-        return Task(
-            ("days", name, passes), DaysAsk(self.fleets[name], self.bounds[name], fleet_usd, passes), take
-        )
-
-    def sharpen_services(self, known_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
-        """Sharpens until ``out_of_time``, where most is unproven of what a known way costs first."""
-        open_usd = {
-            service.name: known_usd.get(service.name, 0.0) - self.least_service_usd(service, None)
-            for service in self.problem.services()
-            if service.starts_after is None and service.name not in self.sharpened
-        }
-
-        def tasks() -> Iterator[Task]:
-            for name in sorted(open_usd, key=lambda n: (-open_usd[n], n)):
-                if open_usd[name] <= 0 or out_of_time():
-                    return
-                yield self.dual_task(name)
-
-        self.crew.work(tasks(), out_of_time)
-
-    def carry(self, name: str, bound: FleetBound, depth: int) -> None:
-        """Takes a bound of an earlier search; ``depth``: 1 for today's own layers, 2 for its dual as
-        well, 3 for its days."""
+    def carry(self, name: str, bound: FleetBound, *, same: bool) -> None:
+        """Takes a bound of an earlier search; ``same``: nothing has moved since."""
         self.bounds[name] = bound
-        self.fleets[name] = replace(self.fleets[name], covers=bound.covers)
-        if depth:
+        if same:
             self._take(name, bound)
-        if depth > 1:
-            self.sharpened.add(name)
-        if depth > 2:
-            self.by_day[name] = MOST_PASSES if depth > DAYS else 1
 
     def _take(self, name: str, bound: FleetBound) -> None:
-        bound = bound.no_lower_than(self.bounds[name])
         self.bounded.add(name)
-        if bound.is_exact:
-            self.sharpened.add(name)
-            self.by_day[name] = MOST_PASSES
-        self.bounds[name] = bound
-        self.fleets[name] = _judged(self.fleets[name], bound)
-
-    def depth_of(self, name: str) -> int:
-        """How deep a service was asked at no prices: 0 for not at all."""
-        if name in self.by_day:
-            return LONG_DAYS if self.by_day[name] >= MOST_PASSES else DAYS
-        return (name in self.bounded) + (name in self.sharpened)
+        self.bounds[name] = bound.no_lower_than(self.bounds[name])
+        case = self.fleets[name]
+        if case.log.obstacle is None and not bound.met:
+            spread = case.service.redundancy.zones > 1
+            case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
 
     def log(self, name: str) -> GateLog:
         """What the gates did for a workload."""
@@ -256,14 +198,6 @@ def build_candidates(
     if out_of_time is not None:
         found.bound_services(out_of_time)
     return found
-
-
-def _judged(case: FleetCase, bound: FleetBound) -> FleetCase:
-    """The case with what its bound has shown."""
-    if case.log.obstacle is None and not bound.feasible:
-        spread = case.service.redundancy.zones > 1
-        case.log.obstacle = Obstacle.REDUNDANCY if spread else Obstacle.STOCK
-    return replace(case, spare_rates=bound.spare_rates, covers=bound.covers)
 
 
 def floor_cents(usd: float, placements: int = 1) -> int:

@@ -1,7 +1,7 @@
 """The bound over shared stock: every workload at its least at prices of scarcity, less the stock's worth.
 
 A Lagrangian relaxation of the stock. Runs take the cheapest of *all* their candidates at the prices, begun
-at once or just after a priced instant; services the least that any fleet costs at them (``fleet_bound``).
+at once or just after a priced instant; services the least that any fleet costs at them (``fleets``).
 What a service costs never falls when a price rises, so a service that is not asked again still counts
 with what is known of it at prices no higher.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,19 +22,16 @@ from optimizer.placement.candidates import (
     unplaced_cents,
 )
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_days import MOST_PASSES, passes_for
-from optimizer.placement.oracle_asks import DAYS, DUAL, LAYERS, LONG_DAYS, PricedAnswer, PricedAsk
+from optimizer.placement.oracle_asks import PricedAnswer, PricedAsk
 from optimizer.placement.oracle_crew import Task
 from optimizer.placement.priced_runs import priced_runs
 from optimizer.placement.prices import StockPrices, counted_midway, middle_s
-from optimizer.placement.problem import Ints
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stopwatch import never
-from optimizer.placement.units import Counts, FleetCase, no_covers, surcharged
+from optimizer.placement.units import FleetCase, surcharged
 
 ROUNDING_USD = 0.005
 KEPT_PRICES = 4
-SMALL_SHARE = 0.15
 
 Paid = frozenset[tuple[int, float]]
 """(offer, USD per node-hour) of every priced offer that a service could want."""
@@ -68,38 +65,20 @@ class DualPoint:
 
 @dataclass(slots=True, eq=False)
 class _Tally:
-    """A point in the making. ``gains_usd``: what asking so deep (``depth``) could add, ``open_usd`` in all
-    at first; ``hoped_usd``: the total with all that."""
+    """A point in the making. ``gains_usd``: what asking could add; ``hoped_usd``: the total with all that."""
 
     prices: StockPrices
     least_usd: dict[str, float]
     gains_usd: dict[str, float]
     total_usd: float
-    open_usd: float
     hoped_usd: float
-    depth: int
 
-    @property
-    def small_usd(self) -> float:
-        """A gain that is small beside the others."""
-        mean_usd = self.open_usd / max(1, len(self.gains_usd))
-        return SMALL_SHARE * mean_usd if mean_usd < np.inf else 0.0
-
-    def passes_of(self, name: str, depth: int) -> int:
-        """Over its days: by its share of all that asking could add at first, or the most."""
-        if depth < DAYS:
-            return 0
-        share = self.gains_usd[name] / self.open_usd if 0 < self.open_usd < np.inf else 1.0
-        return passes_for(share) if depth == DAYS else MOST_PASSES
-
-    def take(self, name: str, usd: float, *, last: bool) -> None:
-        """An answer; ``last``: nothing more will be asked of this service."""
+    def take(self, name: str, usd: float) -> None:
+        """An answer, after which nothing more is asked of this service."""
         more = max(0.0, usd - self.least_usd[name])
         self.least_usd[name] += more
         self.total_usd += more
-        if name in self.gains_usd:
-            self.gains_usd[name] -= more
-            self.hoped_usd -= max(0.0, self.gains_usd[name]) if last else 0.0
+        self.hoped_usd -= max(0.0, self.gains_usd.pop(name, more) - more)
 
 
 class Dual:
@@ -110,8 +89,7 @@ class Dual:
         self.pools = pools
         self.asked = 0
         self._keys: defaultdict[str, deque[tuple[StockPrices, Paid]]] = defaultdict(_few)
-        self._depths: dict[tuple[str, Paid], int] = {}
-        self._covers: dict[tuple[str, Paid], tuple[Ints, Counts]] = {}
+        self._answered: set[tuple[str, Paid]] = set()
         self._run_costs: deque[tuple[StockPrices, Mapping[str, float]]] = deque(maxlen=KEPT_PRICES)
         self._known = {
             service.name: {NO_PRICES: _placed_usd(candidates, service)}
@@ -126,13 +104,11 @@ class Dual:
         worth_usd: float,
         out_of_time: Callable[[], bool],
         beat_usd: float = -np.inf,
-        depth: int = LONG_DAYS,
     ) -> DualPoint:
         """What the prices prove. ``most_usd``: what a known way of a service costs at them, so no bound
-        is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, for
-        their layers, then for their dual, then for their days (``depth``: how far of these), while all gains
-        could still prove more than ``beat_usd``."""
-        tally = self._tally(prices, most_usd, depth)
+        is higher; services that could gain at least ``worth_usd`` are asked, largest gain first, while all
+        gains could still prove more than ``beat_usd``."""
+        tally = self._tally(prices, most_usd)
 
         def enough() -> bool:
             return tally.hoped_usd <= beat_usd or out_of_time()
@@ -141,131 +117,78 @@ class Dual:
         return DualPoint(prices, tally.least_usd, tally.total_usd)
 
     def most_usd(self, prices: StockPrices, known_usd: Mapping[str, float]) -> float:
-        """What the prices prove at most, however deep is asked, where known ways of services cost so much."""
+        """What the prices prove at most, where known ways of services cost so much."""
         ways = (min(known_usd.get(name, np.inf), self._left_usd(name)) for name in self._known)
         return sum(self._runs_usd(prices).values()) + sum(ways) - prices.stock_usd(self.candidates.problem)
 
-    def ahead(
-        self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float, depth: int = LONG_DAYS
-    ) -> bool:
+    def ahead(self, prices: StockPrices, most_usd: Mapping[str, float], worth_usd: float) -> bool:
         """Has idle processes ask from now on what an evaluation would ask; whether there is anything."""
-        tally = self._tally(prices, most_usd, depth)
-        tasks = list(self._tasks(tally, worth_usd, never, first=DUAL))
+        tasks = list(self._tasks(self._tally(prices, most_usd), worth_usd, never))
         self.candidates.crew.later(tasks)
         return bool(tasks)
 
-    def _tally(self, prices: StockPrices, most_usd: Mapping[str, float], depth: int) -> _Tally:
-        """What is known at the prices, and what asking so deep could add."""
+    def _tally(self, prices: StockPrices, most_usd: Mapping[str, float]) -> _Tally:
+        """What is known at the prices, and what asking could add."""
         for name, known in self._known.items():
             if known[NO_PRICES] <= 0:
-                # Its layers were under way when the search began.
+                # Its bound was under way when the search began.
                 known[NO_PRICES] = _placed_usd(self.candidates, self.candidates.fleets[name].service)
         least = dict(self._runs_usd(prices))
         least.update((name, min(self.known_usd(name, prices), self._left_usd(name))) for name in self._known)
         gains = {
             name: min(most_usd.get(name, np.inf), self._left_usd(name)) - least[name]
             for name in self._known
-            if np.isfinite(least[name]) and self._depth_at(name, self.key(name, prices)) < depth
+            if np.isfinite(least[name]) and not self.is_answered(name, prices)
         }
         total = sum(least.values()) - prices.stock_usd(self.candidates.problem)
         hoped = sum(gain for gain in gains.values() if gain > 0)
-        return _Tally(prices, least, gains, total, hoped, total + hoped, depth)
+        return _Tally(prices, least, gains, total, total + hoped)
 
-    def _tasks(
-        self, tally: _Tally, worth_usd: float, enough: Callable[[], bool], first: int = LAYERS
-    ) -> Iterator[Task]:
-        """Asks for the largest gains first, for layers, then for duals, then for days, until ``enough``.
+    def _tasks(self, tally: _Tally, worth_usd: float, enough: Callable[[], bool]) -> Iterator[Task]:
+        """Asks for the largest gains first, until ``enough``."""
+        for name in sorted(tally.gains_usd, key=lambda n: (-tally.gains_usd[n], n)):
+            if tally.gains_usd[name] < worth_usd or enough():
+                break
+            key = self.key(name, tally.prices)
+            yield self._priced_task(tally, name, key) if key else self._own_task(tally, name)
 
-        Days of small gains come after the longer search of large ones: of these a third can be had,
-        of those next to nothing.
-        """
-        depths = range(first, tally.depth + 1)
-        legs = [(depth, worth_usd if depth < DAYS else max(worth_usd, tally.small_usd)) for depth in depths]
-        legs += [(depth, worth_usd) for depth in depths if depth >= DAYS]
-        for depth, least_usd in legs:
-            for name in sorted(tally.gains_usd, key=lambda n: (-tally.gains_usd[n], n)):
-                if tally.gains_usd[name] < least_usd or enough():
-                    break
-                task = self._task(tally, name, depth)
-                if task is not None:
-                    yield task
-
-    def _task(self, tally: _Tally, name: str, depth: int) -> Task | None:
-        """Asks for the least cost of a service at the prices; None where that is known as deep."""
-        key = self.key(name, tally.prices)
-        if self._depth_at(name, key) >= depth:
-            return None
-        if key:
-            # What knows its layers at no prices knows more than layers at some.
-            return None if depth == LAYERS else self._priced_task(tally, name, key, depth)
-        return self._own_task(tally, name, depth)
-
-    def _priced_task(self, tally: _Tally, name: str, key: Paid, depth: int) -> Task:
-        case = replace(self.candidates.fleets[name], covers=no_covers())
-        most_usd = tally.least_usd[name] + tally.gains_usd[name]
-        passes = tally.passes_of(name, depth)
-
+    def _priced_task(self, tally: _Tally, name: str, key: Paid) -> Task:
         def take(answer: PricedAnswer) -> None:
-            if len(answer.used):
-                self._covers[name, key] = _both(self._covers.get((name, key)), answer)
             rounding = ROUNDING_USD * min(MOST_PLACEMENTS, answer.offers)
             usd = answer.usd - rounding if np.isfinite(answer.usd) else answer.usd
-            self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
-            self._depths[name, key] = LONG_DAYS if passes >= MOST_PASSES or answer.is_exact else depth
-            self._note(tally, name, depth)
+            self.learn(name, key, usd, answered=True)
+            self._note(tally, name)
 
-        known = replace(self.candidates.bounds[name], covers=no_covers())
-        ask = PricedAsk(case, known, tuple(sorted(key)), depth, most_usd, passes)
-        return Task(("priced", name, key, depth), ask, take)
+        return Task(("priced", name, key), PricedAsk(self.candidates.fleets[name], tuple(sorted(key))), take)
 
-    def _own_task(self, tally: _Tally, name: str, depth: int) -> Task | None:
+    def _own_task(self, tally: _Tally, name: str) -> Task:
         """Asks at no prices, which counts at all."""
-        candidates = self.candidates
 
         def note() -> None:
-            self._known[name][NO_PRICES] = _placed_usd(candidates, candidates.fleets[name].service)
-            self._note(tally, name, depth)
+            self._known[name][NO_PRICES] = _placed_usd(self.candidates, self.candidates.fleets[name].service)
+            self._note(tally, name)
 
-        if depth == LAYERS:
-            return candidates.layers_task(name, note)
-        if depth == DUAL:
-            return candidates.dual_task(name, note)
-        if name not in candidates.bounded:
-            return None
-        most_usd = tally.least_usd[name] + tally.gains_usd[name]
-        return candidates.days_task(name, most_usd, tally.passes_of(name, depth), note)
+        return self.candidates.bound_task(name, note)
 
-    def _note(self, tally: _Tally, name: str, depth: int) -> None:
+    def _note(self, tally: _Tally, name: str) -> None:
         self.asked += 1
-        usd = min(self.known_usd(name, tally.prices), self._left_usd(name))
-        tally.take(name, usd, last=depth >= tally.depth)
+        tally.take(name, min(self.known_usd(name, tally.prices), self._left_usd(name)))
 
-    def _depth_at(self, name: str, key: Paid) -> int:
-        """How deep a service was asked, 0 for not at all."""
-        return self._depths.get((name, key), 0) if key else self.candidates.depth_of(name)
+    def is_answered(self, name: str, prices: StockPrices) -> bool:
+        """Whether a service was asked at the prices."""
+        key = self.key(name, prices)
+        return (name, key) in self._answered if key else name in self.candidates.bounded
 
-    def depth_at(self, name: str, prices: StockPrices) -> int:
-        """How deep a service was asked at the prices, if they are the last that it was asked of."""
-        return next((self._depth_at(name, paid) for known, paid in self._keys[name] if known is prices), 0)
-
-    def learn(self, name: str, key: Paid, usd: float, depth: int) -> None:
-        """Takes what is known from elsewhere of a service at some prices, asked so deep."""
+    def learn(self, name: str, key: Paid, usd: float, *, answered: bool) -> None:
+        """Takes what is known of a service at some prices; ``answered``: there is nothing more to be asked."""
         self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
-        if key:
-            self._depths[name, key] = max(depth, self._depths.get((name, key), 0))
+        if key and answered:
+            self._answered.add((name, key))
 
     def case_at(self, name: str, key: Paid) -> FleetCase:
-        """The service at some prices, with the covers of its dual where it was asked so."""
+        """The service at some prices."""
         case = self.candidates.fleets[name]
-        if not key:
-            return case
-        case = surcharged(case, dict(key))
-        used, counts = self._covers.get((name, key), (None, None))
-        if used is None or counts is None:
-            return case
-        covers = np.zeros((len(counts), len(case.units)), dtype=np.int16)
-        covers[:, used] = counts
-        return replace(case, covers=covers)
+        return surcharged(case, dict(key)) if key else case
 
     def known_usd(self, name: str, prices: StockPrices) -> float:
         """The most that is known without asking: at these prices or at lower ones."""
@@ -322,17 +245,6 @@ class Dual:
         usd, start = priced_runs(self.candidates, pool, prices)
         index = int(np.argmin(usd))
         return PricedRun(index, int(start[index]), float(usd[index]))
-
-
-def _both(known: tuple[Ints, Counts] | None, answer: PricedAnswer) -> tuple[Ints, Counts]:
-    """The covers of two answers at the same prices: units [V], counts [M, V]."""
-    if known is None:
-        return answer.used, answer.counts
-    used = np.union1d(known[0], answer.used)
-    counts = np.zeros((len(known[1]) + len(answer.counts), len(used)), dtype=np.int16)
-    counts[: len(known[1]), np.searchsorted(used, known[0])] = known[1]
-    counts[len(known[1]) :, np.searchsorted(used, answer.used)] = answer.counts
-    return used, np.unique(counts, axis=0)
 
 
 def _few() -> deque[tuple[StockPrices, Paid]]:

@@ -7,37 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from broker.domain.workload import Serving
-from optimizer.placement.best_fleets import Ends, fleets, ladder_fleets
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_covers import cover_columns
-from optimizer.placement.fleet_path import recomposed
-from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.fleets.sets import Openings
-from optimizer.placement.ladders import free_nodes
 from optimizer.placement.problem import Ints, Problem
 from optimizer.placement.quotas import within_quotas
 from optimizer.placement.run_pool import RunPool
 from optimizer.placement.stock import Ledger
-from optimizer.placement.units import HOUR_S, FleetCase, beside
+from optimizer.placement.units import HOUR_S, FleetCase
 
-LADDERS = 6
-LADDERS_AFTER = 2
-MAX_RECOMPOSED = 2
+Ends = Sequence[float | None]
 
 
 def first_fleets(
-    candidates: Candidates,
-    pools: Mapping[str, RunPool],
-    chosen: Mapping[str, Column],
-    hurry: Callable[[], bool],
+    candidates: Candidates, pools: Mapping[str, RunPool], chosen: Mapping[str, Column]
 ) -> list[Column]:
-    """Fleets of all services beside ``chosen`` and each other: on covers, and the best ladder.
-
-    Where a service has no covers, its ladders unlimited by others too, unless in a hurry.
-    """
+    """Fleets of all services beside ``chosen`` and each other, for every end of their runs."""
     ledger = ledger_of(candidates, chosen)
     found: list[Column] = []
     for service in _dearest_first(candidates):
@@ -45,20 +32,8 @@ def first_fleets(
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is not None and nominal is None:
             continue
-        case, problem = candidates.fleets[service.name], candidates.problem
-        count = LADDERS if service.starts_after is None else LADDERS_AFTER
-        free, simple = free_beside(candidates, service, ledger, nominal), hurry()
-        if is_modelled(problem, service):
-            columns = model_fleets(problem, case, free, ends)
-            found.extend(columns)
-            _place(ledger, columns, nominal)
-            continue
-        made = list(cover_columns(problem, case, free, ends))
-        made += ladder_fleets(problem, beside(case, free), free, ends, nominal, 1, mixed=not simple)
-        if not (simple or case.covers.size):
-            every = free_nodes(problem)
-            made += ladder_fleets(problem, case, every, ends, nominal, count, mixed=True)
-        columns = list(dict.fromkeys(made))
+        free = free_beside(candidates, service, ledger, nominal)
+        columns = model_fleets(candidates.problem, candidates.fleets[service.name], free, ends)
         found.extend(columns)
         _place(ledger, columns, nominal)
     return found
@@ -70,6 +45,11 @@ def _place(ledger: Ledger, columns: Sequence[Column], nominal: float | None) -> 
     fitting = next((c for c in now if ledger.fits(c)), None)
     if fitting is not None:
         ledger.add(fitting)
+
+
+def free_nodes(problem: Problem) -> Ints:
+    """Nodes [O] that the market states or that are assumed."""
+    return problem.table.stock_nodes.copy()
 
 
 def ledger_of(candidates: Candidates, chosen: Mapping[str, Column], without: str = "") -> Ledger:
@@ -108,13 +88,15 @@ def openings_beside(problem: Problem, case: FleetCase, ledger: Ledger) -> Openin
     return Openings(free, of_hour.reshape(-1))
 
 
-def composed_fleets(
+def unlimited_fleets(
     candidates: Candidates,
     pools: Mapping[str, RunPool],
     chosen: Mapping[str, Column],
     out_of_time: Callable[[], bool],
 ) -> list[Column]:
-    """Paths of all services: unlimited by others, and beside the runs of ``chosen`` and each other."""
+    """Fleets of all services as if each were alone; beside the runs of ``chosen`` and each other where those
+    do not fit."""
+    problem = candidates.problem
     ledger = ledger_of(candidates, {name: chosen[name] for name in chosen if name in pools})
     found: list[Column] = []
     for service in _dearest_first(candidates):
@@ -124,42 +106,13 @@ def composed_fleets(
             break
         if service.starts_after is not None and nominal is None:
             continue
-        case, every = candidates.fleets[service.name], free_nodes(candidates.problem)
-        if is_modelled(candidates.problem, service):
-            columns = model_fleets(candidates.problem, case, every, ends)
-            if not _any_fits(columns, ledger, nominal):
-                free = free_beside(candidates, service, ledger, nominal)
-                columns += model_fleets(candidates.problem, case, free, ends)
-            found.extend(columns)
-            _place(ledger, columns, nominal)
-            continue
-        columns = fleets(candidates.problem, case, every, ends, nominal, 1)
-        columns += _recomposed(candidates, service, every, ends, nominal, columns)
+        case = candidates.fleets[service.name]
+        columns = model_fleets(problem, case, free_nodes(problem), ends)
         if not _any_fits(columns, ledger, nominal):
-            free = free_beside(candidates, service, ledger, nominal)
-            columns += fleets(candidates.problem, case, free, ends, nominal, 1)
+            columns += model_fleets(problem, case, free_beside(candidates, service, ledger, nominal), ends)
         found.extend(columns)
         _place(ledger, columns, nominal)
     return found
-
-
-def _recomposed(
-    candidates: Candidates,
-    service: Serving,
-    free: Ints,
-    ends: Ends,
-    nominal: float | None,
-    known: Sequence[Column],
-) -> list[Column]:
-    """The cheapest known fleets with everything by the hour on their commitments chosen anew."""
-    now = sorted((c for c in known if c.after_s == nominal), key=lambda column: column.total_cents)
-    case = beside(candidates.fleets[service.name], free)
-    made = [
-        column
-        for base in now[:MAX_RECOMPOSED]
-        for column in recomposed(candidates.problem, case, free, base, ends)
-    ]
-    return [column for column in dict.fromkeys(made) if column not in set(known)]
 
 
 def _any_fits(columns: Sequence[Column], ledger: Ledger, nominal: float | None) -> bool:
@@ -182,15 +135,10 @@ def better_fleets(
         ends = _ends(candidates, pools, service)
         nominal = _nominal(service, chosen, ends)
         if service.starts_after is None or nominal is not None:
+            problem, case = candidates.problem, candidates.fleets[service.name]
             ledger = ledger_of(candidates, chosen, service.name)
             free = free_beside(candidates, service, ledger, nominal)
-            if is_modelled(candidates.problem, service):
-                problem, case = candidates.problem, candidates.fleets[service.name]
-                found.extend(model_fleets(problem, case, free, ends, openings_beside(problem, case, ledger)))
-                continue
-            made = fleets(candidates.problem, candidates.fleets[service.name], free, ends, nominal, 2)
-            made += _recomposed(candidates, service, free, ends, nominal, made)
-            found.extend(made)
+            found.extend(model_fleets(problem, case, free, ends, openings_beside(problem, case, ledger)))
     return found
 
 

@@ -9,7 +9,7 @@ from broker.domain.workload import Serving
 from optimizer.placement.problem import Problem
 
 MOST_POOLS = 4
-"""All sets of so many pools are searched; a service that may have more has another search."""
+"""All sets of so many pools are searched; a fleet that may have more is joined from patterns of hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,3 @@ def fleet_rules(problem: Problem, service: Serving) -> FleetRules:
         pools=standing.max_pools,
         gpus=standing.max_gpu_kinds,
     )
-
-
-def limits_pools(problem: Problem, service: Serving) -> bool:
-    return True
-
-
-def is_modelled(problem: Problem, service: Serving) -> bool:
-    return True

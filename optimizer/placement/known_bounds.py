@@ -1,14 +1,14 @@
 """What an earlier search proved of each service, as far as it still holds in today's market.
 
-A fleet of least cost is one of today's menu. Where each offer of that menu sold as much as today, at r times
-today's price or less (r ≥ 1), the same fleet cost at most r times as much then; so no fleet costs less today
-than the old bound over r. Where nothing of the menu moved, the old bound is today's.
+A fleet of least cost stands on pools that no others make needless. Where each offer of these sold as much as
+today, at r times today's price or less (r ≥ 1), the same fleet cost at most r times as much then; so no fleet
+costs less today than the old bound over r. Where nothing of them moved, the old bound is today's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,32 +17,24 @@ from broker.domain.workload import PlanRequest, Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.carried import same_but_price
 from optimizer.placement.dual import Dual, DualPoint
-from optimizer.placement.fleet_bound import FleetBound
-from optimizer.placement.fleet_columns import time_of
-from optimizer.placement.fleet_menu import build_menu
-from optimizer.placement.holding import due_s
+from optimizer.placement.fleets.bound import FleetBound
+from optimizer.placement.fleets.model import wanted_units
 from optimizer.placement.prices import StockPrices
-from optimizer.placement.problem import Floats, Ints, Problem
-from optimizer.placement.units import HOUR_S, FleetCase, no_covers, surcharged
+from optimizer.placement.problem import Floats, Problem
+from optimizer.placement.units import FleetCase, surcharged
 
 SLOT = "known bounds"
-UnitName = tuple[str, int]
-"""An offer and a configuration."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """Of one service: what it costs at least alone, and at the prices of scarcity (None: not asked).
-
-    ``depth`` and ``priced_depth``: how deep each was asked; ``covers``: cheap ones, by units.
-    """
+    """Of one service: what it costs at least alone, and at the dual prices (None: not known); ``priced``:
+    whether it was asked there."""
 
     service: Serving
     bound: FleetBound
-    depth: int
     priced_usd: float | None
-    priced_depth: int
-    covers: tuple[Mapping[UnitName, int], ...]
+    priced: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,16 +53,13 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
     problem, services = candidates.problem, {}
     for service in _alone(problem):
         name, bound = service.name, candidates.bounds[service.name]
-        if name not in candidates.bounded or not bound.feasible:
+        if name not in candidates.bounded or not bound.met:
             continue
-        due = _due_s(candidates, service, bound)
         services[name] = _Known(
             service,
-            replace(bound.only_from(due), covers=no_covers()),
-            candidates.depth_of(name),
+            bound,
             None if centre is None else centre.least_usd.get(name),
-            0 if centre is None or dual is None else dual.depth_at(name, centre.prices),
-            tuple(_named(problem, candidates.fleets[name])),
+            centre is not None and dual is not None and dual.is_answered(name, centre.prices),
         )
     offers = problem.table.offers
     scarcity = {} if centre is None else centre.prices.charged(problem)
@@ -105,9 +94,7 @@ def carry(candidates: Candidates) -> KnownBounds | None:
         part, same = _part_of(problem, case, share)
         if part <= 0:
             continue
-        covers = _covers(problem, case, found.covers).astype(np.int16)
-        bound = replace(found.bound, due_usd=part * found.bound.due_usd, covers=covers)
-        candidates.carry(service.name, bound, depth=found.depth if same else 0)
+        candidates.carry(service.name, found.bound.times(part), same=same)
     return known
 
 
@@ -127,8 +114,8 @@ def carry_priced(candidates: Candidates, dual: Dual, known: KnownBounds, prices:
             continue
         case = surcharged(candidates.fleets[service.name], dict(key))
         part, same = _part_of(problem, case, share)
-        depth = found.priced_depth if same and unmoved else 0
-        dual.learn(service.name, key, part * found.priced_usd, depth)
+        answered = found.priced and same and unmoved
+        dual.learn(service.name, key, part * found.priced_usd, answered=answered)
 
 
 def _alone(problem: Problem) -> Iterator[Serving]:
@@ -174,40 +161,9 @@ def _share(old: Offer | None, new: Offer) -> float:
 
 
 def _part_of(problem: Problem, case: FleetCase, share: Floats) -> tuple[float, bool]:
-    """The least share over the menu of a case, and whether nothing of it moved."""
+    """The least share over what a best fleet of a case may stand on, and whether nothing of it moved."""
     if not len(case.units):
         return 0.0, False
-    menu = build_menu(problem, case, (problem.end_s - problem.t0_s) / HOUR_S)
-    part = float(share[case.units.offer[menu.unit]].min(initial=1.0))
+    wanted = wanted_units(problem, case)
+    part = float(share[case.units.offer[wanted]].min(initial=1.0))
     return part, part == 1.0
-
-
-def _due_s(candidates: Candidates, service: Serving, bound: FleetBound) -> float:
-    time = time_of(candidates.problem, candidates.fleets[service.name], None)
-    return due_s(candidates.problem, time, False, bound.longest_cold_s)
-
-
-def _named(problem: Problem, case: FleetCase) -> Iterator[dict[UnitName, int]]:
-    units, offers = case.units, problem.table.offers
-    for cover in case.covers:
-        used = np.flatnonzero(cover)
-        yield {(offers[units.offer[u]].offer_id, int(units.config[u])): int(cover[u]) for u in used}
-
-
-def _covers(problem: Problem, case: FleetCase, named: tuple[Mapping[UnitName, int], ...]) -> Ints:
-    """Covers [M, U] of which every unit is there today, as often as stock allows."""
-    units = case.units
-    offers = problem.table.offers
-    place = {
-        (offers[o].offer_id, int(c)): u
-        for u, (o, c) in enumerate(zip(units.offer, units.config, strict=True))
-    }
-    rows = []
-    for cover in named:
-        at = [place.get(name, -1) for name in cover]
-        counts = np.array(list(cover.values()), dtype=np.int64)
-        if -1 not in at and bool((counts <= units.most[at]).all()):
-            row = np.zeros(len(units), dtype=np.int64)
-            row[at] = counts
-            rows.append(row)
-    return np.array(rows, dtype=np.int64).reshape(len(rows), len(units))

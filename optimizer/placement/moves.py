@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from broker.domain.workload import Serving
-from optimizer.placement.best_fleets import fleets
 from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.delays import delay_cents
 from optimizer.placement.fleet_pool import free_beside, ledger_of, openings_beside
-from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.run_columns import begun_later, build_run_column
 from optimizer.placement.run_pool import RunPool
@@ -188,14 +186,11 @@ def cheapest_fleet(
         return None
     service, case = _service(candidates, name), candidates.fleets[name]
     free = free_beside(candidates, service, room.ledger, after_s)
-    if is_modelled(candidates.problem, service):
-        openings = openings_beside(candidates.problem, case, room.ledger)
-        made = model_fleets(candidates.problem, case, free, [after_s], openings)
-    else:
-        made = fleets(candidates.problem, case, free, [after_s], after_s, 1)
+    openings = openings_beside(candidates.problem, case, room.ledger)
+    made = model_fleets(candidates.problem, case, free, [after_s], openings)
     near = where_data_lies(candidates.problem, weights_of(candidates.problem, service, place))
     if near is not None and (free * ~near).any():
-        made += fleets(candidates.problem, case, free * near, [after_s], after_s, 1)
+        made += model_fleets(candidates.problem, case, free * near, [after_s])
     linked = (placed_after(candidates.problem, column, place) for column in made)
     fitting = [c for c in linked if c.total_cents < below_cents and room.allows(c)]
     return min(fitting, key=lambda column: column.total_cents, default=None)

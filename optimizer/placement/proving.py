@@ -1,8 +1,4 @@
-"""What a search proves at prices of scarcity: at which it asked, at which it asks next, and where days pay.
-
-Days are too dear to be asked on the way: they are asked at the prices that prove most (``centre``). Once
-these are ``settled`` no others are asked before all days are: without days none prove as much.
-"""
+"""What a search proves at dual prices of stock: at which it asked, and at which it asks next."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from collections.abc import Callable
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.dual import Dual, DualPoint
 from optimizer.placement.known_bounds import remember
-from optimizer.placement.oracle_asks import DUAL, LONG_DAYS
 from optimizer.placement.prices import StockPrices, mixed
 from optimizer.placement.search import Search
 
@@ -32,7 +27,6 @@ class Proving:
         self.pool = pool
         self.dual = dual
         self.aim = aim
-        self.settled = False
         self.centre = dual.evaluate(StockPrices(), {}, float("inf"), lambda: False)
         self._workloads = max(1, workloads)
         self._step = FIRST_STEP
@@ -53,8 +47,7 @@ class Proving:
     def prove(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> bool:
         """The bound at prices, which become the centre if they prove more (whether they do); asked on where
         time was short."""
-        more = self._take(self._point(prices, out_of_time, DUAL))
-        self.settled = self.settled and not more
+        more = self._take(self._point(prices, out_of_time))
         self._asked_last = None if more or not out_of_time() else prices
         if self._asked_last is None:
             self._step = min(1.0, 2 * self._step) if more else max(LEAST_STEP, self._step / 2)
@@ -67,24 +60,19 @@ class Proving:
                 return False
         return not self.search.done and not out_of_time()
 
-    def deepen(self, out_of_time: Callable[[], bool]) -> None:
-        """Asks at the best prices so far for the days of services: this only adds to the bound."""
-        more = self._take(self._point(self.centre.prices, out_of_time, LONG_DAYS))
-        self.settled = self.settled or more
-
-    def days_are_open(self) -> bool:
-        """Whether days are left to be asked at settled prices; idle processes then are at them."""
-        return self.settled and self._ahead(self.centre.prices, LONG_DAYS)
+    def ask_on(self, out_of_time: Callable[[], bool]) -> None:
+        """Asks at the best prices so far what was not asked there: this only adds to the bound."""
+        self._take(self._point(self.centre.prices, out_of_time))
 
     def look_ahead(self) -> None:
-        """What idle processes ask while the search is at something else: duals at the next prices, then days
-        at the best; where these are settled, days come first."""
+        """What idle processes ask while the search is at something else: at no prices, at the next prices,
+        then at the best."""
         if not self.candidates.crew.size:
             return
         self.candidates.crew.fold()
-        duals, days = (self._next_prices(), DUAL), (self.centre.prices, LONG_DAYS)
-        for prices, depth in ((StockPrices(), DUAL), *((days, duals) if self.settled else (duals, days))):
-            if self._ahead(prices, depth):
+        for prices in (StockPrices(), self._next_prices(), self.centre.prices):
+            most = self.pool.least_usd(prices, self.candidates.fleets)
+            if self.dual.ahead(prices, most, self.worth_usd()):
                 return
 
     def gather(self) -> None:
@@ -102,10 +90,10 @@ class Proving:
     def prove_on(self) -> None:
         """Asks on until the time is over, or the gap is reached."""
         self.gather()
-        if self._asked_last is not None and not self.settled and not self.search.done:
+        if self._asked_last is not None and not self.search.done:
             self.prove(self._asked_last, self.search.watch.over)
         if not self.search.done:
-            self.deepen(self.search.watch.over)
+            self.ask_on(self.search.watch.over)
         self.search.prices = self.centre.prices
 
     def remember(self) -> None:
@@ -121,14 +109,9 @@ class Proving:
             self._way = way, mixed(*way)
         return self._way[1]
 
-    def _ahead(self, prices: StockPrices, depth: int) -> bool:
-        """Has idle processes ask at the prices; whether there is anything to be asked."""
+    def _point(self, prices: StockPrices, out_of_time: Callable[[], bool]) -> DualPoint:
         most = self.pool.least_usd(prices, self.candidates.fleets)
-        return self.dual.ahead(prices, most, self.worth_usd(), depth)
-
-    def _point(self, prices: StockPrices, out_of_time: Callable[[], bool], depth: int) -> DualPoint:
-        most = self.pool.least_usd(prices, self.candidates.fleets)
-        return self.dual.evaluate(prices, most, self.worth_usd(), out_of_time, self.centre.total_usd, depth)
+        return self.dual.evaluate(prices, most, self.worth_usd(), out_of_time, self.centre.total_usd)
 
     def _take(self, point: DualPoint) -> bool:
         """The point as the centre, if it proves more; where something cannot be served, nothing does."""

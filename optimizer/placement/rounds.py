@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.columns import Column
 from optimizer.placement.dual import Dual, Paid
-from optimizer.placement.fleet_pool import free_beside
+from optimizer.placement.fleet_pool import free_beside, free_nodes
 from optimizer.placement.improve import Improver
-from optimizer.placement.ladders import free_nodes
 from optimizer.placement.master import Limits
 from optimizer.placement.moves import parties
 from optimizer.placement.neighbours import choose_anew, neighbourhoods
@@ -35,15 +34,11 @@ STALE_ROUNDS = 3
 RUIN_STEPS = 8
 GROUP_WORK = 2.0
 RELAX_SHARE = 0.2
-DEEPEN_SHARE = 0.3
-DEEPEN_LATER_SHARE = 0.6
+FIRST_PROOF_SHARE = 0.3
+ASK_ON_SHARE = 0.6
 CONVERGE_SHARE = 0.6
 CONVERGE_STEPS = 8
 CONVERGED_SHARE = 2e-3
-WORTH_ALL_TIME = 0.04
-DAYS_COST = 7.0
-"""All days take so many times as long as their duals at prices (S and M 5, L 7)."""
-PLACE_SHARE = 0.08
 MAKE_SHARE = 0.3
 RUIN_SHARE = 0.1
 COMBINE_SHARE = 0.4
@@ -73,7 +68,7 @@ class Rounds:
         self.names = sorted(free_names(search.candidates) - frozen)
         self.frozen = frozen
         self.proof = Proving(search, self.pool, self.dual, self.prices, len(self.names))
-        self._asked: set[tuple[str, Paid, bool]] = set()
+        self._asked: set[tuple[str, Paid]] = set()
         self._asked_beside: set[tuple[str, bytes]] = set()
         self._remake_s = 0.0
         self._combined: set[tuple[frozenset[str], tuple[int, ...], int]] = set()
@@ -92,8 +87,7 @@ class Rounds:
         if hasty and not self.search.done:
             self.beside()
         if not self.search.done:
-            # What a dual meets on its way makes the fleets of ``make``.
-            self.proof.prove(self.prices, self.search.watch.until(DEEPEN_SHARE))
+            self.proof.prove(self.prices, self.search.watch.until(FIRST_PROOF_SHARE))
         # The first prices are those of few columns: of many workloads they are not worth a proof.
         if hasty and not self.search.done:
             self.remake()
@@ -106,7 +100,7 @@ class Rounds:
                 self.combine,
                 self.beside,
                 self.tied,
-                self.deepen,
+                self.ask_on,
             ):
                 if self.search.done:
                     return
@@ -144,38 +138,23 @@ class Rounds:
         """Prices, what they prove and columns at them, until no others could prove much more for the part of
         the time that asking there takes, or there is no time for others."""
         proof, watch = self.proof, self.search.watch
-        if proof.days_are_open():
-            return
         out_of_time, end_s = watch.until(CONVERGE_SHARE), watch.second_at(CONVERGE_SHARE)
         for _ in range(CONVERGE_STEPS):
             before, began_s = proof.centre.total_usd, watch.seconds
             if not proof.prove_next(out_of_time):
-                proof.settled = proof.centre.total_usd > before
                 return
-            now_s, asked_s = watch.seconds, watch.seconds - began_s
-            is_late = now_s + asked_s + self._remake_s > end_s
-            proof.settled = is_late or proof.centre.total_usd < (1 + CONVERGED_SHARE) * before
-            if proof.settled:
+            asked_s = watch.seconds - began_s
+            is_late = watch.seconds + asked_s + self._remake_s > end_s
+            if is_late or proof.centre.total_usd < (1 + CONVERGED_SHARE) * before:
                 return
             self.remake()
             relaxed_usd = float("inf") if self.relaxed is None else self.relaxed.usd
-            worth = self._worth(watch.seconds - began_s, asked_s)
-            proof.settled = proof.open_usd(relaxed_usd) < worth * proof.centre.total_usd
-            if proof.settled:
+            if proof.open_usd(relaxed_usd) < CONVERGED_SHARE * proof.centre.total_usd:
                 return
 
-    def _worth(self, step_s: float, asked_s: float) -> float:
-        """What share others must be able to prove to be worth a step of so long, ``asked_s`` of it for duals:
-        little where there is time for all days after it, else its part of the time that is left."""
-        watch = self.search.watch
-        left_s = max(watch.limit_s - watch.seconds, 1e-9)
-        worth = WORTH_ALL_TIME * step_s / left_s
-        leaves_days = left_s - step_s > DAYS_COST * asked_s + PLACE_SHARE * watch.limit_s
-        return min(worth, CONVERGED_SHARE) if leaves_days else worth
-
-    def deepen(self) -> None:
-        """Asks at the best prices so far for the days of services: this only adds to the bound."""
-        self.proof.deepen(self.search.watch.until(DEEPEN_LATER_SHARE))
+    def ask_on(self) -> None:
+        """Asks at the best prices so far what was not asked there: this only adds to the bound."""
+        self.proof.ask_on(self.search.watch.until(ASK_ON_SHARE))
 
     def make(self) -> None:
         """Columns at the prices: for each run, and for services whose known ones are above their bound."""
@@ -206,7 +185,7 @@ class Rounds:
         """Asks for fleets at the prices, once."""
         paid = self.dual.key(name, self.prices)
         case = self.dual.case_at(name, paid)
-        key = (name, paid, bool(case.covers.size))
+        key = (name, paid)
         if key in self._asked:
             return None
         self._asked.add(key)

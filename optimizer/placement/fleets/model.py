@@ -15,23 +15,22 @@ import numpy as np
 
 from broker.domain.workload import TrafficShape
 from optimizer.placement.columns import Column
-from optimizer.placement.fleet_bound import FleetBound, in_whole_cents
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleet_rules import MOST_POOLS, fleet_rules
+from optimizer.placement.fleets.bound import DAY_H, FleetBound, in_whole_cents
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import PoolTable, build_pools_of
-from optimizer.placement.fleets.sets import FEW_POOLS, Openings, PoolFleet, SetSearch
+from optimizer.placement.fleets.sets import FEW_POOLS, Openings, PoolFleet, SetSearch, needed_pools
 from optimizer.placement.holding import ServiceTime, due_s
 from optimizer.placement.problem import UNLIMITED_NODES, Floats, Ints, Problem
-from optimizer.placement.start_costs import on_grid
 from optimizer.placement.stopwatch import never
 from optimizer.placement.units import HOUR_S, FleetCase, beside, surcharged
 
 TOLERANCE = 0.002
 FEW_UNITS = 40
 FEW_ENDS = 6
-DAY_H, WEEK_H = 24, 168
+WEEK_H = 168
 FLEETS_KEPT = 3
 VARIED_KEPT = 16
 KEY = "fleet model"
@@ -159,6 +158,16 @@ def _answer(
     )
 
 
+def wanted_units(problem: Problem, case: FleetCase) -> Ints:
+    """Units [n] of the pools that a best fleet may stand on: none of the others makes these needless."""
+    rules = fleet_rules(problem, case.service)
+    if rules.pools > MOST_POOLS:
+        return np.arange(len(case.units))
+    table = build_pools_of(problem, case, (problem.end_s - problem.t0_s) / HOUR_S)
+    wanted = [table.pools[int(row)].units for row in np.flatnonzero(needed_pools(table, rules))]
+    return np.unique(np.concatenate(wanted)) if wanted else np.zeros(0, dtype=np.int64)
+
+
 def _lengths(problem: Problem, case: FleetCase, after_s: float | None, first: int) -> Floats:
     """Hours [H] that each hour from ``first`` on is held, the first with the shortest cold start before
     it."""
@@ -177,7 +186,7 @@ def _lengths(problem: Problem, case: FleetCase, after_s: float | None, first: in
 def _in_hours(problem: Problem, case: FleetCase) -> bool:
     """Whether everything is paid in whole hours of the grid."""
     units = case.units
-    whole = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and on_grid(problem)
+    whole = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and problem.end_s % HOUR_S == 0
     return whole and not (units.surcharge_usd_per_hour > 0).any()
 
 
@@ -212,22 +221,19 @@ def bound_of(problem: Problem, case: FleetCase, answer: FleetAnswer) -> FleetBou
     """What an answer proves, for its own start and for later ones."""
     units = case.units
     if not len(units):
-        return FleetBound((), None, len(case.demand), met=False, is_exact=True)
+        return FleetBound(len(case.demand), met=False, due_usd=np.inf)
     cold = float(units.cold_s.min()), float(units.cold_s.max())
     return FleetBound(
-        (),
-        None,
         len(case.demand),
         *cold,
         in_hours=_in_hours(problem, case),
         in_cents=_in_hours(problem, case) and in_whole_cents(problem, case),
         due_s=due_s(problem, time_of(problem, case, None), False, cold[1]),
-        due_usd=answer.bound_usd if answer.feasible else np.inf,
+        due_usd=answer.bound_usd,
         met=answer.feasible,
         whole_days=answer.whole_days if answer.feasible else 0,
         days_usd=answer.days_usd,
         hourly_usd=np.concatenate((np.zeros(answer.first_hour), answer.hourly_usd)),
-        is_exact=True,
     )
 
 

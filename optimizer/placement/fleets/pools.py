@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.placement.compiled import compiled
-from optimizer.placement.fleet_menu import half_usd
+from optimizer.placement.prices import horizon_hours
 from optimizer.placement.problem import Floats, Ints, Problem
-from optimizer.placement.units import HOUR_S, FleetCase
+from optimizer.placement.units import HOUR_S, FleetCase, Units
 
 MOST_LEVELS = 512
 NO_LIMIT = 1 << 40
@@ -240,6 +240,17 @@ def _pools(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Itera
             least_start_usd=np.maximum(above - (bundle > 1), 0) * (least_start if beyond else 0.0),
             bundle=bundle,
         )
+
+
+def half_usd(problem: Problem, units: Units) -> Floats:
+    """USD per hour [U] of a commitment owed in full that serves one half of the horizon at most.
+
+    Its start is billed in whole increments beside it, hence the hours on top.
+    """
+    increments = problem.table.increment_s[units.offer]
+    hours = horizon_hours(problem) / 2 + (units.cold_s + 2 * increments) / HOUR_S
+    usd: Floats = units.usd_per_hour * horizon_hours(problem) / (hours + 1)
+    return usd
 
 
 def _gpu_number(problem: Problem, offer: int) -> int:

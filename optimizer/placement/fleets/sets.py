@@ -119,7 +119,7 @@ class SetSearch:
         kept = self.table
         if self.openings is None or len(kept) > FEW_POOLS:
             # What others close at times may be needed at others.
-            kept = kept.take(np.flatnonzero(_needed(kept, self.rules)))
+            kept = kept.take(np.flatnonzero(needed_pools(kept, self.rules)))
         self.table = with_empty(kept, min(self.rules.pools, MOST_POOLS) - 1) if len(kept) else kept
         self.phased = phased_usd(self.table)
         self.each = _per_rate(self.phased, self.table)
@@ -479,7 +479,7 @@ def linear(start_usd: Floats) -> Floats:
     return np.where(np.isfinite(start_usd), start_usd, 0.0)
 
 
-def _needed(table: PoolTable, rules: FleetRules) -> Ints:
+def needed_pools(table: PoolTable, rules: FleetRules) -> Ints:
     if not len(table):
         return np.zeros(0, dtype=np.int64)
     each = np.where(np.isfinite(table.usd), table.usd, 0.0)
