@@ -24,15 +24,15 @@ from optimizer.placement.problem import Floats, Ints
 def any_cover(
     demand: Floats, phase: Ints, spare: float, smallest: Floats, step: float, others: Floats
 ) -> Floats:
-    """Least USD [C] an hour of any pools in each class; ``others`` and the groups as in
+    """Least USD [G, C] an hour of any pools in each class; ``others`` and the groups as in
     ``sets_with_others``."""
-    found = np.full(len(demand), np.inf)
+    found = np.empty((len(smallest), len(demand)))
     steps = others.shape[2] - 1
     for c in range(len(demand)):
         for group in range(len(smallest)):
             need = demand[c] + spare * smallest[group]
             at = min(steps, int(np.floor(need / step * (1 - EPSILON))))
-            found[c] = min(found[c], others[group, phase[c], at])
+            found[group, c] = others[group, phase[c], at]
     return found
 
 
@@ -140,12 +140,13 @@ def sets_beside_rate(
 def sets_with_others(
     sets: Ints, usd: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, phase: Ints,
     weight: Floats, spare: float, loss: float, least: float, places: int, further: int, largest: Floats,
-    smallest: Floats, step: float, others: Floats, onward: Floats, limit: float, work: Ints, most_work: int,
+    smallest: Floats, step: float, others: Floats, any_usd: Floats, onward: Floats, limit: float, work: Ints,
+    most_work: int,
 ) -> Floats:  # fmt: skip
     """Least USD [N] of fleets on ``sets`` [N, m] and ``further`` pools, other ones in each class of hours.
 
     ``others`` [G, 3, X]: what further pools cost where no rate in use is above ``largest`` [G]; the spares are
-    then at least ``smallest`` [G]. ``loss``, ``least``, ``places``: the rules, as shares of the demand.
+    then at least ``smallest`` [G]; ``any_usd`` [G, C]: what a class costs at least so. ``loss``, ``least``, ``places``: the rules, as shares of the demand.
     ``onward`` [C + 1]: what all classes from each on cost at least; a set that surely reaches ``limit`` is told
     as what is known by then, and 0 where ``most_work`` was done.
     """
@@ -161,6 +162,8 @@ def sets_with_others(
         for c in range(len(demand)):
             best = np.inf
             for group in range(len(largest)):
+                if any_usd[group, c] >= best:
+                    continue
                 for i in range(m):
                     above = rates[i] > largest[group] * (1 + EPSILON)
                     tops[i] = 0 if above else most[sets[number, i]]

@@ -29,8 +29,8 @@ class Branch:
     """``rows`` of the table, empty pools included, and what they cost at least.
 
     ``beside`` [k]: USD [G, 3, X] that k pools cost by steps of rate (``step``), where no rate in use is above
-    ``largest`` [G], and one is ``smallest`` [G] at least. ``onward`` [C + 1]: what all classes from each on
-    cost at least. ``kinds``: those of the branch, as bits by the number of the kind among those of the table; 0
+    ``largest`` [G], and one is ``smallest`` [G] at least. ``any_usd`` [G, C]: each class so; ``onward`` [C + 1]:
+    what all classes from each on cost at least. ``kinds``: those of the branch, as bits by the number of the kind among those of the table; 0
     for all.
     """
 
@@ -39,12 +39,15 @@ class Branch:
     smallest: Floats
     step: float
     beside: list[Floats]
+    any_usd: Floats
     onward: Floats
-    kinds: int = 0
+    kinds: int
 
     def level_usd(self, demand: Floats, phase: Ints, spare: int) -> Floats:
         """The least USD [C] an hour of each class."""
-        return any_cover(demand, phase, float(spare), self.smallest, self.step, self.beside[-1])
+        usd = any_cover(demand, phase, float(spare), self.smallest, self.step, self.beside[-1])
+        least: Floats = usd.min(axis=0)
+        return least
 
 
 def whole_table(table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int) -> Branch:
@@ -72,21 +75,24 @@ def branches(
 
 
 def own_sets(table: PoolTable, branch: Branch, sets: Ints) -> Bools:
-    """Sets [N] that are no branch's but this one's: those of fewer kinds are the first branch's that has
-    them."""
-    if not branch.kinds:
-        return np.ones(len(sets), dtype=np.bool_)
+    """Sets [N] that are told once, by this branch: those of fewer kinds are the first branch's that has them, and
+    empty pools fill up a set in their order."""
     numbers = _numbers(table)
+    empty = np.flatnonzero(numbers < 0)
+    in_order = empty[0] + np.cumsum(numbers[sets] < 0, axis=1) - 1 if len(empty) else sets
+    own: Bools = ((numbers[sets] >= 0) | (sets == in_order)).all(axis=1)
+    if not branch.kinds:
+        return own
     bits = np.where(numbers >= 0, np.int64(1) << np.maximum(numbers, 0), 0)
-    mine = np.bitwise_or.reduce(bits[sets], axis=1) if len(sets) else np.zeros(0, dtype=np.int64)
-    own: Bools = np.zeros(len(sets), dtype=np.bool_)
+    mine: Ints = np.bitwise_or.reduce(bits[sets], axis=1)
+    of_branch = np.zeros(len(sets), dtype=np.bool_)
     for found in np.unique(mine):
         filled, kind = int(found), 0
         while filled.bit_count() < branch.kinds.bit_count():
             filled |= 1 << kind
             kind += 1
-        own |= (mine == found) & (filled == branch.kinds)
-    return own
+        of_branch |= (mine == found) & (filled == branch.kinds)
+    return own & of_branch
 
 
 def _numbers(table: PoolTable) -> Ints:
@@ -113,7 +119,6 @@ def _branch(
         beside.append(
             np.stack([joined_by_one(one, before) for one, before in zip(singles, beside[-1], strict=True)])
         )
-    branch = Branch(rows, largest, smallest, step, beside, np.zeros(1), kinds)
-    usd = branch.level_usd(classes.demand, classes.phase, rules.spare) * classes.weight
-    onward = np.append(np.cumsum(usd[::-1])[::-1], 0.0)
-    return Branch(rows, largest, smallest, step, beside, onward, kinds)
+    usd = any_cover(classes.demand, classes.phase, float(rules.spare), smallest, step, beside[-1])
+    onward = np.append(np.cumsum((usd.min(axis=0) * classes.weight)[::-1])[::-1], 0.0)
+    return Branch(rows, largest, smallest, step, beside, usd, onward, kinds)

@@ -30,7 +30,8 @@ MOST_SETS = 1_000_000
 MOST_KEPT = 4_000
 MOST_UNBRANCHED = 20_000
 """Sets of a market that is searched without branches."""
-MOST_PRICED = 16
+MOST_PRICED, MOST_PRICED_STATES = 16, 1_000_000
+"""Sets that are priced: more where they have few states together."""
 MOST_TRIED = 64
 """Of sets of which none may have a fleet in the hours that others leave."""
 FEW_POOLS = 12
@@ -190,8 +191,8 @@ class SetSearch:
         return sets_with_others(
             sets, self.phased, table.most, table.rate, table.place, classes.demand, classes.phase,
             classes.weight, float(rules.spare), rules.loss_share, rules.least_share, rules.places, further,
-            branch.largest, branch.smallest, branch.step, branch.beside[further], branch.onward, self.limit,
-            self.work, MOST_WORK,
+            branch.largest, branch.smallest, branch.step, branch.beside[further], branch.any_usd,
+            branch.onward, self.limit, self.work, MOST_WORK,
         )  # fmt: skip
 
     def _beside_rate(self, sets: Ints, branch: Branch) -> Floats:
@@ -270,11 +271,13 @@ class SetSearch:
 
     def _price(self, sets: Ints, least: Floats) -> None:
         """Prices sets, cheapest bound first, until none that is left can be cheaper."""
-        proven = np.inf
+        proven, states = np.inf, 0
         for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
-            most = MOST_PRICED if self.best is not None else MOST_TRIED
-            stop = count >= most or (self.best is not None and self.out_of_time())
-            if usd >= self.limit or stop:
+            states += int(np.prod(self.table.most[row] + 1))
+            enough = count >= MOST_TRIED
+            if self.best is not None:
+                enough = (count >= MOST_PRICED and states > MOST_PRICED_STATES) or self.out_of_time()
+            if usd >= self.limit or enough:
                 proven = min(proven, usd)
                 break
             self._solve(tuple(int(i) for i in row), usd)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from optimizer.placement.compiled import compiled
-from optimizer.placement.fleets.loops import meets
+from optimizer.placement.fleets.loops import EPSILON, meets
 from optimizer.placement.problem import Floats, Ints
 
 
@@ -19,7 +19,8 @@ def state_costs(
     levels: Ints, counts: Ints, usd: Floats, rate: Floats, place: Ints, demand: Floats, spare: float,
     places: int, loss: float, least: float,
 ) -> Floats:  # fmt: skip
-    """USD [C, S] an hour of every state in each class of demand; inf where it does not meet the class.
+    """USD [C, S] an hour of every state in each class of demand, which ascend; inf where it does not meet the
+    class.
 
     ``levels`` [m, K]: the levels that each pool may take, ``counts`` [m] of them; ``usd`` [m, R].
     """
@@ -27,17 +28,29 @@ def state_costs(
     states = 1
     for i in range(m):
         states *= counts[i]
-    found = np.empty((len(demand), states))
+    found = np.full((len(demand), states), np.inf)
     level = np.zeros(m, dtype=np.int64)
     for state in range(states):
         rest, price = state, 0.0
+        total, largest = 0.0, 0.0
         for i in range(m - 1, -1, -1):
             level[i] = levels[i, rest % counts[i]]
             rest //= counts[i]
             price += usd[i, level[i]]
-        for c in range(len(demand)):
-            good = meets(level, rate, place, demand[c], spare, places, loss, least)
-            found[c, state] = price if good else np.inf
+            if level[i] > 0:
+                total += rate[i] * level[i]
+                largest = max(largest, rate[i])
+        # What meets a demand meets lower ones: the classes that are met end before ``above``.
+        met, above = 0, len(demand)
+        while met < above and total - spare * largest < demand[above - 1] * (1 - EPSILON):
+            above -= 1
+        while met < above:
+            middle = (met + above) // 2
+            if meets(level, rate, place, demand[middle], spare, places, loss, least):
+                met = middle + 1
+            else:
+                above = middle
+        found[:met, state] = price
     return found
 
 
@@ -46,6 +59,7 @@ def _with_changes(value: Floats, levels: Ints, counts: Ints, start_usd: Floats) 
     """USD [S] to be in each state an hour later: giving back is free, ``start_usd`` [m, R] is cumulative."""
     m = len(counts)
     found = value.copy()
+    rising = np.empty(counts.max())
     inner = 1
     for axis in range(m - 1, -1, -1):
         size = counts[axis]
@@ -55,7 +69,6 @@ def _with_changes(value: Floats, levels: Ints, counts: Ints, start_usd: Floats) 
                 first = begin + offset
                 # Up: pay the difference of what starting costs; down: nothing.
                 best = np.inf
-                rising = np.empty(size)
                 for k in range(size):
                     at = first + k * inner
                     best = min(best, found[at] - start_usd[axis, levels[axis, k]])
