@@ -24,7 +24,7 @@ from optimizer.placement.problem import Bools, Floats, Ints
 from optimizer.placement.stopwatch import never
 
 MOST_STATES = 20_000
-MOST_EXACT_STATES = 300_000
+MOST_EXACT_STATES = 500_000
 FIRST_POOLS = 8
 MOST_SETS = 1_000_000
 MOST_KEPT = 4_000
@@ -101,6 +101,9 @@ class SetSearch:
     skipped_usd: float = np.inf
     work: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
+    alike: Ints = field(init=False)
+    alike_usd: dict[tuple[tuple[int, int], ...], float] = field(default_factory=dict)
+    states: int = 0
 
     def __post_init__(self) -> None:
         kept = self.table
@@ -110,6 +113,7 @@ class SetSearch:
         self.table = with_empty(kept, min(self.rules.pools, MOST_POOLS) - 1) if len(kept) else kept
         self.phased = _phased(self.table)
         self.each = _per_rate(self.phased, self.table)
+        self.alike = _alike(self.table)
 
     @property
     def limit(self) -> float:
@@ -271,12 +275,12 @@ class SetSearch:
 
     def _price(self, sets: Ints, least: Floats) -> None:
         """Prices sets, cheapest bound first, until none that is left can be cheaper."""
-        proven, states = np.inf, 0
+        proven = np.inf
         for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
-            states += int(np.prod(self.table.most[row] + 1))
             enough = count >= MOST_TRIED
             if self.best is not None:
-                enough = (count >= MOST_PRICED and states > MOST_PRICED_STATES) or self.out_of_time()
+                enough = count >= MOST_PRICED and self.states > MOST_PRICED_STATES
+                enough = enough or self.out_of_time()
             if usd >= self.limit or enough:
                 proven = min(proven, usd)
                 break
@@ -289,6 +293,10 @@ class SetSearch:
         if pools in self.known:
             return
         table, classes, rules = self.table, self.classes, self.rules
+        pattern = self._pattern(pools)
+        if self.openings is None and pattern in self.alike_usd:
+            self.known[pools] = self.alike_usd[pattern]
+            return
         # Of states that cost the same the first is taken: the one on the pools that come first.
         at = np.array(pools[::-1], dtype=np.int64)
         most = table.most[at]
@@ -303,6 +311,7 @@ class SetSearch:
 
         every = _all_levels(most)
         size = int(np.prod(most + 1))
+        self.states += size
         if size <= MOST_EXACT_STATES:
             cost = costs(every, most + 1)
             exact = least_over_hours(
@@ -313,7 +322,13 @@ class SetSearch:
         if least < (np.inf if self.best is None else self.best.usd):
             levels, counts = (every, most + 1) if size <= MOST_STATES else self._likely_levels(at)
             self._walk(pools[::-1], levels, counts)
-        self.known[pools] = least
+        self.known[pools] = self.alike_usd[pattern] = least
+
+    def _pattern(self, pools: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """What a set costs depends on: its pools but for their names, and which of them share a place."""
+        order = sorted(pools, key=lambda pool: int(self.alike[pool]))
+        places = self.table.place[order].tolist()
+        return tuple((int(self.alike[pool]), places.index(places[i])) for i, pool in enumerate(order))
 
     def _walk(self, pools: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
         """The cheapest fleet of ``pools`` [m] on some levels of each; None where there is none."""
@@ -489,6 +504,15 @@ def _phased(table: PoolTable) -> Floats:
         found[PEAK, pool, levels] = usd + start
         found[TROUGH, pool, levels] = np.minimum.accumulate((usd - start)[::-1])[::-1]
     return found
+
+
+def _alike(table: PoolTable) -> Ints:
+    """The same number [L] for pools that are alike in rate, stock, prices and what starting costs."""
+    money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
+    rows = np.concatenate((*money, table.rate[:, None], table.most[:, None]), axis=1)
+    rows = np.where(np.isfinite(rows), rows, -1.0)
+    alike: Ints = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return alike
 
 
 def _per_rate(phased: Floats, table: PoolTable) -> Floats:
