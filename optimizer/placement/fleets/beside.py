@@ -1,14 +1,14 @@
 """Compiled loops that bound sets of pools beside further pools, which may be others in every hour.
 
-L pools, R levels, C classes of hours, m pools of one set, G groups of rates, X steps of rate. Costs are USD an
-hour. Of a fleet on a set and k further pools these hold in every hour, whatever the further ones are, with
+L pools, R levels, C classes of hours, m pools of one set, G groups of rates, X steps of rate. Costs are USD
+an hour. Of a fleet on a set and k further pools these hold in every hour, whatever the further ones are, with
 Z places asked for:
 
 - at least Z − k places of the set carry ``least_share`` × demand on the set's pools alone: a further pool
   makes one place more, or lifts one;
 - without any one place of the set, the rest and the further pools carry ``loss_share`` × demand;
-- so do the set and any k − 1 further pools: what the set lacks is carried k/(k − 1) times by the k, and a single
-  one is of no help.
+- so do the set and any k − 1 further pools: what the set lacks is carried k/(k − 1) times by the k, and a
+  single one is of no help.
 """
 
 from __future__ import annotations
@@ -145,10 +145,11 @@ def sets_with_others(
 ) -> Floats:  # fmt: skip
     """Least USD [N] of fleets on ``sets`` [N, m] and ``further`` pools, other ones in each class of hours.
 
-    ``others`` [G, 3, X]: what further pools cost where no rate in use is above ``largest`` [G]; the spares are
-    then at least ``smallest`` [G]; ``any_usd`` [G, C]: what a class costs at least so. ``loss``, ``least``, ``places``: the rules, as shares of the demand.
-    ``onward`` [C + 1]: what all classes from each on cost at least; a set that surely reaches ``limit`` is told
-    as what is known by then, and 0 where ``most_work`` was done.
+    ``others`` [G, 3, X]: what further pools cost where no rate in use is above ``largest`` [G]; the spares
+    are then at least ``smallest`` [G]; ``any_usd`` [G, C]: what a class costs at least so. ``loss``,
+    ``least``, ``places``: the rules, as shares of the demand. ``onward`` [C + 1]: what all classes from each
+    on cost at least; a set that surely reaches ``limit`` is told as what is known by then, and 0 where
+    ``most_work`` was done.
     """
     n, m = sets.shape
     found = np.zeros(n)
@@ -185,8 +186,8 @@ def _beside(
     pools: Ints, usd: Floats, most: Ints, rates: Floats, places: Ints, need: float, without: float,
     carried: float, standing: int, further: int, step: float, others: Floats, limit: float, work: Ints,
 ) -> float:  # fmt: skip
-    """Least USD of one hour with any levels of ``pools``, up to ``most`` [m], and what ``others`` [X] cost for
-    the rest; ``standing`` places of the pools carry ``carried`` requests/s."""
+    """Least USD of one hour with any levels of ``pools``, up to ``most`` [m], and what ``others`` [X] cost
+    for the rest; ``standing`` places of the pools carry ``carried`` requests/s."""
     m, steps = len(pools), len(others) - 1
     level = np.zeros(m, dtype=np.int64)
     spent, served = np.zeros(m + 1), np.zeros(m + 1)

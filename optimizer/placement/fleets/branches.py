@@ -29,9 +29,9 @@ class Branch:
     """``rows`` of the table, empty pools included, and what they cost at least.
 
     ``beside`` [k]: USD [G, 3, X] that k pools cost by steps of rate (``step``), where no rate in use is above
-    ``largest`` [G], and one is ``smallest`` [G] at least. ``any_usd`` [G, C]: each class so; ``onward`` [C + 1]:
-    what all classes from each on cost at least. ``kinds``: those of the branch, as bits by the number of the kind among those of the table; 0
-    for all.
+    ``largest`` [G], and one is ``smallest`` [G] at least. ``any_usd`` [G, C]: each class so; ``onward`` [C +
+    1]: what all classes from each on cost at least. ``kinds``: those of the branch, as bits by the number of
+    the kind among those of the table; 0 for all.
     """
 
     rows: Ints
@@ -50,7 +50,9 @@ class Branch:
         return least
 
 
-def whole_table(table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int) -> Branch:
+def whole_table(
+    table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int
+) -> Branch:
     """The branch of all sets of ``size`` pools; ``phased`` as in ``SetSearch``."""
     return _branch(np.arange(len(table)), table, phased, classes, rules, size, STEPS, 0)
 
@@ -75,8 +77,8 @@ def branches(
 
 
 def own_sets(table: PoolTable, branch: Branch, sets: Ints) -> Bools:
-    """Sets [N] that are told once, by this branch: those of fewer kinds are the first branch's that has them, and
-    empty pools fill up a set in their order."""
+    """Sets [N] that are told once, by this branch: those of fewer kinds are the first branch's that has
+    them, and empty pools fill up a set in their order."""
     numbers = _numbers(table)
     empty = np.flatnonzero(numbers < 0)
     in_order = empty[0] + np.cumsum(numbers[sets] < 0, axis=1) - 1 if len(empty) else sets
@@ -103,8 +105,8 @@ def _numbers(table: PoolTable) -> Ints:
 
 
 def _branch(
-    rows: Ints, table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int, steps: int,
-    kinds: int,
+    rows: Ints, table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int, steps:
+    int, kinds: int,
 ) -> Branch:  # fmt: skip
     rates = np.unique(table.rate[rows[table.most[rows] > 0]])
     groups = np.array_split(rates, min(RATE_GROUPS if rules.spare else 1, len(rates)))

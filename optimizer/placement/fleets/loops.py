@@ -1,4 +1,5 @@
-"""Compiled loops of the fleet model: the rules of an hour, and the cheapest cover of an hour by a set of pools.
+"""Compiled loops of the fleet model: the rules of an hour, and the cheapest cover of an hour by a set of
+pools.
 
 L pools, R levels (replicas of a pool that are ready, counted in bundles), C classes of hours, m pools of one
 set, S states (one level for each pool of a set, in mixed radix). Costs are USD an hour.

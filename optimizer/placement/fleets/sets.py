@@ -25,7 +25,7 @@ from optimizer.placement.stopwatch import never
 
 MOST_STATES = 20_000
 MOST_EXACT_STATES = 500_000
-FIRST_POOLS = 8
+FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 MOST_SETS = 1_000_000
 MOST_KEPT = 4_000
 MOST_UNBRANCHED = 20_000
@@ -142,15 +142,21 @@ class SetSearch:
         return self.whole.level_usd(classes.levels, slopes, self.rules.spare)[classes.demand_of]
 
     def _left(self, size: int) -> tuple[Ints, Floats]:
-        """Sets of ``size`` pools [N, size] that may be worth it, and the USD [N] that they cost at least hour by
-        hour; of a large market kind by kind of GPU."""
+        """Sets of ``size`` pools [N, size] that may be worth it, and the USD [N] that they cost at least hour
+        by hour; of a large market kind by kind of GPU."""
         found = self._left_in(self.whole, size)
         if found is not None:
             return found
         parts = [(np.zeros((0, size), dtype=np.int64), np.zeros(0))]
-        for branch in branches(self.table, self.phased, self.classes, self.rules, size):
-            part = self._left_in(branch, size)
-            parts += [] if part is None else [part]
+        for tried in (True, False):
+            for branch in branches(self.table, self.phased, self.classes, self.rules, size):
+                if branch.onward[0] >= self.limit:
+                    continue
+                if tried:
+                    self._try_near(branch, size)
+                    continue
+                part = self._left_in(branch, size)
+                parts += [] if part is None else [part]
         return np.concatenate([sets for sets, _ in parts]), np.concatenate([least for _, least in parts])
 
     def _left_in(self, branch: Branch, size: int) -> tuple[Ints, Floats] | None:
@@ -163,7 +169,7 @@ class SetSearch:
             if more == 1 and self.rules.loss_share > 0:
                 sets = sets[self._beside_rate(sets, branch) < self.limit]
             # A set costs at least what its parts do.
-            least = np.maximum(self._with_others(sets, branch, more), parents_usd)
+            least = np.maximum(self.beside(sets, branch, more), parents_usd)
             near = least < self.limit
             if not branched and near.sum() > MOST_KEPT:
                 return None
@@ -189,7 +195,7 @@ class SetSearch:
         self.skipped_usd = min(self.skipped_usd, float(least[order[MOST_KEPT]]))
         return sets[np.sort(order[:MOST_KEPT])]
 
-    def _with_others(self, sets: Ints, branch: Branch, further: int) -> Floats:
+    def beside(self, sets: Ints, branch: Branch, further: int) -> Floats:
         """What sets cost at least beside so many further pools of a branch."""
         table, classes, rules = self.table, self.classes, self.rules
         return sets_with_others(
@@ -215,8 +221,8 @@ class SetSearch:
         return cover_sets(
             sets, self.phased, self.each, table.most, table.rate, table.place, table.gpu, classes.demand,
             classes.phase, classes.weight, float(rules.spare), rules.places, rules.loss_share,
-            rules.least_share, rules.gpus, self.whole.onward, self.limit if limit is None else limit, self.work,
-            most_work,
+            rules.least_share, rules.gpus, self.whole.onward, self.limit if limit is None else limit,
+            self.work, most_work,
         )  # fmt: skip
 
     def _try_first(self, size: int) -> None:
@@ -246,18 +252,27 @@ class SetSearch:
                 size,
             )
 
-    def _promising(self) -> list[int]:
+    def _try_near(self, branch: Branch, size: int) -> None:
+        """The set of promising pools of a branch that looks cheapest."""
+        near = self._promising(branch.rows, FIRST_OF_BRANCH)
+        sets = self._apart(list(combinations(sorted(near), size)), size)
+        sets = sets[own_sets(self.table, branch, sets)]
+        least = self._covers(sets)
+        least[np.isnan(least)] = np.inf
+        if least.min(initial=np.inf) < self.limit:
+            self._solve(tuple(int(i) for i in sets[np.argmin(least)]), float(least.min()))
+
+    def _promising(self, rows: Ints | None = None, first: int = FIRST_POOLS) -> list[int]:
         """Pools with the lowest prices per request and those that carry half of the peak most cheaply, and
         the best of further places until there are more than are asked for."""
         table, half = self.table, float(self.classes.demand.max()) / 2
         level = np.maximum(np.ceil(half / table.rate - 1e-9).astype(np.int64), 1)
-        rows = np.arange(len(table))
         able = level <= table.most
-        half_usd = np.where(able, table.usd[rows, np.minimum(level, table.most)], np.inf)
-        by_half = np.lexsort((self.each[SLOPE], half_usd))
-        near = list(
-            dict.fromkeys([*by_half[:FIRST_POOLS], *np.argsort(self.each[SLOPE])[: FIRST_POOLS // 2]])
-        )
+        half_usd = np.where(able, table.usd[np.arange(len(table)), np.minimum(level, table.most)], np.inf)
+        by_half, by_each = np.lexsort((self.each[SLOPE], half_usd)), np.argsort(self.each[SLOPE])
+        if rows is not None:
+            by_half, by_each = by_half[np.isin(by_half, rows)], by_each[np.isin(by_each, rows)]
+        near = list(dict.fromkeys([*by_half[:first], *by_each[: first // 2]]))
         for other in by_half:
             standing = set(table.place[near].tolist()) - {-1}
             if len(standing) > self.rules.places:
@@ -304,24 +319,24 @@ class SetSearch:
             float(rules.spare), rules.places, rules.loss_share, rules.least_share
         )  # fmt: skip
 
-        def costs(levels: Ints, counts: Ints) -> Floats:
-            return state_costs(
+        def over_hours(levels: Ints, counts: Ints, start_usd: Floats) -> float:
+            cost = state_costs(
                 levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels, *needed
+            )
+            return least_over_hours(
+                cost, classes.demand_of, classes.length, levels, counts, _linear(start_usd), classes.period
             )
 
         every = _all_levels(most)
         size = int(np.prod(most + 1))
         self.states += size
         if size <= MOST_EXACT_STATES:
-            cost = costs(every, most + 1)
-            exact = least_over_hours(
-                cost, classes.demand_of, classes.length, every, most + 1,
-                _linear(table.least_start_usd[at]), classes.period,
-            )  # fmt: skip
-            least = max(least, float(exact))
-        if least < (np.inf if self.best is None else self.best.usd):
+            least = max(least, over_hours(every, most + 1, table.least_start_usd[at]))
+        most_usd = np.inf if self.best is None else self.best.usd
+        if least < most_usd:
             levels, counts = (every, most + 1) if size <= MOST_STATES else self._likely_levels(at)
-            self._walk(pools[::-1], levels, counts)
+            if size <= MOST_STATES or over_hours(levels, counts, table.start_usd[at]) < most_usd:
+                self._walk(pools[::-1], levels, counts)
         self.known[pools] = self.alike_usd[pattern] = least
 
     def _pattern(self, pools: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

@@ -1,8 +1,8 @@
-"""Compiled loops over the states of a set of pools: what each costs in an hour, and the cheapest way through all
-hours.
+"""Compiled loops over the states of a set of pools: what each costs in an hour, and the cheapest way through
+all hours.
 
-m pools of one set, S states (one level for each pool, in mixed radix), C classes of demand, H hours, R levels.
-Costs are USD an hour.
+m pools of one set, S states (one level for each pool, in mixed radix), C classes of demand, H hours, R
+levels. Costs are USD an hour.
 """
 
 from __future__ import annotations
@@ -59,25 +59,21 @@ def _with_changes(value: Floats, levels: Ints, counts: Ints, start_usd: Floats) 
     """USD [S] to be in each state an hour later: giving back is free, ``start_usd`` [m, R] is cumulative."""
     m = len(counts)
     found = value.copy()
-    rising = np.empty(counts.max())
     inner = 1
     for axis in range(m - 1, -1, -1):
         size = counts[axis]
         block = inner * size
         for begin in range(0, len(found), block):
-            for offset in range(inner):
-                first = begin + offset
-                # Up: pay the difference of what starting costs; down: nothing.
-                best = np.inf
-                for k in range(size):
-                    at = first + k * inner
-                    best = min(best, found[at] - start_usd[axis, levels[axis, k]])
-                    rising[k] = best + start_usd[axis, levels[axis, k]]
-                best = np.inf
-                for k in range(size - 1, -1, -1):
-                    at = first + k * inner
-                    best = min(best, found[at])
-                    found[at] = min(rising[k], best)
+            # Up: pay the difference of what starting costs; down: nothing. Both a level at a time.
+            for k in range(1, size):
+                step = start_usd[axis, levels[axis, k]] - start_usd[axis, levels[axis, k - 1]]
+                first = begin + k * inner
+                for at in range(first, first + inner):
+                    found[at] = min(found[at], found[at - inner] + step)
+            for k in range(size - 2, -1, -1):
+                first = begin + k * inner
+                for at in range(first, first + inner):
+                    found[at] = min(found[at], found[at + inner])
         inner = block
     return found
 
