@@ -45,7 +45,8 @@ def searched(market: Market) -> SetSearch:
     pools = []
     for stand in market.stands:
         level = np.arange(stand.most + 1)
-        usd, start = level * stand.usd, level * stand.start_usd
+        usd: Floats = level * np.float64(stand.usd)
+        start: Floats = level * np.float64(stand.start_usd)
         counts = level[:, None]
         unit = np.zeros(1, dtype=np.int64)
         pools.append(Pool(stand.gpu, stand.place, stand.rate, unit, usd, counts, usd, start, start, 1))
