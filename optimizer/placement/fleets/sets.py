@@ -28,8 +28,8 @@ MOST_EXACT_STATES = 500_000
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 MOST_SETS = 1_000_000
 MOST_KEPT = 4_000
-MOST_UNBRANCHED = 20_000
-"""Sets of a market that is searched without branches."""
+MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 120_000, 20_000
+"""Sets beside one further pool, and beside more, of a market that is searched without branches."""
 MOST_PRICED, MOST_PRICED_STATES = 16, 1_000_000
 """Sets that are priced: more where they have few states together."""
 MOST_TRIED = 64
@@ -174,7 +174,8 @@ class SetSearch:
             if not branched and near.sum() > MOST_KEPT:
                 return None
             parents_usd = float(least.min(initial=np.inf))
-            most = MOST_SETS if branched else MOST_UNBRANCHED
+            most = MOST_UNBRANCHED if more <= 2 else MOST_UNBRANCHED_OF_MANY
+            most = MOST_SETS if branched else most
             sets = grown_sets(self._nearest(sets[near], least[near]), self.table.owner, most)
             if len(sets) == most:
                 if not branched:
