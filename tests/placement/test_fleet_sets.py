@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations, product
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -124,8 +123,11 @@ def markets(draw: st.DrawFn) -> Market:
 @given(market=markets(), first=st.sampled_from([0, sets.FIRST_POOLS]))
 def test_the_fleet_and_the_bound_are_those_of_all_fleets(market: Market, first: int, most: int) -> None:
     """``first``: with no promising pools to begin with, bounds alone decide what is looked at."""
-    unbranched = {"MOST_UNBRANCHED": most, "MOST_UNBRANCHED_OF_MANY": most}
-    with patch.multiple(sets, **unbranched, FIRST_POOLS=first, FIRST_OF_BRANCH=first // 2):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sets, "MOST_UNBRANCHED", most)
+        patched.setattr(sets, "MOST_UNBRANCHED_OF_MANY", most)
+        patched.setattr(sets, "FIRST_POOLS", first)
+        patched.setattr(sets, "FIRST_OF_BRANCH", first // 2)
         search = searched(market)
     least = cheapest(market)
     if search.best is None:

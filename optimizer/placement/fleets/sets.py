@@ -2,7 +2,8 @@
 
 A set is first bounded by hours alone (``hours``), then priced exactly by dynamic programming over all hours.
 Pairs are bounded beside any further pools, another in each hour; a set is looked at only where none of its
-pairs is too dear. What is not looked at costs at least the limit at which it was left.
+pairs is too dear. Large markets are searched branch by branch (``branches``). What is not looked at costs at
+least the limit at which it was left.
 """
 
 from __future__ import annotations
