@@ -2,7 +2,8 @@
 
 A set is first bounded by hours alone (``hours``), then priced exactly by dynamic programming over all hours.
 Pairs are bounded beside any further pools, another in each hour; a set is looked at only where none of its
-pairs is too dear. What is not looked at costs at least the limit at which it was left.
+pairs is too dear. Large markets are searched branch by branch (``branches``). What is not looked at costs at
+least the limit at which it was left.
 """
 
 from __future__ import annotations
@@ -14,33 +15,24 @@ from itertools import combinations
 import numpy as np
 
 from optimizer.placement.fleet_rules import MOST_POOLS, FleetRules
+from optimizer.placement.fleets.beside import grown_sets, sets_beside_rate, sets_with_others
+from optimizer.placement.fleets.branches import Branch, branches, can_branch, own_sets, whole_table
 from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
-from optimizer.placement.fleets.loops import (
-    any_cover,
-    cheapest_single,
-    cheapest_walk,
-    cover_hour,
-    cover_sets,
-    grown_sets,
-    joined_by_one,
-    least_over_hours,
-    sets_beside_rate,
-    sets_with_others,
-    state_costs,
-    state_levels,
-)
+from optimizer.placement.fleets.loops import cover_hour, cover_sets
 from optimizer.placement.fleets.pools import Pool, PoolTable, undominated, with_empty
+from optimizer.placement.fleets.states import cheapest_walk, least_over_hours, state_costs, state_levels
 from optimizer.placement.problem import Bools, Floats, Ints
 from optimizer.placement.stopwatch import never
 
-STEPS = 2048
-RATE_GROUPS = 6
 MOST_STATES = 20_000
-MOST_EXACT_STATES = 300_000
-FIRST_POOLS = 8
+MOST_EXACT_STATES = 500_000
+FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
 MOST_SETS = 1_000_000
 MOST_KEPT = 4_000
-MOST_PRICED = 16
+MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 120_000, 20_000
+"""Sets beside one further pool, and beside more, of a market that is searched without branches."""
+MOST_PRICED, MOST_PRICED_STATES = 16, 1_000_000
+"""Sets that are priced: more where they have few states together."""
 MOST_TRIED = 64
 """Of sets of which none may have a fleet in the hours that others leave."""
 FEW_POOLS = 12
@@ -106,14 +98,13 @@ class SetSearch:
     hours_bound_usd: float = 0.0
     phased: Floats = field(init=False)
     each: Floats = field(init=False)
-    largest: Floats = field(init=False)
-    smallest: Floats = field(init=False)
-    onward: Floats = field(init=False)
-    step: float = field(init=False)
-    beside_usd: Floats = field(init=False)
+    whole: Branch = field(init=False)
     skipped_usd: float = np.inf
     work: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
+    alike: Ints = field(init=False)
+    alike_usd: dict[tuple[tuple[int, int], ...], float] = field(default_factory=dict)
+    states: int = 0
 
     def __post_init__(self) -> None:
         kept = self.table
@@ -123,6 +114,7 @@ class SetSearch:
         self.table = with_empty(kept, min(self.rules.pools, MOST_POOLS) - 1) if len(kept) else kept
         self.phased = phased_usd(self.table)
         self.each = _per_rate(self.phased, self.table)
+        self.alike = _alike(self.table)
 
     @property
     def limit(self) -> float:
@@ -135,39 +127,11 @@ class SetSearch:
         if size < 1:
             self.bound_usd = np.inf
             return
-        rates = np.unique(self.table.rate)
-        groups = np.array_split(rates, min(RATE_GROUPS if self.rules.spare else 1, len(rates)))
-        self.largest = np.array([group[-1] for group in groups])
-        self.smallest = np.array([group[0] for group in groups])
-        need = float(self.classes.demand.max()) + self.rules.spare * float(rates[-1])
-        self.step = max(need, 1e-12) / STEPS
-        beside = self._beside(size)
-        self.beside_usd = beside[size]
-        whole = any_cover(
-            self.classes.demand, self.classes.phase, float(self.rules.spare), self.largest, self.smallest,
-            self.step, beside[size],
-        )  # fmt: skip
-        self.onward = np.append(np.cumsum((whole * self.classes.weight)[::-1])[::-1], 0.0)
-        sets = np.arange(len(self.table), dtype=np.int64)[:, None]
-        parents_usd = float(self.onward[0])
-        for more in range(size - 1, 0, -1):
-            if more == 1 and self.rules.loss_share > 0:
-                sets = sets[self._beside_rate(sets) < self.limit]
-            least = self._with_others(sets, beside[more], one=more == 1)
-            if more == size - 1:
-                self._try_first(size)
-            # A set costs at least what its parts do.
-            least = np.maximum(least, parents_usd)
-            parents_usd = float(least.min(initial=np.inf))
-            sets = grown_sets(self._nearest(sets, least), self.table.owner, MOST_SETS)
-        least = self._covers(sets)
-        if np.isnan(least).any():
-            self.skipped_usd = min(self.skipped_usd, parents_usd)
-            sets, least = sets[~np.isnan(least)], least[~np.isnan(least)]
+        self.whole = whole_table(self.table, self.phased, self.classes, self.rules, size)
+        self._try_first(size)
+        sets, least = self._left(size)
         # Hour by hour, so that a part of the hours costs at least its part.
         self.hours_bound_usd = min(float(least.min(initial=np.inf)), self.limit)
-        left = least < self.limit
-        sets, least = sets[left], least[left]
         order = np.argsort(least, kind="stable")
         self._price(sets[order], least[order])
         self.hours_bound_usd = min(self.hours_bound_usd, self.limit, self.skipped_usd)
@@ -175,52 +139,81 @@ class SetSearch:
     def hourly_usd(self) -> Floats:
         """What each hour [H] costs at least on any pools, starts left out."""
         classes = self.classes
-        level_usd = any_cover(
-            classes.levels, np.full(len(classes.levels), SLOPE, dtype=np.int64), float(self.rules.spare),
-            self.largest, self.smallest, self.step, self.beside_usd,
-        )  # fmt: skip
-        return level_usd[classes.demand_of]
+        slopes = np.full(len(classes.levels), SLOPE, dtype=np.int64)
+        return self.whole.level_usd(classes.levels, slopes, self.rules.spare)[classes.demand_of]
+
+    def _left(self, size: int) -> tuple[Ints, Floats]:
+        """Sets of ``size`` pools [N, size] that may be worth it, and the USD [N] that they cost at least hour
+        by hour; of a large market kind by kind of GPU."""
+        found = self._left_in(self.whole, size)
+        if found is not None:
+            return found
+        parts = [(np.zeros((0, size), dtype=np.int64), np.zeros(0))]
+        for tried in (True, False):
+            for branch in branches(self.table, self.phased, self.classes, self.rules, size):
+                if branch.onward[0] >= self.limit:
+                    continue
+                if tried:
+                    self._try_near(branch, size)
+                    continue
+                part = self._left_in(branch, size)
+                parts += [] if part is None else [part]
+        return np.concatenate([sets for sets, _ in parts]), np.concatenate([least for _, least in parts])
+
+    def _left_in(self, branch: Branch, size: int) -> tuple[Ints, Floats] | None:
+        """The same of one branch; None of the whole market where it is better branched."""
+        branched = branch is not self.whole or not can_branch(self.table, self.rules, size)
+        sets, parents_usd = branch.rows[:, None], float(branch.onward[0])
+        if parents_usd >= self.limit:
+            sets = sets[:0]
+        for more in range(size - 1, 0, -1):
+            if more == 1 and self.rules.loss_share > 0:
+                sets = sets[self._beside_rate(sets, branch) < self.limit]
+            # A set costs at least what its parts do.
+            least = np.maximum(self.beside(sets, branch, more), parents_usd)
+            near = least < self.limit
+            if not branched and near.sum() > MOST_KEPT:
+                return None
+            parents_usd = float(least.min(initial=np.inf))
+            most = MOST_UNBRANCHED if more <= 2 else MOST_UNBRANCHED_OF_MANY
+            most = MOST_SETS if branched else most
+            sets = grown_sets(self._nearest(sets[near], least[near]), self.table.owner, most)
+            if len(sets) == most:
+                if not branched:
+                    return None
+                self.skipped_usd = min(self.skipped_usd, parents_usd)
+        sets = sets[own_sets(self.table, branch, sets)]
+        least = self._covers(sets)
+        if np.isnan(least).any():
+            self.skipped_usd = min(self.skipped_usd, parents_usd)
+        left = least < self.limit
+        return sets[left], least[left]
 
     def _nearest(self, sets: Ints, least: Floats) -> Ints:
-        """The sets that may be worth it, in their order; of very many those with the lowest bounds."""
+        """The sets in their order; of very many those with the lowest bounds."""
+        if len(sets) <= MOST_KEPT:
+            return sets
         order = np.argsort(least, kind="stable")
-        order = order[: int(np.searchsorted(least[order], self.limit))]
-        if len(order) > MOST_KEPT:
-            self.skipped_usd = min(self.skipped_usd, float(least[order[MOST_KEPT]]))
-            order = order[:MOST_KEPT]
-        return sets[np.sort(order)]
+        self.skipped_usd = min(self.skipped_usd, float(least[order[MOST_KEPT]]))
+        return sets[np.sort(order[:MOST_KEPT])]
 
-    def _beside(self, size: int) -> list[Floats]:
-        """[0 to ``size``] What so many further pools cost: USD [G, 3, X] by steps of rate."""
-        table = self.table
-        found = [np.zeros((len(self.largest), 3, STEPS + 1))]
-        for _ in range(size):
-            known = found[-1] if len(found) > 1 else None
-            each = [
-                cheapest_single(self.phased, table.most, table.rate, float(top), self.step, STEPS)
-                if known is None
-                else joined_by_one(self.phased, table.most, table.rate, float(top), self.step, known[number])
-                for number, top in enumerate(self.largest)
-            ]
-            found.append(np.stack(each))
-        return found
-
-    def _with_others(self, sets: Ints, others: Floats, *, one: bool) -> Floats:
-        """What sets cost at least beside further pools; ``one``: of which there is one only."""
-        table, classes = self.table, self.classes
+    def beside(self, sets: Ints, branch: Branch, further: int) -> Floats:
+        """What sets cost at least beside so many further pools of a branch."""
+        table, classes, rules = self.table, self.classes, self.rules
         return sets_with_others(
             sets, self.phased, table.most, table.rate, table.place, classes.demand, classes.phase,
-            classes.weight, float(self.rules.spare), self.rules.loss_share if one else 0.0, self.largest,
-            self.smallest, self.step, others, self.onward, self.limit, self.work, MOST_WORK,
+            classes.weight, float(rules.spare), rules.loss_share, rules.least_share, rules.places, further,
+            branch.largest, branch.smallest, branch.step, branch.beside[further], branch.any_usd,
+            branch.onward, self.limit, self.work, MOST_WORK,
         )  # fmt: skip
 
-    def _beside_rate(self, sets: Ints) -> Floats:
+    def _beside_rate(self, sets: Ints, branch: Branch) -> Floats:
         """What sets cost at least beside one further pool, quickly: that pool is charged by its rate."""
         table, classes = self.table, self.classes
         return sets_beside_rate(
             sets, self.phased, table.most, table.rate, classes.demand, classes.phase, classes.weight,
-            self.rules.spare * float(self.smallest[0]), self.rules.loss_share, self.each.min(axis=1),
-            self.onward, self.limit,
+            self.rules.spare * float(branch.smallest[0]), self.rules.loss_share,
+            self.each[:, branch.rows].min(axis=1), branch.onward, self.limit,
         )  # fmt: skip
 
     def _covers(self, sets: Ints, most_work: int = MOST_WORK, limit: float | None = None) -> Floats:
@@ -230,8 +223,8 @@ class SetSearch:
         return cover_sets(
             sets, self.phased, self.each, table.most, table.rate, table.place, table.gpu, classes.demand,
             classes.phase, classes.weight, float(rules.spare), rules.places, rules.loss_share,
-            rules.least_share, rules.gpus, self.onward, self.limit if limit is None else limit, self.work,
-            most_work,
+            rules.least_share, rules.gpus, self.whole.onward, self.limit if limit is None else limit,
+            self.work, most_work,
         )  # fmt: skip
 
     def _try_first(self, size: int) -> None:
@@ -261,18 +254,27 @@ class SetSearch:
                 size,
             )
 
-    def _promising(self) -> list[int]:
+    def _try_near(self, branch: Branch, size: int) -> None:
+        """The set of promising pools of a branch that looks cheapest."""
+        near = self._promising(branch.rows, FIRST_OF_BRANCH)
+        sets = self._apart(list(combinations(sorted(near), size)), size)
+        sets = sets[own_sets(self.table, branch, sets)]
+        least = self._covers(sets)
+        least[np.isnan(least)] = np.inf
+        if least.min(initial=np.inf) < self.limit:
+            self._solve(tuple(int(i) for i in sets[np.argmin(least)]), float(least.min()))
+
+    def _promising(self, rows: Ints | None = None, first: int = FIRST_POOLS) -> list[int]:
         """Pools with the lowest prices per request and those that carry half of the peak most cheaply, and
         the best of further places until there are more than are asked for."""
         table, half = self.table, float(self.classes.demand.max()) / 2
         level = np.maximum(np.ceil(half / table.rate - 1e-9).astype(np.int64), 1)
-        rows = np.arange(len(table))
         able = level <= table.most
-        half_usd = np.where(able, table.usd[rows, np.minimum(level, table.most)], np.inf)
-        by_half = np.lexsort((self.each[SLOPE], half_usd))
-        near = list(
-            dict.fromkeys([*by_half[:FIRST_POOLS], *np.argsort(self.each[SLOPE])[: FIRST_POOLS // 2]])
-        )
+        half_usd = np.where(able, table.usd[np.arange(len(table)), np.minimum(level, table.most)], np.inf)
+        by_half, by_each = np.lexsort((self.each[SLOPE], half_usd)), np.argsort(self.each[SLOPE])
+        if rows is not None:
+            by_half, by_each = by_half[np.isin(by_half, rows)], by_each[np.isin(by_each, rows)]
+        near = list(dict.fromkeys([*by_half[:first], *by_each[: first // 2]]))
         for other in by_half:
             standing = set(table.place[near].tolist()) - {-1}
             if len(standing) > self.rules.places:
@@ -292,9 +294,11 @@ class SetSearch:
         """Prices sets, cheapest bound first, until none that is left can be cheaper."""
         proven = np.inf
         for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
-            most = MOST_PRICED if self.best is not None else MOST_TRIED
-            stop = count >= most or (self.best is not None and self.out_of_time())
-            if usd >= self.limit or stop:
+            enough = count >= MOST_TRIED
+            if self.best is not None:
+                enough = count >= MOST_PRICED and self.states > MOST_PRICED_STATES
+                enough = enough or self.out_of_time()
+            if usd >= self.limit or enough:
                 proven = min(proven, usd)
                 break
             self._solve(tuple(int(i) for i in row), usd)
@@ -306,6 +310,10 @@ class SetSearch:
         if pools in self.known:
             return
         table, classes, rules = self.table, self.classes, self.rules
+        pattern = self._pattern(pools)
+        if self.openings is None and pattern in self.alike_usd:
+            self.known[pools] = self.alike_usd[pattern]
+            return
         # Of states that cost the same the first is taken: the one on the pools that come first.
         at = np.array(pools[::-1], dtype=np.int64)
         most = table.most[at]
@@ -313,24 +321,31 @@ class SetSearch:
             float(rules.spare), rules.places, rules.loss_share, rules.least_share
         )  # fmt: skip
 
-        def costs(levels: Ints, counts: Ints) -> Floats:
-            return state_costs(
+        def over_hours(levels: Ints, counts: Ints, start_usd: Floats) -> float:
+            cost = state_costs(
                 levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels, *needed
+            )
+            return least_over_hours(
+                cost, classes.demand_of, classes.length, levels, counts, linear(start_usd), classes.period
             )
 
         every = _all_levels(most)
         size = int(np.prod(most + 1))
+        self.states += size
         if size <= MOST_EXACT_STATES:
-            cost = costs(every, most + 1)
-            exact = least_over_hours(
-                cost, classes.demand_of, classes.length, every, most + 1,
-                linear(table.least_start_usd[at]), classes.period,
-            )  # fmt: skip
-            least = max(least, float(exact))
-        if least < (np.inf if self.best is None else self.best.usd):
+            least = max(least, over_hours(every, most + 1, table.least_start_usd[at]))
+        most_usd = np.inf if self.best is None else self.best.usd
+        if least < most_usd:
             levels, counts = (every, most + 1) if size <= MOST_STATES else self._likely_levels(at)
-            self._walk(pools[::-1], levels, counts)
-        self.known[pools] = least
+            if size <= MOST_STATES or over_hours(levels, counts, table.start_usd[at]) < most_usd:
+                self._walk(pools[::-1], levels, counts)
+        self.known[pools] = self.alike_usd[pattern] = least
+
+    def _pattern(self, pools: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """What a set costs depends on: its pools but for their names, and which of them share a place."""
+        order = sorted(pools, key=lambda pool: int(self.alike[pool]))
+        places = self.table.place[order].tolist()
+        return tuple((int(self.alike[pool]), places.index(places[i])) for i, pool in enumerate(order))
 
     def _walk(self, pools: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
         """The cheapest fleet of ``pools`` [m] on some levels of each; None where there is none."""
@@ -510,6 +525,15 @@ def phased_usd(table: PoolTable) -> Floats:
         found[PEAK, pool, levels] = usd + start
         found[TROUGH, pool, levels] = np.minimum.accumulate((usd - start)[::-1])[::-1]
     return found
+
+
+def _alike(table: PoolTable) -> Ints:
+    """The same number [L] for pools that are alike in rate, stock, prices and what starting costs."""
+    money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
+    rows = np.concatenate((*money, table.rate[:, None], table.most[:, None]), axis=1)
+    rows = np.where(np.isfinite(rows), rows, -1.0)
+    alike: Ints = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return alike
 
 
 def _per_rate(phased: Floats, table: PoolTable) -> Floats:

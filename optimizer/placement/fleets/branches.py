@@ -1,0 +1,126 @@
+"""Branches of the search over sets of pools: all pools, or those of a few kinds of GPU.
+
+A fleet stands on few kinds of GPU. So its set lies in a branch of that many kinds, whose further pools are
+dearer than those of the whole market, and fewer. G groups of rates, X steps of rate, C classes of hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from optimizer.placement.fleet_rules import FleetRules
+from optimizer.placement.fleets.beside import any_cover, cheapest_single, joined_by_one
+from optimizer.placement.fleets.hours import HourClasses
+from optimizer.placement.fleets.pools import PoolTable
+from optimizer.placement.problem import Bools, Floats, Ints
+
+RATE_GROUPS = 6
+STEPS, STEPS_OF_MANY = 2048, 512
+MOST_BRANCHES = 400
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """``rows`` of the table, empty pools included, and what they cost at least.
+
+    ``beside`` [k]: USD [G, 3, X] that k pools cost by steps of rate (``step``), where no rate in use is above
+    ``largest`` [G], and one is ``smallest`` [G] at least. ``any_usd`` [G, C]: each class so; ``onward`` [C +
+    1]: what all classes from each on cost at least. ``kinds``: those of the branch, as bits by the number of
+    the kind among those of the table; 0 for all.
+    """
+
+    rows: Ints
+    largest: Floats
+    smallest: Floats
+    step: float
+    beside: list[Floats]
+    any_usd: Floats
+    onward: Floats
+    kinds: int
+
+    def level_usd(self, demand: Floats, phase: Ints, spare: int) -> Floats:
+        """The least USD [C] an hour of each class."""
+        usd = any_cover(demand, phase, float(spare), self.smallest, self.step, self.beside[-1])
+        least: Floats = usd.min(axis=0)
+        return least
+
+
+def whole_table(
+    table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int
+) -> Branch:
+    """The branch of all sets of ``size`` pools; ``phased`` as in ``SetSearch``."""
+    return _branch(np.arange(len(table)), table, phased, classes, rules, size, STEPS, 0)
+
+
+def can_branch(table: PoolTable, rules: FleetRules, size: int) -> bool:
+    """Whether fleets may have fewer kinds than pools, and branches are not too many."""
+    count = int(_numbers(table).max(initial=-1)) + 1
+    return rules.gpus < min(size, count) and comb(count, rules.gpus) <= MOST_BRANCHES
+
+
+def branches(
+    table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int
+) -> Iterator[Branch]:
+    """Branches of as many kinds as a fleet may have: in one of them each set of ``size`` pools lies."""
+    numbers = _numbers(table)
+    count = int(numbers.max(initial=-1)) + 1
+    together = min(rules.gpus, count)
+    for kinds in combinations(range(count), together):
+        rows = np.flatnonzero(np.isin(numbers, [-1, *kinds]))
+        bits = sum(1 << kind for kind in kinds)
+        yield _branch(rows, table, phased, classes, rules, size, STEPS_OF_MANY, bits)
+
+
+def own_sets(table: PoolTable, branch: Branch, sets: Ints) -> Bools:
+    """Sets [N] that are told once, by this branch: those of fewer kinds are the first branch's that has
+    them, and empty pools fill up a set in their order."""
+    numbers = _numbers(table)
+    empty = np.flatnonzero(numbers < 0)
+    in_order = empty[0] + np.cumsum(numbers[sets] < 0, axis=1) - 1 if len(empty) else sets
+    own: Bools = ((numbers[sets] >= 0) | (sets == in_order)).all(axis=1)
+    if not branch.kinds:
+        return own
+    bits = np.where(numbers >= 0, np.int64(1) << np.maximum(numbers, 0), 0)
+    mine: Ints = np.bitwise_or.reduce(bits[sets], axis=1)
+    of_branch = np.zeros(len(sets), dtype=np.bool_)
+    for found in np.unique(mine):
+        filled, kind = int(found), 0
+        while filled.bit_count() < branch.kinds.bit_count():
+            filled |= 1 << kind
+            kind += 1
+        of_branch |= (mine == found) & (filled == branch.kinds)
+    return own & of_branch
+
+
+def _numbers(table: PoolTable) -> Ints:
+    """The number of each pool's kind [L] among those of the table; -1 of empty pools."""
+    _, numbers = np.unique(np.where(table.place >= 0, table.gpu, -1), return_inverse=True)
+    shift = int((table.place < 0).any())
+    return numbers.reshape(-1).astype(np.int64) - shift
+
+
+def _branch(
+    rows: Ints, table: PoolTable, phased: Floats, classes: HourClasses, rules: FleetRules, size: int, steps:
+    int, kinds: int,
+) -> Branch:  # fmt: skip
+    rates = np.unique(table.rate[rows[table.most[rows] > 0]])
+    groups = np.array_split(rates, min(RATE_GROUPS if rules.spare else 1, len(rates)))
+    largest = np.array([group[-1] for group in groups])
+    smallest = np.array([group[0] for group in groups])
+    step = max(float(classes.demand.max()) + rules.spare * float(rates[-1]), 1e-12) / steps
+    singles = [
+        cheapest_single(rows, phased, table.most, table.rate, float(top), step, steps) for top in largest
+    ]
+    beside = [np.zeros((len(largest), 3, steps + 1)), np.stack(singles)]
+    for _ in range(size - 1):
+        beside.append(
+            np.stack([joined_by_one(one, before) for one, before in zip(singles, beside[-1], strict=True)])
+        )
+    usd = any_cover(classes.demand, classes.phase, float(rules.spare), smallest, step, beside[-1])
+    onward = np.append(np.cumsum((usd.min(axis=0) * classes.weight)[::-1])[::-1], 0.0)
+    return Branch(rows, largest, smallest, step, beside, usd, onward, kinds)

@@ -1,0 +1,158 @@
+"""The search over sets of pools against every set and every hourly schedule of it, on drawn markets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from optimizer.placement.fleet_rules import FleetRules
+from optimizer.placement.fleets import sets
+from optimizer.placement.fleets.hours import hour_classes
+from optimizer.placement.fleets.pools import Pool, table_of
+from optimizer.placement.fleets.sets import SetSearch
+from optimizer.placement.problem import Floats, Ints
+
+PROFILE = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A pool of a small market: replicas of ``rate`` requests/s, each for ``usd`` an hour and
+    ``start_usd``."""
+
+    gpu: int
+    place: int
+    rate: float
+    most: int
+    usd: float
+    start_usd: float
+
+
+@dataclass(frozen=True)
+class Market:
+    stands: tuple[Stand, ...]
+    demand: tuple[float, ...]
+    rules: FleetRules
+
+
+def searched(market: Market) -> SetSearch:
+    pools = []
+    for stand in market.stands:
+        level = np.arange(stand.most + 1)
+        usd: Floats = level * np.float64(stand.usd)
+        start: Floats = level * np.float64(stand.start_usd)
+        counts = level[:, None]
+        unit = np.zeros(1, dtype=np.int64)
+        pools.append(Pool(stand.gpu, stand.place, stand.rate, unit, usd, counts, usd, start, start, 1))
+    demand = np.array(market.demand)
+    classes = hour_classes(demand, np.ones(len(demand)), 1, 0)
+    search = SetSearch(table_of(pools, range(len(pools))), classes, market.rules, 0.0)
+    search.run()
+    return search
+
+
+def cheapest(market: Market) -> float:
+    """The least cost of all fleets: every set of pools, every count of replicas in every hour."""
+    found = np.inf
+    rules = market.rules
+    for size in range(1, rules.pools + 1):
+        for chosen in combinations(market.stands, size):
+            if len({stand.gpu for stand in chosen}) <= rules.gpus:
+                found = min(found, _cheapest_of(chosen, market.demand, rules))
+    return found
+
+
+def _cheapest_of(chosen: tuple[Stand, ...], demand: tuple[float, ...], rules: FleetRules) -> float:
+    states = np.array(list(product(*[range(stand.most + 1) for stand in chosen])))
+    usd = states @ np.array([stand.usd for stand in chosen])
+    start = np.array([stand.start_usd for stand in chosen])
+    moves = np.maximum(states[None, :, :] - states[:, None, :], 0) @ start
+    total = np.zeros(len(states))
+    for hour, wanted in enumerate(demand):
+        met = np.array([_meets(chosen, state, wanted, rules) for state in states])
+        before = (total[:, None] + moves).min(axis=0) if hour else total
+        total = np.where(met, before + usd, np.inf)
+    return float(total.min())
+
+
+def _meets(chosen: tuple[Stand, ...], state: Ints, wanted: float, rules: FleetRules) -> bool:
+    carried: Floats = state * np.array([stand.rate for stand in chosen])
+    largest = max((stand.rate for stand, count in zip(chosen, state, strict=True) if count), default=0.0)
+    by_place = {
+        place: sum(float(part) for stand, part in zip(chosen, carried, strict=True) if stand.place == place)
+        for place in {stand.place for stand in chosen}
+    }
+    total = float(carried.sum())
+    standing = sum(1 for part in by_place.values() if part > 0 and part >= rules.least_share * wanted - 1e-9)
+    return (
+        total - rules.spare * largest >= wanted - 1e-9
+        and standing >= rules.places
+        and all(total - part >= rules.loss_share * wanted - 1e-9 for part in by_place.values())
+    )
+
+
+@st.composite
+def markets(draw: st.DrawFn) -> Market:
+    """Five to seven pools of three kinds in four places, for fleets that stand in up to three of them."""
+    stands = tuple(
+        Stand(
+            draw(st.integers(0, 2)),
+            draw(st.integers(0, 3)),
+            draw(st.sampled_from([1.0, 2.0, 5.0])),
+            draw(st.integers(1, 3)),
+            draw(st.sampled_from([1.0, 1.3, 1.9, 2.5, 4.0])),
+            draw(st.sampled_from([0.0, 0.4, 1.5])),
+        )
+        for _ in range(draw(st.integers(5, 7)))
+    )
+    demand = tuple(draw(st.lists(st.sampled_from([0.5, 2.0, 3.5, 6.0]), min_size=2, max_size=4)))
+    places, pools = draw(st.integers(1, 3)), draw(st.integers(3, 4))
+    share = draw(st.sampled_from([0.0, 0.5, 0.7]))
+    least = share / max(1, places - 1)
+    rules = FleetRules(draw(st.integers(0, 2)), places, share, least, pools, draw(st.integers(1, 2)))
+    return Market(stands, demand, rules)
+
+
+@pytest.mark.parametrize("most", [0, sets.MOST_UNBRANCHED], ids=["kind by kind", "all kinds at once"])
+@PROFILE
+@given(market=markets(), first=st.sampled_from([0, sets.FIRST_POOLS]))
+def test_the_fleet_and_the_bound_are_those_of_all_fleets(market: Market, first: int, most: int) -> None:
+    """``first``: with no promising pools to begin with, bounds alone decide what is looked at."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sets, "MOST_UNBRANCHED", most)
+        patched.setattr(sets, "MOST_UNBRANCHED_OF_MANY", most)
+        patched.setattr(sets, "FIRST_POOLS", first)
+        patched.setattr(sets, "FIRST_OF_BRANCH", first // 2)
+        search = searched(market)
+    least = cheapest(market)
+    if search.best is None:
+        assert np.isinf(least)
+    else:
+        assert search.best.usd == pytest.approx(least, abs=1e-6)
+        assert search.bound_usd == pytest.approx(least, abs=1e-6)
+
+
+def test_a_large_replica_that_rests_is_spared_in_no_hour() -> None:
+    """By day two large nodes and five small ones carry 10 requests/s and the spare of 5. By night two small
+    ones carry 1 and the spare of 1: what is known of the large pool must not ask for a large spare then."""
+    large, small = Stand(0, 0, 5.0, 3, 1.0, 0.0), Stand(1, 1, 1.0, 8, 0.1, 0.0)
+    market = Market((large, small), (10.0, 1.0), FleetRules(1, 1, 0.0, 0.0, 2, 2))
+    search = searched(market)
+    assert search.best is not None
+    assert search.best.usd == pytest.approx(2 * 1.0 + (5 + 2) * 0.1)
+    assert search.beside(np.array([[0]]), search.whole, 1)[0] == pytest.approx(2.7)
+
+
+def test_each_of_three_places_carries_its_part_of_a_pair_s_bound() -> None:
+    """Two pools of one place beside one more: three places are out of reach. In two places beside two more,
+    one of the two carries a quarter of the demand of 8: two nodes of $1."""
+    here = [Stand(0, 0, 1.0, 9, 1.0, 0.0), Stand(0, 0, 1.0, 9, 1.0, 0.0), Stand(0, 1, 1.0, 9, 1.0, 0.0)]
+    cheap = [Stand(1, place, 1.0, 9, 0.1, 0.0) for place in (2, 3)]
+    search = searched(Market((*here, *cheap), (8.0,), FleetRules(0, 3, 0.5, 0.25, 4, 2)))
+    assert np.isinf(search.beside(np.array([[0, 1]]), search.whole, 1)[0])
+    assert search.beside(np.array([[0, 2]]), search.whole, 2)[0] >= 2 * 1.0 + 6 * 0.1
