@@ -7,8 +7,9 @@ that a plan tells.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import pairwise
@@ -28,6 +29,7 @@ from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
 
+OnSale = Mapping[str, Offer]
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "teams"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 HOUR = timedelta(hours=1)
@@ -55,9 +57,9 @@ def document(name: str) -> Any:
     return yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
 
 
-def asked(written: Any) -> PlanRequest:
+def asked(written: Any, now: datetime | None = None) -> PlanRequest:
     """The request of a document, read on the day of the market."""
-    return read_workloads(json.dumps(written), source="document", base=FOLDER, now=market().as_of)
+    return read_workloads(json.dumps(written), source="document", base=FOLDER, now=now or market().as_of)
 
 
 def plan_of(written: Any, over: Iterable[Offer] | None = None, options: PlanOptions = WORK) -> Plan:
@@ -84,27 +86,28 @@ def ready_at(placement: Placement, at: datetime) -> int:
     return min(held_at(placement, t) for t in (since, at, *turns))
 
 
-def requests_per_s_at(placement: Placement, at: datetime) -> float:
+def requests_per_s_at(placement: Placement, at: datetime, on_sale: OnSale | None = None) -> float:
     """What the ready nodes of a placement carry."""
-    per_node, size = offers()[placement.offer_id].sku.gpus_per_node, placement.gpus_per_replica
+    offer, size = (on_sale or offers())[placement.offer_id], placement.gpus_per_replica
+    per_node = offer.sku.gpus_per_node
     nodes = ready_at(placement, at)
     fit = nodes * (per_node // size) if size <= per_node else nodes * per_node // size
     return min(fit, placement.replicas) * placement.estimate["requests_per_s_per_replica"]
 
 
-def by_place(fleet: Sequence[Placement], at: datetime) -> dict[str, float]:
+def by_place(fleet: Sequence[Placement], at: datetime, on_sale: OnSale | None = None) -> dict[str, float]:
     """Requests/s of each place: one operator's data centre or region."""
     carried: defaultdict[str, float] = defaultdict(float)
     for placement in fleet:
-        carried[offers()[placement.offer_id].place] += requests_per_s_at(placement, at)
+        place = (on_sale or offers())[placement.offer_id].place
+        carried[place] += requests_per_s_at(placement, at, on_sale)
     return carried
 
 
-def pools_of(fleet: Sequence[Placement]) -> set[tuple[object, ...]]:
+def pools_of(fleet: Sequence[Placement], on_sale: OnSale | None = None) -> set[tuple[object, ...]]:
     """A pool is one seller's nodes of one GPU in one place and one configuration."""
-    return {
-        (p.provider, p.gpu, offers()[p.offer_id].place, p.precision, p.parallelism, p.engine) for p in fleet
-    }
+    place = {p.offer_id: (on_sale or offers())[p.offer_id].place for p in fleet}
+    return {(p.provider, p.gpu, place[p.offer_id], p.precision, p.parallelism, p.engine) for p in fleet}
 
 
 def starts_of(placement: Placement) -> int:
@@ -126,11 +129,85 @@ def hours_of(plan: Plan, request: PlanRequest, service: str) -> Iterator[datetim
         at += HOUR
 
 
-def most_held(plan: Plan, offer_ids: Iterable[str], unit: str = "nodes") -> int:
-    """The most nodes, or ``gpus``, of some offers that are held at one instant, whoever holds them."""
-    named = set(offer_ids)
-    rows = [p for p in plan.placements if p.offer_id in named]
-    each = [1 if unit == "nodes" else offers()[p.offer_id].sku.gpus_per_node for p in rows]
+def most_held(plan: Plan, offer_ids: Iterable[str]) -> int:
+    """The most nodes of some offers that are held at one instant, whoever holds them."""
+    return _most(plan, dict.fromkeys(offer_ids, 1))
+
+
+def most_gpus(plan: Plan, sold: Iterable[Offer]) -> int:
+    """The same in GPUs."""
+    return _most(plan, {offer.offer_id: offer.sku.gpus_per_node for offer in sold})
+
+
+def _most(plan: Plan, weight: Mapping[str, int]) -> int:
+    rows = [p for p in plan.placements if p.offer_id in weight]
     turns = {segment.start for row in rows for segment in row.segments}
-    held = [sum(held_at(row, at) * size for row, size in zip(rows, each, strict=True)) for at in turns]
-    return max(held, default=0)
+    return max((sum(held_at(row, at) * weight[row.offer_id] for row in rows) for at in turns), default=0)
+
+
+def demand(traffic: Mapping[str, Any], at: datetime) -> float:
+    """Requests/s of the hour: flat, or a cosine of 24 hours between peak and trough."""
+    peak: float = traffic["peak_requests_per_s"]
+    low: float = peak * (1.0 if traffic["shape"] == "flat" else traffic["trough_share"])
+    wave = math.cos((at.hour - traffic.get("peak_hour_utc", 0)) * math.pi / 12)
+    return low + (peak - low) * (1 + wave) / 2
+
+
+def assert_demand_is_carried(
+    plan: Plan, request: PlanRequest, row: Mapping[str, Any], on_sale: OnSale | None = None
+) -> None:
+    """In every hour the ready replicas, without the spare ones, carry the requests of that hour."""
+    fleet = plan.placements_of(row["name"])
+    assert fleet
+    largest = max(p.estimate["requests_per_s_per_replica"] for p in fleet)
+    spare = row.get("redundancy", {}).get("spare_replicas", 0) * largest
+    looked = list(hours_of(plan, request, row["name"]))
+    assert looked
+    for at in looked:
+        carried = sum(requests_per_s_at(p, at, on_sale) for p in fleet)
+        assert carried - spare >= demand(row["traffic"], at) * (1 - 1e-9), at
+
+
+def assert_half_is_left(
+    plan: Plan, request: PlanRequest, row: Mapping[str, Any], on_sale: OnSale | None = None
+) -> None:
+    """In every hour any one place may be lost, and each place asked for carries its part of the half."""
+    zones: int = row["redundancy"]["zones"]
+    for at in hours_of(plan, request, row["name"]):
+        wanted = demand(row["traffic"], at)
+        carried = by_place(plan.placements_of(row["name"]), at, on_sale)
+        assert sum(carried.values()) - max(carried.values()) >= wanted / 2 * (1 - 1e-9), at
+        part = wanted / 2 / (zones - 1)
+        assert sum(rate >= part * (1 - 1e-9) and rate > 0 for rate in carried.values()) >= zones, at
+
+
+def assert_few_pools(plan: Plan, row: Mapping[str, Any], on_sale: OnSale | None = None) -> None:
+    """One pool more than zones at most, and two kinds of GPU."""
+    fleet = plan.placements_of(row["name"])
+    assert len(pools_of(fleet, on_sale)) <= row.get("redundancy", {}).get("zones", 1) + 1
+    assert len({placement.gpu for placement in fleet}) <= 2
+
+
+def assert_stock_is_true(plan: Plan, on_sale: OnSale) -> None:
+    """Stated stock holds, of offers and of the GPUs that they share; of what nobody states at most sixteen
+    nodes are held, and the plan tells of each how many."""
+    told = {assumption.offer_id: assumption.nodes for assumption in plan.assumptions}
+    pools = defaultdict(list)
+    for offer in on_sale.values():
+        if offer.stock.pool is not None:
+            pools[offer.stock.pool.pool_id].append(offer)
+    for offer_id in {placement.offer_id for placement in plan.placements}:
+        offer, held = on_sale[offer_id], most_held(plan, [offer_id])
+        pool = offer.stock.pool
+        if offer.stock.nodes is not None:
+            assert held <= offer.stock.nodes
+        elif offer.window is None and (
+            pool is None or all(o.stock.pool and o.stock.pool.gpus is None for o in pools[pool.pool_id])
+        ):
+            assert held <= 16
+            assert told.pop(offer_id) == held
+    assert told == {}
+    for sold in pools.values():
+        counted = [o.stock.pool.gpus for o in sold if o.stock.pool and o.stock.pool.gpus is not None]
+        if counted:
+            assert most_gpus(plan, sold) <= min(counted)

@@ -5,9 +5,6 @@ Documents of teams over one small market; every figure is counted by hand from t
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from datetime import datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,16 +16,16 @@ from broker.domain.plan import Obstacle, Plan
 from tests.placement.teams import (
     NAMES,
     asked,
-    by_place,
+    assert_demand_is_carried,
+    assert_few_pools,
+    assert_half_is_left,
+    assert_stock_is_true,
     document,
-    hours_of,
     market,
-    most_held,
+    most_gpus,
     offers,
     plan_of,
     planned,
-    pools_of,
-    requests_per_s_at,
     starts_of,
 )
 
@@ -48,81 +45,32 @@ def service_of(name: str, service: str) -> dict[str, Any]:
     return dict(row)
 
 
-def demand(traffic: dict[str, Any], at: datetime) -> float:
-    """Requests/s of the hour: flat, or a cosine of 24 hours between peak and trough."""
-    peak: float = traffic["peak_requests_per_s"]
-    low: float = peak * (1.0 if traffic["shape"] == "flat" else traffic["trough_share"])
-    wave = math.cos((at.hour - traffic.get("peak_hour_utc", 0)) * math.pi / 12)
-    return low + (peak - low) * (1 + wave) / 2
-
-
 @pytest.mark.parametrize(("name", "service"), SERVICES)
 def test_every_hour_s_requests_are_carried_with_the_spares_away(name: str, service: str) -> None:
-    plan, row = planned(name), service_of(name, service)
-    fleet = plan.placements_of(service)
-    assert fleet
-    largest = max(p.estimate["requests_per_s_per_replica"] for p in fleet)
-    spare = row.get("redundancy", {}).get("spare_replicas", 0) * largest
-    looked = list(hours_of(plan, asked(document(name)), service))
-    assert looked
-    for at in looked:
-        carried = sum(requests_per_s_at(p, at) for p in fleet)
-        assert carried - spare >= demand(row["traffic"], at) * (1 - 1e-9), at
+    assert_demand_is_carried(planned(name), asked(document(name)), service_of(name, service))
 
 
 @pytest.mark.parametrize(("name", "service"), REDUNDANT)
 def test_any_one_place_lost_leaves_half_of_the_requests(name: str, service: str) -> None:
-    plan, row = planned(name), service_of(name, service)
-    zones: int = row["redundancy"]["zones"]
-    for at in hours_of(plan, asked(document(name)), service):
-        wanted = demand(row["traffic"], at)
-        carried = by_place(plan.placements_of(service), at)
-        assert sum(carried.values()) - max(carried.values()) >= wanted / 2 * (1 - 1e-9), at
-        part = wanted / 2 / (zones - 1)
-        assert sum(rate >= part * (1 - 1e-9) and rate > 0 for rate in carried.values()) >= zones, at
+    assert_half_is_left(planned(name), asked(document(name)), service_of(name, service))
 
 
 @pytest.mark.parametrize(("name", "service"), SERVICES)
 def test_a_service_stands_on_few_pools_and_two_kinds_of_gpu(name: str, service: str) -> None:
-    fleet = planned(name).placements_of(service)
-    zones = service_of(name, service).get("redundancy", {}).get("zones", 1)
-    assert len(pools_of(fleet)) <= zones + 1
-    assert len({placement.gpu for placement in fleet}) <= 2
+    assert_few_pools(planned(name), service_of(name, service))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_more_is_held_than_there_is_and_what_is_assumed_is_told(name: str) -> None:
-    plan = planned(name)
-    told = {assumption.offer_id: assumption.nodes for assumption in plan.assumptions}
-    pools = defaultdict(list)
-    for offer in market().offers:
-        if offer.stock.pool is not None:
-            pools[offer.stock.pool].append(offer.offer_id)
-    for offer_id in {placement.offer_id for placement in plan.placements}:
-        offer, held = offers()[offer_id], most_held(plan, [offer_id])
-        if offer.stock.nodes is not None:
-            assert held <= offer.stock.nodes
-        counted = offer.stock.nodes is not None or offer.window is not None
-        counted |= offer.stock.pool is not None and offer.stock.pool.gpus is not None
-        if not counted:
-            assert held <= 16
-            assert told.pop(offer_id) == held
-    assert told == {}
-    for pool, sizes in pools.items():
-        if pool.gpus is not None:
-            assert most_held(plan, sizes, "gpus") <= pool.gpus
+    assert_stock_is_true(planned(name), offers())
 
 
 def test_gpus_of_one_lent_machine_are_not_sold_twice() -> None:
     """Two machines of four and six GPUs are sold in three sizes each, 30 GPUs if each size were apart."""
     written = document("side-project-on-lent-machines")
     plan = planned("side-project-on-lent-machines")
-    vast, tensordock = (
-        [offer.offer_id for offer in market().offers if offer.provider == seller]
-        for seller in ("vast", "tensordock")
-    )
-    assert most_held(plan, vast, "gpus") <= 4
-    assert most_held(plan, tensordock, "gpus") <= 6
+    for seller, gpus in (("vast", 4), ("tensordock", 6)):
+        assert most_gpus(plan, [offer for offer in market().offers if offer.provider == seller]) <= gpus
     rate = plan.placements_of("stories")[0].estimate["requests_per_s_per_replica"]
     for gpus, placed in ((10, True), (11, False)):
         written["workloads"] = written["workloads"][:1]
