@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+import yaml
 
 from api.cli.market_source import orderable, with_spot_rates
 from api.schemas.market import Market
@@ -22,6 +23,7 @@ from broker.domain.stock_pools import shared
 from broker.domain.workload import PlanRequest
 from providers.registry import build_adapters, configured
 from providers.sandbox import SandboxHandle
+from tests.cli.running import QUICKSTART
 from tests.fakes.market_control import hasty
 from tests.placement.teams import (
     WORK,
@@ -116,3 +118,19 @@ def test_no_simpler_strategy_of_a_bank_is_cheaper(bundled: Market) -> None:
     told = [baseline.cost_usd for baseline in plan.baselines if baseline.cost_usd is not None]
     assert told
     assert plan.cost_usd <= min(told) * Decimal("1.01")
+
+
+def test_the_quickstart_s_run_begins_at_once_and_is_one_piece(bundled: Market) -> None:
+    """The service that waits for it would cost less if it started late, which is no saving."""
+    written = yaml.safe_load(QUICKSTART.read_text())
+    plan, request = signed(bundled, written)
+    (run,) = plan.placements_of("finetune-8b")
+    (wait,) = plan.waits
+    assert run.work_share == 1.0
+    assert run.segments[0].start - request.horizon.start <= timedelta(hours=1)
+    end = run.segments[0].start + timedelta(hours=run.estimate["hours"])
+    assert abs(wait.start - end) <= timedelta(seconds=1)
+    (service,) = [w for w in written["workloads"] if w["name"] == wait.workload]
+    assert_few_pools(plan, service, {offer.offer_id: offer for offer in bundled.offers})
+    assert plan.gap is not None
+    assert plan.gap <= 0.01
