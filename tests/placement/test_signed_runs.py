@@ -274,7 +274,17 @@ def test_what_cannot_be_meant_is_told_with_field_and_nearest_word(
     assert expected in told.expected
 
 
-PROVEN = [name for name in NAMES if name not in {"demo-of-an-hour", "side-project-on-lent-machines"}]
+UNPROVEN = {
+    "demo-of-an-hour": "bounds of fleets know no billing increment, which is much of an hour",
+    "side-project-on-lent-machines": "bounds let two workloads have the same GPUs of a pool",
+}
+PROVEN = [
+    pytest.param(
+        name,
+        marks=[pytest.mark.xfail(reason=why, strict=True) for left, why in UNPROVEN.items() if left == name],
+    )
+    for name in NAMES
+]
 
 
 @pytest.mark.parametrize("name", PROVEN)
