@@ -156,16 +156,19 @@ def demand(traffic: Mapping[str, Any], at: datetime) -> float:
 def assert_demand_is_carried(
     plan: Plan, request: PlanRequest, row: Mapping[str, Any], on_sale: OnSale | None = None
 ) -> None:
-    """In every hour the ready replicas, without the spare ones, carry the requests of that hour."""
+    """In every hour the ready replicas carry the requests of that hour, without the spare ones, each of which
+    is as large as the largest that is ready."""
     fleet = plan.placements_of(row["name"])
     assert fleet
-    largest = max(p.estimate["requests_per_s_per_replica"] for p in fleet)
-    spare = row.get("redundancy", {}).get("spare_replicas", 0) * largest
+    spares = row.get("redundancy", {}).get("spare_replicas", 0)
     looked = list(hours_of(plan, request, row["name"]))
     assert looked
     for at in looked:
-        carried = sum(requests_per_s_at(p, at, on_sale) for p in fleet)
-        assert carried - spare >= demand(row["traffic"], at) * (1 - 1e-9), at
+        carried = {p.estimate["requests_per_s_per_replica"]: 0.0 for p in fleet}
+        for p in fleet:
+            carried[p.estimate["requests_per_s_per_replica"]] += requests_per_s_at(p, at, on_sale)
+        spare = spares * max((rate for rate, ready in carried.items() if ready), default=0.0)
+        assert sum(carried.values()) - spare >= demand(row["traffic"], at) * (1 - 1e-9), at
 
 
 def assert_half_is_left(

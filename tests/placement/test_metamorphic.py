@@ -18,10 +18,9 @@ from broker.domain.offer import HostKind, NativePrice, Offer, Tier
 from broker.domain.plan import Plan
 from broker.domain.workload import FleetLimits, PlanRequest, Policy, Redundancy, Serving, Survival, Training
 from broker.plan_ports import LimitClock
-from tests.depth import examples
 from tests.placement.market import T0, at, offer, plan, request, serving, total, training
 
-SEEDS = range(examples(8))
+SEEDS = range(8)
 FINER_BILLING = "of a pool's offers at one price the first is taken, however it is billed"
 """Seed 7 draws two such offers; fixtures/problems has the smallest market that shows this fault of fleets."""
 SEEDS_BUT_ONE = [
