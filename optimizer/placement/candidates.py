@@ -106,9 +106,12 @@ class Candidates:
         return CandidateCounts(sum(log.evaluated for log in logs), sum(log.kept for log in logs))
 
     def least_service_usd(self, service: Serving, after_s: float | None) -> float:
-        """Least cost of a service that starts with the horizon, at its time, or after a run."""
+        """Least cost of a service that starts with the horizon, at its time, or after a run; inf where there
+        is traffic and nothing can serve it."""
         case, bound = self.fleets[service.name], self.bounds[service.name]
         time = time_of(self.problem, case, after_s)
+        if not len(case.units) and case.demand[time.first_hour :].any():
+            return np.inf
         return bound.from_due(due_s(self.problem, time, after_s is not None, bound.longest_cold_s))
 
     def least_service_cents(self, service: Serving, after_s: float | None) -> int | None:

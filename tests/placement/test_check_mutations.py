@@ -15,7 +15,18 @@ from broker.catalogue import load_gpus
 from broker.domain.offer import GpuPool, HostKind, Offer, Tier, WindowKind
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.window import Segment, Window
-from broker.domain.workload import Batch, PlanRequest, Policy, Precision, Redundancy, Traffic, TrafficShape
+from broker.domain.workload import (
+    NO_LIMIT,
+    Batch,
+    FleetLimits,
+    PlanRequest,
+    Policy,
+    Precision,
+    Redundancy,
+    Survival,
+    Traffic,
+    TrafficShape,
+)
 from broker.plan_ports import PlanOptions
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
@@ -197,6 +208,10 @@ CONSTRAINTS: dict[str, Any] = {
     "spares": lambda r: _with(r, 1, redundancy=Redundancy(zones=2, spare_replicas=50)),
     "demand": lambda r: _with(r, 1, traffic=replace(CHAT.traffic, peak_requests_per_s=4000.0)),
     "batch size": lambda r: _with(r, 2, requests=9e9),
+    "pools": lambda r: _with(r, 1, fleet=FleetLimits(1, 2)),
+    "pools by policy": lambda r: replace(r, policy=replace(r.policy, fleet=FleetLimits(1, 2))),
+    "place lost": lambda r: _with(r, 1, redundancy=Redundancy(2, 1, Survival.ZONE, 1.0)),
+    "context": lambda r: _with(r, 1, traffic=replace(CHAT.traffic, input_tokens=140_000)),
 }
 
 
@@ -368,3 +383,114 @@ def test_a_segment_cannot_be_split_to_hide_a_gap(plan: Plan) -> None:
     )
     placements = tuple(replace(p, segments=halves) if p is run else p for p in plan.placements)
     assert check_plan(replace(plan, placements=placements), REQUEST, OFFERS, ESTIMATOR)
+
+
+def fleet_request(share: float | None = None, **limits: int) -> PlanRequest:
+    """A service of 32 requests/s, eight nodes, in two places; ``share`` is what the loss of one may leave."""
+    loss = Redundancy(2, 0, Survival.REPLICA) if share is None else Redundancy(2, 0, Survival.ZONE, share)
+    free = {"max_pools": NO_LIMIT, "max_gpu_kinds": NO_LIMIT} | limits
+    service = replace(market.serving(hourly=[32.0]), redundancy=loss, fleet=FleetLimits(**free))
+    return market.request(service, hours=4)
+
+
+def refused(made: Plan, request: PlanRequest, offers: list[Offer]) -> str:
+    return "\n".join(market.planner().check(made, request, offers))
+
+
+def test_a_fleet_that_leans_on_one_place_is_rejected_where_the_place_may_be_lost() -> None:
+    """Seven nodes stand in the cheap place and one in the other, which alone carries 4 of 32."""
+    offers = [market.offer("a", "1.00", zone="a"), market.offer("b", "2.00", zone="b", provider="aws")]
+    made = market.plan(fleet_request(max_pools=2), offers)
+    assert {p.offer_id: p.nodes for p in made.placements} == {"a": 7, "b": 1}
+    assert not refused(made, fleet_request(), offers)
+    assert not refused(made, fleet_request(0.125), offers)
+    assert "stand in 1 zones that each carry 13% of the demand" in refused(made, fleet_request(0.13), offers)
+
+
+def test_places_that_together_leave_too_little_are_rejected() -> None:
+    """Three places hold four, two and two nodes of 4 requests/s. Without the first 16 of 32 are left."""
+    offers = [
+        market.offer(name, usd, zone=name, nodes=most)
+        for name, usd, most in (("a", "1.00", 4), ("b", "2.00", 2), ("c", "3.00", 2))
+    ]
+
+    def asked(share: float) -> PlanRequest:
+        loss = Redundancy(3, 0, Survival.ZONE, share)
+        return market.request(replace(market.serving(hourly=[32.0]), redundancy=loss), hours=4)
+
+    made = market.plan(asked(0.5), offers)
+    assert {p.offer_id: p.nodes for p in made.placements} == {"a": 4, "b": 2, "c": 2}
+    assert not refused(made, asked(0.5), offers)
+    assert "stand in 1 zones that each carry 26% of the demand" in refused(made, asked(0.52), offers)
+
+
+def test_a_pool_and_a_kind_of_gpu_too_many_are_rejected() -> None:
+    offers = [
+        market.offer("big", "1.00", nodes=2, zone="a"),
+        market.offer("mid", "0.70", gpu="MID", nodes=2, zone="a"),
+        market.offer("tiny", "0.40", gpu="TINY", nodes=30, zone="b"),
+    ]
+    made = market.plan(fleet_request(max_pools=3), offers)
+    assert len(made.placements) == 3
+    assert not refused(made, fleet_request(max_pools=3, max_gpu_kinds=3), offers)
+    assert "stands on 3 pools, 2 are allowed" in refused(made, fleet_request(max_pools=2), offers)
+    assert "runs on 3 kinds of GPU, 2 are allowed" in refused(made, fleet_request(max_gpu_kinds=2), offers)
+
+
+def test_two_sellers_of_one_place_are_two_pools_and_sizes_of_one_are_one() -> None:
+    """The same plan is checked over markets in which its two offers are sold otherwise."""
+    pair = [
+        market.offer("one", "1.00", nodes=4, place="hall"),
+        market.offer("two", "2.00", gpus=2, nodes=2, place="hall"),
+    ]
+    service = replace(market.serving(hourly=[32.0]), fleet=FleetLimits(1, 2))
+    request = market.request(service, hours=4)
+    made = market.plan(request, pair)
+    assert len(made.placements) == 2
+    assert not refused(made, request, pair)
+    resold = [pair[0], replace(pair[1], provider="runpod")]
+    sold = replace(
+        made,
+        placements=tuple(
+            replace(p, provider="runpod") if p.offer_id == "two" else p for p in made.placements
+        ),
+    )
+    assert "stands on 2 pools, 1 are allowed" in refused(sold, request, resold)
+    assert "stands on 2 pools" in refused(made, request, [pair[0], replace(pair[1], place="other hall")])
+
+
+def test_a_host_that_nobody_names_counts_as_a_data_centre_for_operators_of_their_own_alone() -> None:
+    request = market.request(market.training())
+    for provider, allowed in (("lambda", True), ("vast", False)):
+        named = market.offer("node", "1.00", provider=provider)
+        made = market.plan(request, [named])
+        found = refused(made, request, [replace(named, host=None)])
+        assert ("host unknown is not among datacenter" in found) is not allowed
+
+
+def test_a_reliability_below_the_asked_or_unstated_is_rejected() -> None:
+    stated = market.offer("node", "1.00", reliability=0.99)
+    request = market.request(market.training(), policy=Policy(min_reliability=0.99))
+    made = market.plan(request, [stated])
+    assert not refused(made, request, [stated])
+    assert "reliability 0.98 is below 0.99" in refused(made, request, [replace(stated, reliability=0.98)])
+    assert "reliability unknown is below" in refused(made, request, [replace(stated, reliability=None)])
+
+
+def test_what_is_counted_on_and_not_told_is_rejected(plan: Plan) -> None:
+    assert plan.assumptions
+    for told in plan.assumptions:
+        silent = replace(plan, assumptions=tuple(one for one in plan.assumptions if one is not told))
+        (violation,) = check_plan(silent, REQUEST, OFFERS, ESTIMATOR)
+        assert violation.startswith(f"assumptions: nothing is said of {told.offer_id}")
+
+
+def test_an_offer_that_ends_before_what_is_held_rejects_the_plan(plan: Plan) -> None:
+    for placement in plan.placements:
+        end = placement.segments[-1].end
+        for until, accepted in ((end, True), (end - timedelta(seconds=1), False)):
+            offers = tuple(
+                replace(o, available_until=until) if o.offer_id == placement.offer_id else o for o in OFFERS
+            )
+            found = check_plan(plan, REQUEST, offers, ESTIMATOR)
+            assert any("there until" in words for words in found) is not accepted

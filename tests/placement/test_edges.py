@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,11 +14,11 @@ from api.schemas.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.estimate import Parallelism
 from broker.domain.sku import Sku
-from broker.domain.workload import Precision, RequestSize, Serving, Traffic, TrafficShape
+from broker.domain.workload import Policy, Precision, RequestSize, Serving, Traffic, TrafficShape
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.serving_estimate import ServingCore
-from tests.placement.market import T0, batch, offer, plan, planner, serving
+from tests.placement.market import T0, batch, offer, plan, planner, request, serving, training
 
 CORE = ServingCore(load_gpus(), load_calibration())
 RTX_4090 = Sku("rtx-4090", "RTX-4090", 1, 24.0)
@@ -43,6 +45,35 @@ def test_horizons_of_any_length_from_an_hour_on_are_planned(seconds: int, peak: 
     assert not made.unplaced
     assert not planner().check(made, asked, offers)
     assert made.placements[0].segments[-1].end == T0 + timedelta(days=1, seconds=seconds)
+
+
+NOWHERE = Policy(regions=("moon-*",))
+LATER = "of a service that no stock carries later starts are bounded by nothing"
+
+
+@pytest.mark.parametrize(
+    ("reason", "after", "stands", "changes"),
+    [
+        ("policy", None, {}, {"policy": NOWHERE}),
+        ("policy", "run", {}, {"policy": NOWHERE}),
+        ("gpu_unknown", None, {"gpu": "UNHEARD-OF"}, {}),
+        ("memory", "run", {}, {"precisions": (Precision.FP8,)}),
+        ("stock", None, {"nodes": 1}, {}),
+        pytest.param("stock", "run", {"nodes": 1}, {}, marks=pytest.mark.xfail(reason=LATER, strict=True)),
+    ],
+)
+def test_what_nothing_serves_is_proven_to_cost_what_leaving_it_out_does(
+    reason: str, after: str | None, stands: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    service = serving(hourly=[9.0], starts_after=after, unplaced_usd=Decimal(500), **changes)
+    run = training("run", 2, policy=Policy(providers_only=("aws",)))
+    asked = request(run, service, hours=24)
+    offers = [offer("for the run", "1.00", provider="aws", nodes=1), offer("node", "1.00", **stands)]
+    only = replace(service, policy=replace(service.policy, providers_only=("lambda",)))
+    made = plan(replace(asked, workloads=(run, only)), offers)
+    assert [(left.workload, left.reason) for left in made.unplaced] == [("chat", reason)]
+    assert (made.cost_usd, made.penalty_usd) == (Decimal(2), Decimal(500))
+    assert made.bound_usd == Decimal(502)
 
 
 def one_token(tokens_in: int = 800, **changes: Any) -> Serving:

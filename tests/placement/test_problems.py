@@ -24,18 +24,37 @@ PROBLEMS = sorted(FOLDER.glob("*.json"))
 UNPROVEN_SECONDS = 2.0
 """For problems whose bound knows nothing of pools and leaves a gap: the best plan is found long before."""
 
+KNOWN_FAULTS = {
+    "five-places": "the model of fleets knows four pools at most, and nothing else may stand in five places",
+    "of-one-price-the-finer-billing": "the first of a pool's offers at one price is taken, however billed",
+    "a-premium-buys-fewer-sellers": "fewer sellers are taken only where the search happened on such a fleet",
+    "a-premium-buys-one-piece": "near ties are decided for services alone, so a run in parts stays in parts",
+}
+CASES = [
+    pytest.param(
+        path,
+        id=path.stem,
+        marks=[
+            pytest.mark.xfail(reason=fault, strict=True)
+            for name, fault in KNOWN_FAULTS.items()
+            if name == path.stem
+        ],
+    )
+    for path in PROBLEMS
+]
+
 
 def _solve(problem: dict[str, Any], name: str) -> Plan:
     market = read_market(json.dumps(problem["market"]), name)
     asked = read_workloads(json.dumps(problem["workloads"]), source=name, base=FOLDER, now=market.as_of)
     planner = JointPlanner(Estimator(load_gpus(), load_calibration()))
-    options = PlanOptions(gap=0.0, baselines="notes" in problem["expected"])
+    options = PlanOptions(gap=problem.get("gap", 0.0), baselines="notes" in problem["expected"])
     if "bound_usd_at_least" in problem["expected"]:
         options = replace(options, time_limit_s=UNPROVEN_SECONDS)
     return planner.plan(asked, market.offers, market.as_of, options)
 
 
-@pytest.mark.parametrize("path", PROBLEMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CASES)
 def test_the_best_plan_is_found_and_proven(path: Path) -> None:
     problem = json.loads(path.read_text())
     expected, found = problem["expected"], _solve(problem, path.name)
@@ -48,6 +67,8 @@ def test_the_best_plan_is_found_and_proven(path: Path) -> None:
     assert found.bound_usd is not None
     assert Decimal(expected.get("bound_usd_at_least", whole)) <= found.bound_usd <= whole
     assert [[u.workload, u.reason] for u in found.unplaced] == expected["unplaced"]
+    if "held" in expected:
+        assert {p.offer_id: p.nodes for p in found.placements} == expected["held"]
     if "assumptions" in expected:
         assert [[a.offer_id, a.nodes] for a in found.assumptions] == expected["assumptions"]
     if "notes" in expected:
@@ -55,4 +76,5 @@ def test_the_best_plan_is_found_and_proven(path: Path) -> None:
 
 
 def test_there_are_problems() -> None:
-    assert len(PROBLEMS) >= 10
+    assert len(PROBLEMS) >= 45
+    assert set(KNOWN_FAULTS) <= {path.stem for path in PROBLEMS}
