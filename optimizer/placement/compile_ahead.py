@@ -13,91 +13,44 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from optimizer.placement.compiled import forget_others
-from optimizer.placement.cover import least_cover
-from optimizer.placement.day_knapsack import beside_set, cheapest_days, cheapest_sets, set_of
-from optimizer.placement.fleet_rules import FleetRules
-from optimizer.placement.fleets.hours import hour_classes
-from optimizer.placement.fleets.pools import Pool, cheapest_counts, joined, table_of
+from optimizer.placement.fleet_rules import MOST_POOLS, FleetRules
+from optimizer.placement.fleets.hours import HourClasses, hour_classes
+from optimizer.placement.fleets.many_pools import PatternSearch
+from optimizer.placement.fleets.pools import Pool, PoolTable, cheapest_counts, joined, table_of
 from optimizer.placement.fleets.sets import SetSearch
-from optimizer.placement.hour_knapsack import cover_hours
-from optimizer.placement.problem import Floats, Ints
-from optimizer.placement.rungs import build_rungs
-from optimizer.placement.sharing_steps import climbed, shared, stretched
-from optimizer.placement.shortest_path import cheapest_after, cheapest_way
 
 
-def _ints(*shape: int) -> Ints:
-    return np.ones(shape, dtype=np.int64)
-
-
-def _usd(*shape: int) -> Floats:
-    return np.ones(shape)
-
-
-def _none() -> Ints:
-    return np.zeros(0, dtype=np.int64)
-
-
-def _covers() -> None:
-    least_cover(_ints(2), _usd(2), _ints(2), _ints(2), 1)
-
-
-def _hours() -> None:
-    cover_hours(_ints(2, 4), np.array([0, 2]), _usd(2, 2), _ints(2), 1, 8, spared=True, kept=True)
-
-
-def _days() -> None:
-    units, usd, steps, heads = _ints(2, 5), _usd(1, 2), _ints(1, 1), np.array([0, 2])
-    units[:, 4] = 0
-    stand = cheapest_sets(units, heads, usd, np.array([4]), 1, 3)
-    units[:, 2] = 0
-    join = cheapest_sets(units, heads, usd, np.array([4]), 1, 1)
-    cheapest_days(stand.usd, join.usd, units, heads, usd, _usd(1), _ints(1), steps, _ints(1), spared=True)
-    set_of(stand, units, 0, True, 1)
-    beside_set(join, units, usd, 0, _ints(1), _ints(1), 0, True)
-
-
-def _paths() -> None:
-    cheapest_after(_usd(2), _usd(2, 2), _usd(2), _usd(3), _usd(3))
-    cheapest_way(_usd(2, 2), _usd(3, 2), 0, 0)
-
-
-def _sharing() -> None:
-    shared(_usd(2, 3), _usd(2, 5), _usd(3), _none())
-    climbed(_usd(2, 3), _usd(2), _usd(2, 5), _ints(4, 2), _ints(4), _usd(3), _none(), 1.0, 2)
-    stretched(_usd(3), np.zeros(9, dtype=np.int64), _usd(9), np.zeros(9, dtype=np.bool_), _usd(2), 1, 2)
-
-
-def _rungs() -> None:
-    first, whole = np.zeros(1, dtype=np.int64), np.array([[0, 1, 0, 1, -1, 1, 1, 1]])
-    build_rungs(_usd(2), first, 1, first, first, whole, _usd(1, 5), _ints(1), _none(), 1, 0)
-
-
-def _fleets() -> None:
-    usd, _ = cheapest_counts(_ints(1), _usd(1), _ints(1), _ints(1), 8, 2)
+def _table() -> PoolTable:
+    """Three pools of two kinds of GPU in two places."""
+    ones, none, nothing = np.ones(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(2)
+    usd, _ = cheapest_counts(ones, np.ones(1), ones, ones, 8, 2)
     joined(usd, usd)
-    nothing = np.zeros(2)
+    counts = np.zeros((2, 0), dtype=np.int64)
     pools = [
-        Pool(gpu, gpu, 2.0, _none(), np.arange(2.0), np.zeros((2, 0), dtype=np.int64), np.arange(2.0),
-             nothing, nothing, 1)
-        for gpu in range(3)
-    ]  # fmt: skip
-    table = table_of(pools, range(3))
-    demand = np.array([1.0, 2.0, 1.0])
-    classes = hour_classes(demand, np.ones(3), 1, 0)
-    rules = FleetRules(spare=0, places=2, loss_share=0.5, least_share=0.5, pools=3, gpus=2)
-    SetSearch(table, classes, rules, 0.0).run()
+        Pool(number % 2, number % 2, 2.0, none, np.arange(2.0), counts, np.arange(2.0), nothing, nothing, 1)
+        for number in range(3)
+    ]
+    return table_of(pools, range(3))
 
 
-LOOPS: Mapping[str, Callable[[], None]] = {
-    "fleets": _fleets,
-    "hours": _hours,
-    "sharing": _sharing,
-    "rungs": _rungs,
-    "covers": _covers,
-    "days": _days,
-    "paths": _paths,
-}
+def _hours() -> HourClasses:
+    return hour_classes(np.array([1.0, 2.0, 1.0]), np.ones(3), 1, 0)
+
+
+def _rules(pools: int) -> FleetRules:
+    return FleetRules(spare=1, places=2, loss_share=0.5, least_share=0.5, pools=pools, gpus=2)
+
+
+def _few_pools() -> None:
+    for pools in (3, MOST_POOLS):
+        SetSearch(_table(), _hours(), _rules(pools), 0.0).run()
+
+
+def _many_pools() -> None:
+    PatternSearch(_table(), _hours(), _rules(MOST_POOLS + 1), 0.0).run()
+
+
+LOOPS: Mapping[str, Callable[[], None]] = {"few pools": _few_pools, "many pools": _many_pools}
 
 
 def compile_one(name: str) -> None:

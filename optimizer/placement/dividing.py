@@ -22,7 +22,6 @@ from broker.domain.plan import Plan
 from broker.domain.workload import PlanRequest, RequestSize, Serving
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.mixes import parts_of
-from optimizer.placement.compositions import demand_levels
 from optimizer.placement.estimates import Estimates, build_estimates
 from optimizer.placement.fleet_cases import Replicas, hourly_demand
 from optimizer.placement.gates import open_gates
@@ -136,7 +135,8 @@ def _ways(
 
 def _lane_demand(demand: Floats, service: Serving) -> LaneDemand:
     """Levels of demand, each the highest of its hours."""
-    levels = demand_levels(demand, LEVELS)
+    distinct = np.unique(demand)
+    levels = np.array([group[-1] for group in np.array_split(distinct, min(LEVELS, len(distinct)))])
     of = np.searchsorted(levels, demand)
     hours = np.bincount(of, minlength=len(levels)).astype(np.float64)
     shares = np.array([size.share for size in service.traffic.mix])

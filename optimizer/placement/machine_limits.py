@@ -18,13 +18,13 @@ from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece
 from optimizer.placement.estimates import Estimates
 from optimizer.placement.fleet_pool import free_beside
-from optimizer.placement.ladders import best_ladders, build_service_column
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem import UNLIMITED_NODES, Ints, Problem
 from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.runner_up import main_piece
 from optimizer.placement.runs import RunCandidates
 from optimizer.placement.standing import Standing
-from optimizer.placement.units import FleetCase, beside
+from optimizer.placement.units import FleetCase, beside, only_units
 
 FASTER = 2.0
 FEW_CANDIDATES = 64
@@ -40,8 +40,8 @@ def least_usd(found: RunCandidates) -> float:
 def bandwidth_binds(candidates: Candidates, standing: Standing, service: Serving, mine: Column) -> bool:
     """Whether a service would cost less if its main GPU had twice the memory bandwidth, at the same price.
 
-    And no more than if it computed twice as fast: then that binds. Costs are those of the best ladder, now
-    and with the faster GPU, from what others leave free.
+    And no more than if it computed twice as fast: then that binds. Costs are those of the best fleet on its
+    own offers, now and with the faster GPU, from what others leave free.
     """
     piece = main_piece(mine)
     memory = _rate_factor(candidates, service, piece, "bandwidth")
@@ -51,8 +51,10 @@ def bandwidth_binds(candidates: Candidates, standing: Standing, service: Serving
     with standing.without((service.name,)) as room:
         free = free_beside(candidates, service, room.ledger, mine.after_s)
     case = beside(candidates.fleets[service.name], free)
+    own = sorted({one.offer for one in mine.pieces})
+    case = only_units(case, np.isin(case.units.offer, own))
     now, faster, computing = (
-        _ladder_cents(candidates, _with_rate(candidates, case, piece, factor), free, mine)
+        _least_cents(candidates, _with_rate(candidates, case, piece, factor), free, mine)
         for factor in (1.0, memory, compute)
     )
     return faster < now and faster <= computing
@@ -71,10 +73,9 @@ def _rate_factor(candidates: Candidates, service: Serving, piece: Piece, part: P
     return float(table.requests_per_s[0, 0, place]) / now
 
 
-def _ladder_cents(candidates: Candidates, case: FleetCase, free: Ints, mine: Column) -> float:
-    built = best_ladders(candidates.problem, case, free, mine.after_s, 1)
-    column = build_service_column(candidates.problem, case, built[0], mine.after_s) if built else None
-    return float("inf") if column is None else column.total_cents
+def _least_cents(candidates: Candidates, case: FleetCase, free: Ints, mine: Column) -> float:
+    made = model_fleets(candidates.problem, case, free, [mine.after_s])
+    return min((float(column.total_cents) for column in made), default=float("inf"))
 
 
 def _with_rate(candidates: Candidates, case: FleetCase, piece: Piece, factor: float) -> FleetCase:

@@ -174,9 +174,7 @@ def _first_bounds(
     known = carry(candidates)
     if len(candidates.problem.request.workloads) <= MOST_AT_ONCE:
         standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
-        out_of_time = search.watch.until(SERVICES_SHARE)
-        candidates.bound_services(out_of_time)
-        candidates.sharpen_services(standing_usd, out_of_time)
+        candidates.bound_services(search.watch.until(SERVICES_SHARE), known_usd=standing_usd)
     search.prove(separate_bound_cents(candidates, pools), "re-costed")
     return known
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
-from optimizer.placement.fleet_rules import is_modelled
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.improve import blockers, columns_by_workload
-from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes, without_offers
+from optimizer.placement.fleet_pool import free_nodes
 from optimizer.placement.moves import Party, Room, fitting_runs, party_cents, room_beside, with_followers
 from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.run_pool import RunPool, first_few
@@ -66,16 +65,11 @@ def next_best_fleet(
     if second is not None or not build:
         return second
     problem, case = candidates.problem, candidates.fleets[mine.workload]
-    if is_modelled(problem, case.service):
-        free = free_nodes(problem)
-        free[sorted(used)] = 0
-        made = model_fleets(problem, case, free, [mine.after_s])
-        linked = [placed_after(problem, column, mine.after_place) for column in made]
-        return min(linked, key=lambda column: column.total_cents, default=None)
-    rest = without_offers(case, frozenset(used))
-    built = best_ladders(problem, rest, free_nodes(problem), mine.after_s, 1)
-    column = build_service_column(problem, rest, built[0], mine.after_s) if built else None
-    return None if column is None else placed_after(problem, column, mine.after_place)
+    free = free_nodes(problem)
+    free[sorted(used)] = 0
+    made = model_fleets(problem, case, free, [mine.after_s])
+    linked = [placed_after(problem, column, mine.after_place) for column in made]
+    return min(linked, key=lambda column: column.total_cents, default=None)
 
 
 @dataclass(frozen=True, slots=True)

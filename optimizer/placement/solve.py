@@ -15,7 +15,7 @@ from math import inf
 from optimizer.placement.bound import relaxed_bound_cents, separate_bound_cents
 from optimizer.placement.columns import Column
 from optimizer.placement.earlier_ends import EarlierEnds, equal_share
-from optimizer.placement.fleet_pool import better_fleets, composed_fleets, first_fleets
+from optimizer.placement.fleet_pool import better_fleets, first_fleets, unlimited_fleets
 from optimizer.placement.greedy import place_greedily
 from optimizer.placement.improve import Improver
 from optimizer.placement.known_bounds import remember
@@ -36,7 +36,6 @@ MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
 SERVICES_SHARE = 0.3
 LAYERS_SHARE = 0.4
-FIRST_SHARE = 0.4
 COMPOSE_SHARE = 0.5
 IMPROVE_SHARE = 0.5
 SETTLE_SECONDS_EACH = 0.01
@@ -85,8 +84,6 @@ def solve(search: Search) -> Solution:
     candidates.bound_services(search.watch.until(LAYERS_SHARE), known_usd=known_usd)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
     if few and not search.done:
-        candidates.sharpen_services(known_usd, out_of_time)
-        search.prove(separate_bound_cents(candidates, pools), "bounded alone")
         columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
     if few and not search.done:
         limits = search.share(BOUND_SHARE)
@@ -138,7 +135,7 @@ def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     """A few columns of each run, one simple fleet of each service beside them, and the greedy choice."""
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
-    made = first_fleets(search.candidates, pools, chosen, lambda: True)
+    made = first_fleets(search.candidates, pools, chosen)
     columns = runs + linked(search.candidates.problem, made, runs)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
     return columns
@@ -186,7 +183,7 @@ def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Colum
     """Columns of all runs, and of all services beside the runs' cheapest places."""
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
-    made = first_fleets(search.candidates, pools, chosen, search.watch.until(FIRST_SHARE))
+    made = first_fleets(search.candidates, pools, chosen)
     return runs + linked(search.candidates.problem, made, runs)
 
 
@@ -203,10 +200,10 @@ def choose(search: Search, columns: Sequence[Column]) -> Choice | None:
 
 
 def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
-    """Fleets that change their composition with the hours, service by service."""
+    """Fleets of each service as if it were alone."""
     out_of_time = search.watch.until(COMPOSE_SHARE)
     chosen = search.best.columns if search.best is not None else {}
-    fresh = composed_fleets(search.candidates, pools, chosen, out_of_time)
+    fresh = unlimited_fleets(search.candidates, pools, chosen, out_of_time)
     columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
     search.offer(greedy_choice(search.candidates.problem, columns), "composed")
     return columns

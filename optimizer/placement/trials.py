@@ -17,7 +17,7 @@ from broker.domain.workload import PlanRequest, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.estimates import Estimates, build_estimates
-from optimizer.placement.fleet_bound import FleetBound
+from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.fleets.model import earliest_end
 from optimizer.placement.gpu_pools import build_pools

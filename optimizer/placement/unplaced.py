@@ -14,7 +14,8 @@ from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.fixes import Fixer
 from optimizer.placement.fleet_cases import build_fleet_case
 from optimizer.placement.improve import blockers
-from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
+from optimizer.placement.fleet_pool import free_nodes
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.moves import room_beside
 from optimizer.placement.problem import Problem
 from optimizer.placement.quotas import QuotaRow, most_held, quota_rows, without_quotas
@@ -150,8 +151,8 @@ def _cheapest_column(candidates: Candidates, solution: Solution, workload: Workl
     if not isinstance(workload, Serving) or workload.starts_after is not None:
         return None
     case = candidates.fleets[workload.name]
-    built = best_ladders(candidates.problem, case, free_nodes(candidates.problem), None, 1)
-    return build_service_column(candidates.problem, case, built[0], None) if built else None
+    made = model_fleets(candidates.problem, case, free_nodes(candidates.problem), [None])
+    return min(made, key=lambda column: column.total_cents, default=None)
 
 
 def _cheapest_passing(candidates: Candidates, problem: Problem, workload: Workload) -> Offer | None:

@@ -82,7 +82,8 @@ def answer_fleet(
     first = _first_hour(problem, case, after_s)
     charged = tuple(sorted((prices or {}).items()))
     open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
-    stands_on = (case.service, fleet_rules(problem, case.service), case.units.offer.tobytes())
+    units = case.units.offer.tobytes(), case.units.requests_per_s.tobytes()
+    stands_on = (case.service, fleet_rules(problem, case.service), *units)
     key = (KEY, *stands_on, None if free is None else free.tobytes(), charged, first, open_key)
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer):
