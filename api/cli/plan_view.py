@@ -15,7 +15,7 @@ from rich.text import Text
 
 from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd, whole_usd
 from api.cli.timeline import axis, bar, span_of
-from api.habits import habit
+from api.strategies import strategy
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
 from broker.domain.plan import Alternative, Baseline, BindingRule, Obstacle, Placement, Plan, PlanStatus, Wait
@@ -122,7 +122,7 @@ def _quality(plan: Plan) -> str:
 
 
 def _saving(plan: Plan) -> Text | None:
-    """Against one node type for all, or, where that cannot run, against the cheapest other habit."""
+    """Against one node type for all, or, where that cannot run, against the cheapest other strategy."""
     runnable = [
         (row.name != "single_shape", row.cost_usd, row.name) for row in plan.baselines if row.cost_usd
     ]
@@ -132,7 +132,7 @@ def _saving(plan: Plan) -> Text | None:
     saved = cost - plan.cost_usd - plan.delay_usd
     return Text.assemble(
         (f"{usd(saved)} ({percent(float(saved / cost))})", "bold green" if saved > 0 else ""),
-        f" against {habit(name)}",
+        f" against {strategy(name)}",
     )
 
 
@@ -254,13 +254,13 @@ def _unplaced(plan: Plan) -> Padding:
 
 def _baselines(plan: Plan, width: int) -> Padding:
     table = _titled("Compared with simpler strategies", _gap(width))
-    table.add_column("habit", overflow="fold", ratio=2)
+    table.add_column("strategy", overflow="fold", ratio=2)
     table.add_column("cost", justify="right", no_wrap=True)
     table.add_column("difference", justify="right", no_wrap=True)
     table.add_column("how", overflow="fold", ratio=3, style="dim")
     for row in plan.baselines:
         cost = usd(row.cost_usd) if row.cost_usd is not None else "cannot run"
-        table.add_row(habit(row.name), cost, _difference(row, plan), row.why)
+        table.add_row(strategy(row.name), cost, _difference(row, plan), row.why)
     return _spaced(table)
 
 

@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 
 from api import errors
 from api.dependencies import SAFE_METHODS, product_of
-from api.habits import habit
 from api.pages import TEMPLATES, words
+from api.strategies import strategy
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from providers.market_clock import MarketClock
@@ -51,7 +51,7 @@ templates.env.filters.update(
     offer_words=words.offer_words,
     hours=words.hours,
     counted=words.counted,
-    habit=habit,
+    strategy=strategy,
 )
 
 

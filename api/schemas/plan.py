@@ -234,7 +234,7 @@ class UnplacedForm(JsonPart):
 
 
 class BaselineForm(JsonPart):
-    """What another habit would have cost; null where it cannot run."""
+    """What a simpler strategy would have cost; null where it cannot run."""
 
     name: str
     cost_usd: Money | None

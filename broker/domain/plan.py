@@ -222,7 +222,7 @@ class PriceOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What another habit would have cost; None with the reason when it could not run."""
+    """What a simpler strategy would have cost; None with the reason when it could not run."""
 
     name: str
     cost_usd: Decimal | None

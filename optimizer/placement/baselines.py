@@ -1,4 +1,4 @@
-"""What other habits would have cost, each solved as honestly as the plan: same gates, same stock.
+"""What other strategies would have cost, each solved as honestly as the plan: same gates, same stock.
 
 A baseline must place everything that the plan places; it may pass the budget, and says so. Its cost is
 cost plus lateness. Searches among groups are limited by counted work, so the same request tells the same
@@ -20,18 +20,18 @@ from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.converged import converged_pool
 from optimizer.placement.group_costs import least_cents
-from optimizer.placement.habits import cheapest_gpu_hour_column
 from optimizer.placement.problem import Bools, OfferTable, Problem
 from optimizer.placement.solve import Search, Solution, search_only
 from optimizer.placement.stock import Ledger
 from optimizer.placement.stopwatch import Stopwatch, WorkClock
+from optimizer.placement.strategies import cheapest_gpu_hour_column
 
 GROUP_SHARE = 0.25
 GROUP_GAP = 0.002
 GROUP_SECONDS_EACH = 0.03
 TURN_SECONDS_EACH = 0.0015
 """A turn of a group's search takes about so long for each workload: 60 ms at 40."""
-HABIT_SHARE = 0.4
+STRATEGY_SHARE = 0.4
 NOT_IN_TIME = "not found in time"
 
 
@@ -174,7 +174,7 @@ def _only_placed(scene: Scene) -> Problem:
 def _cheapest_gpu_hour(scene: Scene) -> Baseline:
     name, problem = "cheapest_gpu_hour", _only_placed(scene)
     chosen: dict[str, Column] = {}
-    ledger, out_of_time = Ledger(problem), scene.time.until(HABIT_SHARE)
+    ledger, out_of_time = Ledger(problem), scene.time.until(STRATEGY_SHARE)
     for workload in _runs_first(problem):
         if out_of_time():
             return Baseline(name, None, NOT_IN_TIME)
@@ -194,7 +194,7 @@ def _runs_first(problem: Problem) -> Iterable[str]:
 
 def _converged(scene: Scene) -> Baseline:
     try:
-        pool = converged_pool(scene.candidates, scene.placed, scene.time.until(HABIT_SHARE))
+        pool = converged_pool(scene.candidates, scene.placed, scene.time.until(STRATEGY_SHARE))
     except TimeoutError:
         return Baseline("converged", None, NOT_IN_TIME)
     if pool is None:

@@ -1,4 +1,4 @@
-"""The habit of one pool for everything: one kind of node, always on, sized for the peak of all work."""
+"""The strategy of one pool for everything: one kind of node, always on, sized for the peak of all work."""
 
 from __future__ import annotations
 

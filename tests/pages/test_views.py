@@ -105,11 +105,11 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
             "Saved against “one always-on pool”",
             "$30.00",
         ),
-        ((("single_shape", None),), "Saved against other habits", "–"),
+        ((("single_shape", None),), "Saved against simpler strategies", "–"),
         ((("single_shape", "90"),), "Saved against one shape", "-$10.00"),
     ],
 )
-def test_savings_name_their_habit(
+def test_savings_name_their_strategy(
     baselines: tuple[tuple[str, str | None], ...], label: str, figure: str
 ) -> None:
     cards = plan_view.plan_cards(a_plan_against(*baselines))

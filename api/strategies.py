@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-HABITS: Mapping[str, str] = {
+STRATEGIES: Mapping[str, str] = {
     "single_shape": "one node type for all",
     "single_provider": "one provider for all",
     "cheapest_gpu_hour": "cheapest GPU-hour each",
@@ -12,6 +12,6 @@ HABITS: Mapping[str, str] = {
 }
 
 
-def habit(name: str) -> str:
+def strategy(name: str) -> str:
     """A baseline of a plan by its name: ``converged`` → ``one always-on pool``."""
-    return HABITS.get(name, name)
+    return STRATEGIES.get(name, name)
