@@ -15,7 +15,7 @@ from rich.text import Text
 
 from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd, whole_usd
 from api.cli.timeline import axis, bar, span_of
-from api.strategies import strategy
+from api.strategies import strategy, without_cost
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
 from broker.domain.plan import Alternative, Baseline, BindingRule, Obstacle, Placement, Plan, PlanStatus, Wait
@@ -259,7 +259,7 @@ def _baselines(plan: Plan, width: int) -> Padding:
     table.add_column("difference", justify="right", no_wrap=True)
     table.add_column("how", overflow="fold", ratio=3, style="dim")
     for row in plan.baselines:
-        cost = usd(row.cost_usd) if row.cost_usd is not None else "cannot run"
+        cost = usd(row.cost_usd) if row.cost_usd is not None else without_cost(row)
         table.add_row(strategy(row.name), cost, _difference(row, plan), row.why)
     return _spaced(table)
 

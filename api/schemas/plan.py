@@ -234,11 +234,13 @@ class UnplacedForm(JsonPart):
 
 
 class BaselineForm(JsonPart):
-    """What a simpler strategy would have cost; null where it cannot run."""
+    """What a simpler strategy would have cost; null where it cannot run. Ours: ``completed``, false where its
+    search was cut short."""
 
     name: str
     cost_usd: Money | None
     why: str
+    completed: bool = True
 
 
 class ScarcityForm(JsonPart):
@@ -347,7 +349,7 @@ class PlanForm(JsonPart):
             candidates=CandidateCounts(self.candidates.evaluated, self.candidates.kept),
             placements=tuple(placement.to_placement() for placement in self.placements),
             unplaced=tuple(row.to_unplaced() for row in self.unplaced),
-            baselines=tuple(Baseline(b.name, b.cost_usd, b.why) for b in self.baselines),
+            baselines=tuple(Baseline(b.name, b.cost_usd, b.why, b.completed) for b in self.baselines),
             spend=tuple(line.to_line() for line in self.spend),
             scarcity=tuple(
                 Scarcity(s.offer_id, s.nodes, s.saves_usd, s.workloads, s.text) for s in self.scarcity

@@ -190,4 +190,5 @@ def _baseline(baseline: Baseline) -> dict[str, Any]:
         "name": baseline.name,
         "cost_usd": format_usd(cost) if cost is not None else None,
         "why": baseline.why,
+        "completed": baseline.completed,
     }

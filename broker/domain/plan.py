@@ -222,11 +222,13 @@ class PriceOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a simpler strategy would have cost; None with the reason when it could not run."""
+    """What a simpler strategy would have cost, lateness and delay in it; None with the reason when it could
+    not run, or its search was not ``completed``."""
 
     name: str
     cost_usd: Decimal | None
     why: str
+    completed: bool = True
 
 
 class SpendKind(StrEnum):
