@@ -19,22 +19,23 @@ from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.converged import converged_pool, least_pool_cents, steady_groups
 from optimizer.placement.group_costs import least_cents
+from optimizer.placement.party_search import placed_by_parties
 from optimizer.placement.problem import Bools, OfferTable, Problem
-from optimizer.placement.solve import Search, search_only
 from optimizer.placement.stock import Ledger
 from optimizer.placement.stopwatch import Stopwatch, WorkClock
 from optimizer.placement.strategies import cheapest_gpu_hour_column
 
-LEAST_WORK_SECONDS = 1.0
+LEAST_WORK_SECONDS = 2.0
 NAMES = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
-GROUP_GAP = 0.002
+GROUP_SHARE, SIMPLE_SHARE = 0.4, 0.1
 GROUP_SECONDS_EACH = 0.03
-TURN_SECONDS_EACH = 0.0015
-"""A turn of a group's search takes about so long for each workload: 60 ms at 40."""
+TURN_SECONDS = 0.001
+LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH = 0.001, 0.00005
+"""What it takes for each workload to see what a group of offers costs at least."""
 PLACED_SECONDS = 0.01
 """What one workload takes on the cheapest GPU-hours, and on a pool."""
-ROOM_TO_END = 4.0
-"""A search that ends within a quarter of its limit has cut none of its parts short."""
+PARTY_SECONDS = 0.15
+"""What it takes to place one party anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,6 @@ class _Scene:
     candidates: Candidates
     placed: tuple[str, ...]
     clock: WorkClock
-    seed: int
 
     def work(self, seconds: float) -> Stopwatch:
         """So many seconds of work from now on."""
@@ -80,10 +80,9 @@ def build_baselines(
     candidates: Candidates,
     chosen: Mapping[str, Column],
     work_s: float,
-    seed: int,
     ended: Callable[[], bool],
 ) -> tuple[Simpler, ...]:
-    """All four, each in a quarter of ``work_s`` seconds of counted work, and in a second of it at least.
+    """All four, in ``work_s`` seconds of counted work, each in a second of it at least.
 
     ``chosen``: what the plan places; ``ended``: the caller was interrupted.
     """
@@ -91,17 +90,16 @@ def build_baselines(
         text = "nothing to compare: the plan places nothing"
         return tuple(Simpler(Baseline(name, None, text)) for name in NAMES)
     placed = tuple(sorted(chosen))
-    clock = WorkClock(TURN_SECONDS_EACH * len(placed), ended)
-    scene = _Scene(candidates, placed, clock, seed)
-    each_s = max(LEAST_WORK_SECONDS, work_s / len(NAMES))
+    clock = WorkClock(TURN_SECONDS, ended)
+    scene = _Scene(candidates, placed, clock)
+    group_s, simple_s = (max(LEAST_WORK_SECONDS, share * work_s) for share in (GROUP_SHARE, SIMPLE_SHARE))
     table, only = candidates.problem.table, _only_placed(candidates.problem, placed)
 
     def least(mask: Bools) -> float | str:
         return least_cents(candidates, placed, mask)
 
     def least_pool(mask: Bools) -> float | str:
-        cents = least(mask)
-        return cents if isinstance(cents, str) else least_pool_cents(candidates, mask)
+        return least_pool_cents(candidates, mask)
 
     def searched(mask: Bools, left_s: float) -> _Tried:
         return _searched(scene, only.restricted(mask), left_s)
@@ -110,11 +108,14 @@ def build_baselines(
         return _pooled(scene, only.restricted(mask))
 
     shapes, sellers, pools = shape_groups(table), provider_groups(table), steady_groups(candidates.problem)
+    look_s, glance_s = LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH
     return (
-        _cheapest_group(scene, "single_shape", "kinds of node", shapes, least, searched, each_s),
-        _cheapest_group(scene, "single_provider", "providers", sellers, least, searched, each_s),
-        _cheapest_gpu_hour(scene, only, each_s),
-        _cheapest_group(scene, "converged", "kinds of node at one seller", pools, least_pool, pooled, each_s),
+        _cheapest_group(scene, NAMES[0], "kinds of node", shapes, least, searched, look_s, group_s),
+        _cheapest_group(scene, NAMES[1], "providers", sellers, least, searched, look_s, group_s),
+        _cheapest_gpu_hour(scene, only, simple_s),
+        _cheapest_group(
+            scene, NAMES[3], "kinds of node at one seller", pools, least_pool, pooled, glance_s, simple_s
+        ),
     )
 
 
@@ -145,16 +146,16 @@ def _cheapest_group(
     groups: Mapping[str, Bools],
     least_of: Callable[[Bools], float | str],
     solved: Callable[[Bools, float], _Tried],
+    look_s: float,
     work_s: float,
 ) -> Simpler:
     """The cheapest group of offers that can carry everything.
 
     Groups are tried by the least that they could cost; the search ends when the next could not be cheaper.
     """
-    work = scene.work(work_s)
     least: dict[str, float | str] = {}
     for label, mask in groups.items():
-        if work.over():
+        if look_s * len(least) * len(scene.placed) > work_s:
             text = f"not completed: work ended before all {len(groups)} {noun} were looked at"
             return Simpler(Baseline(name, None, text, completed=False))
         least[label] = least_of(mask)
@@ -162,6 +163,7 @@ def _cheapest_group(
     if not able:
         return Simpler(Baseline(name, None, _none_able(noun, least)))
     best: tuple[int, str, _Carried] | None = None
+    work = scene.work(work_s)
     cut, tried, longest = False, 0, GROUP_SECONDS_EACH * len(scene.placed)
     for cents, label in able:
         left_s = work.limit_s - work.seconds
@@ -200,8 +202,8 @@ def _told(
     chosen = None if best is None else best[2].chosen
     if untried or cut:
         text = f"not completed: {untried} of {able} {noun} that fit each workload alone were not tried"
-        if cut:
-            text = f"not completed: a search was cut short, {untried} of {able} {noun} were not tried"
+        if not untried:
+            text = f"not completed: the search of one of {able} {noun} was cut short"
         if best is not None:
             text += f"; ${in_usd(best[0]):,} on {best[1]} so far"
         return Simpler(Baseline(name, None, text, completed=False), chosen)
@@ -219,14 +221,18 @@ def _over_budget(scene: _Scene, cents: int) -> str:
 
 
 def _searched(scene: _Scene, problem: Problem, left_s: float) -> _Tried:
-    """The plan of the restricted problem, by the same search."""
+    """The plan of the restricted problem, party by party."""
+    work = scene.work(left_s)
+
+    def out_of_work() -> bool:
+        scene.clock.count(PARTY_SECONDS)
+        return work.over()
+
     candidates = build_candidates(problem, scene.candidates.estimates)
-    watch = scene.work(ROOM_TO_END * left_s)
-    choice = search_only(Search(candidates, watch, GROUP_GAP, scene.seed))
-    cut = watch.seconds > left_s
-    if choice.required_missing or choice.left_out:
-        return _Tried(None, cut)
-    return _Tried(_Carried(choice.objective_cents, choice.columns, ""), cut)
+    chosen = placed_by_parties(candidates, out_of_work)
+    if chosen is None or len(chosen) < len(scene.placed):
+        return _Tried(None, work.over())
+    return _Tried(_Carried(sum(column.total_cents for column in chosen.values()), chosen, ""), work.over())
 
 
 def _pooled(scene: _Scene, problem: Problem) -> _Tried:
@@ -251,7 +257,7 @@ def _only_placed(problem: Problem, placed: tuple[str, ...]) -> Problem:
 
 
 def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simpler:
-    name = "cheapest_gpu_hour"
+    name = NAMES[2]
     chosen: dict[str, Column] = {}
     ledger = Ledger(problem)
     for workload in _runs_first(problem):

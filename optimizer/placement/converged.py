@@ -19,6 +19,7 @@ from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, price_cents
 from optimizer.placement.fleet_cases import Replicas
 from optimizer.placement.fleet_pool import free_beside
+from optimizer.placement.gates import open_gates
 from optimizer.placement.problem import TIERS, Bools, Problem
 from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.stock import Ledger
@@ -51,23 +52,27 @@ def steady_groups(problem: Problem) -> dict[str, Bools]:
     return {name: np.isin(rows, offers) for name, offers in sorted(found.items())}
 
 
-def least_pool_cents(candidates: Candidates, mask: Bools) -> float:
-    """What a pool of offers ``mask`` [O] costs at least: all services hold their peak at its end.
-
-    inf where a service runs on none of them.
+def least_pool_cents(candidates: Candidates, mask: Bools) -> float | str:
+    """What a pool of offers ``mask`` [O] costs at least: all services hold their peak at its end, in whole
+    nodes; the name of a workload that runs on none of them.
     """
-    problem, estimates = candidates.problem, candidates.estimates
-    table, offers = problem.table, np.flatnonzero(mask)
-    hours, total = (problem.end_s - problem.t0_s) / HOUR_S, 0.0
+    problem, estimates, table = candidates.problem, candidates.estimates, candidates.problem.table
+    nodes = 1.0 if candidates.runs else 0.0
+    held = 0.0
     for service in problem.services():
-        case = candidates.fleets[service.name]
+        inside = np.flatnonzero(mask & open_gates(problem, service).passing)
         each = Replicas.of(problem, estimates, estimates.row_of[service.name])
-        per_node = np.where(each.worth, each.rate / each.nodes, 0.0).max(axis=1)[table.sku_of[offers]]
-        if not (per_node > 0).any():
-            return float("inf")
-        least_usd = float((table.price_usd[offers] / np.maximum(per_node, 1e-12)).min())
-        total += float(case.demand.max(initial=0.0)) * least_usd * hours
-    return total * 100
+        per_node = np.where(each.worth, each.rate / each.nodes, 0.0).max(axis=1)[table.sku_of[inside]]
+        if len(np.unique(table.zone_of[inside[per_node > 0]])) < max(1, service.redundancy.zones):
+            return service.name
+        peak = float(candidates.fleets[service.name].demand.max(initial=0.0))
+        held += max(float(service.redundancy.zones), np.ceil(peak / float(per_node.max()) * (1 - 1e-9)))
+    for run in problem.runs():
+        found = candidates.runs[run.name]
+        if not np.isfinite(found.rest_usd) and not mask[found.offer].any():
+            return run.name
+    hours = (problem.end_s - problem.t0_s) / HOUR_S
+    return 100 * max(nodes, held) * hours * float(table.price_usd[mask].min())
 
 
 def converged_pool(candidates: Candidates) -> ConvergedPool | None:

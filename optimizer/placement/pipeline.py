@@ -40,7 +40,7 @@ from optimizer.placement.unplaced import explain_unplaced
 from optimizer.recall import Recall
 
 BASELINE_SHARE = 0.2
-BASELINE_SECONDS = 4.0
+BASELINE_SECONDS = 12.0
 TELLING_SHARE = 0.02
 TELLING_SECONDS_EACH = 0.025
 MOST_TELLING_SHARE = 0.25
@@ -107,7 +107,7 @@ def simpler_plans(
     if not options.baselines:
         return ()
     chosen = solution.choice.columns
-    return build_baselines(candidates, chosen, work_s, options.seed, lambda: whole.limit_s <= 0)
+    return build_baselines(candidates, chosen, work_s, lambda: whole.limit_s <= 0)
 
 
 def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch) -> Plan:

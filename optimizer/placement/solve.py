@@ -155,12 +155,6 @@ def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:
     return usd
 
 
-def search_only(search: Search) -> Choice:
-    """The best choice found in time, with no bound: for what is only compared with a plan."""
-    pools = build_run_pools(search.candidates)
-    return settle(search, pools, first_plans(search, pools))
-
-
 def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     """A few columns of each run, one simple fleet of each service beside them, and the greedy choice."""
     runs = [column for pool in pools.values() for column in pool.columns]

@@ -46,7 +46,7 @@ def baselines_of(
     candidates = build_candidates(problem, build_estimates(problem, estimator))
     search = Search(candidates, Stopwatch(20.0), options.gap, options.seed)
     solution = solve(search)
-    found = build_baselines(candidates, solution.choice.columns, WORK_S, 0, never)
+    found = build_baselines(candidates, solution.choice.columns, WORK_S, never)
     assert len(found) == 4
     told = []
     for one in found:
