@@ -121,6 +121,7 @@ class WhyForm(JsonPart):
     rule: BindingRule | None = None
     next_best: tuple[AlternativeForm, ...] = ()
     filtered: Annotated[dict[Obstacle, int], Field(default_factory=dict)]
+    sentences: tuple[str, ...] = ()
 
     def to_why(self) -> Why:
         """The domain's explanation."""
@@ -133,6 +134,7 @@ class WhyForm(JsonPart):
             self.rule,
             tuple(way.to_alternative() for way in self.next_best),
             tuple(self.filtered.items()),
+            self.sentences,
         )
 
 

@@ -136,6 +136,7 @@ def _why(why: Why) -> dict[str, Any]:
         "rule": str(why.rule) if why.rule is not None else None,
         "next_best": [_alternative(way) for way in why.next_best],
         "filtered": {str(gate): count for gate, count in why.filtered},
+        "sentences": list(why.sentences),
     }
 
 

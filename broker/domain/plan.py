@@ -85,7 +85,8 @@ class BindingRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of the next best ways. ``more_usd``: cost and lateness beyond the chosen way's (negative: less);
+    """One of the next best ways. ``more_usd``: cost, lateness and delay beyond the chosen way's, of what waits
+    for it too where that fits (negative: less);
     ``later_hours``: how much later a run ends (negative: earlier), None for services; ``rule``: what stands
     against it."""
 
@@ -101,7 +102,8 @@ class Alternative:
 class Why:
     """The explanation of one placement. ``binding`` names rules that decided, in plain words.
 
-    ``rule`` is the one without which the workload would cost less; ``next_best`` begins with the cheapest;
+    ``sentences`` tell all of it, the most important first: what decided, what limits it, what near ties were
+    decided for, what is assumed, the next best. ``rule`` is the one without which the workload would cost less; ``next_best`` begins with the cheapest;
     ``filtered`` counts the offers that each gate dropped.
     """
 
@@ -111,6 +113,7 @@ class Why:
     rule: BindingRule | None = None
     next_best: tuple[Alternative, ...] = ()
     filtered: tuple[tuple[Obstacle, int], ...] = ()
+    sentences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
