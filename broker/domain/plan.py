@@ -85,10 +85,9 @@ class BindingRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of the next best ways. ``more_usd``: cost, lateness and delay beyond the chosen way's, of what waits
-    for it too where that fits (negative: less);
-    ``later_hours``: how much later a run ends (negative: earlier), None for services; ``rule``: what stands
-    against it."""
+    """One of the next best ways. ``more_usd``: cost, lateness and delay beyond the chosen way's (negative:
+    less), of what waits for it too where that fits; ``later_hours``: how much later a run ends (negative:
+    earlier), None for services; ``rule``: what stands against it."""
 
     offer_id: str
     cost_usd: Decimal
@@ -102,9 +101,9 @@ class Alternative:
 class Why:
     """The explanation of one placement. ``binding`` names rules that decided, in plain words.
 
-    ``sentences`` tell all of it, the most important first: what decided, what limits it, what near ties were
-    decided for, what is assumed, the next best. ``rule`` is the one without which the workload would cost less; ``next_best`` begins with the cheapest;
-    ``filtered`` counts the offers that each gate dropped.
+    ``rule`` is the one without which the workload would cost less; ``next_best`` begins with the cheapest;
+    ``filtered`` counts the offers that each gate dropped. ``sentences`` tell all of it, the most important
+    first: what decided, what limits it, what near ties were decided for, what is assumed, the next best.
     """
 
     bottleneck: str

@@ -186,7 +186,7 @@ def binding_limit(
     now = min(mine.total_cents / 100, least_usd(candidates.runs[run.name]))
     if least[best] >= now - 0.01:
         return Limit(BindingRule.PRICE)
-    usd = f"${in_usd(int(round(100 * least[best]))):,}"
+    usd = f"${in_usd(round(100 * least[best])):,}"
     return Limit(best, f"{IN_WORDS[best]} limits it: without it the cheapest way alone would cost {usd}")
 
 

@@ -75,13 +75,15 @@ class _Told:
 class Explainer:
     """Answers for the placements of one solution; each workload's next best ways are found once.
 
-    ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided.
+    ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided;
+    ``most_trials``: how many limits of fleets are tried.
     """
 
     candidates: Candidates
     solution: Solution
     hurry: Callable[[], bool] = lambda: False
     ties: Mapping[str, NearTie] = field(default_factory=dict)
+    most_trials: int = 0
     _told: dict[str, _Told] = field(default_factory=dict)
     _fleet_limits: Mapping[str, tuple[str, ...]] | None = None
     _standing: Standing = field(init=False)
@@ -128,7 +130,7 @@ class Explainer:
         limit = binding_limit(self.candidates, self._standing, column, next_best, tried=not hurried)
         limits = [] if limit.says is None else [limit.says]
         limits += objective_rules(self.candidates, column)
-        if not hurried:
+        if self.most_trials:
             limits += self._limits_of_fleets().get(column.workload, ())
         rival = rival_in(
             self.candidates, self.solution.pools, known, self._standing, column.workload, build=not hurried
@@ -139,7 +141,9 @@ class Explainer:
 
     def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
         if self._fleet_limits is None:
-            self._fleet_limits = limits_told(self.candidates, self._standing, self.ties)
+            self._fleet_limits = limits_told(
+                self.candidates, self._standing, self._known, self.ties, self.most_trials
+            )
         return self._fleet_limits
 
     def _runner_up(self, column: Column, rival: Rival | None) -> RunnerUp | None:
@@ -337,8 +341,9 @@ def waiting_rule(terms: WindowTerms) -> str:
     """What a plan takes for granted of capacity that is only promised."""
     source = f" ({terms.wait_source})" if terms.wait_source else ""
     return (
-        f"it begins when capacity appears, planned at the latest: ordered {terms.longest_wait_hours:g} h before "
-        f"its start, an assumed wait{source}; begun sooner, it ends as much sooner"
+        "it begins when capacity appears, planned at the latest: it is ordered "
+        f"{terms.longest_wait_hours:g} h before its start, an assumed wait{source}; begun sooner, it ends as "
+        "much sooner"
     )
 
 

@@ -43,6 +43,8 @@ BASELINE_SHARE = 0.2
 BASELINE_SECONDS = 12.0
 TELLING_SHARE = 0.02
 TELLING_SECONDS_EACH = 0.025
+SECONDS_A_TRIAL = 20.0
+TRIAL_SECONDS = 1.0
 MOST_TELLING_SHARE = 0.25
 CHECKING_SECONDS_EACH = 0.005
 MOST_CHECKING_SHARE = 0.05
@@ -140,9 +142,15 @@ def baseline_seconds(options: PlanOptions) -> float:
     return min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
 
 
+def fleet_trials(options: PlanOptions) -> int:
+    """How many limits of fleets are tried for what they cost: counted, in proportion to the time limit."""
+    return int(options.time_limit_s / SECONDS_A_TRIAL)
+
+
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
     """Kept back to explain the plan and to check it."""
     needed = TELLING_SHARE * options.time_limit_s + TELLING_SECONDS_EACH * len(request.workloads)
+    needed += TRIAL_SECONDS * fleet_trials(options)
     return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
 
 
@@ -161,7 +169,7 @@ def build_plan(
 ) -> Plan:
     """The solution in the plan's own words."""
     request = candidates.problem.request
-    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), ties)
+    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), ties, fleet_trials(options))
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     hosts = community_notes(candidates, solution, whole.until(HOSTS_SHARE)) if options.baselines else ()
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
