@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from api import errors
 from api.dependencies import SAFE_METHODS, product_of
+from api.explanations import folded, sentences_of
 from api.pages import TEMPLATES, words
 from api.strategies import strategy
 from broker.domain.account import Caller, Scope
@@ -52,6 +53,8 @@ templates.env.filters.update(
     hours=words.hours,
     counted=words.counted,
     strategy=strategy,
+    sentences=sentences_of,
+    folded=folded,
 )
 
 

@@ -31,6 +31,7 @@ from optimizer.placement.fleet_limits import limits_told
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.improve import blockers
 from optimizer.placement.menus import menu_rule
+from optimizer.placement.moves import party_cents
 from optimizer.placement.near_ties import NearTie
 from optimizer.placement.problem import Problem
 from optimizer.placement.run_columns import build_run_column
@@ -126,6 +127,7 @@ class Explainer:
         hurried, known = self.hurry(), self._known.get(column.workload, ())
         ways = next_ways(self.candidates, self.solution.pools, known, column)
         rivals = [rival_at(self.candidates, self._standing, column.workload, way) for way in ways]
+        rivals = [rival for rival in rivals if not self._lost_near_tie(rival)]
         next_best = tuple(alternative(self.candidates, self._standing, rival) for rival in rivals)
         limit = binding_limit(self.candidates, self._standing, column, next_best, tried=not hurried)
         limits = [] if limit.says is None else [limit.says]
@@ -135,6 +137,8 @@ class Explainer:
         rival = rival_in(
             self.candidates, self.solution.pools, known, self._standing, column.workload, build=not hurried
         )
+        if rival is None or self._lost_near_tie(rival):
+            rival = next(iter(rivals), None)
         others = sorted([*rivals, *([] if rival is None else [rival])], key=lambda other: other.cents)
         second = second_best(self.candidates, self._standing, others)
         return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second)
@@ -145,6 +149,12 @@ class Explainer:
                 self.candidates, self._standing, self._known, self.ties, self.most_trials
             )
         return self._fleet_limits
+
+    def _lost_near_tie(self, rival: Rival) -> bool:
+        """Whether a way costs less in all than the one that won a near tie."""
+        if rival.way is None or rival.column.workload not in self.ties:
+            return False
+        return rival.cents < (party_cents(self.candidates, self._standing.chosen, rival.party) or 0)
 
     def _runner_up(self, column: Column, rival: Rival | None) -> RunnerUp | None:
         if rival is None:
@@ -195,8 +205,10 @@ class Explainer:
         mine = max(mine, column.total_cents / 100)
         cheaper = np.flatnonzero(total < mine - 0.01)
         cheaper = cheaper[~np.isin(found.offer[cheaper], [p.offer for p in column.pieces])]
+        if found.run.name in self.ties:
+            return f"it is among the cheapest of {_fitting(offers)}"
         if not len(cheaper):
-            return f"it is the cheapest of {_count(offers, 'offer')} that fit and meet the deadline"
+            return f"it is the cheapest of {_fitting(offers)}"
         count = len(np.unique(found.offer[cheaper]))
         holders = self._holders(found, cheaper[np.argsort(total[cheaper], kind="stable")])
         held = f"held by {named(holders)}" if holders else "of no use with what waits for it"
@@ -250,8 +262,9 @@ class Explainer:
 
     def _service_rules(self, service: Serving, column: Column, piece: Piece) -> Iterator[Clause]:
         case, table = self.candidates.fleets[service.name], self.candidates.problem.table
-        offers = _count(case.log.left, "offer")
-        yield Clause(Part.DECIDED, f"it is the cheapest fleet found over {offers} that meet the SLO")
+        offers = f"{_count(case.log.left, 'offer')} that {'meets' if case.log.left == 1 else 'meet'} the SLO"
+        among = "among the cheapest fleets" if service.name in self.ties else "the cheapest fleet"
+        yield Clause(Part.DECIDED, f"it is {among} found over {offers}")
         if service.name in self.ties:
             yield Clause(Part.NEAR_TIE, near_tie_rule(self.ties[service.name]))
         yield Clause(Part.DETAIL, _held_rule(piece))
@@ -353,13 +366,17 @@ def near_tie_rule(tie: NearTie) -> str:
     counts = [
         (now.pools, before.pools, "pool"),
         (now.sellers, before.sellers, "seller"),
+        (now.parts, before.parts, "part"),
         (now.starts, before.starts, "node start"),
     ]
     words = [f"{_count(a, word)} in place of {b}" for a, b, word in counts if a != b]
+    if tie.earlier_s >= 60:
+        words.append(f"an end {tie.earlier_s / 3600:.1f} h earlier")
     what = ", ".join(words) or "fewer placements"
+    noun = "way" if tie.earlier_s or before.parts > now.parts else "fleet"
     if tie.more_cents > 0:
-        return f"a near tie: ${in_usd(tie.more_cents):,} more than the cheapest fleet pay for {what}"
-    return f"a near tie: {what} cost ${in_usd(-tie.more_cents):,} less than the fleet first found"
+        return f"a near tie: ${in_usd(tie.more_cents):,} more than the cheapest {noun} pay for {what}"
+    return f"a near tie: {what} cost ${in_usd(-tie.more_cents):,} less than the {noun} first found"
 
 
 def _held_rule(piece: Piece) -> str:
@@ -371,6 +388,11 @@ def _held_rule(piece: Piece) -> str:
     if len(piece.spans) == 1:
         return f"{held} throughout"
     return f"{held} {len(piece.spans)} times, when traffic asks for it"
+
+
+def _fitting(offers: int) -> str:
+    verbs = "fits and meets" if offers == 1 else "fit and meet"
+    return f"{_count(offers, 'offer')} that {verbs} the deadline"
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,28 +1,26 @@
 """What the limits of a fleet cost: of pools, and of kinds of GPU.
 
 The service is planned anew with one more of them, beside all that the others hold, on the offers of the
-fleets that are known of it. So the figure is that of a plan that exists: it may be too low, and is never too
-high.
+fleets that are known of it and those on which a request costs least. So the figure is that of a plan that
+exists: it may be too low, and is never too high.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from broker.domain.standing_rules import rules_of
-from broker.domain.workload import FleetLimits, PlanRequest, Policy, Serving
+from broker.domain.workload import FleetLimits, Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, in_usd
-from optimizer.placement.fleet_pool import free_beside
 from optimizer.placement.fleet_rules import MOST_POOLS
-from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.near_ties import NearTie, upkeep_of
+from optimizer.placement.other_limits import fleets_under
 from optimizer.placement.standing import Standing
-from optimizer.placement.transfers import placed_after
 from optimizer.placement.trials import Trials
+from optimizer.placement.units import Units
 
 LEAST_SHARE = 0.002
 """A smaller saving is within what the search of a fleet leaves open."""
@@ -50,11 +48,18 @@ def limits_told(
     for service, mine in services:
         paid = max(0, ties[service.name].more_cents) if service.name in ties else 0
         near = (mine, *known.get(service.name, ())[:MOST_KNOWN])
-        offers = sorted({piece.offer for column in near for piece in column.pieces})
+        used = {piece.offer for column in near for piece in column.pieces}
+        offers = sorted(used | _cheapest_per_request(candidates.fleets[service.name].units))
         found = tuple(_told(trials, service, mine, mine.total_cents - paid, offers))
         if found:
             told[service.name] = found
     return told
+
+
+def _cheapest_per_request(units: Units) -> set[int]:
+    """The offers on which a request costs least."""
+    usd = units.usd_per_hour / units.requests_per_s
+    return {int(offer) for offer in units.offer[np.argsort(usd, kind="stable")[:MOST_KNOWN]]}
 
 
 def _told(
@@ -87,26 +92,6 @@ def _saved_cents(
     limits: FleetLimits,
 ) -> int:
     """What a service saves under other limits on some offers; 0 where that is nothing to speak of."""
-    trial = trials.open(_under(trials.candidates.problem.request, service, limits), service.name)
-    if trial is None:
-        return 0
-    problem, case = trial.candidates.problem, trial.candidates.fleets[service.name]
-    free = free_beside(trial.candidates, case.service, trial.room.ledger, mine.after_s)
-    inside = np.zeros_like(free)
-    inside[offers] = free[offers]
-    made = model_fleets(problem, case, inside, [mine.after_s])
-    linked = (placed_after(problem, column, mine.after_place) for column in made)
-    cents = (column.total_cents for column in linked if trial.room.allows(column))
+    cents = (column.total_cents for column in fleets_under(trials, service, mine, limits, offers))
     saved = now_cents - min(cents, default=now_cents)
     return saved if saved > LEAST_SHARE * now_cents else 0
-
-
-def _under(request: PlanRequest, service: Serving, limits: FleetLimits) -> PlanRequest:
-    """The request with these limits of a service's fleet, whatever the policies say of fleets."""
-    changed = replace(service, fleet=limits, policy=_unlimited(service.policy))
-    workloads = tuple(changed if w.name == service.name else w for w in request.workloads)
-    return replace(request, policy=_unlimited(request.policy), workloads=workloads)
-
-
-def _unlimited(policy: Policy) -> Policy:
-    return replace(policy, fleet=FleetLimits())

@@ -83,7 +83,7 @@ PLACES = [
 
 
 def test_baselines_survive_the_loss_of_a_place_and_count_lateness_and_delay() -> None:
-    """The fake estimator's BIG node serves 4 requests/s; half of 7 must be left without either place."""
+    """Half of 7 requests/s must be left without either place."""
     safe = replace(
         serving(hourly=[3.0, 7.0]),
         redundancy=Redundancy(2, 0),
