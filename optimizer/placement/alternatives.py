@@ -40,7 +40,6 @@ FEW_CANDIDATES = 64
 FAR = timedelta(days=365)
 LEAST_HOURS, LEAST_MS = 0.05, 1.0
 IN_WORDS: Mapping[BindingRule, str] = {
-    BindingRule.PRICE: "the price of what waits for it",
     BindingRule.STOCK: "stock",
     BindingRule.DEADLINE: "the deadline",
     BindingRule.SIZE: "the asked number of GPUs",
@@ -93,7 +92,9 @@ def alternative(candidates: Candidates, standing: Standing, rival: Rival) -> Alt
     mine = standing.chosen[column.workload]
     more = column.total_cents - mine.total_cents
     if rival.way is not None:
-        more = rival.cents - (party_cents(candidates, standing.chosen, rival.party) or 0)
+        of_all = rival.cents - (party_cents(candidates, standing.chosen, rival.party) or 0)
+        # A later start is no saving, whatever the hours cost that are then not served.
+        more = max(more, of_all) if column.end_s > mine.end_s else of_all
     return Alternative(
         offer_id=candidates.problem.table.offers[main_piece(column).offer].offer_id,
         cost_usd=in_usd(column.cost_cents),
@@ -151,7 +152,7 @@ def binding_limit(
     What stands against a cheaper way; else, where ``tried``, what saved most when it was dropped of a run's
     own rules and the fabric, or a service's memory bandwidth; the price where there is none.
     """
-    held = next((way for way in ways if way.more_usd < 0), None)
+    held = next((way for way in ways if way.more_usd < 0 and way.rule is not BindingRule.PRICE), None)
     if held is not None:
         offer = candidates.problem.table.offers[candidates.problem.index_of[held.offer_id]]
         return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {described(offer)} {held.because}")

@@ -131,9 +131,9 @@ class Explainer:
         next_best = tuple(alternative(self.candidates, self._standing, rival) for rival in rivals)
         limit = binding_limit(self.candidates, self._standing, column, next_best, tried=not hurried)
         limits = [] if limit.says is None else [limit.says]
-        limits += objective_rules(self.candidates, column)
-        if self.most_trials:
-            limits += self._limits_of_fleets().get(column.workload, ())
+        named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
+        of_fleet = self._limits_of_fleets().get(column.workload, ()) if self.most_trials else ()
+        limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
         rival = rival_in(
             self.candidates, self.solution.pools, known, self._standing, column.workload, build=not hurried
         )
