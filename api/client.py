@@ -201,7 +201,7 @@ class BrokerClient:
         return self._read(UnitsForm, self._call("GET", "/v1/spend/units", params=wanted))
 
     def find_savings(self) -> SavingsForm:
-        """What current plans save against other habits."""
+        """What current plans save against simpler strategies."""
         return self._read(SavingsForm, self._call("GET", "/v1/spend/savings"))
 
     def find_spend(

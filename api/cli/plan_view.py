@@ -8,17 +8,18 @@ from decimal import Decimal
 from itertools import islice
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd, whole_usd
 from api.cli.timeline import axis, bar, span_of
-from api.habits import habit
+from api.explanations import folded, sentences_together
+from api.strategies import strategy, without_cost
 from broker.domain.billing import node_hours
 from broker.domain.money import ZERO
-from broker.domain.plan import Alternative, Baseline, BindingRule, Obstacle, Placement, Plan, PlanStatus, Wait
+from broker.domain.plan import Baseline, Obstacle, Placement, Plan, PlanStatus, Wait
 from broker.domain.window import Window
 from broker.domain.window_use import WindowUse
 from broker.domain.workload import PlanRequest, WorkloadKind
@@ -122,7 +123,7 @@ def _quality(plan: Plan) -> str:
 
 
 def _saving(plan: Plan) -> Text | None:
-    """Against one node type for all, or, where that cannot run, against the cheapest other habit."""
+    """Against one node type for all, or, where that cannot run, against the cheapest other strategy."""
     runnable = [
         (row.name != "single_shape", row.cost_usd, row.name) for row in plan.baselines if row.cost_usd
     ]
@@ -132,7 +133,7 @@ def _saving(plan: Plan) -> Text | None:
     saved = cost - plan.cost_usd - plan.delay_usd
     return Text.assemble(
         (f"{usd(saved)} ({percent(float(saved / cost))})", "bold green" if saved > 0 else ""),
-        f" against {habit(name)}",
+        f" against {strategy(name)}",
     )
 
 
@@ -254,13 +255,13 @@ def _unplaced(plan: Plan) -> Padding:
 
 def _baselines(plan: Plan, width: int) -> Padding:
     table = _titled("Compared with simpler strategies", _gap(width))
-    table.add_column("habit", overflow="fold", ratio=2)
+    table.add_column("strategy", overflow="fold", ratio=2)
     table.add_column("cost", justify="right", no_wrap=True)
     table.add_column("difference", justify="right", no_wrap=True)
     table.add_column("how", overflow="fold", ratio=3, style="dim")
     for row in plan.baselines:
-        cost = usd(row.cost_usd) if row.cost_usd is not None else "cannot run"
-        table.add_row(habit(row.name), cost, _difference(row, plan), row.why)
+        cost = usd(row.cost_usd) if row.cost_usd is not None else without_cost(row)
+        table.add_row(strategy(row.name), cost, _difference(row, plan), row.why)
     return _spaced(table)
 
 
@@ -284,25 +285,25 @@ def _reasons(plan: Plan) -> Iterator[RenderableType]:
         yield Text(f"  … and {len(groups) - MOST_WORKLOADS} more workloads; --json has all of them", "dim")
 
 
-def _reason(workload: str, placements: Sequence[Placement]) -> Text:
-    """One paragraph: how each placement performs, what decided, what it pays for nothing, what lost."""
+def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
+    """How each placement performs and what it pays for nothing; then why, a sentence a line."""
     text = Text.assemble((workload, "bold"), " ")
     is_run = placements[0].kind is WorkloadKind.TRAINING
     text.append("".join(map(_run, placements)) if is_run else _fleet(placements))
-    binding = dict.fromkeys(rule for placement in placements for rule in placement.why.binding)
-    if binding:
-        text.append(f"Decided by {'; '.join(binding)}.")
     unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
     if unused:
         text.append(f" {usd(unused)} of it pays for time that is not used.")
     for use in (p.window_use for p in placements if p.window_use is not None and p.window_use.unwanted_usd):
         text.append(_window_use(use))
-    for lost in dict.fromkeys(p.why.runner_up for p in placements if p.why.runner_up is not None):
-        text.append(f" Next best: {lost.offer_id} at {usd(lost.cost_usd)}; {lost.because}.")
-    others = [way for way in placements[0].why.next_best if way.offer_id not in _runners_up(placements)]
-    if others:
-        text.append(f" Then {'; '.join(_other(way) for way in others)}.")
-    return text
+    shown, rest = folded(sentences_together(placements))
+    lines = Table.grid(padding=(0, 1))
+    lines.add_column(no_wrap=True, style="dim")
+    lines.add_column(overflow="fold")
+    for sentence in shown:
+        lines.add_row("-", Text(sentence))
+    if rest:
+        lines.add_row("", Text(f"… and {len(rest)} more (--json)", style="dim"))
+    return Group(text, lines)
 
 
 def _window_use(use: WindowUse) -> str:
@@ -313,19 +314,6 @@ def _window_use(use: WindowUse) -> str:
         f"{day_and_time(use.bought.start)} to {day_and_time(use.bought.end)}{taken_back}: "
         f"{hours(use.unwanted_hours)} a node, {usd(use.unwanted_usd)}, are paid and not wanted."
     )
-
-
-def _runners_up(placements: Sequence[Placement]) -> frozenset[str]:
-    return frozenset(p.why.runner_up.offer_id for p in placements if p.why.runner_up is not None)
-
-
-def _other(way: Alternative) -> str:
-    """An alternative by what it costs more or less, and when it would end."""
-    more = f"{usd(abs(way.more_usd))} {'less' if way.more_usd < 0 else 'more'}"
-    hours = way.later_hours or 0.0
-    when = f", {abs(hours):.1f} h {'later' if hours > 0 else 'earlier'}" if abs(hours) >= 0.05 else ""
-    held = "" if way.rule is BindingRule.PRICE else f", against it: {way.rule}"
-    return f"{way.offer_id} ({more}{when}{held})"
 
 
 def _scarce(plan: Plan) -> Iterator[RenderableType]:

@@ -91,7 +91,9 @@ def spend(
     ] = None,
     comment: Annotated[str, typer.Option(help="Kept with what is closed.")] = "",
     units: Annotated[bool, typer.Option("--units", help="$ per run, token and GPU-hour; energy.")] = False,
-    savings: Annotated[bool, typer.Option("--savings", help="What plans save against other habits.")] = False,
+    savings: Annotated[
+        bool, typer.Option("--savings", help="What plans save against simpler strategies.")
+    ] = False,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
     xlsx_file: Annotated[Path | None, typer.Option("--xlsx", help="The same rows as a workbook.")] = None,
     parquet_file: Annotated[

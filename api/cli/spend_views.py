@@ -9,8 +9,8 @@ from rich.table import Table
 
 from api.cli.figures import percent, plural, rate, usd
 from api.cli.output import print_json, stdout
-from api.habits import habit
 from api.schemas.economics import ChangesForm, ClosedMonthForm, IntervalForm, SavingsForm, UnitsForm
+from api.strategies import strategy
 
 DASH = "-"
 
@@ -88,7 +88,7 @@ def show_units(form: UnitsForm, as_json: bool) -> None:
 
 
 def show_savings(form: SavingsForm, as_json: bool) -> None:
-    """A row a habit that could have run; the others below, with the reason."""
+    """A row a strategy that could have run; the others below, with the reason."""
     if as_json:
         print_json(form.model_dump(mode="json"))
         return
@@ -98,11 +98,11 @@ def show_savings(form: SavingsForm, as_json: bool) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for one in form.items:
         money = (one.baseline_usd, one.plan_usd, one.saved_usd)
-        table.add_row(habit(one.name), str(one.plans), *map(usd, money), percent(one.saved_share))
+        table.add_row(strategy(one.name), str(one.plans), *map(usd, money), percent(one.saved_share))
     console = stdout()
     console.print(table)
     for left in form.not_run:
-        console.print(f"{habit(left.name)} could not run for {left.plan_id}: {left.why}", markup=False)
+        console.print(f"{strategy(left.name)} could not run for {left.plan_id}: {left.why}", markup=False)
 
 
 def _table(*, show_footer: bool = False) -> Table:

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from api.habits import habit
 from api.pages.cards import SPLIT_BASELINE, Card, saved_usd
 from api.pages.charts import Charts, both_widths
 from api.pages.timelines import Bar, Lane, timeline
 from api.pages.words import DASH, moment, offer_words, seller, share, usd
+from api.strategies import strategy, without_cost
 from broker.domain.approvals import ApprovalState
 from broker.domain.billing import holding_cost_usd
 from broker.domain.money import ZERO, to_cents
@@ -46,7 +46,10 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class BaselineRow:
-    """One habit against the plan; ``share`` of the dearest cost in [0, 1]; ``is_this``: the plan itself."""
+    """One strategy against the plan; ``share`` of the dearest cost in [0, 1]; ``is_this``: the plan itself.
+
+    ``missing``: what stands in place of a cost that is not told.
+    """
 
     name: str
     cost_usd: Decimal | None
@@ -54,6 +57,7 @@ class BaselineRow:
     share: float
     why: str
     is_this: bool = False
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +167,19 @@ def least_owed(plan: Plan, offers: Mapping[str, Offer]) -> LeastOwed:
 
 
 def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
-    """The plan, then each habit with what the plan saves against it."""
-    costs = [plan.cost_usd, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
+    """The plan, then each strategy with what the plan saves against it; delay counts in all of them."""
+    mine = plan.cost_usd + plan.delay_usd
+    costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
     dearest = max(costs) or Decimal(1)
-    this = BaselineRow("this plan", plan.cost_usd, None, float(plan.cost_usd / dearest), "", is_this=True)
+    this = BaselineRow("this plan", mine, None, float(mine / dearest), "", is_this=True)
     others = (
         BaselineRow(
-            habit(b.name),
+            strategy(b.name),
             b.cost_usd,
-            None if b.cost_usd is None else b.cost_usd - plan.cost_usd,
+            None if b.cost_usd is None else b.cost_usd - mine,
             0.0 if b.cost_usd is None else float(b.cost_usd / dearest),
             b.why,
+            missing="" if b.cost_usd is not None else without_cost(b),
         )
         for b in plan.baselines
     )
@@ -182,7 +188,8 @@ def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
 
 def bound_share(plan: Plan) -> float | None:
     """Where the proven bound lies on the bars of ``baseline_rows``; None without one."""
-    costs = [plan.cost_usd, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
+    mine = plan.cost_usd + plan.delay_usd
+    costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
     return float(plan.bound_usd / max(costs)) if plan.bound_usd is not None and max(costs) else None
 
 
@@ -212,15 +219,15 @@ def _bound_label(plan: Plan) -> str:
 
 
 def _saving_card(plan: Plan) -> Card:
-    """Against one shape for both phases; where that cannot run, against the cheapest habit that can."""
+    """Against one shape for both phases; where that cannot run, against the cheapest strategy that can."""
     ran = {b.name: b.cost_usd for b in plan.baselines if b.cost_usd is not None}
     if not ran:
-        return Card("Saved against other habits", DASH, "none of them could run")
+        return Card("Saved against simpler strategies", DASH, "none of them could run to its end")
     against = SPLIT_BASELINE if SPLIT_BASELINE in ran else min(ran, key=lambda name: ran[name])
     before = ran[against]
     saved = before - plan.cost_usd - plan.delay_usd
-    part = f"{share(float(saved / before))} less" if saved > 0 else "this habit costs no more"
-    name = "one shape" if against == SPLIT_BASELINE else f"“{habit(against)}”"
+    part = f"{share(float(saved / before))} less" if saved > 0 else "this strategy costs no more"
+    name = "one shape" if against == SPLIT_BASELINE else f"“{strategy(against)}”"
     return Card(f"Saved against {name}", usd(saved), part, tone="good" if saved > 0 else "")
 
 

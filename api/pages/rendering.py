@@ -15,8 +15,9 @@ from starlette.exceptions import HTTPException
 
 from api import errors
 from api.dependencies import SAFE_METHODS, product_of
-from api.habits import habit
+from api.explanations import folded, sentences_of
 from api.pages import TEMPLATES, words
+from api.strategies import strategy
 from broker.domain.account import Caller, Scope
 from broker.domain.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from providers.market_clock import MarketClock
@@ -51,7 +52,9 @@ templates.env.filters.update(
     offer_words=words.offer_words,
     hours=words.hours,
     counted=words.counted,
-    habit=habit,
+    strategy=strategy,
+    sentences=sentences_of,
+    folded=folded,
 )
 
 

@@ -121,7 +121,7 @@ async def show_units(
 
 @router.get("/savings", responses={200: {"model": SavingsForm}})
 async def show_savings(request: Request, caller: SpendReader, team: str | None = None) -> JSONResponse:
-    """What current plans save against each habit that could have run instead."""
+    """What current plans save against each strategy that could have run instead."""
     return JSONResponse(savings_to_document(await product_of(request).economics.find_savings(caller, team)))
 
 

@@ -128,7 +128,7 @@ ClosedMonthPage = PageForm[ClosedMonthForm]
 
 
 class SavingForm(BaseModel):
-    """What plans save against one habit, over the plans for which it could run."""
+    """What plans save against one strategy, over the plans for which it could run."""
 
     name: str
     plans: int
@@ -139,7 +139,7 @@ class SavingForm(BaseModel):
 
 
 class NotRunForm(BaseModel):
-    """A habit that could not run for a plan."""
+    """A strategy that could not run for a plan."""
 
     name: str
     plan_id: str

@@ -121,6 +121,7 @@ class WhyForm(JsonPart):
     rule: BindingRule | None = None
     next_best: tuple[AlternativeForm, ...] = ()
     filtered: Annotated[dict[Obstacle, int], Field(default_factory=dict)]
+    sentences: tuple[str, ...] = ()
 
     def to_why(self) -> Why:
         """The domain's explanation."""
@@ -133,6 +134,7 @@ class WhyForm(JsonPart):
             self.rule,
             tuple(way.to_alternative() for way in self.next_best),
             tuple(self.filtered.items()),
+            self.sentences,
         )
 
 
@@ -234,11 +236,13 @@ class UnplacedForm(JsonPart):
 
 
 class BaselineForm(JsonPart):
-    """What another habit would have cost; null where it cannot run."""
+    """What a simpler strategy would have cost; null where it cannot run. Ours: ``completed``, false where its
+    search was cut short."""
 
     name: str
     cost_usd: Money | None
     why: str
+    completed: bool = True
 
 
 class ScarcityForm(JsonPart):
@@ -347,7 +351,7 @@ class PlanForm(JsonPart):
             candidates=CandidateCounts(self.candidates.evaluated, self.candidates.kept),
             placements=tuple(placement.to_placement() for placement in self.placements),
             unplaced=tuple(row.to_unplaced() for row in self.unplaced),
-            baselines=tuple(Baseline(b.name, b.cost_usd, b.why) for b in self.baselines),
+            baselines=tuple(Baseline(b.name, b.cost_usd, b.why, b.completed) for b in self.baselines),
             spend=tuple(line.to_line() for line in self.spend),
             scarcity=tuple(
                 Scarcity(s.offer_id, s.nodes, s.saves_usd, s.workloads, s.text) for s in self.scarcity

@@ -136,6 +136,7 @@ def _why(why: Why) -> dict[str, Any]:
         "rule": str(why.rule) if why.rule is not None else None,
         "next_best": [_alternative(way) for way in why.next_best],
         "filtered": {str(gate): count for gate, count in why.filtered},
+        "sentences": list(why.sentences),
     }
 
 
@@ -190,4 +191,5 @@ def _baseline(baseline: Baseline) -> dict[str, Any]:
         "name": baseline.name,
         "cost_usd": format_usd(cost) if cost is not None else None,
         "why": baseline.why,
+        "completed": baseline.completed,
     }

@@ -85,9 +85,9 @@ class BindingRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of the next best ways. ``more_usd``: cost and lateness beyond the chosen way's (negative: less);
-    ``later_hours``: how much later a run ends (negative: earlier), None for services; ``rule``: what stands
-    against it."""
+    """One of the next best ways. ``more_usd``: cost, lateness and delay beyond the chosen way's (negative:
+    less), of what waits for it too where that fits; ``later_hours``: how much later a run ends (negative:
+    earlier), None for services; ``rule``: what stands against it."""
 
     offer_id: str
     cost_usd: Decimal
@@ -102,7 +102,8 @@ class Why:
     """The explanation of one placement. ``binding`` names rules that decided, in plain words.
 
     ``rule`` is the one without which the workload would cost less; ``next_best`` begins with the cheapest;
-    ``filtered`` counts the offers that each gate dropped.
+    ``filtered`` counts the offers that each gate dropped. ``sentences`` tell all of it, the most important
+    first: what decided, what limits it, what near ties were decided for, what is assumed, the next best.
     """
 
     bottleneck: str
@@ -111,6 +112,7 @@ class Why:
     rule: BindingRule | None = None
     next_best: tuple[Alternative, ...] = ()
     filtered: tuple[tuple[Obstacle, int], ...] = ()
+    sentences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +224,13 @@ class PriceOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What another habit would have cost; None with the reason when it could not run."""
+    """What a simpler strategy would have cost, lateness and delay in it; None with the reason when it could
+    not run, or its search was not ``completed``."""
 
     name: str
     cost_usd: Decimal | None
     why: str
+    completed: bool = True
 
 
 class SpendKind(StrEnum):

@@ -1,4 +1,4 @@
-"""What a plan saves against other habits that could have run."""
+"""What a plan saves against simpler strategies that could have run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.domain.workload import PlanRequest
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """One habit over ``plans`` plans of which it could run. ``plan_usd``: what those plans cost."""
+    """One strategy over ``plans`` plans of which it could run. ``plan_usd``: what those plans cost."""
 
     name: str
     plans: int
@@ -28,13 +28,13 @@ class Saving:
 
     @property
     def saved_share(self) -> float:
-        """The saving over what the habit would have cost."""
+        """The saving over what the strategy would have cost."""
         return float(self.saved_usd / self.baseline_usd) if self.baseline_usd else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
-    """A habit that could not run for a plan, and why; it is no saving."""
+    """A strategy that could not run for a plan, and why; it is no saving."""
 
     name: str
     plan_id: str
@@ -43,7 +43,7 @@ class NotRun:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Savings by habit, and the habits that could not run."""
+    """Savings by strategy, and the strategies that could not run."""
 
     savings: tuple[Saving, ...]
     not_run: tuple[NotRun, ...]

@@ -91,7 +91,7 @@ class EconomicsService:
         return Economics(unit_costs(charges, known.work, jobs), energy_of(charges, self._energy))
 
     async def find_savings(self, caller: Caller, team: str | None = None) -> Savings:
-        """What current plans save against each habit that could have run instead."""
+        """What current plans save against each strategy that could have run instead."""
         require_scope(caller, Scope.SPEND_READ)
         wanted = team_filter(caller, team)
         token = (await self._summaries.find_live(wanted)).token

@@ -13,17 +13,20 @@ from datetime import timedelta
 
 import numpy as np
 
+from broker.domain.offer import Offer, Tier
 from broker.domain.plan import Alternative, BindingRule, Scarcity
 from broker.domain.workload import Policy, Serving, Training
 from optimizer.placement.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns import Column, in_usd
+from optimizer.placement.extract import estimate_of
 from optimizer.placement.machine_limits import bandwidth_binds, least_joined_usd, least_usd
+from optimizer.placement.moves import party_cents
 from optimizer.placement.problem import Problem
 from optimizer.placement.quotas import quota_rows, without_quotas
 from optimizer.placement.run_builder import build_run_candidates
 from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.run_pool import RunPool, first_few
-from optimizer.placement.runner_up import Rival, because, main_piece, named, rival_at
+from optimizer.placement.runner_up import Rival, because, main_piece, named
 from optimizer.placement.runs import Run
 from optimizer.placement.standing import Standing
 from optimizer.placement.stock import limits_at
@@ -35,6 +38,18 @@ MOST_SCARCE = 20
 MOST_MOVED = 4
 FEW_CANDIDATES = 64
 FAR = timedelta(days=365)
+LEAST_HOURS, LEAST_MS = 0.05, 1.0
+IN_WORDS: Mapping[BindingRule, str] = {
+    BindingRule.STOCK: "stock",
+    BindingRule.DEADLINE: "the deadline",
+    BindingRule.SIZE: "the asked number of GPUs",
+    BindingRule.RESIDENCY: "the policy",
+    BindingRule.BUDGET: "the budget",
+    BindingRule.SWITCHING: "the cost of leaving what is held",
+    BindingRule.FABRIC: "the fabric",
+    BindingRule.EGRESS: "copying its data",
+    BindingRule.QUOTA: "a quota",
+}
 
 
 def next_ways(
@@ -71,14 +86,19 @@ def _fleets(known: Sequence[Column], mine: Column) -> Iterator[Column]:
     yield from sorted(same, key=lambda column: column.total_cents)
 
 
-def alternative_of(candidates: Candidates, standing: Standing, column: Column) -> Alternative:
-    """A way as the plan tells it."""
+def alternative(candidates: Candidates, standing: Standing, rival: Rival) -> Alternative:
+    """A rival as the plan tells it."""
+    column = rival.column
     mine = standing.chosen[column.workload]
-    rival = rival_at(candidates, standing, column.workload, column)
+    more = column.total_cents - mine.total_cents
+    if rival.way is not None:
+        of_all = rival.cents - (party_cents(candidates, standing.chosen, rival.party) or 0)
+        # A later start is no saving, whatever the hours cost that are then not served.
+        more = max(more, of_all) if column.end_s > mine.end_s else of_all
     return Alternative(
         offer_id=candidates.problem.table.offers[main_piece(column).offer].offer_id,
         cost_usd=in_usd(column.cost_cents),
-        more_usd=in_usd(column.total_cents - mine.total_cents),
+        more_usd=in_usd(more),
         later_hours=(column.end_s - mine.end_s) / 3600 if mine.end_s else None,
         rule=_against(candidates, standing, mine, rival),
         because=reason(candidates, standing, mine, rival),
@@ -116,23 +136,35 @@ def _against(candidates: Candidates, standing: Standing, mine: Column, rival: Ri
     return BindingRule.DEADLINE if late else BindingRule.PRICE
 
 
-def binding_rule(
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A rule without which a workload would cost less, and how that is said; ``price``: none is found."""
+
+    rule: BindingRule
+    says: str | None = None
+
+
+def binding_limit(
     candidates: Candidates, standing: Standing, mine: Column, ways: Sequence[Alternative], *, tried: bool
-) -> BindingRule:
+) -> Limit:
     """The rule without which the workload would cost less.
 
     What stands against a cheaper way; else, where ``tried``, what saved most when it was dropped of a run's
     own rules and the fabric, or a service's memory bandwidth; the price where there is none.
     """
-    held = next((way.rule for way in ways if way.more_usd < 0), None)
+    held = next((way for way in ways if way.more_usd < 0 and way.rule is not BindingRule.PRICE), None)
     if held is not None:
-        return held
+        offer = candidates.problem.table.offers[candidates.problem.index_of[held.offer_id]]
+        return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {described(offer)} {held.because}")
     run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
     if not tried:
-        return BindingRule.PRICE
+        return Limit(BindingRule.PRICE)
     if isinstance(run, Serving):
-        bound = bandwidth_binds(candidates, standing, run, mine)
-        return BindingRule.BANDWIDTH if bound else BindingRule.PRICE
+        if not bandwidth_binds(candidates, standing, run, mine):
+            return Limit(BindingRule.PRICE)
+        return Limit(
+            BindingRule.BANDWIDTH, "memory bandwidth limits it: with twice as much it would cost less"
+        )
     free = replace(problem, request=replace(problem.request, policy=Policy()))
     options: list[tuple[BindingRule, Problem, Run]] = [
         (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
@@ -153,7 +185,50 @@ def binding_rule(
         least[BindingRule.FABRIC] = least_joined_usd(candidates, run)
     best = min(least, key=lambda rule: least[rule])
     now = min(mine.total_cents / 100, least_usd(candidates.runs[run.name]))
-    return best if least[best] < now - 0.01 else BindingRule.PRICE
+    if least[best] >= now - 0.01:
+        return Limit(BindingRule.PRICE)
+    usd = f"${in_usd(round(100 * least[best])):,}"
+    return Limit(best, f"{IN_WORDS[best]} limits it: without it the cheapest way alone would cost {usd}")
+
+
+def described(offer: Offer) -> str:
+    """An offer in words: what, where, and whose."""
+    spot = " spot" if offer.tier is Tier.SPOT else ""
+    return f"{offer.sku.gpus_per_node} x {offer.sku.gpu}{spot} at {offer.provider} in {offer.region}"
+
+
+def second_best(candidates: Candidates, standing: Standing, rivals: Iterable[Rival]) -> str | None:
+    """The next best way that fits, with what it costs more and how much later or slower it is.
+
+    Never one that costs less in all: what stands against such a one is told as a limit.
+    """
+    for rival in rivals:
+        way = alternative(candidates, standing, rival)
+        if rival.way is None or way.more_usd < 0:
+            continue
+        mine = standing.chosen[rival.column.workload]
+        offer = candidates.problem.table.offers[main_piece(rival.column).offer]
+        whole = in_usd(mine.total_cents)
+        share = f" ({100 * float(way.more_usd / whole):.1f} %)" if whole else ""
+        money = f"it costs ${way.more_usd:,} more{share}" if way.more_usd else "it costs the same"
+        return f"the next best is {described(offer)}: {money} and {_pace(candidates, mine, rival.column)}"
+    return None
+
+
+def _pace(candidates: Candidates, mine: Column, other: Column) -> str:
+    """How much later a run ends, or how much slower a service answers."""
+    workload = candidates.problem.request.workload(mine.workload)
+    if not isinstance(workload, Serving):
+        hours = (other.end_s - mine.end_s) / 3600
+        if abs(hours) < LEAST_HOURS:
+            return "ends at the same time"
+        return f"ends {abs(hours):.1f} h {'later' if hours > 0 else 'earlier'}"
+    here, there = (estimate_of(candidates, workload, main_piece(c)).value for c in (mine, other))
+    for name, what in (("ttft_p95_ms", "the first token comes"), ("itl_p95_ms", "each further token comes")):
+        more = there.get(name, 0.0) - here.get(name, 0.0)
+        if abs(more) >= LEAST_MS:
+            return f"{what} {abs(more):,.0f} ms {'later' if more > 0 else 'sooner'}"
+    return "answers as fast"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,9 +1,8 @@
-"""What other habits would have cost, each solved as honestly as the plan: same gates, same stock.
+"""What simpler strategies would have cost, each solved as honestly as the plan: same gates, same stock.
 
 A baseline must place everything that the plan places; it may pass the budget, and says so. Its cost is
-cost plus lateness. Searches among groups are limited by counted work, so the same request tells the same
-saving however busy the machine is; the plan's own clock can only end them, and what it cuts short is not
-told.
+cost, lateness and delay. Its work is counted, so that the same request tells the same saving however busy
+the machine is; one whose search was cut short is told as not completed, without a cost.
 """
 
 from __future__ import annotations
@@ -18,60 +17,105 @@ from broker.domain.plan import Baseline
 from broker.domain.workload import Serving
 from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
-from optimizer.placement.converged import converged_pool
+from optimizer.placement.converged import converged_pool, least_pool_cents, steady_groups
 from optimizer.placement.group_costs import least_cents
-from optimizer.placement.habits import cheapest_gpu_hour_column
+from optimizer.placement.party_search import placed_by_parties
 from optimizer.placement.problem import Bools, OfferTable, Problem
-from optimizer.placement.solve import Search, Solution, search_only
 from optimizer.placement.stock import Ledger
 from optimizer.placement.stopwatch import Stopwatch, WorkClock
+from optimizer.placement.strategies import cheapest_gpu_hour_column
 
-GROUP_SHARE = 0.25
-GROUP_GAP = 0.002
+LEAST_WORK_SECONDS = 2.0
+NAMES = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
+GROUP_SHARE, SIMPLE_SHARE = 0.4, 0.1
 GROUP_SECONDS_EACH = 0.03
-TURN_SECONDS_EACH = 0.0015
-"""A turn of a group's search takes about so long for each workload: 60 ms at 40."""
-HABIT_SHARE = 0.4
-NOT_IN_TIME = "not found in time"
+TURN_SECONDS = 0.001
+LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH = 0.001, 0.00005
+"""What it takes for each workload to see what a group of offers costs at least."""
+PLACED_SECONDS = 0.01
+"""What one workload takes on the cheapest GPU-hours, and on a pool."""
+PARTY_SECONDS = 0.15
+"""What it takes to place one party anew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What every baseline needs: the plan's candidates and solution, the work that is left, and the time."""
+class Simpler:
+    """A baseline, and the plan that costs it, a column a workload; None where there is none."""
+
+    baseline: Baseline
+    chosen: Mapping[str, Column] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """How a group of offers carries everything. ``cents``: cost, lateness and delay."""
+
+    cents: int
+    chosen: Mapping[str, Column]
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What became of one group; ``cut``: its search was cut short."""
+
+    found: _Carried | None
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What every baseline needs: the plan's candidates, what it places, and counted work."""
 
     candidates: Candidates
-    solution: Solution
-    work: Stopwatch
-    time: Stopwatch
-    seed: int
+    placed: tuple[str, ...]
+    clock: WorkClock
 
-    @property
-    def placed(self) -> list[str]:
-        """What the plan places, and a baseline therefore must."""
-        return sorted(self.solution.choice.columns)
-
-    @property
-    def work_left(self) -> float:
-        """Seconds of work."""
-        return self.work.work_left() or 0.0
+    def work(self, seconds: float) -> Stopwatch:
+        """So many seconds of work from now on."""
+        return Stopwatch(seconds, self.clock)
 
 
 def build_baselines(
-    candidates: Candidates, solution: Solution, work_s: float, time: Stopwatch, seed: int
-) -> tuple[Baseline, ...]:
-    """All four, with ``work_s`` seconds of work, and within ``time``."""
-    turn_s = TURN_SECONDS_EACH * len(solution.choice.columns)
-    scene = Scene(candidates, solution, Stopwatch(work_s, WorkClock(turn_s, time.over)), time, seed)
-    if not scene.placed:
-        names = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
-        return tuple(Baseline(name, None, "nothing to compare: the plan places nothing") for name in names)
-    table = candidates.problem.table
-    cheapest, converged = _cheapest_gpu_hour(scene), _converged(scene)
+    candidates: Candidates,
+    chosen: Mapping[str, Column],
+    work_s: float,
+    ended: Callable[[], bool],
+) -> tuple[Simpler, ...]:
+    """All four, in ``work_s`` seconds of counted work, each in a second of it at least.
+
+    ``chosen``: what the plan places; ``ended``: the caller was interrupted.
+    """
+    if not chosen:
+        text = "nothing to compare: the plan places nothing"
+        return tuple(Simpler(Baseline(name, None, text)) for name in NAMES)
+    placed = tuple(sorted(chosen))
+    clock = WorkClock(TURN_SECONDS, ended)
+    scene = _Scene(candidates, placed, clock)
+    group_s, simple_s = (max(LEAST_WORK_SECONDS, share * work_s) for share in (GROUP_SHARE, SIMPLE_SHARE))
+    table, only = candidates.problem.table, _only_placed(candidates.problem, placed)
+
+    def least(mask: Bools) -> float | str:
+        return least_cents(candidates, placed, mask)
+
+    def least_pool(mask: Bools) -> float | str:
+        return least_pool_cents(candidates, mask)
+
+    def searched(mask: Bools, left_s: float) -> _Tried:
+        return _searched(scene, only.restricted(mask), left_s)
+
+    def pooled(mask: Bools, _left_s: float) -> _Tried:
+        return _pooled(scene, only.restricted(mask))
+
+    shapes, sellers, pools = shape_groups(table), provider_groups(table), steady_groups(candidates.problem)
+    look_s, glance_s = LOOK_SECONDS_EACH, GLANCE_SECONDS_EACH
     return (
-        _cheapest_group(scene, "single_shape", "kinds of node", shape_groups(table), 0.5),
-        _cheapest_group(scene, "single_provider", "providers", provider_groups(table), 1.0),
-        cheapest,
-        converged,
+        _cheapest_group(scene, NAMES[0], "kinds of node", shapes, least, searched, look_s, group_s),
+        _cheapest_group(scene, NAMES[1], "providers", sellers, least, searched, look_s, group_s),
+        _cheapest_gpu_hour(scene, only, simple_s),
+        _cheapest_group(
+            scene, NAMES[3], "kinds of node at one seller", pools, least_pool, pooled, glance_s, simple_s
+        ),
     )
 
 
@@ -96,108 +140,139 @@ def _groups(table: OfferTable, name_of: Callable[[int], str]) -> dict[str, Bools
 
 
 def _cheapest_group(
-    scene: Scene, name: str, noun: str, groups: Mapping[str, Bools], share: float
-) -> Baseline:
+    scene: _Scene,
+    name: str,
+    noun: str,
+    groups: Mapping[str, Bools],
+    least_of: Callable[[Bools], float | str],
+    solved: Callable[[Bools, float], _Tried],
+    look_s: float,
+    work_s: float,
+) -> Simpler:
     """The cheapest group of offers that can carry everything.
 
     Groups are tried by the least that they could cost; the search ends when the next could not be cheaper.
     """
     least: dict[str, float | str] = {}
     for label, mask in groups.items():
-        if scene.time.over():
-            return Baseline(name, None, NOT_IN_TIME)
-        least[label] = least_cents(scene.candidates, scene.placed, mask)
-    able = sorted((cents, label) for label, cents in least.items() if isinstance(cents, float))
-    lacking = Counter(name for name in least.values() if isinstance(name, str))
+        if look_s * len(least) * len(scene.placed) > work_s:
+            text = f"not completed: work ended before all {len(groups)} {noun} were looked at"
+            return Simpler(Baseline(name, None, text, completed=False))
+        least[label] = least_of(mask)
+    able = sorted((c, label) for label, c in least.items() if isinstance(c, float) and np.isfinite(c))
     if not able:
-        worst, count = lacking.most_common(1)[0]
-        text = f"none of {len(groups)} {noun} has the offers, stock and zones for all together"
-        return Baseline(name, None, f"{text}: {count} cannot carry {worst}")
-    best: tuple[int, str] | None = None
-    tried = 0
-    longest = GROUP_SECONDS_EACH * len(scene.placed)
-    out_of_work = scene.work.until(share)
+        return Simpler(Baseline(name, None, _none_able(noun, least)))
+    best: tuple[int, str, _Carried] | None = None
+    work = scene.work(work_s)
+    cut, tried, longest = False, 0, GROUP_SECONDS_EACH * len(scene.placed)
     for cents, label in able:
-        if (best is not None and cents >= best[0]) or out_of_work() or scene.work_left <= longest:
+        left_s = work.limit_s - work.seconds
+        if (best is not None and cents >= best[0]) or left_s <= longest:
             break
-        before = scene.work.seconds
-        found = _solved(scene, groups[label])
-        if scene.time.over():
-            break
-        tried += 1
-        longest = max(longest, scene.work.seconds - before)
-        if found is not None and (best is None or found < best[0]):
-            best = (found, label)
-    untried = [cents for cents, _ in able[tried:] if best is None or cents < best[0]]
-    return _told(scene, name, noun, best, len(able), len(untried))
+        before = work.seconds
+        one = solved(groups[label], left_s)
+        tried, cut = tried + 1, cut or one.cut
+        longest = max(longest, work.seconds - before)
+        if one.found is not None and (best is None or one.found.cents < best[0]):
+            best = (one.found.cents, label, one.found)
+    untried = sum(1 for cents, _ in able[tried:] if best is None or cents < best[0])
+    return _told(scene, name, noun, best, len(able), untried, cut=cut)
+
+
+def _none_able(noun: str, least: Mapping[str, float | str]) -> str:
+    """Why no group carries everything: what most of them cannot carry."""
+    text = f"none of {len(least)} {noun} has the offers, stock and zones for all together"
+    lacking = Counter(name for name in least.values() if isinstance(name, str))
+    if not lacking:
+        return text
+    worst, count = lacking.most_common(1)[0]
+    return f"{text}: {count} cannot carry {worst}"
 
 
 def _told(
-    scene: Scene, name: str, noun: str, best: tuple[int, str] | None, able: int, untried: int
-) -> Baseline:
-    if best is None and untried:
-        text = f"not found in time: {untried} of {able} {noun} that fit each workload alone were not tried"
-        return Baseline(name, None, text)
+    scene: _Scene,
+    name: str,
+    noun: str,
+    best: tuple[int, str, _Carried] | None,
+    able: int,
+    untried: int,
+    *,
+    cut: bool,
+) -> Simpler:
+    chosen = None if best is None else best[2].chosen
+    if untried or cut:
+        text = f"not completed: {untried} of {able} {noun} that fit each workload alone were not tried"
+        if not untried:
+            text = f"not completed: the search of one of {able} {noun} was cut short"
+        if best is not None:
+            text += f"; ${in_usd(best[0]):,} on {best[1]} so far"
+        return Simpler(Baseline(name, None, text, completed=False), chosen)
     if best is None:
         text = f"no way found for all together on any of {able} {noun} that fit each workload alone"
-        return Baseline(name, None, text)
-    rest = f"; time ended before {untried} others were tried" if untried else f" of {able} {noun} that can"
-    return Baseline(
-        name, in_usd(best[0]), f"everything on {best[1]}, the cheapest{rest}{_over_budget(scene, best[0])}"
-    )
+        return Simpler(Baseline(name, None, text))
+    text = f"{best[2].says or f'everything on {best[1]}'}, the cheapest of {able} {noun} that can"
+    return Simpler(Baseline(name, in_usd(best[0]), text + _over_budget(scene, best[0])), chosen)
 
 
-def _over_budget(scene: Scene, cents: int) -> str:
+def _over_budget(scene: _Scene, cents: int) -> str:
     budget = scene.candidates.problem.request.budget_usd
     over = 0 if budget is None else cents - in_cents(budget)
     return f"; {in_usd(over)} USD over the budget" if over > 0 else ""
 
 
-def _solved(scene: Scene, mask: Bools) -> int | None:
-    """Cost and lateness in cents of the restricted problem; None when no way was found for everything."""
-    old = scene.candidates
-    watch = Stopwatch(scene.work_left * GROUP_SHARE, scene.work.clock)
-    candidates = build_candidates(_only_placed(scene).restricted(mask), old.estimates)
-    choice = search_only(Search(candidates, watch, GROUP_GAP, scene.seed))
-    return None if choice.required_missing or choice.left_out else choice.objective_cents
+def _searched(scene: _Scene, problem: Problem, left_s: float) -> _Tried:
+    """The plan of the restricted problem, party by party."""
+    work = scene.work(left_s)
+
+    def out_of_work() -> bool:
+        scene.clock.count(PARTY_SECONDS)
+        return work.over()
+
+    candidates = build_candidates(problem, scene.candidates.estimates)
+    chosen = placed_by_parties(candidates, out_of_work)
+    if chosen is None or len(chosen) < len(scene.placed):
+        return _Tried(None, work.over())
+    return _Tried(_Carried(sum(column.total_cents for column in chosen.values()), chosen, ""), work.over())
 
 
-def _only_placed(scene: Scene) -> Problem:
+def _pooled(scene: _Scene, problem: Problem) -> _Tried:
+    """One pool on the offers of the restricted problem."""
+    scene.clock.count(PLACED_SECONDS * len(scene.placed))
+    candidates = build_candidates(problem, scene.candidates.estimates)
+    pool = converged_pool(candidates)
+    if pool is None:
+        return _Tried(None)
+    offer = problem.table.offers[next(iter(pool.chosen.values())).pieces[0].offer]
+    nodes = f"{pool.nodes} {'node' if pool.nodes == 1 else 'nodes'}"
+    what = f"{nodes} of {offer.sku.gpu} x{offer.sku.gpus_per_node} at {offer.provider}"
+    return _Tried(_Carried(pool.total_cents, pool.chosen, f"{what}, always on for the peak of all work"))
+
+
+def _only_placed(problem: Problem, placed: tuple[str, ...]) -> Problem:
     """The problem of what the plan places: all of it must be placed, whatever the budget."""
-    problem = scene.candidates.problem
     kept = tuple(
-        replace(w, unplaced_usd=None) for w in problem.request.workloads if w.name in set(scene.placed)
+        replace(w, unplaced_usd=None) for w in problem.request.workloads if w.name in frozenset(placed)
     )
     return replace(problem, request=replace(problem.request, workloads=kept, budget_usd=None))
 
 
-def _cheapest_gpu_hour(scene: Scene) -> Baseline:
-    name, problem = "cheapest_gpu_hour", _only_placed(scene)
+def _cheapest_gpu_hour(scene: _Scene, problem: Problem, work_s: float) -> Simpler:
+    name = NAMES[2]
     chosen: dict[str, Column] = {}
-    ledger, out_of_time = Ledger(problem), scene.time.until(HABIT_SHARE)
+    ledger = Ledger(problem)
     for workload in _runs_first(problem):
-        if out_of_time():
-            return Baseline(name, None, NOT_IN_TIME)
+        if PLACED_SECONDS * len(chosen) >= work_s:
+            text = f"not completed: work ended after {len(chosen)} of {len(scene.placed)} workloads"
+            return Simpler(Baseline(name, None, text, completed=False))
         made = cheapest_gpu_hour_column(scene.candidates, workload, ledger, chosen)
         if made is None:
-            return Baseline(name, None, f"no offer with stock left can carry {workload} this way")
+            return Simpler(Baseline(name, None, f"no offer with stock left can carry {workload} this way"))
         ledger.add(made)
         chosen[workload] = made
     total = sum(column.total_cents for column in chosen.values())
     text = "each workload on its lowest price per GPU-hour, as small as it fits"
-    return Baseline(name, in_usd(total), text + _over_budget(scene, total))
+    return Simpler(Baseline(name, in_usd(total), text + _over_budget(scene, total)), chosen)
 
 
 def _runs_first(problem: Problem) -> Iterable[str]:
     return [w.name for w in sorted(problem.request.workloads, key=lambda w: isinstance(w, Serving))]
-
-
-def _converged(scene: Scene) -> Baseline:
-    try:
-        pool = converged_pool(scene.candidates, scene.placed, scene.time.until(HABIT_SHARE))
-    except TimeoutError:
-        return Baseline("converged", None, NOT_IN_TIME)
-    if pool is None:
-        text = "no one kind of node at one provider has the stock to carry everything at its peak"
-        return Baseline("converged", None, text)
-    return Baseline("converged", in_usd(pool.cost_cents), pool.why + _over_budget(scene, pool.cost_cents))

@@ -1,188 +1,148 @@
-"""The habit of one pool for everything: one kind of node, always on, sized for the peak of all work."""
+"""The strategy of one pool for everything: one kind of node at one seller, always on, for the peak of all
+work.
+
+What runs on the pool is a plan like any other: runs on few nodes, services with their peak at every hour,
+under all rules. The pool holds the most that this plan holds at once of each offer, for the whole horizon.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.domain.offer import Tier
-from broker.domain.workload import Serving, Training
+from optimizer.placement.best_fleets import fleets
 from optimizer.placement.candidates import Candidates
-from optimizer.placement.columns import price_cents
+from optimizer.placement.columns import Column, Piece, price_cents
 from optimizer.placement.fleet_cases import Replicas
+from optimizer.placement.fleet_pool import free_beside
 from optimizer.placement.gates import open_gates
-from optimizer.placement.problem import TIERS, Bools, Ints
-from optimizer.placement.quotas import most_held, quota_rows
-from optimizer.placement.run_sizes import build_sizes
-from optimizer.placement.runs import Run, first_second, held_s
-from optimizer.placement.shelves import NEVER, Limit, limit_of
+from optimizer.placement.problem import TIERS, Bools, Problem
+from optimizer.placement.run_columns import build_run_column
+from optimizer.placement.stock import Ledger
+from optimizer.placement.transfers import placed_after
+from optimizer.placement.units import HOUR_S
+
+MOST_RUNS_TRIED = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ConvergedPool:
-    """The cheapest pool that can carry everything."""
+    """A pool and what runs on it. ``total_cents``: the pool, lateness, delay and copies of data."""
 
+    total_cents: int
     cost_cents: int
-    why: str
+    nodes: int
+    chosen: Mapping[str, Column]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Needs:
-    """What all of ``placed`` needs of each kind of node [K] (NEVER where it cannot run), and of all kinds.
+def steady_groups(problem: Problem) -> dict[str, Bools]:
+    """Offers [O] of each kind of node at each seller that can be held for the whole horizon."""
+    table = problem.table
+    steady = ~table.is_window & (table.tier_of != TIERS.index(Tier.SPOT)) & problem.allowed
+    steady &= table.gone_s >= problem.end_s
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for index in np.flatnonzero(steady):
+        offer = table.offers[int(index)]
+        found[f"{offer.sku.gpu} x{offer.sku.gpus_per_node} at {offer.provider}"].append(int(index))
+    rows = np.arange(len(table))
+    return {name: np.isin(rows, offers) for name, offers in sorted(found.items())}
 
-    ``joined``: most nodes that runs hold at once; ``at_once``: the largest training, and the largest unit
-    of anything else, in nodes;
-    ``allowed`` [O]: offers that every workload may use.
+
+def least_pool_cents(candidates: Candidates, mask: Bools) -> float | str:
+    """What a pool of offers ``mask`` [O] costs at least: all services hold their peak at its end, in whole
+    nodes; the name of a workload that runs on none of them.
     """
+    problem, estimates, table = candidates.problem, candidates.estimates, candidates.problem.table
+    nodes = 1.0 if candidates.runs else 0.0
+    held = 0.0
+    for service in problem.services():
+        inside = np.flatnonzero(mask & open_gates(problem, service).passing)
+        each = Replicas.of(problem, estimates, estimates.row_of[service.name])
+        per_node = np.where(each.worth, each.rate / each.nodes, 0.0).max(axis=1)[table.sku_of[inside]]
+        if len(np.unique(table.zone_of[inside[per_node > 0]])) < max(1, service.redundancy.zones):
+            return service.name
+        peak = float(candidates.fleets[service.name].demand.max(initial=0.0))
+        held += max(float(service.redundancy.zones), np.ceil(peak / float(per_node.max()) * (1 - 1e-9)))
+    for run in problem.runs():
+        found = candidates.runs[run.name]
+        if not np.isfinite(found.rest_usd) and not mask[found.offer].any():
+            return run.name
+    hours = (problem.end_s - problem.t0_s) / HOUR_S
+    return 100 * max(nodes, held) * hours * float(table.price_usd[mask].min())
 
-    serving: Ints
-    joined: Ints
-    at_once: tuple[Ints, Ints]
-    zones: int
-    allowed: Bools
 
+def converged_pool(candidates: Candidates) -> ConvergedPool | None:
+    """The pool on the offers that the problem allows; None where it does not carry everything.
 
-def converged_pool(
-    candidates: Candidates, placed: Sequence[str], out_of_time: Callable[[], bool]
-) -> ConvergedPool | None:
-    """The cheapest kind of node that can run all of ``placed``, bought for the whole horizon.
-
-    Raises TimeoutError when the time is over before every kind was tried.
+    Runs take the fewest nodes, and of these those that end first; then each service its peak, beside them.
     """
-    table = candidates.problem.table
-    needs = _needs(candidates, placed, out_of_time)
-    steady = ~table.is_window & (table.tier_of != TIERS.index(Tier.SPOT)) & candidates.problem.allowed
-    best: ConvergedPool | None = None
-    for kind in np.flatnonzero((needs.serving < NEVER) & (needs.joined < NEVER)):
-        offers = np.flatnonzero(steady & (table.sku_of == kind))
-        for offers_of_provider in _by_provider(candidates, offers):
-            if out_of_time():
-                raise TimeoutError
-            pool = _pool(candidates, needs, int(kind), offers_of_provider)
-            if pool is not None and (best is None or pool.cost_cents < best.cost_cents):
-                best = pool
-    return best
+    ledger, chosen = Ledger(candidates.problem), dict[str, Column]()
+    names = sorted(candidates.runs) + sorted(candidates.fleets)
+    if any(candidates.log(name).obstacle is not None for name in names):
+        return None
+    for name in names:
+        ways = _runs(candidates, name) if name in candidates.runs else _flat(candidates, name, ledger, chosen)
+        column = next((way for way in ways if ledger.fits(way)), None)
+        if column is None:
+            return None
+        ledger.add(column)
+        chosen[name] = column
+    return _held_throughout(candidates.problem, chosen)
 
 
-def _needs(candidates: Candidates, placed: Sequence[str], out_of_time: Callable[[], bool]) -> _Needs:
-    problem, kinds = candidates.problem, len(candidates.problem.table.skus)
-    serving = np.zeros(kinds, dtype=np.int64)
-    at_once = (np.zeros(kinds, dtype=np.int64), np.zeros(kinds, dtype=np.int64))
-    allowed, zones = np.ones(len(problem.table), dtype=np.bool_), 1
-    held: list[tuple[Ints, Ints, int]] = []
-    for name in placed:
-        if out_of_time():
-            raise TimeoutError
-        workload = problem.request.workload(name)
-        allowed &= open_gates(problem, workload).passing
-        if isinstance(workload, Serving):
-            nodes, unit = _peak_nodes(candidates, workload)
-            serving = np.minimum(serving + nodes, NEVER)
-            zones = max(zones, workload.redundancy.zones)
-        else:
-            unit, seconds = _smallest_run(candidates, workload)
-            held.append((unit, seconds, first_second(problem, workload)))
-        largest = at_once[0 if isinstance(workload, Training) else 1]
-        np.maximum(largest, unit, out=largest)
-    return _Needs(serving, _most_at_once(held, kinds), at_once, zones, allowed)
+def _runs(candidates: Candidates, name: str) -> Iterator[Column]:
+    found = candidates.runs[name]
+    for index in np.lexsort((found.end_s, found.nodes))[:MOST_RUNS_TRIED]:
+        column = build_run_column(candidates.problem, candidates.estimates, found, int(index))
+        if column is not None:
+            yield column
 
 
-def _peak_nodes(candidates: Candidates, service: Serving) -> tuple[Ints, Ints]:
-    """Nodes [K] for a service's peak with its spares and zones, and of one unit of that configuration."""
-    estimates, case = candidates.estimates, candidates.fleets[service.name]
-    each = Replicas.of(candidates.problem, estimates, estimates.row_of[service.name])
-    needed = float(case.demand.max(initial=0.0)) + case.spare * each.largest
-    units = np.full(each.worth.shape, np.inf)
-    np.divide(needed * (1 - 1e-9), each.rate, out=units, where=each.worth)
-    nodes = np.where(each.worth, np.maximum(np.ceil(units), case.zones) * each.nodes, NEVER)
-    best = nodes.argmin(axis=1)[:, None]
-    fewest = np.take_along_axis(nodes, best, axis=1)[:, 0].astype(np.int64)
-    return fewest, np.take_along_axis(each.nodes, best, axis=1)[:, 0]
+def _flat(
+    candidates: Candidates, name: str, ledger: Ledger, chosen: Mapping[str, Column]
+) -> Iterator[Column]:
+    """Fleets of a service that hold its peak at every hour, cheapest first."""
+    problem, case = candidates.problem, candidates.fleets[name]
+    flat = replace(case, demand=np.full_like(case.demand, case.demand.max(initial=0.0)))
+    after = case.service.starts_after
+    after_s, place = (None, None) if after is None else chosen[after].end
+    free = free_beside(candidates, case.service, ledger, after_s)
+    made = fleets(problem, flat, free, [after_s], after_s, 1)
+    linked = [placed_after(problem, column, place) for column in made]
+    yield from sorted(linked, key=lambda column: column.total_cents)
 
 
-def _smallest_run(candidates: Candidates, run: Run) -> tuple[Ints, Ints]:
-    """The fewest nodes [K] with which a run meets its deadline, and for how many seconds it holds them."""
-    problem, opened = candidates.problem, open_gates(candidates.problem, run)
-    sizes = build_sizes(problem, candidates.estimates, run, opened, opened.log())
-    able = sizes.plain.any(axis=1)
-    first = sizes.plain.argmax(axis=1)
-    seconds, _ = held_s(sizes.needed_s[np.arange(len(first)), first][able])
-    held = np.zeros(len(first), dtype=np.int64)
-    held[able] = seconds
-    return np.where(able, sizes.counts[first], NEVER), held
+def _held_throughout(problem: Problem, chosen: Mapping[str, Column]) -> ConvergedPool | None:
+    """The pool under what runs on it; None where stock or quotas do not allow it for so long."""
+    span = (problem.t0_s, problem.end_s)
+    most = _most_at_once(chosen)
+    pieces = tuple(
+        Piece(offer, 0, ((*span, nodes),), price_cents(problem, offer, ((*span, nodes),)))
+        for offer, nodes in sorted(most.items())
+    )
+    cost = sum(piece.cost_cents for piece in pieces)
+    if not Ledger(problem).fits(Column(min(chosen), pieces, cost)):
+        return None
+    beside = sum(c.penalty_cents + c.delay_cents + c.transfer_cents for c in chosen.values())
+    return ConvergedPool(cost + beside, cost, sum(most.values()), chosen)
 
 
-def _most_at_once(held: Sequence[tuple[Ints, Ints, int]], kinds: int) -> Ints:
-    """Most nodes [K] that runs hold at once, each begun at once."""
-    most = np.zeros(kinds, dtype=np.int64)
-    for kind in range(kinds):
-        change: defaultdict[int, int] = defaultdict(int)
-        for nodes, seconds, start in held:
-            change[start] += int(nodes[kind])
-            change[start + int(seconds[kind])] -= int(nodes[kind])
-            if nodes[kind] >= NEVER:
-                most[kind] = NEVER
-                break
-        level = 0
+def _most_at_once(chosen: Mapping[str, Column]) -> dict[int, int]:
+    """Most nodes of each offer that are held at one instant."""
+    changes: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for column in chosen.values():
+        for piece in column.pieces:
+            for start, end, nodes in piece.spans:
+                changes[piece.offer][start] += nodes
+                changes[piece.offer][end] -= nodes
+    most = {}
+    for offer, change in changes.items():
+        level = most[offer] = 0
         for at in sorted(change):
             level += change[at]
-            most[kind] = max(most[kind], level)
-    return np.minimum(most, NEVER)
-
-
-def _by_provider(candidates: Candidates, offers: Ints) -> list[Ints]:
-    by_provider: defaultdict[str, list[int]] = defaultdict(list)
-    for offer in offers:
-        by_provider[candidates.problem.table.offers[offer].provider].append(int(offer))
-    return [np.array(group, dtype=np.int64) for _, group in sorted(by_provider.items())]
-
-
-def _pool(candidates: Candidates, needs: _Needs, kind: int, offers: Ints) -> ConvergedPool | None:
-    problem = candidates.problem
-    limits = (limit_of(problem.table, limit)[offers] for limit in (Limit.BOTH, Limit.STOCK))
-    holds = all(least.min() >= unit[kind] for least, unit in zip(limits, needs.at_once, strict=True))
-    if not holds or not needs.allowed[offers].all():
-        return None
-    nodes, joined = int(needs.serving[kind] + needs.joined[kind]), int(needs.joined[kind])
-    for row in quota_rows(problem):
-        held = most_held(row.held) + nodes * int(row.per_node[int(offers[0])])
-        if row.workload is None and row.members[int(offers[0])] and held > row.limit:
-            return None
-    cost = _bought_cents(candidates, offers, nodes, joined, needs.zones)
-    if cost is None:
-        return None
-    sku = problem.table.skus[kind]
-    provider = problem.table.offers[int(offers[0])].provider
-    why = f"{nodes} nodes of {sku.gpu} x{sku.gpus_per_node} at {provider}, always on for the peak of all work"
-    return ConvergedPool(cost, why)
-
-
-def _bought_cents(candidates: Candidates, offers: Ints, nodes: int, joined: int, zones: int) -> int | None:
-    """The cheapest way to hold the pool for the whole horizon, in as many zones as services ask for.
-
-    Runs need their nodes joined in one offer; the rest may lie anywhere at this provider.
-    """
-    problem, table = candidates.problem, candidates.problem.table
-    order = offers[np.lexsort((offers, table.price_usd[offers]))]
-    homes = [int(o) for o in order if table.stock_nodes[o] >= joined]
-    if not nodes or not homes or len({int(z) for z in table.zone_of[offers]}) < zones:
-        return None
-    bought: dict[int, int] = {homes[0]: joined}
-    seen = {int(table.zone_of[homes[0]])}
-    left = nodes - joined
-    for zoned in (True, False):
-        for offer in (int(o) for o in order):
-            shares = any(bought.get(other) for other in table.pools.reach(offer) if other != offer)
-            free = 0 if shares else int(table.stock_nodes[offer]) - bought.get(offer, 0)
-            wanted = zoned and len(seen) < zones and int(table.zone_of[offer]) not in seen
-            take = min(free, left, 1) if wanted else 0 if zoned else min(free, left)
-            bought[offer] = bought.get(offer, 0) + take
-            left -= take
-            seen |= {int(table.zone_of[offer])} if take else set()
-    if left > 0:
-        return None
-    span = (problem.t0_s, problem.end_s)
-    return sum(price_cents(problem, o, ((*span, n),)) for o, n in sorted(bought.items()) if n)
+            most[offer] = max(most[offer], level)
+    return most

@@ -1,4 +1,4 @@
-"""Why each placement is as it is: what decided, most important first, what bounds it, what came second."""
+"""Why each placement is as it is: what decided, what limits it, what is assumed, what came second."""
 
 from __future__ import annotations
 
@@ -12,18 +12,30 @@ from broker.domain.offer import RateBasis, Tier, WindowTerms
 from broker.domain.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
 from broker.domain.transfer import TransferKind
 from broker.domain.workload import Serving, Training, Workload
-from optimizer.placement.alternatives import alternative_of, binding_rule, near, next_ways, reason, scarcities
+from optimizer.placement.alternatives import (
+    alternative,
+    binding_limit,
+    near,
+    next_ways,
+    reason,
+    scarcities,
+    second_best,
+)
+from optimizer.placement.assumed import assumed_rules, objective_rules
 from optimizer.placement.candidates import Candidates
+from optimizer.placement.clauses import Clause, Part, sentences_of
 from optimizer.placement.columns import Column, Piece, in_usd
 from optimizer.placement.delays import price_of
 from optimizer.placement.extract import working_nodes
+from optimizer.placement.fleet_limits import limits_told
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.improve import blockers
 from optimizer.placement.menus import menu_rule
+from optimizer.placement.moves import party_cents
 from optimizer.placement.near_ties import NearTie
 from optimizer.placement.problem import Problem
 from optimizer.placement.run_columns import build_run_column
-from optimizer.placement.runner_up import main_piece, named, rival_in
+from optimizer.placement.runner_up import Rival, main_piece, named, rival_at, rival_in
 from optimizer.placement.runs import RunCandidates
 from optimizer.placement.solve import Solution
 from optimizer.placement.standing import Standing
@@ -56,20 +68,25 @@ class _Told:
     runner_up: RunnerUp | None
     next_best: tuple[Alternative, ...]
     rule: BindingRule
+    limits: tuple[str, ...]
+    second: str | None
 
 
 @dataclass(slots=True)
 class Explainer:
     """Answers for the placements of one solution; each workload's next best ways are found once.
 
-    ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided.
+    ``hurry``: whether to leave out what must be computed anew; ``ties``: near ties that were decided;
+    ``most_trials``: how many limits of fleets are tried.
     """
 
     candidates: Candidates
     solution: Solution
     hurry: Callable[[], bool] = lambda: False
     ties: Mapping[str, NearTie] = field(default_factory=dict)
+    most_trials: int = 0
     _told: dict[str, _Told] = field(default_factory=dict)
+    _fleet_limits: Mapping[str, tuple[str, ...]] | None = None
     _standing: Standing = field(init=False)
     _known: Mapping[str, Sequence[Column]] = field(init=False)
 
@@ -91,27 +108,55 @@ class Explainer:
         if column.workload not in self._told:
             self._told[column.workload] = self._tell(column)
         told = self._told[column.workload]
+        clauses = (*rules, *self._launch_rule(piece), *self._spot_rule(workload, piece))
+        limits = [Clause(Part.LIMIT, says) for says in told.limits]
+        assumed = [Clause(Part.ASSUMED, says) for says in assumed_rules(self.candidates, workload, piece)]
+        second = [] if told.second is None else [Clause(Part.NEXT_BEST, told.second)]
         return Why(
             self._bottleneck(workload.name, piece),
-            (*rules, *self._launch_rule(piece), *self._spot_rule(workload, piece)),
+            tuple(clause.says for clause in clauses),
             told.runner_up,
             told.rule,
             told.next_best,
             tuple(sorted(self.candidates.log(workload.name).dropped.items())),
+            sentences_of((*limits, *assumed, *second, *clauses)),
         )
 
     def _tell(self, column: Column) -> _Told:
         """The next best ways of a workload; in a hurry only among what is known."""
         hurried, known = self.hurry(), self._known.get(column.workload, ())
         ways = next_ways(self.candidates, self.solution.pools, known, column)
-        next_best = tuple(alternative_of(self.candidates, self._standing, way) for way in ways)
-        rule = binding_rule(self.candidates, self._standing, column, next_best, tried=not hurried)
-        return _Told(self._runner_up(column, known, build=not hurried), next_best, rule)
-
-    def _runner_up(self, column: Column, known: Sequence[Column], *, build: bool) -> RunnerUp | None:
+        rivals = [rival_at(self.candidates, self._standing, column.workload, way) for way in ways]
+        rivals = [rival for rival in rivals if not self._lost_near_tie(rival)]
+        next_best = tuple(alternative(self.candidates, self._standing, rival) for rival in rivals)
+        limit = binding_limit(self.candidates, self._standing, column, next_best, tried=not hurried)
+        limits = [] if limit.says is None else [limit.says]
+        named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
+        of_fleet = self._limits_of_fleets().get(column.workload, ()) if self.most_trials else ()
+        limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
         rival = rival_in(
-            self.candidates, self.solution.pools, known, self._standing, column.workload, build=build
+            self.candidates, self.solution.pools, known, self._standing, column.workload, build=not hurried
         )
+        if rival is None or self._lost_near_tie(rival):
+            rival = next(iter(rivals), None)
+        others = sorted([*rivals, *([] if rival is None else [rival])], key=lambda other: other.cents)
+        second = second_best(self.candidates, self._standing, others)
+        return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second)
+
+    def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
+        if self._fleet_limits is None:
+            self._fleet_limits = limits_told(
+                self.candidates, self._standing, self._known, self.ties, self.most_trials
+            )
+        return self._fleet_limits
+
+    def _lost_near_tie(self, rival: Rival) -> bool:
+        """Whether a way costs less in all than the one that won a near tie."""
+        if rival.way is None or rival.column.workload not in self.ties:
+            return False
+        return rival.cents < (party_cents(self.candidates, self._standing.chosen, rival.party) or 0)
+
+    def _runner_up(self, column: Column, rival: Rival | None) -> RunnerUp | None:
         if rival is None:
             return None
         offer = self.candidates.problem.table.offers[main_piece(rival.column).offer]
@@ -125,27 +170,31 @@ class Explainer:
         asked = estimates.training if isinstance(workload, Training) else estimates.serving
         return estimates.kept.once(("bottleneck", name, *place), lambda: asked.bottleneck(*place))
 
-    def _run_rules(self, found: RunCandidates, column: Column, piece: Piece) -> Iterator[str]:
-        yield self._rank_rule(found, column)
+    def _run_rules(self, found: RunCandidates, column: Column, piece: Piece) -> Iterator[Clause]:
+        yield Clause(Part.DECIDED, self._rank_rule(found, column))
+        if found.run.name in self.ties:
+            yield Clause(Part.NEAR_TIE, near_tie_rule(self.ties[found.run.name]))
         if column.penalty_cents:
             late_h = column.penalty_cents / 100 / float(_late_usd_per_hour(found))
-            yield f"{late_h:.1f} h late for ${in_usd(column.penalty_cents):,}: being on time costs more"
+            late = f"it ends {late_h:.1f} h late for ${in_usd(column.penalty_cents):,}"
+            yield Clause(Part.LIMIT, f"{late}: being on time costs more")
         yield self._node_rule(found, column.pieces[0])
         yield from self._menu_rule(found, piece)
         if len(column.pieces) > 1:
             number = column.pieces.index(piece) + 1
-            yield (
-                f"part {number} of {len(column.pieces)}: {100 * piece.share:.0f} % of the work; the run is "
-                "interruptible, and each part pays its start-up"
+            yield Clause(
+                Part.DETAIL,
+                f"this is part {number} of {len(column.pieces)}, with {100 * piece.share:.0f} % of the work: "
+                "the run is interruptible, and each part pays its start-up",
             )
         if isinstance(found.run, Training):
             yield from self._layout_rule(found.run, piece)
         yield from transfer_rules(self.candidates.problem, column, piece)
         terms = self.candidates.problem.table.offers[piece.offer].window
         if terms is not None and terms.waits:
-            yield waiting_rule(terms)
+            yield Clause(Part.ASSUMED, waiting_rule(terms))
         elif terms is not None:
-            yield "a window, bought for its whole length; it ends by itself"
+            yield Clause(Part.DETAIL, "it is a window, bought for its whole length, and ends by itself")
         yield from self._gate_rules(found.run.name)
 
     def _rank_rule(self, found: RunCandidates, column: Column) -> str:
@@ -156,12 +205,14 @@ class Explainer:
         mine = max(mine, column.total_cents / 100)
         cheaper = np.flatnonzero(total < mine - 0.01)
         cheaper = cheaper[~np.isin(found.offer[cheaper], [p.offer for p in column.pieces])]
+        if found.run.name in self.ties:
+            return f"it is among the cheapest of {_fitting(offers)}"
         if not len(cheaper):
-            return f"cheapest of {_count(offers, 'offer')} that fit and meet the deadline"
+            return f"it is the cheapest of {_fitting(offers)}"
         count = len(np.unique(found.offer[cheaper]))
         holders = self._holders(found, cheaper[np.argsort(total[cheaper], kind="stable")])
         held = f"held by {named(holders)}" if holders else "of no use with what waits for it"
-        return f"{_count(count, 'cheaper offer')} of {offers} {held}"
+        return f"{_count(count, 'cheaper offer')} of {offers} {'is' if count == 1 else 'are'} {held}"
 
     def _holders(self, found: RunCandidates, order: np.ndarray) -> list[str]:
         seen: dict[str, None] = {}
@@ -172,20 +223,20 @@ class Explainer:
                 seen.update(dict.fromkeys(blockers(self.candidates.problem, beside, column)))
         return list(seen)
 
-    def _node_rule(self, found: RunCandidates, piece: Piece) -> str:
+    def _node_rule(self, found: RunCandidates, piece: Piece) -> Clause:
         here = found.offer == piece.offer
         nodes = piece.spans[0][2]
-        held = _count(nodes, "node")
         if nodes > int(found.nodes[here].min()):
-            return f"{held}: the cheapest size on this offer"
+            return Clause(Part.DETAIL, f"{_count(nodes, 'node')} are the cheapest size on this offer")
         if nodes == 1:
-            return "1 node is enough"
-        return f"{held}: {self._why_not_fewer(found, piece)}"
+            return Clause(Part.DETAIL, "1 node is enough")
+        return Clause(Part.LIMIT, f"{_count(nodes, 'node')} {self._why_not_fewer(found, piece)}")
 
-    def _menu_rule(self, found: RunCandidates, piece: Piece) -> Iterator[str]:
+    def _menu_rule(self, found: RunCandidates, piece: Piece) -> Iterator[Clause]:
         bought, working = piece.spans[0][2], working_nodes(self.candidates, found.run, piece)
         if working < bought:
-            yield menu_rule(self.candidates.problem.table.offers[piece.offer], working, bought)
+            offer = self.candidates.problem.table.offers[piece.offer]
+            yield Clause(Part.DETAIL, menu_rule(offer, working, bought))
 
     def _why_not_fewer(self, found: RunCandidates, piece: Piece) -> str:
         estimates, table = self.candidates.estimates, self.candidates.problem.table
@@ -193,36 +244,42 @@ class Explainer:
         run, kind = found.run, int(table.sku_of[piece.offer])
         fewer = [i for i, n in enumerate(estimates.node_counts) if n < nodes]
         if not isinstance(run, Training) or not fewer:
-            return "fewer miss the deadline"
+            return "are needed: fewer miss the deadline"
         count = estimates.node_counts[fewer[-1]]
         if count * int(table.gpus_per_node[piece.offer]) < run.gpus_min:
-            return f"the fewest with the asked {run.gpus_min} GPUs"
+            return f"are the fewest with the asked {run.gpus_min} GPUs"
         fits = bool(estimates.training.fits[estimates.row_of[run.name], kind, fewer[-1]])
-        return "fewer miss the deadline" if fits else "fewer do not hold the model in memory"
+        why = "miss the deadline" if fits else "do not hold the model in memory"
+        return f"are needed: fewer {why}"
 
-    def _layout_rule(self, run: Training, piece: Piece) -> Iterator[str]:
+    def _layout_rule(self, run: Training, piece: Piece) -> Iterator[Clause]:
         table, estimates = self.candidates.problem.table, self.candidates.estimates
         kind = int(table.sku_of[piece.offer])
         layout = estimates.training.layout(estimates.row_of[run.name], kind, piece.choice)
         if layout.tp > 1:
-            yield f"TP{layout.tp} inside the node: the fastest layout that fits its memory"
+            says = f"TP{layout.tp} inside the node is the fastest layout that fits its memory"
+            yield Clause(Part.DETAIL, says)
 
-    def _service_rules(self, service: Serving, column: Column, piece: Piece) -> Iterator[str]:
+    def _service_rules(self, service: Serving, column: Column, piece: Piece) -> Iterator[Clause]:
         case, table = self.candidates.fleets[service.name], self.candidates.problem.table
-        offers = _count(case.log.left, "offer")
-        yield f"cheapest fleet found over {offers} that meet the SLO"
+        offers = f"{_count(case.log.left, 'offer')} that {'meets' if case.log.left == 1 else 'meet'} the SLO"
+        among = "among the cheapest fleets" if service.name in self.ties else "the cheapest fleet"
+        yield Clause(Part.DECIDED, f"it is {among} found over {offers}")
         if service.name in self.ties:
-            yield near_tie_rule(self.ties[service.name])
-        yield _held_rule(piece)
-        yield from self._replica_rule(service, piece)
+            yield Clause(Part.NEAR_TIE, near_tie_rule(self.ties[service.name]))
+        yield Clause(Part.DETAIL, _held_rule(piece))
+        yield Clause(Part.DETAIL, self._replica_rule(service, piece))
         if service.redundancy.spare_replicas:
-            yield f"N+{service.redundancy.spare_replicas} over every hour's demand"
+            says = f"N+{service.redundancy.spare_replicas} is kept over every hour's demand"
+            yield Clause(Part.DETAIL, says)
         if service.redundancy.zones > 1:
-            zones = {table.zone_of[p.offer] for p in column.pieces}
-            yield f"fleet in {len(zones)} zones, {service.redundancy.zones} are asked"
+            zones = len({table.zone_of[p.offer] for p in column.pieces})
+            part = Part.LIMIT if zones == service.redundancy.zones else Part.DETAIL
+            yield Clause(part, f"the fleet stands in {zones} zones, and {service.redundancy.zones} are asked")
         yield from transfer_rules(self.candidates.problem, column, piece)
         if service.starts_after is not None:
-            yield f"starts when {service.starts_after} ends{self._delay_of(service, column)}"
+            says = f"it starts when {service.starts_after} ends{self._delay_of(service, column)}"
+            yield Clause(Part.LIMIT, says)
         yield from self._gate_rules(service.name)
 
     def _delay_of(self, service: Serving, column: Column) -> str:
@@ -231,9 +288,10 @@ class Explainer:
         if price is None or column.after_s is None or not column.delay_cents:
             return ""
         hours = (column.after_s - price.earliest_s) / 3600
-        return f", {hours:.1f} h after the earliest that any way of it allows"
+        counted = f", which counts for ${in_usd(column.delay_cents):,}"
+        return f", {hours:.1f} h after the earliest that any way of it allows{counted}"
 
-    def _replica_rule(self, service: Serving, piece: Piece) -> Iterator[str]:
+    def _replica_rule(self, service: Serving, piece: Piece) -> str:
         estimates, table = self.candidates.estimates, self.candidates.problem.table
         row, kind = estimates.row_of[service.name], int(table.sku_of[piece.offer])
         config = estimates.serving.configs[piece.choice]
@@ -243,21 +301,20 @@ class Explainer:
             if other.precision == config.precision and other.gpus_per_replica < config.gpus_per_replica
         ]
         if config.dp > 1:
-            yield f"DP{config.dp}: GPUs keep caches of their own and share the experts"
-        elif config.gpus_per_replica == 1:
-            yield "one GPU a replica: weights and cache fit"
-        elif not any(estimates.serving.fits[row, kind, c] for c in smaller):
-            yield f"TP{config.tp}: weights and SLO need {config.gpus_per_replica} GPUs"
-        else:
-            yield f"TP{config.tp}: more requests per dollar than smaller replicas here"
+            return f"DP{config.dp} has GPUs keep caches of their own and share the experts"
+        if config.gpus_per_replica == 1:
+            return "one GPU is enough for a replica: weights and cache fit"
+        if not any(estimates.serving.fits[row, kind, c] for c in smaller):
+            return f"TP{config.tp} is needed: weights and SLO need {config.gpus_per_replica} GPUs"
+        return f"TP{config.tp} serves more requests per dollar than smaller replicas here"
 
-    def _launch_rule(self, piece: Piece) -> Iterator[str]:
+    def _launch_rule(self, piece: Piece) -> Iterator[Clause]:
         """What our own launches of the offer taught."""
         learned = self.candidates.problem.table.offers[piece.offer].learned
         if learned is not None:
-            yield f"our launches there: {learned}"
+            yield Clause(Part.ASSUMED, f"our launches there say: {learned}")
 
-    def _spot_rule(self, workload: Workload, piece: Piece) -> Iterator[str]:
+    def _spot_rule(self, workload: Workload, piece: Piece) -> Iterator[Clause]:
         """How often spot is expected to be taken away, which is in a run's hours, and who says so."""
         offer = self.candidates.problem.table.offers[piece.offer]
         rate = offer.interruptions_per_hour
@@ -265,13 +322,16 @@ class Explainer:
             return
         said = {None: "its provider says", RateBasis.OWN_LEASES: "our own leases say"}
         who = said.get(offer.rate_basis, "assumed, as nobody says")
-        yield f"a node is taken away about every {1 / rate:,.0f} h ({who}); its rework is in the hours"
+        says = f"a node is taken away about every {1 / rate:,.0f} h ({who}), and its rework is in the hours"
+        yield Clause(Part.ASSUMED, says)
 
-    def _gate_rules(self, name: str) -> Iterator[str]:
+    def _gate_rules(self, name: str) -> Iterator[Clause]:
         dropped = self.candidates.log(name).dropped
         told = sorted(((g, n) for g, n in dropped.items() if n and g in DROPPED), key=lambda row: -row[1])
         if told:
-            yield "dropped: " + ", ".join(f"{n} {DROPPED[gate]}" for gate, n in told)
+            (first, most), rest = told[0], told[1:]
+            words = [f"{_count(most, 'offer')} {DROPPED[first]}", *(f"{n} {DROPPED[g]}" for g, n in rest)]
+            yield Clause(Part.DROPPED, f"the gates dropped {', '.join(words)}")
 
 
 def _late_usd_per_hour(found: RunCandidates) -> Decimal:
@@ -280,22 +340,23 @@ def _late_usd_per_hour(found: RunCandidates) -> Decimal:
     return found.run.late_usd_per_hour
 
 
-def transfer_rules(problem: Problem, column: Column, piece: Piece) -> Iterator[str]:
+def transfer_rules(problem: Problem, column: Column, piece: Piece) -> Iterator[Clause]:
     """What is copied to a piece, what that costs, and how long it takes."""
     for one in transfers_of(problem, column)[column.pieces.index(piece)]:
         billed = f"${one.usd:,}, billed by {one.provider}" if one.usd else "free of charge"
-        words = f"{one.gb:,.0f} GB of {one.what} copied from {one.provider} {one.region}: {billed}"
+        words = f"{one.gb:,.0f} GB of {one.what} are copied from {one.provider} {one.region}: {billed}"
         if one.what is TransferKind.DATASET:
             words += f", there {one.hours:.1f} h after the plan; the bill is expected, no seller confirms it"
-        yield words
+        yield Clause(Part.DETAIL, words)
 
 
 def waiting_rule(terms: WindowTerms) -> str:
     """What a plan takes for granted of capacity that is only promised."""
     source = f" ({terms.wait_source})" if terms.wait_source else ""
     return (
-        f"begins when capacity appears, planned at the latest: ordered {terms.longest_wait_hours:g} h before "
-        f"its start, an assumed wait{source}; begun sooner, it ends as much sooner"
+        "it begins when capacity appears, planned at the latest: it is ordered "
+        f"{terms.longest_wait_hours:g} h before its start, an assumed wait{source}; begun sooner, it ends as "
+        "much sooner"
     )
 
 
@@ -305,24 +366,33 @@ def near_tie_rule(tie: NearTie) -> str:
     counts = [
         (now.pools, before.pools, "pool"),
         (now.sellers, before.sellers, "seller"),
+        (now.parts, before.parts, "part"),
         (now.starts, before.starts, "node start"),
     ]
     words = [f"{_count(a, word)} in place of {b}" for a, b, word in counts if a != b]
+    if tie.earlier_s >= 60:
+        words.append(f"an end {tie.earlier_s / 3600:.1f} h earlier")
     what = ", ".join(words) or "fewer placements"
+    noun = "way" if tie.earlier_s or before.parts > now.parts else "fleet"
     if tie.more_cents > 0:
-        return f"a near tie: ${in_usd(tie.more_cents):,} more than the cheapest fleet pay for {what}"
-    return f"a near tie: {what}, ${in_usd(-tie.more_cents):,} less than the fleet first found"
+        return f"a near tie: ${in_usd(tie.more_cents):,} more than the cheapest {noun} pay for {what}"
+    return f"a near tie: {what} cost ${in_usd(-tie.more_cents):,} less than the {noun} first found"
 
 
 def _held_rule(piece: Piece) -> str:
     """How the nodes of a service are held over time."""
     counts = sorted({nodes for _, _, nodes in piece.spans})
     if len(counts) > 1:
-        return f"{counts[0]} to {counts[-1]} nodes, following traffic"
-    held = f"{_count(counts[0], 'node')} held"
+        return f"{counts[0]} to {counts[-1]} nodes are held, following traffic"
+    held = f"{_count(counts[0], 'node')} {'is' if counts[0] == 1 else 'are'} held"
     if len(piece.spans) == 1:
         return f"{held} throughout"
     return f"{held} {len(piece.spans)} times, when traffic asks for it"
+
+
+def _fitting(offers: int) -> str:
+    verbs = "fits and meets" if offers == 1 else "fit and meet"
+    return f"{_count(offers, 'offer')} that {verbs} the deadline"
 
 
 def _count(number: int, noun: str) -> str:

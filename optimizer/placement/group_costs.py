@@ -49,7 +49,8 @@ def _least_run_usd(candidates: Candidates, run: Run, restricted: Problem) -> flo
 
 
 def _least_service_usd(candidates: Candidates, service: Serving, restricted: Problem) -> float:
-    """Each hour at the lowest price per request; inf without the zones or the rate for the peak."""
+    """Each hour at the lowest price per request, and at that of a node in each zone at least; inf without the
+    zones or the rate for the peak."""
     case, estimates = candidates.fleets[service.name], candidates.estimates
     table, opened = restricted.table, open_gates(restricted, service)
     each = Replicas.of(restricted, estimates, estimates.row_of[service.name])
@@ -63,7 +64,9 @@ def _least_service_usd(candidates: Candidates, service: Serving, restricted: Pro
     demand = case.demand[_first_hour(candidates, service, restricted) :] + spare
     if float(rate @ table.stock_nodes[offers]) < float(demand.max(initial=0.0)) * (1 - 1e-9):
         return float("inf")
-    return float(demand[:-1].sum()) * float((table.price_usd[offers] / rate).min())
+    price = table.price_usd[offers]
+    hourly = np.maximum(demand[:-1] * float((price / rate).min()), case.zones * float(price.min()))
+    return float(hourly.sum())
 
 
 def _first_hour(candidates: Candidates, service: Serving, restricted: Problem) -> int:

@@ -1,10 +1,11 @@
-"""Near ties: of fleets that cost nearly the same, the one that is easiest to operate.
+"""Near ties: of ways that cost nearly the same, the one that is easiest to operate.
 
-A search for least cost adds a pool or starts a node for a saving of cents. After it, each service takes the
-fleet on the fewest pools, then of the fewest sellers, then with the fewest starts, of those that cost at most
-``policy.premium`` more than its cheapest: known ones, paths at which a start counts for more, and either with
-the gaps held that cost least for each start saved. Stock and budget are kept, and the asked gap if the plan
-was within it.
+A search for least cost adds a pool, splits a run or starts a node for a saving of cents. After it, each
+workload takes the way on the fewest pools, then of the fewest sellers, then in the fewest parts, then with
+the earliest end (runs, ``run_ties``), then with the fewest starts (services), of those that cost at most
+``policy.premium`` more than its cheapest. Fleets are those that are known, the best on one pool less, paths
+at which a start counts for more, and any of them with the gaps held that cost least for each start saved.
+Stock and budget are kept, and the asked gap if the plan was within it.
 """
 
 from __future__ import annotations
@@ -17,24 +18,29 @@ from itertools import pairwise
 import numpy as np
 
 from broker.domain.standing_rules import rules_of
-from broker.domain.workload import Serving
+from broker.domain.workload import FleetLimits, Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Span, price_cents, with_switching
 from optimizer.placement.compositions import compose
 from optimizer.placement.fleet_columns import stacked
 from optimizer.placement.fleet_path import path_columns, path_over
 from optimizer.placement.fleet_pool import free_beside
-from optimizer.placement.fleet_rules import is_modelled
+from optimizer.placement.fleet_rules import MOST_POOLS, is_modelled
 from optimizer.placement.greedy import by_workload
-from optimizer.placement.moves import Room
+from optimizer.placement.moves import Party, Room, parties
+from optimizer.placement.other_limits import fleets_under
 from optimizer.placement.problem import Floats, Ints, OfferTable, Problem
+from optimizer.placement.run_ties import easier_run, parts_of
 from optimizer.placement.search import choice_from
 from optimizer.placement.solve import MOST_AT_ONCE, Solution
 from optimizer.placement.standing import Standing
 from optimizer.placement.transfers import placed_after, with_transfers
+from optimizer.placement.trials import Trials
 from optimizer.placement.units import beside
 
 MOST_TRIED = 6
+MOST_EXACT = 8
+"""Services for which fleets on one pool less are planned."""
 CHURN = (0.1, 0.5, 2.0, 8.0)
 """What a start counts for, in median hourly prices of the units that a path may use."""
 
@@ -43,20 +49,22 @@ Stretch = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Upkeep:
-    """What there is to operate of a fleet; the less, in this order, the better."""
+    """What there is to operate of a workload; the less, in this order, the better."""
 
     pools: int
     sellers: int
+    parts: int
     starts: int
 
 
 @dataclass(frozen=True, slots=True)
 class NearTie:
-    """What a service pays for less to operate."""
+    """What a workload pays for less to operate, and an end that is ``earlier_s`` seconds earlier."""
 
     more_cents: int
     before: Upkeep
     after: Upkeep
+    earlier_s: float = 0.0
 
 
 def upkeep_of(problem: Problem, column: Column) -> Upkeep:
@@ -71,7 +79,7 @@ def upkeep_of(problem: Problem, column: Column) -> Upkeep:
         )
         for piece in column.pieces
     }
-    return Upkeep(len(pools), len({provider for provider, *_ in pools}), starts_of(column))
+    return Upkeep(len(pools), len({provider for provider, *_ in pools}), 1, starts_of(column))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,14 @@ def decided(
     known = by_workload(solution.columns)
     left = spare_cents(solution, asked_gap)
     told: dict[str, NearTie] = {}
+    for party in parties(candidates):
+        if hurry():
+            break
+        tie = _decided_run(candidates, solution, standing, party, left)
+        if tie is not None:
+            told[party.lead] = tie
+            left -= tie.more_cents
+    trials = Trials(candidates, standing.chosen, MOST_EXACT)
     build = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
     for name in sorted(standing.chosen):
         workload = candidates.problem.request.workload(name)
@@ -129,7 +145,8 @@ def decided(
         allowed = Allowed(premium, mine.cost_cents + left)
         with standing.without((name,)) as room:
             paths = build and not is_modelled(candidates.problem, workload)
-            better = easier(candidates, known.get(name, ()), room, mine, allowed, build=paths)
+            fewer = one_pool_less(trials, workload, mine) if build and premium and left > 0 else []
+            better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, allowed, build=paths)
         if better is not None:
             before, after = (upkeep_of(candidates.problem, column) for column in (mine, better))
             told[name] = NearTie(better.cost_cents - mine.cost_cents, before, after)
@@ -143,6 +160,38 @@ def decided(
     choice = choice_from(candidates.problem, chosen)
     bound = None if solution.bound_cents is None else min(solution.bound_cents, choice.objective_cents)
     return replace(solution, choice=choice, bound_cents=bound, columns=kept), told
+
+
+def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column]:
+    """The best fleets on one pool less than ``mine``; none where its places need all of them."""
+    problem = trials.candidates.problem
+    pools = upkeep_of(problem, mine).pools
+    if pools > MOST_POOLS or pools - 1 < max(1, service.redundancy.zones):
+        return []
+    kinds = rules_of(problem.request.policy, service).max_gpu_kinds
+    return fleets_under(trials, service, mine, FleetLimits(pools - 1, kinds))
+
+
+def _decided_run(
+    candidates: Candidates, solution: Solution, standing: Standing, party: Party, left: int
+) -> NearTie | None:
+    """Places a run, with what waits for it, in an easier way; what that pays for. None: there is none."""
+    problem = candidates.problem
+    pool, mine = solution.pools.get(party.lead), standing.chosen.get(party.lead)
+    if pool is None or mine is None or not problem.held.keys().isdisjoint(party.names):
+        return None
+    premium = rules_of(problem.request.policy, problem.request.workload(party.lead)).premium
+    found = easier_run(candidates, pool, standing, party, premium, left) if premium else None
+    if found is None:
+        return None
+    way, more_cents = found
+    for name in party.names:
+        standing.lift(name)
+    for column in way.values():
+        standing.place(column)
+    run = way[party.lead]
+    before, after = (Upkeep(*parts_of(problem, column), 0) for column in (mine, run))
+    return NearTie(more_cents, before, after, max(0.0, mine.end_s - run.end_s))
 
 
 def spare_cents(solution: Solution, asked_gap: float) -> int:

@@ -14,13 +14,13 @@ from broker.domain.document_notes import document_notes
 from broker.domain.money import ZERO, to_cents
 from broker.domain.moving_costs import MovingTerms
 from broker.domain.offer import Offer
-from broker.domain.plan import Plan, PlanStatus
+from broker.domain.plan import Baseline, Plan, PlanStatus
 from broker.domain.plan_spend import spend_lines
 from broker.domain.standing_rules import assumed_nodes
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.baselines import build_baselines
+from optimizer.placement.baselines import Simpler, build_baselines
 from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import in_cents, in_usd
 from optimizer.placement.community import community_notes
@@ -34,16 +34,17 @@ from optimizer.placement.oracle_crew import Crew, hired, usable_cores
 from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.search import Search, gap_of
-from optimizer.placement.solve import Solution, solve
+from optimizer.placement.solve import Solution, no_dearer_than, solve
 from optimizer.placement.stopwatch import Stopwatch, clock_of
 from optimizer.placement.unplaced import explain_unplaced
 from optimizer.recall import Recall
 
 BASELINE_SHARE = 0.2
-BASELINE_SECONDS = 4.0
-MOST_BASELINE_SECONDS = 8.0
+BASELINE_SECONDS = 12.0
 TELLING_SHARE = 0.02
 TELLING_SECONDS_EACH = 0.025
+SECONDS_A_TRIAL = 20.0
+TRIAL_SECONDS = 1.0
 MOST_TELLING_SHARE = 0.25
 CHECKING_SECONDS_EACH = 0.005
 MOST_CHECKING_SHARE = 0.05
@@ -92,11 +93,23 @@ def _make(
         progress(Progress(whole.seconds, None, None, None, "loaded"))
     search = Search(candidates, watch, options.gap, options.seed, progress)
     solution = solve(search)
+    simpler = simpler_plans(candidates, solution, options, kept, whole)
+    others = [one.chosen for one in simpler if one.chosen is not None]
+    solution = no_dearer_than(search, solution, others)
     solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
-    # Counted work limits them; this only ends them on a busy machine, in time to tell the plan.
-    for_baselines = Stopwatch(min(whole.left - telling / 2, max(kept, MOST_BASELINE_SECONDS)), whole.clock)
-    plan = build_plan(candidates, solution, options, for_baselines, whole, ties)
+    baselines = tuple(one.baseline for one in simpler)
+    plan = build_plan(candidates, solution, options, whole, ties, baselines)
     return proven_on(plan, search, options, whole)
+
+
+def simpler_plans(
+    candidates: Candidates, solution: Solution, options: PlanOptions, work_s: float, whole: Stopwatch
+) -> tuple[Simpler, ...]:
+    """The plans of simpler strategies, where they are asked for, whatever time is left for them."""
+    if not options.baselines:
+        return ()
+    chosen = solution.choice.columns
+    return build_baselines(candidates, chosen, work_s, lambda: whole.limit_s <= 0)
 
 
 def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch) -> Plan:
@@ -129,9 +142,15 @@ def baseline_seconds(options: PlanOptions) -> float:
     return min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
 
 
+def fleet_trials(options: PlanOptions) -> int:
+    """How many limits of fleets are tried for what they cost: counted, in proportion to the time limit."""
+    return int(options.time_limit_s / SECONDS_A_TRIAL)
+
+
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
     """Kept back to explain the plan and to check it."""
     needed = TELLING_SHARE * options.time_limit_s + TELLING_SECONDS_EACH * len(request.workloads)
+    needed += TRIAL_SECONDS * fleet_trials(options)
     return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
 
 
@@ -144,18 +163,13 @@ def build_plan(
     candidates: Candidates,
     solution: Solution,
     options: PlanOptions,
-    for_baselines: Stopwatch,
     whole: Stopwatch,
     ties: Mapping[str, NearTie] = NO_TIES,
+    baselines: tuple[Baseline, ...] = (),
 ) -> Plan:
     """The solution in the plan's own words."""
     request = candidates.problem.request
-    baselines = (
-        build_baselines(candidates, solution, baseline_seconds(options), for_baselines, options.seed)
-        if options.baselines
-        else ()
-    )
-    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), ties)
+    explainer = Explainer(candidates, solution, whole.until(EXPLAIN_SHARE), ties, fleet_trials(options))
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
     hosts = community_notes(candidates, solution, whole.until(HOSTS_SHARE)) if options.baselines else ()
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))

@@ -86,7 +86,7 @@ def replan(
             search = Search(candidates, watch, options.gap, options.seed, told)
             search.prove(in_cents(bound_usd), "carried")
             found = resolve(search, start, warm)
-            plan = build_plan(candidates, found, replace(options, baselines=False), Stopwatch(0.0), whole)
+            plan = build_plan(candidates, found, replace(options, baselines=False), whole)
             plan = proven_on(plan, search, options, whole)
         return _replanned(plan, found, start)
 

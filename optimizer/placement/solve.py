@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 from optimizer.placement.bound import relaxed_bound_cents, separate_bound_cents
-from optimizer.placement.columns import Column
+from optimizer.placement.columns import Column, in_cents
 from optimizer.placement.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.fleet_pool import better_fleets, first_fleets, unlimited_fleets
 from optimizer.placement.greedy import place_greedily
@@ -98,14 +98,41 @@ def solve(search: Search) -> Solution:
     if few:
         columns = rebuild(search, pools, columns)
 
-    hurry = None if few else search.watch.for_seconds(settling)
-    settle(search, pools, columns, hurry)
-    sooner = EarlierEnds(candidates, pools, columns, equal_share(search.asked_gap))
-    best = hasten(search, sooner, search.watch.for_seconds(settling) if hurry else never)
+    best = finish(search, pools, columns, None if few else settling)
     search.watch.limit_s += settling
     if rounds is None:
         remember(candidates, None, None)
     return solution_of(search, best, columns, pools)
+
+
+def finish(
+    search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column], seconds: float | None
+) -> Choice:
+    """The best choice after the last look at every single change, with each run at its earliest end; each
+    of the two in so many seconds (None: no limit)."""
+    settle(search, pools, columns, None if seconds is None else search.watch.for_seconds(seconds))
+    sooner = EarlierEnds(search.candidates, pools, columns, equal_share(search.asked_gap))
+    return hasten(search, sooner, never if seconds is None else search.watch.for_seconds(seconds))
+
+
+def no_dearer_than(search: Search, solution: Solution, others: Sequence[Mapping[str, Column]]) -> Solution:
+    """The solution, or what becomes of the cheapest of other plans that is cheaper and within the budget."""
+    before = search.best
+    for chosen in others:
+        if _is_affordable(search.candidates.problem, chosen):
+            search.offer_columns(chosen, "compared")
+    if search.best is before:
+        return solution
+    known = [*solution.columns, *(column for chosen in others for column in chosen.values())]
+    columns = list(dict.fromkeys(known))
+    few = len(search.candidates.problem.request.workloads) <= MOST_AT_ONCE
+    best = finish(search, solution.pools, columns, None if few else settling_seconds(search))
+    return solution_of(search, best, columns, solution.pools)
+
+
+def _is_affordable(problem: Problem, chosen: Mapping[str, Column]) -> bool:
+    budget = problem.request.budget_usd
+    return budget is None or sum(c.counted_cents for c in chosen.values()) <= in_cents(budget)
 
 
 def solution_of(
@@ -123,12 +150,6 @@ def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:
     for column in columns:
         usd[column.workload] = min(usd.get(column.workload, inf), column.total_cents / 100)
     return usd
-
-
-def search_only(search: Search) -> Choice:
-    """The best choice found in time, with no bound: for what is only compared with a plan."""
-    pools = build_run_pools(search.candidates)
-    return settle(search, pools, first_plans(search, pools))
 
 
 def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:

@@ -32,13 +32,18 @@ class WorkClock:
 
     def __init__(self, turn_s: float = ASK_S, ended: Callable[[], bool] = never) -> None:
         self._turns = 0
+        self._counted_s = 0.0
         self._turn_s = turn_s
         self._ended = ended
 
     def __call__(self) -> float:
         """Seconds so far, this turn counted."""
         self._turns += 1
-        return ENDED_S if self._ended() else self._turns * self._turn_s
+        return ENDED_S if self._ended() else self._turns * self._turn_s + self._counted_s
+
+    def count(self, seconds: float) -> None:
+        """Counts work of a step in which no loop asks."""
+        self._counted_s += seconds
 
 
 def clock_of(kind: LimitClock) -> Callable[[], float]:

@@ -82,7 +82,7 @@ async def test_units_of_a_run(home: Home) -> None:
     assert "estimate" in energy["note"]
 
 
-async def test_savings_are_of_habits_that_could_run(home: Home) -> None:
+async def test_savings_are_of_strategies_that_could_run(home: Home) -> None:
     team = await home.team("research")
     await home.plan(team)
     assert (await get(team, "/v1/spend/savings"))["items"] == []

@@ -118,11 +118,11 @@ def site(tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path) -> Ite
 def plan_when_allowed(
     request: PlanRequest, offers: tuple[Offer, ...], as_of: Any, options: PlanOptions
 ) -> Plan:
-    """The fake planner, with a habit to compare with; it waits for GATE."""
+    """The fake planner, with a strategy to compare with; it waits for GATE."""
     assert GATE.wait(20)
     plan = plan_on_cheapest(request, offers, as_of, options)
-    habits = (Baseline("single_shape", plan.cost_usd * 2, "one kind of node for everything"),)
-    return replace(plan, baselines=habits, bound_usd=plan.cost_usd, gap=0.0)
+    strategies = (Baseline("single_shape", plan.cost_usd * 2, "one kind of node for everything"),)
+    return replace(plan, baselines=strategies, bound_usd=plan.cost_usd, gap=0.0)
 
 
 @pytest.fixture(scope="session")

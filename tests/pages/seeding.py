@@ -117,8 +117,8 @@ def _service(offer: Offer, workload: str, segments: tuple[Segment, ...], rate: f
     )  # fmt: skip
 
 
-def _finished(plan: Plan, habits: tuple[tuple[str, str | None, str], ...]) -> Plan:
-    baselines = tuple(Baseline(n, None if usd is None else Decimal(usd), why) for n, usd, why in habits)
+def _finished(plan: Plan, strategies: tuple[tuple[str, str | None, str], ...]) -> Plan:
+    baselines = tuple(Baseline(n, None if usd is None else Decimal(usd), why) for n, usd, why in strategies)
     bound = plan.cost_usd * Decimal("0.994")
     return replace(plan, baselines=baselines, bound_usd=bound, gap=0.006, solve_seconds=11.4)
 
@@ -135,13 +135,13 @@ def research_plan(start: datetime) -> Plan:
             Unplaced("nightly-eval", Obstacle.RESIDENCY, "allow country SE or NO: vast and verda sell there"),
         ),
     )
-    habits: tuple[tuple[str, str | None, str], ...] = (
+    strategies: tuple[tuple[str, str | None, str], ...] = (
         ("single_shape", "128410.12", "8 × H100-SXM-80GB bare metal for training and serving alike"),
         ("single_provider", "117890.00", "lambda sells no block: on demand for the whole horizon"),
         ("cheapest_gpu_hour", None, "vast has no fabric: the run does not fit one node"),
         ("converged", "141020.77", "one always-on pool of 16 nodes, sized for the peak"),
     )
-    return replace(_finished(plan, habits), status=PlanStatus.FEASIBLE)
+    return replace(_finished(plan, strategies), status=PlanStatus.FEASIBLE)
 
 
 def product_plan(start: datetime) -> Plan:

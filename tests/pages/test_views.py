@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.pages import plan_view, spend_view, words
+from api.pages.rendering import templates
 from broker.domain.offer import Tier
 from broker.domain.plan import Baseline, Plan
 from broker.domain.spend import Charge, ChargeBasis, Commitment, CostView, Interval
@@ -105,11 +106,11 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
             "Saved against “one always-on pool”",
             "$30.00",
         ),
-        ((("single_shape", None),), "Saved against other habits", "–"),
+        ((("single_shape", None),), "Saved against simpler strategies", "–"),
         ((("single_shape", "90"),), "Saved against one shape", "-$10.00"),
     ],
 )
-def test_savings_name_their_habit(
+def test_savings_name_their_strategy(
     baselines: tuple[tuple[str, str | None], ...], label: str, figure: str
 ) -> None:
     cards = plan_view.plan_cards(a_plan_against(*baselines))
@@ -150,3 +151,21 @@ def test_a_table_of_many_groups_sums_what_it_leaves_out() -> None:
     assert len(table.names) == len(table.sums) == len(table.rows[0].values) == spend_view.MOST_COLUMNS
     assert table.names[-1] == f"{40 - spend_view.MOST_COLUMNS + 1} others"
     assert sum(table.sums) == sum(table.rows[0].values) == table.total == sum(range(41))
+
+
+def explained_page(sentences: tuple[str, ...]) -> str:
+    """The plan page of one placement with these sentences."""
+    placement = a_placement(an_offer(), [a_segment(0, 10)])
+    placement = replace(placement, why=replace(placement.why, sentences=sentences))
+    part = templates.env.get_template("placement_why.html")
+    return str(part.render(p=placement))
+
+
+def test_six_sentences_stand_open_and_the_rest_behind_a_fold() -> None:
+    sentences = tuple(f"Reason {number} holds." for number in range(8))
+    shown, _, rest = explained_page(sentences).partition("<details")
+    assert [s for s in sentences if s in shown] == list(sentences[:6])
+    assert [s for s in sentences if s in rest] == list(sentences[6:])
+    assert "<summary>2 more, and its layout</summary>" in rest
+    few = explained_page(sentences[:6])
+    assert "<summary>Its layout</summary>" in few

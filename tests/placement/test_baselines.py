@@ -1,4 +1,4 @@
-"""What other habits cost: honest, never below the plan's bound, and None with a reason."""
+"""What simpler strategies cost: honest, never below the plan's bound, and None with a reason."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_clock_of_work_counts_turns_until_it_is_ended() -> None:
     assert watch.work_left() == 0.0
 
 
-def test_a_habit_that_cannot_run_says_why() -> None:
+def test_a_strategy_that_cannot_run_says_why() -> None:
     asked = request(training(gpu_hours=200), serving(hourly=[3.0], zones=2))
     baselines = _by_name(plan(asked, OFFERS[:1] + OFFERS[2:], baselines=True))
     assert baselines["single_shape"].cost_usd is None
@@ -80,7 +80,7 @@ def test_a_plan_of_nothing_is_compared_with_nothing() -> None:
         assert "places nothing" in baseline.why
 
 
-def test_a_habit_may_pass_the_budget_and_says_so() -> None:
+def test_a_strategy_may_pass_the_budget_and_says_so() -> None:
     asked = request(serving(hourly=[1.0]), budget_usd=Decimal("30.00"))
     found = plan(asked, [offer("a", "0.60", gpu="TINY"), offer("b", "0.90", gpus=4)], baselines=True)
     assert found.cost_usd == Decimal("28.80")

@@ -36,7 +36,7 @@ from tests.fakes.examples import waiting_terms
 from tests.placement import market
 from tests.placement.test_physics_moves_the_choice import CHAT, MARKET, ONE_A100, RUN, T0, offer
 
-# What nobody can contradict: names and times of the making, words, other habits' costs.
+# What nobody can contradict: names and times of the making, words, simpler strategies' costs.
 UNCHECKED = {
     "plan_id",
     "created_at",

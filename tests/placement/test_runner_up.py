@@ -39,7 +39,7 @@ def test_a_cheaper_way_names_who_holds_its_nodes() -> None:
     found = plan(request(training("long", 20, deadline=at(20)), training("short", 5, deadline=at(6))), offers)
     assert [p.offer_id for p in found.placements] == ["cheap", "dear"]
     assert _because(found, "short") == "costs $5.00 less, but its nodes are held by long"
-    assert found.placements_of("short")[0].why.binding[0] == "1 cheaper offer of 2 held by long"
+    assert found.placements_of("short")[0].why.binding[0] == "1 cheaper offer of 2 is held by long"
 
 
 def test_the_same_price_is_said_to_be_the_same() -> None:
@@ -68,18 +68,18 @@ def test_the_budget_is_named_when_it_stands_against_the_next_best() -> None:
 
 def test_how_a_fleet_is_held_is_said_in_plain_words() -> None:
     (flat,) = plan(request(serving(hourly=[3.0])), [offer("a", "1.00")]).placements
-    assert "1 node held throughout" in flat.why.binding
+    assert "1 node is held throughout" in flat.why.binding
     (wavy,) = plan(
         request(serving(hourly=[3.0] * 12 + [7.0] * 12), hours=24), [offer("a", "1.00")]
     ).placements
-    assert "1 to 2 nodes, following traffic" in wavy.why.binding
+    assert "1 to 2 nodes are held, following traffic" in wavy.why.binding
 
 
 def test_dropped_offers_are_told_in_plain_words() -> None:
     offers = [offer("pair", "1.00", gpus=2, joined=4), offer("one", "0.10"), offer("x", "0.1", gpu="NONE")]
     (placed,) = plan(request(training(gpu_hours=10, gpus_min=8)), offers).placements
-    assert placed.why.binding[-1] == "dropped: 1 of GPUs without figures, 1 without a fabric"
-    assert placed.why.binding[1] == "4 nodes: the fewest with the asked 8 GPUs"
+    assert placed.why.binding[-1] == "the gates dropped 1 offer of GPUs without figures, 1 without a fabric"
+    assert placed.why.binding[1] == "4 nodes are the fewest with the asked 8 GPUs"
 
 
 def _others_hold_it(found: Plan, placed: Placement) -> bool:

@@ -50,7 +50,7 @@ def test_both_parts_are_told_and_what_waits_starts_after_the_last() -> None:
     assert [p.work_share for p in (first, second)] == [pytest.approx(0.5), pytest.approx(0.5)]
     assert [p.estimate["hours"] for p in (first, second)] == [pytest.approx(6), pytest.approx(6)]
     assert chat.segments[0].start <= at(14) < chat.segments[-1].end
-    assert any("part 1 of 2: 50 % of the work" in words for words in first.why.binding)
+    assert any("part 1 of 2, with 50 % of the work" in words for words in first.why.binding)
     use = second.window_use
     assert use is not None
     assert (use.wanted.start, use.wanted.end) == (at(8), at(14))

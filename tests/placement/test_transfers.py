@@ -58,7 +58,7 @@ def test_a_copy_is_a_line_of_its_own_by_who_bills_it() -> None:
         ("aws", Decimal("1.45"), "projected"),
     }
     assert sum(c.usd for c in plan_charges(found, "team", "plan")) == found.cost_usd
-    assert any("copied from gcp eu: $2.40, billed by gcp" in words for words in run.why.binding)
+    assert any("are copied from gcp eu: $2.40, billed by gcp" in words for words in run.why.binding)
     document = plan_to_document(found)
     assert document["placements"][0]["transfers"][0]["usd"] == "2.40"
 

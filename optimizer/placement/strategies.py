@@ -1,4 +1,4 @@
-"""The habit of sorting by price per GPU-hour: the first offer that can carry a workload gets it."""
+"""The strategy of sorting by price per GPU-hour: the first offer that can carry a workload gets it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+"""Why a workload is placed as it is: six sentences at once, in the terminal's width, and how many more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+from rich.console import Console
+
+from api.cli.plan_view import print_plan
+from api.explanations import MOST_AT_ONCE, folded, sentences_of, sentences_together
+from broker.domain.plan import Baseline, Plan, Why
+from tests.placement.market import offer, plan, request, serving, training
+
+SENTENCES = tuple(f"Reason {number} decides this placement, and it is told in words." for number in range(9))
+LONG = "The next best is far away: " + "it costs more and ends later, " * 6 + "and that is all."
+
+
+def printed(found: Plan, width: int = 80) -> list[str]:
+    out = StringIO()
+    print_plan(Console(file=out, width=width, no_color=True), found)
+    return out.getvalue().splitlines()
+
+
+def explained(found: Plan, *sentences: str) -> Plan:
+    why = replace(found.placements[0].why, sentences=sentences)
+    return replace(found, placements=(replace(found.placements[0], why=why),))
+
+
+def run_of_ten_hours() -> Plan:
+    return plan(request(training("run", 10)), [offer("a", "1.00"), offer("b", "1.10")])
+
+
+def test_six_sentences_are_shown_and_the_others_counted() -> None:
+    lines = printed(explained(run_of_ten_hours(), *SENTENCES))
+    assert [line.strip() for line in lines if "Reason" in line] == [f"- {s}" for s in SENTENCES[:6]]
+    assert any(line.strip() == "… and 3 more (--json)" for line in lines)
+
+
+def test_six_sentences_need_no_count() -> None:
+    lines = printed(explained(run_of_ten_hours(), *SENTENCES[:6]))
+    assert not any("more (--json)" in line for line in lines)
+
+
+def test_long_sentences_stay_within_eighty_columns() -> None:
+    lines = printed(explained(run_of_ten_hours(), LONG))
+    assert max(map(len, lines)) <= 80
+    first = next(number for number, line in enumerate(lines) if "The next best is far away" in line)
+    words = " ".join(lines[first:]).split()
+    assert words[: len(LONG.split()) + 1] == ["-", *LONG.split()]
+
+
+def test_a_plan_of_before_shows_the_rules_that_decided() -> None:
+    assert sentences_of(Why("flops", ("it is the cheapest", "1 node is enough"))) == (
+        "It is the cheapest.",
+        "1 node is enough.",
+    )
+
+
+def test_the_dearest_placement_speaks_first_and_nothing_is_told_twice() -> None:
+    found = plan(
+        request(serving(hourly=[7.0]), hours=10),
+        [offer("a", "1.00", nodes=1), offer("b", "1.10", nodes=1, zone="b")],
+    )
+    told = sentences_together(found.placements)
+    assert len(set(told)) == len(told)
+    dearest = max(found.placements, key=lambda placement: placement.cost_usd)
+    assert told[: len(dearest.why.sentences)] == dearest.why.sentences
+
+
+def test_nothing_is_lost_in_the_fold() -> None:
+    shown, rest = folded(SENTENCES)
+    assert (*shown, *rest) == SENTENCES
+    assert len(shown) == MOST_AT_ONCE == 6
+
+
+def test_a_comparison_that_was_cut_short_is_not_completed_and_no_headline() -> None:
+    found = run_of_ten_hours()
+    cut = Baseline(
+        "single_shape", None, "not completed: 3 of 9 kinds of node were not tried", completed=False
+    )
+    lines = printed(replace(found, baselines=(cut,)))
+    assert any("not completed" in line for line in lines)
+    assert not any(line.lstrip().startswith("saves") for line in lines)
