@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from broker.domain.offer import Tier
-from optimizer.placement.best_fleets import fleets
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, price_cents
 from optimizer.placement.fleet_cases import Replicas
 from optimizer.placement.fleet_pool import free_beside
+from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.gates import open_gates
 from optimizer.placement.problem import TIERS, Bools, Problem
 from optimizer.placement.run_columns import build_run_column
@@ -111,7 +111,7 @@ def _flat(
     after = case.service.starts_after
     after_s, place = (None, None) if after is None else chosen[after].end
     free = free_beside(candidates, case.service, ledger, after_s)
-    made = fleets(problem, flat, free, [after_s], after_s, 1)
+    made = model_fleets(problem, flat, free, [after_s])
     linked = [placed_after(problem, column, place) for column in made]
     yield from sorted(linked, key=lambda column: column.total_cents)
 

@@ -180,7 +180,7 @@ class Dual:
         return (name, key) in self._answered if key else name in self.candidates.bounded
 
     def learn(self, name: str, key: Paid, usd: float, *, answered: bool) -> None:
-        """Takes what is known of a service at some prices; ``answered``: there is nothing more to be asked."""
+        """Takes what is known of a service at some prices; ``answered``: there is no more to be asked."""
         self._known[name][key] = max(usd, self._known[name].get(key, -np.inf))
         if key and answered:
             self._answered.add((name, key))

@@ -21,11 +21,8 @@ from broker.domain.standing_rules import rules_of
 from broker.domain.workload import FleetLimits, Serving
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Span, price_cents, with_switching
-from optimizer.placement.compositions import compose
 from optimizer.placement.fleet_columns import stacked
-from optimizer.placement.fleet_path import path_columns, path_over
-from optimizer.placement.fleet_pool import free_beside
-from optimizer.placement.fleet_rules import MOST_POOLS, is_modelled
+from optimizer.placement.fleet_rules import MOST_POOLS
 from optimizer.placement.greedy import by_workload
 from optimizer.placement.moves import Party, Room, parties
 from optimizer.placement.other_limits import fleets_under
@@ -34,9 +31,8 @@ from optimizer.placement.run_ties import easier_run, parts_of
 from optimizer.placement.search import choice_from
 from optimizer.placement.solve import MOST_AT_ONCE, Solution
 from optimizer.placement.standing import Standing
-from optimizer.placement.transfers import placed_after, with_transfers
+from optimizer.placement.transfers import with_transfers
 from optimizer.placement.trials import Trials
-from optimizer.placement.units import beside
 
 MOST_TRIED = 6
 MOST_EXACT = 8
@@ -144,9 +140,8 @@ def decided(
         premium = rules_of(candidates.problem.request.policy, workload).premium
         allowed = Allowed(premium, mine.cost_cents + left)
         with standing.without((name,)) as room:
-            paths = build and not is_modelled(candidates.problem, workload)
             fewer = one_pool_less(trials, workload, mine) if build and premium and left > 0 else []
-            better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, allowed, build=paths)
+            better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, allowed)
         if better is not None:
             before, after = (upkeep_of(candidates.problem, column) for column in (mine, better))
             told[name] = NearTie(better.cost_cents - mine.cost_cents, before, after)
@@ -203,22 +198,14 @@ def spare_cents(solution: Solution, asked_gap: float) -> int:
 
 
 def easier(
-    candidates: Candidates,
-    known: Sequence[Column],
-    room: Room,
-    mine: Column,
-    allowed: Allowed,
-    *,
-    build: bool,
+    candidates: Candidates, known: Sequence[Column], room: Room, mine: Column, allowed: Allowed
 ) -> Column | None:
     """The way with the least to operate of those that are ``allowed`` beside the cheapest.
 
     Only ways that are allowed beside ``mine`` and have no more to operate count. None where ``mine``
-    is it already. ``room``: what all others leave; ``build``: also fleets that are not known yet.
+    is it already. ``room``: what all others leave.
     """
     same = [c for c in known if c.after == mine.after and c.pieces]
-    if build:
-        same += calmer_paths(candidates, room, mine)
     problem = candidates.problem
 
     def rank(column: Column) -> tuple[Upkeep, int, int]:
@@ -244,20 +231,6 @@ def easier(
     best = min((*ways, *(column for column in made if column is not None)), key=rank)
     dear = mine.cost_cents > limit
     return best if dear or rank(best) < rank(mine) else None
-
-
-def calmer_paths(candidates: Candidates, room: Room, mine: Column) -> list[Column]:
-    """Paths over what others leave free at which starts count for more than they cost."""
-    problem, case = candidates.problem, candidates.fleets[mine.workload]
-    free = free_beside(candidates, case.service, room.ledger, mine.after_s)
-    case = beside(case, free)
-    found = compose(problem, case, free, ()) if len(case.units) else None
-    if found is None or (case.spare > 1 and len(np.unique(found.shelf.largest)) > 1):
-        return []
-    hour_usd = float(np.median(found.shelf.usd))
-    paths = (path_over(problem, case, found, 0, churn * hour_usd) for churn in CHURN)
-    made = (column for path in paths for column in path_columns(problem, path, [mine.after_s]))
-    return [placed_after(problem, column, mine.after_place) for column in made]
 
 
 def _node_hour_cents(column: Column) -> float:

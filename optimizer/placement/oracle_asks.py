@@ -1,5 +1,6 @@
-"""What is asked of one service: its bound, its bound at dual prices of stock, fleets. Each ask is a value that
-can be answered in any process that knows the problem.
+"""What is asked of one service: its bound, its bound at dual prices of stock, fleets.
+
+Each ask is a value that can be answered in any process that knows the problem.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, Piece, in_usd
+from optimizer.placement.fleet_pool import free_nodes
 from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.improve import blockers, columns_by_workload
-from optimizer.placement.fleet_pool import free_nodes
 from optimizer.placement.moves import Party, Room, fitting_runs, party_cents, room_beside, with_followers
 from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.run_pool import RunPool, first_few

@@ -8,14 +8,13 @@ import numpy as np
 
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
-from optimizer.placement.fleet_rules import is_modelled
+from optimizer.placement.fleet_pool import free_nodes
 from optimizer.placement.fleets.model import model_fleets
-from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
-from optimizer.placement.problem import Bools, Ints, OfferTable
+from optimizer.placement.problem import Ints, OfferTable
 from optimizer.placement.run_columns import build_run_column
 from optimizer.placement.stock import Ledger
 from optimizer.placement.transfers import placed_after
-from optimizer.placement.units import FleetCase, beside, only_units
+from optimizer.placement.units import beside
 
 TRIED = 200
 COUNTS = (1, *sorted(base << power for base in (2, 3) for power in range(16)))
@@ -64,25 +63,6 @@ def _fleets(
     for count in COUNTS:
         if count > 2 * len(order):
             return
-        if is_modelled(problem, case.service):
-            near = np.where(np.isin(np.arange(len(free)), order[:count]), free, 0)
-            made = model_fleets(problem, case, near, [after_s])
-            yield from (placed_after(problem, fleet, place) for fleet in made)
-            continue
-        inside = np.isin(case.units.offer, order[:count])
-        narrowed = only_units(case, inside & _smallest(case, inside))
-        for built in best_ladders(problem, narrowed, free, after_s, 1, mixed=False):
-            column = build_service_column(problem, narrowed, built, after_s)
-            if column is not None:
-                yield placed_after(problem, column, place)
-
-
-def _smallest(case: FleetCase, inside: Bools) -> Bools:
-    """Units of the smallest replica that fits each offer."""
-    units = case.units
-    per_replica = units.nodes / units.replicas
-    mask = np.zeros(len(units), dtype=np.bool_)
-    for offer in np.unique(units.offer[inside]):
-        here = np.flatnonzero(units.offer == offer)
-        mask[here[per_replica[here] == per_replica[here].min()]] = True
-    return mask
+        near = np.where(np.isin(np.arange(len(free)), order[:count]), free, 0)
+        made = model_fleets(problem, case, near, [after_s])
+        yield from (placed_after(problem, fleet, place) for fleet in made)

@@ -17,8 +17,8 @@ from broker.domain.workload import PlanRequest, Serving, Training, Workload
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column
 from optimizer.placement.estimates import Estimates, build_estimates
-from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleet_cases import build_fleet_case
+from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.model import earliest_end
 from optimizer.placement.gpu_pools import build_pools
 from optimizer.placement.moves import (

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from broker.domain.workload import Serving
 from optimizer.placement.gates import GateLog
@@ -73,6 +72,12 @@ def only_units(case: FleetCase, mask: Bools) -> FleetCase:
     """The case over fewer units."""
     kept = {name: getattr(case.units, name)[mask] for name in case.units.__slots__}
     return replace(case, units=replace(case.units, **kept))
+
+
+def with_units(case: FleetCase, more: Units) -> FleetCase:
+    """The case over ``more`` units as well."""
+    both = {n: np.concatenate((getattr(case.units, n), getattr(more, n))) for n in more.__slots__}
+    return replace(case, units=Units(**both))
 
 
 def surcharged(case: FleetCase, usd_per_node_hour: Mapping[int, float]) -> FleetCase:

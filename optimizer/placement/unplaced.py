@@ -13,9 +13,9 @@ from optimizer.placement.candidates import Candidates
 from optimizer.placement.columns import Column, in_cents, in_usd
 from optimizer.placement.fixes import Fixer
 from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.improve import blockers
 from optimizer.placement.fleet_pool import free_nodes
 from optimizer.placement.fleets.model import model_fleets
+from optimizer.placement.improve import blockers
 from optimizer.placement.moves import room_beside
 from optimizer.placement.problem import Problem
 from optimizer.placement.quotas import QuotaRow, most_held, quota_rows, without_quotas

@@ -13,6 +13,9 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from optimizer.placement.best_fleets import fleets
+from optimizer.placement.fleet_bound import bound_fleet
+from optimizer.placement.ladders import free_nodes
 from rich.console import Console
 from rich.table import Table
 
@@ -22,12 +25,9 @@ from broker.catalogue import load_gpus
 from broker.domain.workload import Serving
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.best_fleets import fleets
 from optimizer.placement.candidates import Candidates
 from optimizer.placement.estimates import Estimates, build_estimates
-from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.ladders import free_nodes
 from optimizer.placement.oracle_crew import Crew
 from optimizer.placement.problem import Problem, build_problem
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optimizer.placement.fleet_bases import better_based
+from optimizer.placement.fleet_path import fleet_path, path_columns
+from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 
 from optimizer.placement.columns import Column
 from optimizer.placement.estimates import build_estimates
-from optimizer.placement.fleet_bases import better_based
 from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.fleet_path import fleet_path, path_columns
-from optimizer.placement.ladders import best_ladders, build_service_column, free_nodes
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.stock import Ledger
 from optimizer.placement.units import FleetCase

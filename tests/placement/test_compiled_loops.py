@@ -10,6 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optimizer.placement.best_fleets import fleets
+from optimizer.placement.fleet_bound import bound_fleet
+from optimizer.placement.fleet_days import with_days
+from optimizer.placement.ladders import free_nodes
+from optimizer.placement.shortest_path import cheapest_after, cheapest_way
 
 from optimizer.placement import (
     compile_ahead,
@@ -21,14 +26,9 @@ from optimizer.placement import (
     sharing_steps,
     shortest_path,
 )
-from optimizer.placement.best_fleets import fleets
 from optimizer.placement.estimates import build_estimates
-from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.fleet_days import with_days
-from optimizer.placement.ladders import free_nodes
 from optimizer.placement.problem import build_problem
-from optimizer.placement.shortest_path import cheapest_after, cheapest_way
 from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, request, serving

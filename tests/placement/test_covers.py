@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from broker.plan_ports import LimitClock
 from optimizer.placement.compositions import STEPS, CoverTable
 from optimizer.placement.cover import GRID, fractional_cover, least_cover
+from optimizer.placement.net_cover import net_cover
+
+from broker.plan_ports import LimitClock
 from optimizer.placement.estimates import build_estimates
 from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.net_cover import net_cover
 from optimizer.placement.problem import build_problem
 from optimizer.placement.units import FleetCase
 from tests.depth import examples

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from optimizer.placement.day_knapsack import (
     SIZE,
     beside_set,
@@ -21,6 +20,7 @@ from optimizer.placement.day_knapsack import (
 )
 from optimizer.placement.hour_covers import alike
 from optimizer.placement.knapsack import MOST, NET, OWN, STEP
+
 from optimizer.placement.problem import Floats, Ints
 from tests.depth import examples
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from broker.domain.offer import Tier
 from optimizer.placement.day_case import Block, DayCase, build_day_case
 from optimizer.placement.day_prices import DayPrices, first_prices, tightened
 from optimizer.placement.day_program import DayProgram
@@ -18,6 +16,8 @@ from optimizer.placement.fleet_bound import bound_fleet
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_days import certified_usd, with_days
 from optimizer.placement.ladders import free_nodes
+
+from broker.domain.offer import Tier
 from tests.placement.market import offer, request, serving
 from tests.placement.test_fleet_dual import (
     PROFILE,

@@ -11,17 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from broker.domain.offer import Offer, Tier
-from broker.domain.workload import PlanRequest
-from optimizer.placement.estimates import build_estimates
 from optimizer.placement.fleet_bound import bound_fleet
-from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.fleet_columns import time_of
 from optimizer.placement.fleet_covers import cover_columns
 from optimizer.placement.fleet_dual import build_dual
 from optimizer.placement.fleet_menu import STEPS, Menu, build_menu
-from optimizer.placement.holding import due_s
 from optimizer.placement.hour_covers import hour_covers, least_usd, zone_states
 from optimizer.placement.hour_prices import (
     SPARED_PARTS,
@@ -32,6 +25,13 @@ from optimizer.placement.hour_prices import (
     valid_prices,
 )
 from optimizer.placement.ladders import free_nodes
+
+from broker.domain.offer import Offer, Tier
+from broker.domain.workload import PlanRequest
+from optimizer.placement.estimates import build_estimates
+from optimizer.placement.fleet_cases import build_fleet_case
+from optimizer.placement.fleet_columns import time_of
+from optimizer.placement.holding import due_s
 from optimizer.placement.prices import counted_midway, horizon_hours, middle_s
 from optimizer.placement.problem import Problem, build_problem
 from optimizer.placement.stock import Ledger

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from optimizer.placement.fleet_bound import layer_bound
+from optimizer.placement.ladders import free_nodes
 from structlog.testing import capture_logs
 
 from broker.domain.offer import Offer, Tier
@@ -27,8 +29,6 @@ from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import price_cents
 from optimizer.placement.dual import Dual
 from optimizer.placement.estimates import build_estimates
-from optimizer.placement.fleet_bound import layer_bound
-from optimizer.placement.ladders import free_nodes
 from optimizer.placement.oracle_asks import DualAsk, FleetsAsk, LayersAsk, own_due_s
 from optimizer.placement.oracle_crew import Crew, Task, hired
 from optimizer.placement.pipeline import processes_for

@@ -65,8 +65,13 @@ class FleetBound:
 
     def times(self, part: float) -> FleetBound:
         """A part of what is proven, for prices that may have fallen to it."""
-        usd = {"due_usd": part * self.due_usd, "days_usd": part * self.days_usd}
-        return replace(self, **usd, hourly_usd=part * self.hourly_usd, in_cents=self.in_cents and part == 1.0)
+        return replace(
+            self,
+            due_usd=part * self.due_usd,
+            days_usd=part * self.days_usd,
+            hourly_usd=part * self.hourly_usd,
+            in_cents=self.in_cents and part == 1.0,
+        )
 
     def no_lower_than(self, before: FleetBound) -> FleetBound:
         """The bound with what was known of the start before, where that is more."""

@@ -5,7 +5,8 @@ counted in ``STEPS`` steps of the need. Rounded up they give a bound, rounded do
 linear relaxation first drops the pools whose reduced cost is above what is already known to be enough.
 
 The loss of a place is a limit on what one place counts for. With the hour's need N and the loss of any place
-leaving at least s × demand D, what any one place holds beyond N − s·D adds nothing: the others hold s·D anyway. O owners (pools whatever they are committed to), R levels, S steps.
+leaving at least s × demand D, what any one place holds beyond N − s·D adds nothing: the others hold s·D
+anyway. O owners (pools whatever they are committed to), R levels, S steps.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ class SparedTables:
             return []
         first = np.flatnonzero(np.append(True, np.diff(rate) > 0))
         best = [
-            begin + int(np.argmin(self.usd[begin:end]))
+            int(begin + np.argmin(self.usd[begin:end]))
             for begin, end in zip(first, [*first[1:], len(rate)], strict=True)
         ]
         return sorted((float(self.usd[at]), at) for at in best if np.isfinite(self.usd[at]))

@@ -98,9 +98,10 @@ class PatternSearch:
             self.duals, covers = self.duals.climb(self.best.usd)
             self._add(np.array(covers).reshape(-1, len(self.first)))
         tried: set[tuple[int, ...]] = set()
-        for fleet in begun or [None]:
-            rows = self._rows_of(fleet)
-            within = self._within(fleet, rows)
+        starts: list[PoolFleet | None] = [*begun] or [None]
+        for start in starts:
+            rows = self._rows_of(start)
+            within = self._within(start, rows)
             key = (*rows.tolist(), *np.flatnonzero(within).tolist())
             if key not in tried and len(tried) < MOST_BASES:
                 tried.add(key)
@@ -179,7 +180,7 @@ class PatternSearch:
         """Covers [K, O] of each class at the prices of its phase, and all that there is."""
         table, classes, covers = self.table, self.classes, HourCovers(self.rules)
         most = np.where(within, table.most[rows], 0)
-        known = self._costs(rows, within)
+        known = self._costs(self.patterns, rows, within)
         found = [most]
         for c in range(len(classes.demand)):
             usd = self.phased[classes.phase[c], rows]
@@ -217,11 +218,15 @@ class PatternSearch:
                 if pattern[other] < most[other]:
                     found.append(pattern.copy())
                     found[-1][other] += 1
-        return np.array(found).reshape(-1, len(rows))
+        patterns = np.unique(np.array(found).reshape(-1, len(rows)), axis=0)
+        least = self._costs(self.patterns, rows, within).min(axis=1, initial=np.inf)
+        near = self._costs(patterns, rows, within) <= least[:, None] * (1 + SLACK)
+        found_near: Ints = patterns[near.any(axis=0)]
+        return found_near
 
     def _on_fewer(self, fleet: PoolFleet, rows: Ints) -> None:
         """The fleet without one pool after another, the least missed first, until it is on few enough."""
-        used = self._by_owner(fleet).any(axis=0)
+        used: Bools = np.any(self._by_owner(fleet) > 0, axis=0)
         while used.sum() > self.rules.pools:
             tried = []
             for owner in np.flatnonzero(used):
@@ -236,29 +241,29 @@ class PatternSearch:
             used[min(tried)[1]] = False
 
     def _add(self, patterns: Ints) -> None:
-        """Keeps fresh patterns that meet some hour at nearly the least cost that is known for it."""
+        """Keeps fresh patterns."""
         known = {row.tobytes() for row in self.patterns}
         fresh = [row for row in np.unique(patterns, axis=0) if row.tobytes() not in known]
         if fresh:
             self.patterns = np.concatenate((self.patterns, np.array(fresh)))
 
-    def _costs(self, rows: Ints, within: Bools) -> Floats:
-        """USD [D, K] an hour of each pattern for each demand, inf where it does not meet it or uses other
-        pools than those ``within`` [O]."""
+    def _costs(self, patterns: Ints, rows: Ints, within: Bools) -> Floats:
+        """USD [D, K] an hour of patterns for each demand, inf where they do not meet it or use other pools
+        than those ``within`` [O]."""
         table, rules = self.table, self.rules
         good = meeting(
-            self.patterns, table.rate[rows], table.place[rows], self.classes.levels, float(rules.spare),
+            patterns, table.rate[rows], table.place[rows], self.classes.levels, float(rules.spare),
             rules.places, rules.loss_share, rules.least_share,
         )  # fmt: skip
-        allowed = ~self.patterns[:, ~within].any(axis=1)
-        usd = table.usd[rows[within][None, :], self.patterns[:, within]].sum(axis=1)
+        allowed: Bools = ~np.any(patterns[:, ~within] > 0, axis=1)
+        usd = table.usd[rows[within][None, :], patterns[:, within]].sum(axis=1)
         cost: Floats = np.where(good.T & allowed[None, :], usd[None, :], np.inf)
         return cost
 
     def _walk(self, rows: Ints, within: Bools, only: Bools | None = None) -> PoolFleet | None:
         """The cheapest fleet through the patterns, or ``only`` [K] some of them; None where these do not meet
         every hour."""
-        cost, of_hour = self._costs(rows, within), self.classes.demand_of
+        cost, of_hour = self._costs(self.patterns, rows, within), self.classes.demand_of
         if only is not None:
             cost = np.where(only[None, :], cost, np.inf)
         if self.openings is not None:
@@ -328,10 +333,12 @@ class PatternSearch:
     def _within(self, fleet: PoolFleet | None, rows: Ints) -> Bools:
         """The owners [O] of the kinds of GPU on which a fleet stands, where these are limited; without
         commitments that it does not have."""
-        gpu, free = self.table.gpu[self.first], self.table.usd[rows, 0] <= 0
+        gpu = self.table.gpu[self.first]
+        free: Bools = self.table.usd[rows, 0] <= 0
         if fleet is None:
             return free
         free[self._owner(np.array(fleet.pools, dtype=np.int64))] = True
         if self.rules.gpus >= len(np.unique(gpu)):
             return free
-        return free & np.isin(gpu, np.unique(self.table.gpu[list(fleet.pools)]))
+        free &= np.isin(gpu, np.unique(self.table.gpu[list(fleet.pools)]))
+        return free

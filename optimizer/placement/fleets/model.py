@@ -82,8 +82,8 @@ def answer_fleet(
     first = _first_hour(problem, case, after_s)
     charged = tuple(sorted((prices or {}).items()))
     open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
-    units = case.units.offer.tobytes(), case.units.requests_per_s.tobytes()
-    stands_on = (case.service, fleet_rules(problem, case.service), *units)
+    arrays = (case.units.offer, case.units.requests_per_s, case.demand)
+    stands_on = (case.service, fleet_rules(problem, case.service), *(one.tobytes() for one in arrays))
     key = (KEY, *stands_on, None if free is None else free.tobytes(), charged, first, open_key)
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer):

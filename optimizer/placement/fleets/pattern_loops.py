@@ -12,6 +12,8 @@ from optimizer.placement.compiled import compiled
 from optimizer.placement.fleets.loops import meets
 from optimizer.placement.problem import Bools, Floats, Ints
 
+BISECTIONS = 40
+
 
 @compiled
 def add_pools(value: Floats, usd: Floats, steps: Ints, most: Ints, choice: Ints) -> None:
@@ -68,37 +70,38 @@ def spared_cover(
 
 
 @compiled
+def reduced_costs(usd: Floats, rate: Floats, most: Ints, dual: float, reduced: Floats) -> float:
+    """The least reduced cost [n] of a level of each pool, at ``dual`` USD per request/s, goes into
+    ``reduced``; the requests/s that pools with a negative one serve."""
+    served = 0.0
+    for pool in range(len(rate)):
+        least, taken = np.inf, 0.0
+        for level in range(1, most[pool] + 1):
+            price = usd[pool, level] - dual * rate[pool] * level
+            if price < least:
+                least, taken = price, rate[pool] * level
+        reduced[pool] = least
+        if least < 0:
+            served += taken
+    return served
+
+
+@compiled
 def relaxed_cover(usd: Floats, rate: Floats, most: Ints, need: float, reduced: Floats) -> float:
-    """The linear relaxation of a cover of ``need`` requests/s; the least reduced cost [O] of a used pool goes
-    into ``reduced``."""
+    """The linear relaxation of a cover of ``need`` requests/s, and the ``reduced`` costs [n] at its dual."""
     low, high = 0.0, 0.0
     for pool in range(len(rate)):
-        for level in range(1, most[pool] + 1):
-            if np.isfinite(usd[pool, level]):
-                high = max(high, usd[pool, level] / (rate[pool] * level))
+        if most[pool]:
+            high = max(high, usd[pool, most[pool]] / rate[pool], usd[pool, 1] / rate[pool])
     best, best_dual = 0.0, 0.0
-    for _ in range(40):
+    for _ in range(BISECTIONS):
         dual = 0.5 * (low + high)
-        value, served = dual * need, 0.0
-        for pool in range(len(rate)):
-            least, taken = 0.0, 0.0
-            for level in range(1, most[pool] + 1):
-                price = usd[pool, level] - dual * rate[pool] * level
-                if price < least:
-                    least, taken = price, rate[pool] * level
-            value += least
-            served += taken
+        served = reduced_costs(usd, rate, most, dual, reduced)
+        value = dual * need + np.minimum(reduced, 0.0).sum()
         if value > best:
             best, best_dual = value, dual
-        if served < need:
-            low = dual
-        else:
-            high = dual
-    for pool in range(len(rate)):
-        least = np.inf
-        for level in range(1, most[pool] + 1):
-            least = min(least, usd[pool, level] - best_dual * rate[pool] * level)
-        reduced[pool] = least
+        low, high = (dual, high) if served < need else (low, dual)
+    reduced_costs(usd, rate, most, best_dual, reduced)
     return best
 
 

@@ -491,10 +491,12 @@ def _all_levels(most: Ints) -> Ints:
 
 def linear(start_usd: Floats) -> Floats:
     """Start costs without the levels that no pool has."""
-    return np.where(np.isfinite(start_usd), start_usd, 0.0)
+    found: Floats = np.where(np.isfinite(start_usd), start_usd, 0.0)
+    return found
 
 
 def needed_pools(table: PoolTable, rules: FleetRules) -> Ints:
+    """Pools [L] (1: keep) that some best fleet under the rules may need."""
     if not len(table):
         return np.zeros(0, dtype=np.int64)
     each = np.where(np.isfinite(table.usd), table.usd, 0.0)

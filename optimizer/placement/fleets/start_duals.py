@@ -136,7 +136,7 @@ class StartDuals:
         now, best, best_usd, share, waited = self, self, -np.inf, 1.0, 0
         way, levels = np.zeros_like(self.theta), list[Ints | None]([None] * len(self.slots.demand))
         for _ in range(STEPS_UP_IN_PLACES if self.covers.rules.places > 1 else STEPS_UP):
-            usd, levels = now._hours_usd(levels)
+            usd, levels = now.hours_usd(levels)
             found += [one for one in levels if one is not None]
             waited = 0 if usd > best_usd + SMALL_GAP * (target_usd - best_usd) else waited + 1
             if usd > best_usd:
@@ -144,7 +144,7 @@ class StartDuals:
             if waited >= PATIENCE:
                 share, waited, now, usd, levels = share / 2, 0, best, best_usd, best_levels
                 way = np.zeros_like(way)
-            way = now._slope(levels) + DEFLECTION * way
+            way = now.slope(levels) + DEFLECTION * way
             norm = float((way**2).sum())
             if norm <= 0 or share < SMALL_STEP or target_usd - best_usd < SMALL_GAP * target_usd:
                 break
@@ -152,7 +152,7 @@ class StartDuals:
             now = replace(now, theta=np.clip(now.theta + step * way, 0.0, 1.0))
         return best, found
 
-    def _hours_usd(self, known: list[Ints | None]) -> tuple[float, list[Ints | None]]:
+    def hours_usd(self, known: list[Ints | None]) -> tuple[float, list[Ints | None]]:
         """The bound, and levels [T] of [O] that cost so much; ``known`` ones were that at a θ nearby."""
         slots, usd, found, owners = self.slots, 0.0, list[Ints | None](), np.arange(len(self.first))
         for slot in range(len(slots.demand)):
@@ -165,19 +165,19 @@ class StartDuals:
             found.append(near if levels is None else levels)
         return usd, found
 
-    def _slope(self, levels: list[Ints | None]) -> Floats:
+    def slope(self, levels: list[Ints | None]) -> Floats:
         """The subgradient of the bound in θ."""
-        slots, slope, owners = self.slots, np.zeros_like(self.theta), np.arange(len(self.first))
+        slots, found, owners = self.slots, np.zeros_like(self.theta), np.arange(len(self.first))
         for slot, level in enumerate(levels):
             if level is None:
                 continue
             _, starts = self.prices(slot)
             begun = slots.count[slot] * starts[owners, level]
             if slots.here[slot] >= 0:
-                slope[slots.here[slot]] += begun
+                found[slots.here[slot]] += begun
             if slots.next[slot] >= 0:
-                slope[slots.next[slot]] -= begun
-        return slope
+                found[slots.next[slot]] -= begun
+        return found
 
     def bounds_usd(self, within: Bools | None, known: Floats, enough: float) -> Floats:
         """What each slot [T] costs at least on some owners [O], if that may be below ``enough`` in all."""
