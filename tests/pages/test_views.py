@@ -169,3 +169,17 @@ def test_six_sentences_stand_open_and_the_rest_behind_a_fold() -> None:
     assert "<summary>2 more, and its layout</summary>" in rest
     few = explained_page(sentences[:6])
     assert "<summary>Its layout</summary>" in few
+
+
+def test_progress_says_what_its_bound_is_of() -> None:
+    """Delay is on no bill and counts in the bound, so that the cards name it."""
+    event = {
+        "state": "running",
+        "stage": "improved",
+        "seconds": 1.0,
+        "incumbent_usd": "12",
+        "bound_usd": "11",
+    }
+    page = templates.env.get_template("plan_progress.html").render(event={**event, "gap": 0.08})
+    assert "cost, penalty and delay together; proven so far" in page
+    assert '<dd class="note">cost, penalty and delay</dd>' in page
