@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 
 from optimizer.placement.columns import Column, Span
-from optimizer.placement.problem import Bools, Ints, Problem
+from optimizer.placement.problem import Bools, Ints, Problem, horizon_hours
 from optimizer.placement.quotas import QuotaRow, quota_rows
 from optimizer.placement.stock import limits_at
 
@@ -113,11 +113,6 @@ def mixed(first: StockPrices, second: StockPrices, share: float) -> StockPrices:
     rows = sorted({*first.usd, *second.usd})
     found = {r: share * first.usd.get(r, 0.0) + (1 - share) * second.usd.get(r, 0.0) for r in rows}
     return StockPrices({row: usd for row, usd in found.items() if usd > 1e-6})
-
-
-def horizon_hours(problem: Problem) -> float:
-    """Hours in which anything can be held."""
-    return (problem.end_s - problem.t0_s) / 3600
 
 
 def middle_s(problem: Problem) -> int:

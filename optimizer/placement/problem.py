@@ -358,3 +358,8 @@ def _workload_problems(
     amount = workload.tokens if isinstance(workload, Training) else workload.requests
     if not (math.isfinite(amount) and amount > 0):
         yield FieldProblem(where, f"{amount:g}", "a positive amount of work")
+
+
+def horizon_hours(problem: Problem) -> float:
+    """Hours in which anything can be held."""
+    return (problem.end_s - problem.t0_s) / 3600

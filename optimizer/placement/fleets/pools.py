@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.placement.compiled import compiled
-from optimizer.placement.prices import horizon_hours
-from optimizer.placement.problem import Floats, Ints, Problem
+from optimizer.placement.problem import Floats, Ints, Problem, horizon_hours
 from optimizer.placement.units import HOUR_S, FleetCase, Units
 
 MOST_LEVELS = 512
