@@ -134,7 +134,8 @@ def _answer(
     if openings is not None:
         openings = replace(openings, of_hour=openings.of_hour[first:])
     nodes = np.stack((case.units.offer, case.units.nodes))
-    searched = SetSearch if rules.pools <= MOST_POOLS else PatternSearch
+    most_pools = min(rules.pools, len(np.unique(table.owner)))
+    searched = SetSearch if most_pools <= MOST_POOLS else PatternSearch
     search = searched(table, classes, rules, tolerance, out_of_time, openings, nodes)
     search.run()
     kept = FLEETS_KEPT

@@ -190,6 +190,8 @@ class StartDuals:
             prices = self.prices(int(slot))[0].take(at)
             least = self.covers.bound_usd(prices, float(slots.demand[slot]), room / float(slots.count[slot]))
             found[slot] = max(found[slot], least * slots.count[slot])
+            if np.isinf(found[slot]):
+                break
         return found
 
 
