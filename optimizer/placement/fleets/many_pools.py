@@ -86,11 +86,10 @@ class PatternSearch:
             self.table, self.classes, rules, FEW_TOLERANCE, self.out_of_time, self.openings, self.units
         )
         few.run()
-        row_of = {id(pool): row for row, pool in enumerate(self.table.pools)}
         begun = [
             one
             for fleet in sorted(few.fleets, key=lambda fleet: fleet.usd)[:MOST_BEGUN]
-            if (one := self._renumbered(few, fleet, row_of)) is not None
+            if (one := self._renumbered(few, fleet)) is not None
         ]
         for fleet in begun:
             self._offer(fleet.pools, fleet.levels)
@@ -305,10 +304,10 @@ class PatternSearch:
 
     # Between numberings.
 
-    def _renumbered(self, few: SetSearch, fleet: PoolFleet, row_of: dict[int, int]) -> PoolFleet | None:
+    def _renumbered(self, few: SetSearch, fleet: PoolFleet) -> PoolFleet | None:
         """A fleet of another search by the rows of this one; its patterns are kept."""
-        at = [i for i, row in enumerate(fleet.pools) if id(few.table.pools[row]) in row_of]
-        pools = tuple(row_of[id(few.table.pools[fleet.pools[i]])] for i in at)
+        at = [i for i, row in enumerate(fleet.pools) if few.table.row[row] >= 0]
+        pools = tuple(int(few.table.row[fleet.pools[i]]) for i in at)
         found = PoolFleet(pools, fleet.levels[:, at], fleet.usd)
         self._add(np.unique(self._by_owner(found), axis=0))
         return found

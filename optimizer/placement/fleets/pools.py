@@ -8,12 +8,14 @@ are owed for the whole horizon is there once for each amount of them. L pools, R
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 
 from optimizer.placement.compiled import compiled
+from optimizer.placement.fleets.pool_loops import pool_levels
 from optimizer.placement.problem import Floats, Ints, Problem, horizon_hours
 from optimizer.placement.units import HOUR_S, FleetCase, Units
 
@@ -52,12 +54,14 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolTable:
-    """All pools of a service. ``owner`` [L] numbers pools that are one but for their commitments.
+    """All pools of a service. ``row`` [L] is where each stood when all were made, -1 for one that is empty;
+    ``owner`` [L] numbers pools that are one but for their commitments.
 
     Tables of money [L, R] are inf above ``most`` [L].
     """
 
     pools: Sequence[Pool]
+    row: Ints
     owner: Ints
     gpu: Ints
     place: Ints
@@ -79,11 +83,65 @@ class PoolTable:
     def take(self, at: Sequence[int] | Ints) -> PoolTable:
         """Some of the pools."""
         rows = np.asarray(at, dtype=np.int64)
-        return PoolTable(
-            [self.pools[int(i)] for i in rows],
-            *(getattr(self, n)[rows] for n in ("owner", "gpu", "place", "rate", "most")),
-            *(getattr(self, n)[rows] for n in ("usd", "least_usd", "start_usd", "least_start_usd")),
-        )
+        return PoolTable(Taken(self.pools, rows), *(getattr(self, name)[rows] for name in COLUMNS))
+
+
+COLUMNS = (
+    "row", "owner", "gpu", "place", "rate", "most", "usd", "least_usd", "start_usd", "least_start_usd"
+)  # fmt: skip
+
+
+class Taken(Sequence[Pool]):
+    """Some of other pools, which are made when they are asked for; -1: an empty one."""
+
+    def __init__(self, pools: Sequence[Pool], rows: Ints) -> None:
+        self._pools = pools
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Pool: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Pool]: ...
+    def __getitem__(self, at: int | slice) -> Pool | Sequence[Pool]:
+        if isinstance(at, slice):
+            return Taken(self._pools, self._rows[at])
+        row = int(self._rows[at])
+        return EMPTY if row < 0 else self._pools[row]
+
+
+class Made(Sequence[Pool]):
+    """The pools of a service, made group by group when they are asked for."""
+
+    def __init__(self, make: Callable[[int], list[Pool]], group: Ints, nth: Ints) -> None:
+        self._make = make
+        self._group = group
+        self._nth = nth
+        self._made: dict[int, list[Pool]] = {}
+
+    def __len__(self) -> int:
+        return len(self._group)
+
+    @overload
+    def __getitem__(self, at: int) -> Pool: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Pool]: ...
+    def __getitem__(self, at: int | slice) -> Pool | Sequence[Pool]:
+        if isinstance(at, slice):
+            return Taken(self, np.arange(len(self))[at])
+        group = int(self._group[at])
+        if group not in self._made:
+            self._made[group] = self._make(group)
+        return self._made[group][int(self._nth[at])]
+
+
+_NOTHING = np.zeros(1)
+EMPTY = Pool(
+    -1, -1, 1.0, np.zeros(0, dtype=np.int64), _NOTHING, np.zeros((1, 0), dtype=np.int64), _NOTHING, _NOTHING,
+    _NOTHING, 1,
+)  # fmt: skip
 
 
 @compiled
@@ -137,21 +195,104 @@ def with_empty(table: PoolTable, count: int) -> PoolTable:
 
     They have no GPU and no place (-1), and owners of their own.
     """
-    none, nothing = np.zeros(0, dtype=np.int64), np.zeros(1)
-    empty = Pool(-1, -1, 1.0, none, nothing, np.zeros((1, 0), dtype=np.int64), nothing, nothing, nothing, 1)
+    levels = table.usd.shape[1]
+    alone = np.append(0.0, np.full(levels - 1, np.inf))
+    none = np.full(count, -1, dtype=np.int64)
     first = int(table.owner.max(initial=-1)) + 1
-    return table_of([*table.pools, *[empty] * count], [*table.owner.tolist(), *range(first, first + count)])
+    money = np.tile(alone, (count, 1))
+    added = (none, np.arange(first, first + count), none, none, np.ones(count), none + 1, *[money] * 4)
+    joint = (np.concatenate((getattr(table, name), more)) for name, more in zip(COLUMNS, added, strict=True))
+    return PoolTable(Taken(table.pools, np.concatenate((np.arange(len(table)), none))), *joint)
 
 
 def build_pools_of(problem: Problem, case: FleetCase, hours: float) -> PoolTable:
     """The pools of a service that is held for ``hours``."""
-    found: list[Pool] = []
-    owner: list[int] = []
-    for number, units in enumerate(_grouped(problem, case)):
-        for pool in _pools(problem, case, units, hours):
-            found.append(pool)
-            owner.append(number)
-    return table_of(found, owner)
+    if not len(case.units):
+        return PoolTable.nothing()
+    groups = list(_grouped(problem, case))
+    each = np.array([float(case.units.largest[mine].min()) for mine in groups])
+    wanted = np.array([most_wanted(case, rate) for rate in each], dtype=np.int64)
+    large = wanted > MOST_LEVELS
+
+    def make(group: int) -> list[Pool]:
+        return list(_pools(problem, case, groups[group], hours))
+
+    some = np.flatnonzero(~large)
+    parts = [_small(problem, case, hours, [groups[g] for g in some], some, each[some], wanted[some], make)]
+    parts += [
+        table_of(made, [int(at)] * len(made)) for at in np.flatnonzero(large) for made in [make(int(at))]
+    ]
+    return _stacked([part for part in parts if len(part)])
+
+
+def _stacked(parts: Sequence[PoolTable]) -> PoolTable:
+    """Tables as one."""
+    if not parts:
+        return PoolTable.nothing()
+    levels = max(part.usd.shape[1] for part in parts)
+
+    def padded(rows: Floats) -> Floats:
+        return np.pad(rows, ((0, 0), (0, levels - rows.shape[1])), constant_values=np.inf)
+
+    joint = {name: [getattr(part, name) for part in parts] for name in COLUMNS[1:]}
+    columns = [np.concatenate([padded(r) if r.ndim > 1 else r for r in joint[name]]) for name in joint]
+    pools = parts[0].pools if len(parts) == 1 else [pool for part in parts for pool in part.pools]
+    whole = PoolTable(pools, np.arange(len(columns[0])), *columns)
+    order = np.argsort(whole.owner, kind="stable")
+    if (np.diff(order) == 1).all():
+        return whole
+    sorted_ = whole.take(order)
+    return replace(sorted_, row=np.arange(len(whole)))
+
+
+def _small(
+    problem: Problem, case: FleetCase, hours: float, groups: Sequence[Ints], number: Ints, each: Floats,
+    wanted: Ints, make: Callable[[int], list[Pool]],
+) -> PoolTable:  # fmt: skip
+    """The table of pools [G] without bundles, all at once."""
+    if not groups:
+        return PoolTable.nothing()
+    units, table = case.units, problem.table
+    mine = np.concatenate(groups)
+    begin = np.concatenate(([0], np.cumsum([len(group) for group in groups])))
+    offers = units.offer[mine]
+    owed = table.min_s[offers] >= problem.end_s - problem.t0_s
+    shared = table.pools.of[offers]
+    room = np.add.reduceat(units.most[mine] * units.replicas[mine], begin[:-1])
+    width = int(np.minimum(wanted, room).max(initial=0)) + 1
+    hourly, starts, commit = (np.full((len(groups), width), np.inf) for _ in range(3))
+    tops, bases, least_start = pool_levels(
+        begin, wanted, units.replicas[mine], _hourly_usd(case, mine), half_usd(problem, units)[mine],
+        _whole_usd(problem, case, mine, hours), _start_usd(problem, case, mine), units.most[mine],
+        units.nodes[mine] * table.gpus_per_node[offers], np.where(shared >= 0, shared, -1 - offers),
+        np.where(shared >= 0, np.append(table.pools.gpus, NO_LIMIT)[shared], NO_LIMIT), owed,
+        owed & (units.surcharge_usd_per_hour[mine] > 0), hourly, starts, commit,
+    )  # fmt: skip
+    group = np.repeat(np.arange(len(groups)), bases + 1)
+    base = np.arange(len(group)) - np.repeat(np.cumsum(bases + 1) - bases - 1, bases + 1)
+    beyond = np.minimum(tops[group], np.maximum(wanted[group] - base, 0))
+    kept = base + beyond > 0
+    group, base, beyond = group[kept], base[kept], beyond[kept]
+    nth = base - (tops == 0)[group]
+    most = base + beyond
+    level = np.arange(int(most.max(initial=0)) + 1)
+    above = np.clip(level[None, :] - base[:, None], 0, width - 1)
+    outside = level[None, :] > most[:, None]
+    usd = commit[group, base][:, None] / hours + hourly[group[:, None], above]
+    begun = np.maximum.accumulate(starts, axis=1)[group[:, None], above]
+    least = np.where(beyond > 0, np.where(np.isfinite(least_start), least_start, 0.0)[group], 0.0)
+    money = (usd, usd, begun, above * least[:, None])
+    first = mine[begin[:-1]][group]
+    return PoolTable(
+        Made(make, number[group], nth),
+        np.arange(len(group)),
+        number[group],
+        _gpu_numbers(problem)[units.offer[first]],
+        units.zone[first].astype(np.int64),
+        each[group],
+        most,
+        *(np.where(outside, np.inf, one) for one in money),
+    )
 
 
 def table_of(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
@@ -166,6 +307,7 @@ def table_of(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
 
     return PoolTable(
         pools,
+        np.arange(len(pools)),
         np.array(owner, dtype=np.int64),
         np.array([pool.gpu for pool in pools], dtype=np.int64),
         np.array([pool.place for pool in pools], dtype=np.int64),
@@ -228,7 +370,7 @@ def _pools(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Itera
         above = np.maximum(np.arange(base + beyond + 1) - base, 0)
         held = np.repeat(commit.counts[base][None, :], len(above), axis=0)
         yield Pool(
-            gpu=_gpu_number(problem, int(units.offer[mine[0]])),
+            gpu=int(_gpu_numbers(problem)[units.offer[mine[0]]]),
             place=int(units.zone[mine[0]]),
             rate=each * bundle,
             units=np.concatenate((mine[owed], free)),
@@ -252,13 +394,16 @@ def half_usd(problem: Problem, units: Units) -> Floats:
     return usd
 
 
-def _gpu_number(problem: Problem, offer: int) -> int:
-    """A number for each kind of GPU of the market."""
+def _gpu_numbers(problem: Problem) -> Ints:
+    """A number [O] for the kind of GPU of each offer."""
 
-    def numbers() -> dict[str, int]:
-        return {gpu: i for i, gpu in enumerate(sorted({sku.gpu for sku in problem.table.skus}))}
+    def numbers() -> Ints:
+        names = sorted({sku.gpu for sku in problem.table.skus})
+        of_sku = np.array([names.index(sku.gpu) for sku in problem.table.skus], dtype=np.int64)
+        of_offer: Ints = of_sku[problem.table.sku_of]
+        return of_offer
 
-    return problem.once_for_market(("gpu numbers",), numbers)[problem.table.offers[offer].sku.gpu]
+    return problem.once_for_market(("gpu numbers",), numbers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,127 @@
+"""Compiled loops of pools: the cheapest nodes for each number of replicas, for all pools at once.
+
+G pools, U units of them in the order of their pools, W the most levels of any pool.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optimizer.placement.compiled import compiled
+from optimizer.placement.problem import Bools, Floats, Ints
+
+
+@compiled
+def _cut_from_one(
+    at: Ints, replicas: Ints, usd: Floats, start: Floats, most: Ints, gpus: Ints, limit: int,
+    least: Floats, begun: Floats,
+) -> None:  # fmt: skip
+    """USD [R] of the cheapest nodes ``at`` [n], cut from ``limit`` GPUs together, that hold at least so many
+    replicas, and what starting these costs (``begun`` [R])."""
+    levels = len(least) - 1
+    used = np.zeros(levels + 1, dtype=np.int64)
+    least[:] = np.inf
+    least[0] = 0.0
+    begun[:] = 0.0
+    for unit in at:
+        before, taken, started = least.copy(), used.copy(), begun.copy()
+        for level in range(1, levels + 1):
+            for count in range(1, most[unit] + 1):
+                rest = max(0, level - count * replicas[unit])
+                price = before[rest] + count * usd[unit]
+                if price < least[level] - 1e-12 and taken[rest] + count * gpus[unit] <= limit:
+                    least[level] = price
+                    used[level] = taken[rest] + count * gpus[unit]
+                    begun[level] = started[rest] + count * start[unit]
+                if rest == 0:
+                    break
+
+
+@compiled
+def _cheapest_levels(
+    at: Ints, replicas: Ints, usd: Floats, start: Floats, most: Ints, gpus: Ints, shared: Ints, limit: Ints,
+    least: Floats, begun: Floats,
+) -> int:  # fmt: skip
+    """The same of nodes that are cut from several stocks (``shared`` [U] names them); the highest level."""
+    levels = len(least) - 1
+    least[:] = np.inf
+    least[0] = 0.0
+    begun[:] = 0.0
+    part, part_begun = np.empty(levels + 1), np.empty(levels + 1)
+    first = True
+    for i in range(len(at)):
+        name, seen = shared[at[i]], False
+        for j in range(i):
+            seen = seen or shared[at[j]] == name
+        if seen:
+            continue
+        mine = at[shared[at] == name]
+        # Smaller nodes first, of these the cheapest, then in the order of the offers.
+        for j in range(1, len(mine)):
+            k = j
+            while k > 0 and (
+                replicas[mine[k]] < replicas[mine[k - 1]]
+                or (replicas[mine[k]] == replicas[mine[k - 1]] and usd[mine[k]] < usd[mine[k - 1]])
+            ):
+                mine[k], mine[k - 1] = mine[k - 1], mine[k]
+                k -= 1
+        _cut_from_one(mine, replicas, usd, start, most, gpus, limit[at[i]], part, part_begun)
+        if first:
+            least[:] = part
+            begun[:] = part_begun
+            first = False
+            continue
+        before, started = least.copy(), begun.copy()
+        for level in range(1, levels + 1):
+            for other in range(1, level + 1):
+                price = before[level - other] + part[other]
+                if price < least[level] - 1e-12:
+                    least[level] = price
+                    begun[level] = started[level - other] + part_begun[other]
+    highest = 0
+    for level in range(levels + 1):
+        if np.isfinite(least[level]):
+            highest = level
+    return highest
+
+
+@compiled
+def pool_levels(
+    begin: Ints, wanted: Ints, replicas: Ints, hourly_usd: Floats, half_usd: Floats, whole_usd: Floats,
+    start: Floats, most: Ints, gpus: Ints, shared: Ints, limit: Ints, owed: Bools, halved: Bools,
+    hourly: Floats, hourly_start: Floats, commit: Floats,
+) -> tuple[Ints, Ints, Floats]:  # fmt: skip
+    """Highest level [G] by the hour and committed, and USD [G] that a start costs a replica at least.
+
+    The units of pool g are ``begin[g]`` to ``begin[g + 1]``. Filled are USD an hour (``hourly``
+    [G, W + 1]), of starts (``hourly_start``) and of commitments for the whole time (``commit``); ``halved``
+    [U] units are committed ones that may also serve half of it, at ``half_usd`` and without a start.
+    """
+    pools = len(begin) - 1
+    tops, bases, least_start = (
+        np.zeros(pools, dtype=np.int64),
+        np.zeros(pools, dtype=np.int64),
+        np.full(pools, np.inf),
+    )
+    usd, starting = hourly_usd.copy(), start.copy()
+    for unit in range(len(usd)):
+        if owed[unit]:
+            usd[unit], starting[unit] = half_usd[unit], 0.0
+    none = np.zeros(len(usd))
+    for pool in range(pools):
+        here = np.arange(begin[pool], begin[pool + 1])
+        flexible, standing, half = here[~owed[here]], here[owed[here]], here[halved[here]]
+        free = np.concatenate((flexible, half))
+        for unit in free:
+            least_start[pool] = min(least_start[pool], starting[unit] / replicas[unit])
+        room = min(wanted[pool], (most[free] * replicas[free]).sum())
+        tops[pool] = _cheapest_levels(
+            free, replicas, usd, starting, most, gpus, shared, limit,
+            hourly[pool, : room + 1], hourly_start[pool, : room + 1],
+        )  # fmt: skip
+        room = min(wanted[pool], (most[standing] * replicas[standing]).sum())
+        unused = np.empty(room + 1)
+        bases[pool] = _cheapest_levels(
+            standing, replicas, whole_usd, none, most, gpus, shared, limit, commit[pool, : room + 1], unused
+        )
+    return tops, bases, least_start
