@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import overload
+from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 
@@ -89,6 +89,10 @@ class PoolTable:
 COLUMNS = (
     "row", "owner", "gpu", "place", "rate", "most", "usd", "least_usd", "start_usd", "least_start_usd"
 )  # fmt: skip
+
+
+Columns = tuple[Any, ...]
+"""What a table says of its pools but for ``pools`` and ``row``, in the order of ``COLUMNS``."""
 
 
 class Taken(Sequence[Pool]):
@@ -218,40 +222,35 @@ def build_pools_of(problem: Problem, case: FleetCase, hours: float) -> PoolTable
         return list(_pools(problem, case, groups[group], hours))
 
     some = np.flatnonzero(~large)
-    parts = [_small(problem, case, hours, [groups[g] for g in some], some, each[some], wanted[some], make)]
-    parts += [
-        table_of(made, [int(at)] * len(made)) for at in np.flatnonzero(large) for made in [make(int(at))]
-    ]
-    return _stacked([part for part in parts if len(part)])
+    columns = _small(problem, case, hours, [groups[g] for g in some], some, each[some], wanted[some])
+    bundled = [(pool, int(group)) for group in np.flatnonzero(large) for pool in make(int(group))]
+    columns = _stacked(columns, _columns([pool for pool, _ in bundled], [group for _, group in bundled]))
+    order = np.argsort(columns[0], kind="stable")
+    owner, *others = (column[order] for column in columns)
+    rows = np.arange(len(owner))
+    nth = rows - np.searchsorted(owner, owner)
+    return PoolTable(Made(make, owner, nth), rows, owner, *others)
 
 
-def _stacked(parts: Sequence[PoolTable]) -> PoolTable:
-    """Tables as one."""
-    if not parts:
-        return PoolTable.nothing()
-    levels = max(part.usd.shape[1] for part in parts)
+def _stacked(first: Columns, second: Columns) -> Columns:
+    """The rows of two tables; money is inf where one has no such level."""
+    levels = max(first[-1].shape[1], second[-1].shape[1])
 
     def padded(rows: Floats) -> Floats:
+        if rows.ndim < 2:
+            return rows
         return np.pad(rows, ((0, 0), (0, levels - rows.shape[1])), constant_values=np.inf)
 
-    joint = {name: [getattr(part, name) for part in parts] for name in COLUMNS[1:]}
-    columns = [np.concatenate([padded(r) if r.ndim > 1 else r for r in joint[name]]) for name in joint]
-    pools = parts[0].pools if len(parts) == 1 else [pool for part in parts for pool in part.pools]
-    whole = PoolTable(pools, np.arange(len(columns[0])), *columns)
-    order = np.argsort(whole.owner, kind="stable")
-    if (np.diff(order) == 1).all():
-        return whole
-    sorted_ = whole.take(order)
-    return replace(sorted_, row=np.arange(len(whole)))
+    return tuple(np.concatenate((padded(a), padded(b))) for a, b in zip(first, second, strict=True))
 
 
 def _small(
     problem: Problem, case: FleetCase, hours: float, groups: Sequence[Ints], number: Ints, each: Floats,
-    wanted: Ints, make: Callable[[int], list[Pool]],
-) -> PoolTable:  # fmt: skip
-    """The table of pools [G] without bundles, all at once."""
+    wanted: Ints,
+) -> Columns:  # fmt: skip
+    """The columns of pools [G] without bundles, all at once."""
     if not groups:
-        return PoolTable.nothing()
+        return _columns([], [])
     units, table = case.units, problem.table
     mine = np.concatenate(groups)
     begin = np.concatenate(([0], np.cumsum([len(group) for group in groups])))
@@ -273,7 +272,6 @@ def _small(
     beyond = np.minimum(tops[group], np.maximum(wanted[group] - base, 0))
     kept = base + beyond > 0
     group, base, beyond = group[kept], base[kept], beyond[kept]
-    nth = base - (tops == 0)[group]
     most = base + beyond
     level = np.arange(int(most.max(initial=0)) + 1)
     above = np.clip(level[None, :] - base[:, None], 0, width - 1)
@@ -283,9 +281,7 @@ def _small(
     least = np.where(beyond > 0, np.where(np.isfinite(least_start), least_start, 0.0)[group], 0.0)
     money = (usd, usd, begun, above * least[:, None])
     first = mine[begin[:-1]][group]
-    return PoolTable(
-        Made(make, number[group], nth),
-        np.arange(len(group)),
+    return (
         number[group],
         _gpu_numbers(problem)[units.offer[first]],
         units.zone[first].astype(np.int64),
@@ -297,6 +293,10 @@ def _small(
 
 def table_of(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
     """The pools as arrays; ``owner`` [L] numbers those that are one but for their commitments."""
+    return PoolTable(pools, np.arange(len(pools)), *_columns(pools, owner))
+
+
+def _columns(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
     levels = max((len(pool.usd) for pool in pools), default=1)
 
     def padded(rows: Sequence[Floats]) -> Floats:
@@ -305,9 +305,7 @@ def table_of(pools: Sequence[Pool], owner: Sequence[int]) -> PoolTable:
             whole[number, : len(row)] = row
         return whole
 
-    return PoolTable(
-        pools,
-        np.arange(len(pools)),
+    return (
         np.array(owner, dtype=np.int64),
         np.array([pool.gpu for pool in pools], dtype=np.int64),
         np.array([pool.place for pool in pools], dtype=np.int64),
