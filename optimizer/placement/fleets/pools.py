@@ -7,7 +7,6 @@ are owed for the whole horizon is there once for each amount of them. L pools, R
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -213,9 +212,9 @@ def build_pools_of(problem: Problem, case: FleetCase, hours: float) -> PoolTable
     """The pools of a service that is held for ``hours``."""
     if not len(case.units):
         return PoolTable.nothing()
-    groups = list(_grouped(problem, case))
-    each = np.array([float(case.units.largest[mine].min()) for mine in groups])
-    wanted = np.array([most_wanted(case, rate) for rate in each], dtype=np.int64)
+    groups = _grouped(problem, case)
+    each = case.units.largest[[mine[0] for mine in groups]]
+    wanted = most_wanted(case, each)
     large = wanted > MOST_LEVELS
 
     def make(group: int) -> list[Pool]:
@@ -318,37 +317,38 @@ def _columns(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
     )
 
 
-def most_wanted(case: FleetCase, rate: float) -> int:
-    """Replicas of a rate that carry all demand and spares alone."""
-    peak = float(case.demand.max(initial=0.0))
-    return int(np.ceil(peak / rate - 1e-9)) + case.spare + 1
+def most_wanted(case: FleetCase, rate: Floats) -> Ints:
+    """Replicas [G] of a rate that carry all demand and spares alone."""
+    wanted = np.ceil(float(case.demand.max(initial=0.0)) / rate - 1e-9).astype(np.int64)
+    most: Ints = wanted + case.spare + 1
+    return most
 
 
-def _grouped(problem: Problem, case: FleetCase) -> Iterator[Ints]:
+def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
     """Units of each pool; where rates of one differ much, each rate is a pool of its own."""
-    units, offers = case.units, problem.table.offers
-    groups: defaultdict[tuple[str, str, int, int], list[int]] = defaultdict(list)
-    for unit in range(len(units)):
-        offer = offers[int(units.offer[unit])]
-        key = (offer.provider, offer.sku.gpu, int(units.zone[unit]), int(units.config[unit]))
-        groups[key].append(unit)
-    for key in groups:
-        mine = np.array(groups[key], dtype=np.int64)
-        order = np.argsort(units.largest[mine], kind="stable")
-        rates = units.largest[mine][order]
-        begin = 0
-        for at in range(1, len(mine) + 1):
-            if at == len(mine) or rates[at] > rates[begin] * (1 + SAME_RATE):
-                yield mine[order[begin:at]]
-                begin = at
+    units = case.units
+    seller, gpu = _seller_numbers(problem)[units.offer], _gpu_numbers(problem)[units.offer]
+    keys = np.stack((seller, gpu, units.zone, units.config), axis=1)
+    _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    # Pools stand in the order of their first units.
+    rank = first[which.reshape(-1)]
+    order = np.lexsort((np.arange(len(units)), units.largest, rank))
+    rates, ranks = units.largest[order].tolist(), rank[order].tolist()
+    begins = [0]
+    for at in range(1, len(order)):
+        begin = begins[-1]
+        if ranks[at] != ranks[begin] or rates[at] > rates[begin] * (1 + SAME_RATE):
+            begins.append(at)
+    return np.split(order, begins[1:])
 
 
 def _pools(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Iterator[Pool]:
     """One pool, for each amount that it may be committed to."""
     units, table = case.units, problem.table
     each = float(units.largest[mine].min())
-    bundle = -(-most_wanted(case, each) // MOST_LEVELS)
-    wanted = -(-most_wanted(case, each) // bundle)
+    most = int(most_wanted(case, np.array([each]))[0])
+    bundle = -(-most // MOST_LEVELS)
+    wanted = -(-most // bundle)
     owed = table.min_s[units.offer[mine]] >= problem.end_s - problem.t0_s
     # A commitment is charged its dual price in the middle of the horizon. One that serves only a half
     # is not; it is owed in full all the same, which makes an hourly price of its own.
@@ -390,6 +390,16 @@ def half_usd(problem: Problem, units: Units) -> Floats:
     hours = horizon_hours(problem) / 2 + (units.cold_s + 2 * increments) / HOUR_S
     usd: Floats = units.usd_per_hour * horizon_hours(problem) / (hours + 1)
     return usd
+
+
+def _seller_numbers(problem: Problem) -> Ints:
+    """A number [O] for the seller of each offer."""
+
+    def numbers() -> Ints:
+        sellers = [offer.provider for offer in problem.table.offers]
+        return np.unique(sellers, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+    return problem.once_for_market(("seller numbers",), numbers)
 
 
 def _gpu_numbers(problem: Problem) -> Ints:
