@@ -64,9 +64,9 @@ class PoolPrices:
         return self.take(np.arange(np.searchsorted(self.rate, self.rate[last], side="right")))
 
     def of_all(self, levels: Ints, whole: PoolPrices) -> Ints:
-        """Levels of these pools as levels of the ``whole`` from which they were taken."""
+        """Levels of these pools as levels of the ``whole`` from which they were taken, whose numbers ascend."""
         found = np.zeros(len(whole.rate), dtype=np.int64)
-        found[self.number] = levels
+        found[np.searchsorted(whole.number, self.number)] = levels
         return found
 
     def steps(self, step: float, *, up: bool) -> Ints:

@@ -23,6 +23,7 @@ from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.pattern_loops import cheapest_through, meeting, start_costs_between
 from optimizer.placement.fleets.pools import PoolTable
 from optimizer.placement.fleets.sets import (
+    FEW_POOLS,
     Openings,
     PoolFleet,
     SetSearch,
@@ -35,7 +36,7 @@ from optimizer.placement.problem import Bools, Floats, Ints
 from optimizer.placement.stopwatch import never
 
 FEW_TOLERANCE = 0.05
-"""The search over few pools only has to begin this one."""
+"""The search over few of many pools only has to begin this one."""
 MOST_PATTERNS = 400
 MOST_FRESH = 150
 MOST_ROUNDS = 8
@@ -82,8 +83,9 @@ class PatternSearch:
             self.bound_usd = np.inf
             return
         rules = replace(self.rules, pools=min(self.rules.pools, MOST_POOLS))
+        tolerance = FEW_TOLERANCE if len(self.table) > FEW_POOLS else self.tolerance
         few = SetSearch(
-            self.table, self.classes, rules, FEW_TOLERANCE, self.out_of_time, self.openings, self.units
+            self.table, self.classes, rules, tolerance, self.out_of_time, self.openings, self.units
         )
         few.run()
         row_of = {id(pool): row for row, pool in enumerate(self.table.pools)}
