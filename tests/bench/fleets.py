@@ -10,12 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from optimizer.placement.best_fleets import fleets
-from optimizer.placement.fleet_bound import bound_fleet
-from optimizer.placement.ladders import free_nodes
 from rich.console import Console
 from rich.table import Table
 
@@ -25,24 +22,20 @@ from broker.catalogue import load_gpus
 from broker.domain.workload import Serving
 from optimizer.performance.calibration import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.candidates import Candidates
 from optimizer.placement.estimates import Estimates, build_estimates
 from optimizer.placement.fleet_cases import build_fleet_case
-from optimizer.placement.oracle_crew import Crew
+from optimizer.placement.fleets.model import answer_fleet, fleet_columns
 from optimizer.placement.problem import Problem, build_problem
-
-LADDERS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceFigures:
-    """USD of the bound and of the best fleet, CPU seconds of each."""
+    """USD of the bound and of the best fleet; the CPU seconds of both."""
 
     name: str
     bound_usd: float
     fleet_usd: float
-    bound_s: float
-    fleets_s: float
+    cpu_s: float
 
     @property
     def gap(self) -> float:
@@ -56,7 +49,7 @@ def main() -> int:
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
     parser.add_argument("--each", action="store_true", help="a row for each service")
     wish = parser.parse_args()
-    columns = ("instance", "services", "bounds USD", "fleets USD", "gap", "CPU ms: bound", "fleets")
+    columns = ("instance", "services", "bounds USD", "fleets USD", "gap", "CPU ms")
     table = Table(*columns)
     for folder in wish.folders:
         found = measure(folder)
@@ -83,28 +76,21 @@ def _figures(problem: Problem, estimates: Estimates, service: Serving) -> Servic
     if case.log.obstacle is not None:
         return None
     began = time.process_time()
-    bound = bound_fleet(problem, case)
-    bounded = time.process_time()
-    case = replace(case, spare_rates=bound.spare_rates, covers=bound.covers)
-    candidates = Candidates(
-        problem, estimates, {}, {service.name: case}, {service.name: bound}, Crew(problem)
-    )
-    columns = fleets(candidates.problem, case, free_nodes(problem), [None], None, LADDERS)
-    built = time.process_time()
+    answer = answer_fleet(problem, case)
+    columns = list(fleet_columns(problem, answer, None))
+    spent_s = time.process_time() - began
     if not columns:
         return None
-    least = candidates.least_service_usd(service, None)
     cheapest = min(column.total_cents for column in columns) / 100
-    return ServiceFigures(service.name, least, cheapest, bounded - began, built - bounded)
+    return ServiceFigures(service.name, answer.bound_usd, cheapest, spent_s)
 
 
 def _cells(found: list[ServiceFigures]) -> list[str]:
     bound, fleet = sum(f.bound_usd for f in found), sum(f.fleet_usd for f in found)
     count = max(1, len(found))
     gap = 1 - bound / fleet if fleet else 0.0
-    bound_ms = 1000 * sum(f.bound_s for f in found) / count
-    fleets_ms = 1000 * sum(f.fleets_s for f in found) / count
-    return [f"{bound:,.0f}", f"{fleet:,.0f}", f"{100 * gap:.2f} %", f"{bound_ms:.0f}", f"{fleets_ms:.0f}"]
+    cpu_ms = 1000 * sum(f.cpu_s for f in found) / count
+    return [f"{bound:,.0f}", f"{fleet:,.0f}", f"{100 * gap:.2f} %", f"{cpu_ms:.0f}"]
 
 
 if __name__ == "__main__":

@@ -138,8 +138,7 @@ def total(found: Plan) -> Decimal:
 
 
 def weekly(count: int) -> tuple[PlanRequest, list[Offer]]:
-    """So many services over weekly commitments of scarce stock, on any number of pools: days prove more than
-    hours."""
+    """So many services over weekly commitments of scarce stock, on any number of pools."""
     terms: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": 168.0, "billing_increment_s": 3600}
     offers = [
         offer("week", "0.80", nodes=2, **terms),

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from optimizer.placement.fleet_bound import layer_bound
-from optimizer.placement.ladders import free_nodes
 from structlog.testing import capture_logs
 
 from broker.domain.offer import Offer, Tier
@@ -29,7 +27,8 @@ from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import price_cents
 from optimizer.placement.dual import Dual
 from optimizer.placement.estimates import build_estimates
-from optimizer.placement.oracle_asks import DualAsk, FleetsAsk, LayersAsk, own_due_s
+from optimizer.placement.fleets.bound import FleetBound
+from optimizer.placement.oracle_asks import BoundAsk, FleetsAsk, PricedAnswer, PricedAsk
 from optimizer.placement.oracle_crew import Crew, Task, hired
 from optimizer.placement.pipeline import processes_for
 from optimizer.placement.prices import Row, StockPrices
@@ -94,15 +93,17 @@ def wait_until_gone(pid: int) -> bool:
 
 
 def asks_of(candidates: Candidates) -> list[tuple[str, Any]]:
-    every = free_nodes(candidates.problem)
-    makers = (LayersAsk, lambda case: DualAsk(case, None), lambda case: FleetsAsk(case, every))
+    every, prices = candidates.problem.table.stock_nodes, ((0, 0.3), (2, 0.1))
+    makers = (BoundAsk, lambda case: PricedAsk(case, prices), lambda case: FleetsAsk(case, every))
     return [(name, make(case)) for name, case in candidates.fleets.items() for make in makers]
 
 
 def as_told(answer: Any) -> Any:
-    if isinstance(answer, list):
-        return answer
-    return answer.due_s, answer.due_usd, answer.feasible, answer.covers.tolist()
+    if isinstance(answer, PricedAnswer):
+        return answer.usd, answer.offers
+    if isinstance(answer, FleetBound):
+        return answer.due_s, answer.due_usd, answer.days_usd, answer.met, answer.hourly_usd.tolist()
+    return answer
 
 
 def answered_by(crew: Crew, candidates: Candidates) -> list[Any]:
@@ -140,7 +141,7 @@ def test_a_crew_proves_what_one_process_proves() -> None:
 def test_what_was_asked_at_once_meanwhile_is_not_done_later() -> None:
     with crew_of(1, 3) as (candidates, crew):
         done: list[tuple[str, int]] = []
-        ask = LayersAsk(next(iter(candidates.fleets.values())))
+        ask = BoundAsk(next(iter(candidates.fleets.values())))
 
         def task(when: str, number: int) -> Task:
             return Task(("some", number), ask, lambda _: done.append((when, number)))
@@ -180,10 +181,10 @@ def test_what_cannot_be_started_is_done_without(monkeypatch: pytest.MonkeyPatch)
 def test_a_closed_crew_leaves_nobody() -> None:
     with crew_of(2, count=1) as (candidates, crew):
         started = pids(crew)
-        crew.later([Task("s0", LayersAsk(candidates.fleets["s0"]), lambda _: None)])
+        crew.later([Task("s0", BoundAsk(candidates.fleets["s0"]), lambda _: None)])
     assert not any(is_alive(pid) for pid in started)
     answers: list[Any] = []
-    crew.work([Task("s0", LayersAsk(candidates.fleets["s0"]), answers.append)])
+    crew.work([Task("s0", BoundAsk(candidates.fleets["s0"]), answers.append)])
     assert len(answers) == 1
 
 
@@ -236,17 +237,16 @@ def test_who_gets_help(changes: dict[str, Any], processes: int, monkeypatch: pyt
     assert processes_for(build_problem(asked(2), market(), T0), PlanOptions(workers=8)) == 0
 
 
-def test_a_bound_for_one_start_says_no_more_than_its_layers() -> None:
+def test_a_later_start_is_bounded_by_no_more() -> None:
     candidates = candidates_of(asked(2))
     for case in candidates.fleets.values():
-        whole = layer_bound(candidates.problem, case)
-        due = own_due_s(candidates.problem, case, whole)
-        for start in (due, due + 7200.0):
-            kept = whole.only_from(start)
-            assert kept.feasible == whole.feasible
-            assert kept.from_due(start) == whole.from_due(start) > 0
-            assert kept.from_due(start + 3600.0) <= whole.from_due(start + 3600.0)
-            assert kept.from_due(due) <= whole.from_due(due)
+        bound = BoundAsk(case).answer(candidates.problem, never)
+        starts = [bound.due_s + hours * 3600.0 for hours in range(bound.hours + 2)]
+        least = [bound.from_due(start) for start in starts]
+        assert least[0] == bound.due_usd > 0
+        assert least == sorted(least, reverse=True)
+        assert least[1] > 0
+        assert least[-1] == 0
 
 
 def test_offers_as_columns_cost_the_same() -> None:

@@ -1,4 +1,4 @@
-"""What is proven while a plan is told, and at which prices days are asked."""
+"""What is proven while a plan is told, and what is asked on at prices where time was short."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from broker.domain.offer import Offer
 from broker.domain.plan import Plan, PlanStatus
 from broker.domain.workload import PlanRequest
 from broker.plan_ports import PlanOptions
+from optimizer.placement.candidates import build_candidates
 from optimizer.placement.column_pool import ColumnPool
 from optimizer.placement.dual import Dual
-from optimizer.placement.oracle_asks import DUAL, LONG_DAYS
 from optimizer.placement.pipeline import proven_on
 from optimizer.placement.prices import Row, StockPrices
 from optimizer.placement.proving import Proving
@@ -99,20 +99,19 @@ def test_a_search_without_rounds_has_nothing_to_add() -> None:
     assert proven_on(found, search, OPTIONS, Stopwatch(30.0)) is found
 
 
-def test_days_come_before_other_prices_once_these_are_settled() -> None:
-    search = search_of(*weekly(CROWD))
-    proof = proving_of(search)
-    assert not proof.days_are_open()
-    assert proof.prove_next(never)
-    hours, prices = proof.centre.total_usd, proof.centre.prices
-    assert not proof.settled
-    proof.settled = True
-    assert proof.days_are_open()
-    proof.deepen(never)
+def test_what_was_not_asked_at_the_best_prices_is_asked_on() -> None:
+    """A search that had no time for bounds knows nothing at no prices; later it asks for them."""
+    asked, offers = weekly(CROWD)
+    optional = tuple(replace(service, unplaced_usd=Decimal(5000)) for service in asked.workloads)
+    search = search_of(replace(asked, workloads=optional), offers)
+    candidates = build_candidates(search.candidates.problem, search.candidates.estimates)
+    proof = proving_of(Search(candidates, Stopwatch(30.0), OPTIONS.gap, 1))
+    prices = proof.centre.prices
+    assert proof.centre.total_usd == 0
+    proof.ask_on(never)
     assert proof.centre.prices is prices
-    assert proof.centre.total_usd > hours
-    assert not proof.days_are_open()
-    assert {proof.dual.depth_at(name, prices) for name in proof.candidates.fleets} == {LONG_DAYS}
+    assert proof.centre.total_usd == proving_of(search).centre.total_usd > 0
+    assert candidates.bounded == candidates.fleets.keys()
 
 
 def test_prices_that_not_all_was_asked_at_are_asked_on() -> None:
@@ -124,6 +123,5 @@ def test_prices_that_not_all_was_asked_at_are_asked_on() -> None:
     cut = proof.centre.total_usd
     proof.prove_on()
     assert proof.centre.total_usd > cut
-    depths = {proof.dual.depth_at(name, proof.centre.prices) for name in proof.candidates.fleets}
-    assert min(depths) >= DUAL
+    assert all(proof.dual.is_answered(name, proof.centre.prices) for name in proof.candidates.fleets)
     assert search.bound_cents == proof.centre.cents

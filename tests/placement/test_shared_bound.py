@@ -12,20 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.domain.offer import Offer, Tier
-from broker.domain.workload import PlanRequest
+from broker.domain.workload import NO_LIMIT, FleetLimits, PlanRequest
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.candidates import Candidates, build_candidates
 from optimizer.placement.columns import Column, Piece
 from optimizer.placement.dual import Dual
 from optimizer.placement.estimates import build_estimates
-from optimizer.placement.oracle_asks import DAYS, DUAL, LONG_DAYS
 from optimizer.placement.prices import THROUGHOUT, Row, StockPrices
 from optimizer.placement.problem import build_problem
 from optimizer.placement.run_pool import build_run_pools
 from tests.depth import examples
 from tests.placement.brute_force import Spans, best_total, ways_of
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import T0, at, offer, request, serving, training, weekly
+from tests.placement.market import T0, at, offer, request, serving, training
 
 PROFILE = settings(max_examples=examples(25), derandomize=True, deadline=None)
 
@@ -77,41 +76,30 @@ def stock_prices(draw: st.DrawFn) -> StockPrices:
     return StockPrices(usd)
 
 
-def prove_no_more_than_the_optimum(problem: tuple[PlanRequest, list[Offer]], prices: StockPrices) -> None:
+@PROFILE
+@given(shared_problems(), stock_prices())
+def test_no_prices_prove_more_than_the_optimum(
+    problem: tuple[PlanRequest, list[Offer]], prices: StockPrices
+) -> None:
     asked, offers = problem
     best = best_total(asked, offers)
     assert best is not None
     assert bound_usd(candidates_of(asked, offers), prices) <= float(best) + 1e-6
 
 
-@PROFILE
-@given(shared_problems(), stock_prices())
-def test_no_prices_prove_more_than_the_optimum(
-    problem: tuple[PlanRequest, list[Offer]], prices: StockPrices
-) -> None:
-    prove_no_more_than_the_optimum(problem, prices)
-
-
-@pytest.mark.usefixtures("short_days")
-@PROFILE
-@given(shared_problems(), stock_prices())
-def test_no_days_at_prices_prove_more_than_the_optimum(
-    problem: tuple[PlanRequest, list[Offer]], prices: StockPrices
-) -> None:
-    prove_no_more_than_the_optimum(problem, prices)
-
-
-def test_days_count_at_prices_of_scarcity() -> None:
-    """Hours alone take half a commitment for the peak; days do not, also where it has a price of scarcity."""
-    asked, offers = weekly(2)
-    candidates = candidates_of(asked, offers)
-    prices = StockPrices({Row(0): 0.2})
-    dual = Dual(candidates, {})
-    hours = dual.evaluate(prices, {}, 0.0, lambda: False, depth=DUAL).total_usd
-    days = dual.evaluate(prices, {}, 0.0, lambda: False, depth=DAYS).total_usd
-    assert days > 1.005 * hours
-    assert dual.evaluate(prices, {}, 0.0, lambda: False).total_usd >= days
-    assert {dual.depth_at(service.name, prices) for service in asked.workloads} == {LONG_DAYS}
+@pytest.mark.parametrize("pools", [3, NO_LIMIT])
+def test_a_price_of_scarcity_proves_that_one_node_cannot_serve_two(pools: int) -> None:
+    """Two services of one node each for eight hours, one node at $0.50 and enough at $1.10. At a price of
+    $0.60 on the first both nodes cost the same: 2 x 8.80, less 4.80 for the one that there is."""
+    offers = [
+        offer("scarce", "0.50", nodes=1, billing_increment_s=3600),
+        *(offer(f"o{zone}", "1.10", zone=zone, billing_increment_s=3600) for zone in "abcde"),
+    ]
+    services = [serving(f"s{i}", [4.0], fleet=FleetLimits(pools, NO_LIMIT)) for i in range(2)]
+    candidates = candidates_of(request(*services, hours=8), offers)
+    assert bound_usd(candidates, StockPrices()) == pytest.approx(2 * 4.0, abs=0.1)
+    prices = StockPrices({Row(candidates.problem.index_of["scarce"]): 0.6})
+    assert bound_usd(candidates, prices) == pytest.approx(2 * 8.8 - 4.8, abs=0.1)
 
 
 @PROFILE

@@ -64,9 +64,9 @@ class PoolPrices:
         return self.take(np.arange(np.searchsorted(self.rate, self.rate[last], side="right")))
 
     def of_all(self, levels: Ints, whole: PoolPrices) -> Ints:
-        """Levels of these pools as levels of the ``whole`` from which they were taken."""
+        """Levels of these pools as levels of the ``whole`` from which they come, whose numbers ascend."""
         found = np.zeros(len(whole.rate), dtype=np.int64)
-        found[self.number] = levels
+        found[np.searchsorted(whole.number, self.number)] = levels
         return found
 
     def steps(self, step: float, *, up: bool) -> Ints:
@@ -145,7 +145,9 @@ class HourCovers:
         rules, size, levels = self.rules, STEPS_OF_PLACES, np.zeros(len(near.rate), dtype=np.int64)
         step = need / size
         steps = near.steps(step, up=True)
-        loss, part = rules.loss_share * demand, int(np.floor(rules.least_share * demand / step + EPSILON))
+        loss = rules.loss_share * demand
+        # Any replica counts for a step at least.
+        part = max(1, int(np.floor(rules.least_share * demand / step + EPSILON)))
         each = PlaceTables.build(near, steps, size)
         if len(each.usd) < rules.places:
             return np.inf, levels
@@ -170,11 +172,13 @@ class HourCovers:
         rules, size = self.rules, STEPS_OF_PLACES // 2
         step = need / size
         steps = near.steps(step, up=False)
-        part = int(np.ceil(rules.least_share * demand / step - EPSILON))
+        part = max(1, int(np.ceil(rules.least_share * demand / step - EPSILON)))
         most = max(part, int(np.floor((need - rules.loss_share * demand) / step + EPSILON)))
         each = PlaceTables.build(near, steps, size)
-        nearest = np.argsort(each.usd[:, max(part, size // rules.places)], kind="stable")
-        for chosen in combinations(nearest[: rules.places + FURTHER_PLACES], rules.places):
+        order = (np.argsort(each.usd[:, at], kind="stable") for at in (max(part, size // rules.places), part))
+        by_half, by_part = (near[: rules.places + FURTHER_PLACES].tolist() for near in order)
+        nearest = list(dict.fromkeys((*by_half, *by_part[: rules.places])))
+        for chosen in combinations(nearest, rules.places):
             value, parts = np.append(0.0, np.full(size, np.inf)), []
             for place in chosen:
                 of_this = np.zeros(size + 1, dtype=np.int64)

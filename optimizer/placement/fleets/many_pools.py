@@ -11,7 +11,7 @@ bound. O owners (pools whatever they are committed to), R levels, K patterns, C 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -23,6 +23,7 @@ from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.pattern_loops import cheapest_through, meeting, start_costs_between
 from optimizer.placement.fleets.pools import PoolTable
 from optimizer.placement.fleets.sets import (
+    FEW_POOLS,
     Openings,
     PoolFleet,
     SetSearch,
@@ -35,7 +36,7 @@ from optimizer.placement.problem import Bools, Floats, Ints
 from optimizer.placement.stopwatch import never
 
 FEW_TOLERANCE = 0.05
-"""The search over few pools only has to begin this one."""
+"""The search over few of many pools only has to begin this one."""
 MOST_PATTERNS = 400
 MOST_FRESH = 150
 MOST_ROUNDS = 8
@@ -82,8 +83,9 @@ class PatternSearch:
             self.bound_usd = np.inf
             return
         rules = replace(self.rules, pools=min(self.rules.pools, MOST_POOLS))
+        tolerance = FEW_TOLERANCE if len(self.table) > FEW_POOLS else self.tolerance
         few = SetSearch(
-            self.table, self.classes, rules, FEW_TOLERANCE, self.out_of_time, self.openings, self.units
+            self.table, self.classes, rules, tolerance, self.out_of_time, self.openings, self.units
         )
         few.run()
         begun = [
@@ -97,10 +99,7 @@ class PatternSearch:
             self.duals, covers = self.duals.climb(self.best.usd)
             self._add(np.array(covers).reshape(-1, len(self.first)))
         tried: set[tuple[int, ...]] = set()
-        starts: list[PoolFleet | None] = [*begun] or [None]
-        for start in starts:
-            rows = self._rows_of(start)
-            within = self._within(start, rows)
+        for rows, within in self._bases(begun):
             key = (*rows.tolist(), *np.flatnonzero(within).tolist())
             if key not in tried and len(tried) < MOST_BASES:
                 tried.add(key)
@@ -149,16 +148,34 @@ class PatternSearch:
         ways = [self.duals.charged(power) for power in powers]
         each = [duals.bounds_usd(None, nothing, np.inf) for duals in ways]
         at = int(np.argmax([usd.sum() for usd in each]))
-        gpu, least = self.table.gpu[self.first], float(each[at].sum())
-        kinds = np.unique(gpu)
-        if self.rules.gpus < len(kinds) and np.isfinite(least):
+        least = float(each[at].sum())
+        if self.rules.gpus < len(np.unique(self.table.gpu)) and np.isfinite(least):
             least = top
-            for chosen in combinations(kinds.tolist(), self.rules.gpus):
-                some = ways[at].bounds_usd(np.isin(gpu, chosen), each[at], least)
-                least = min(least, float(some.sum()))
+            for chosen in self._of_kinds():
+                least = min(least, float(ways[at].bounds_usd(chosen, each[at], least).sum()))
         return min(top, least * (1 - SHORTFALL))
 
+    def _of_kinds(self) -> Iterator[Bools]:
+        """The owners [O] of as many kinds of GPU as the rules allow, for each choice of them."""
+        gpu = self.table.gpu[self.first]
+        kinds = np.unique(gpu).tolist()
+        for chosen in combinations(kinds, min(self.rules.gpus, len(kinds))):
+            yield np.isin(gpu, chosen)
+
     # The fleets.
+
+    def _bases(self, begun: list[PoolFleet]) -> Iterator[tuple[Ints, Bools]]:
+        """Rows [O], and the owners [O] within which fleets are looked for: those of known fleets. Where few
+        pools carry no fleet, all of each choice of kinds, those that serve most first."""
+        for fleet in begun:
+            rows = self._rows_of(fleet)
+            yield rows, self._within(fleet, rows)
+        if not begun:
+            served = self.table.rate[self.first] * self.table.most[self.first]
+            yield from (
+                (self.first, chosen)
+                for chosen in sorted(self._of_kinds(), key=lambda of: -float(served @ of))
+            )
 
     def _improve(self, rows: Ints, within: Bools) -> None:
         """Fleets on some pools with given commitments: covers of hours, then neighbours of what is used."""
@@ -321,23 +338,18 @@ class PatternSearch:
     def _owner(self, rows: Ints) -> Ints:
         return np.searchsorted(self.first, rows, side="right") - 1
 
-    def _rows_of(self, fleet: PoolFleet | None) -> Ints:
+    def _rows_of(self, fleet: PoolFleet) -> Ints:
         """The row [O] of each owner with the commitments of a fleet; its lowest where it has none."""
-        rows = self.first.copy()
-        if fleet is not None:
-            pools = np.array(fleet.pools, dtype=np.int64)
-            rows[self._owner(pools)] = pools
+        rows, pools = self.first.copy(), np.array(fleet.pools, dtype=np.int64)
+        rows[self._owner(pools)] = pools
         return rows
 
-    def _within(self, fleet: PoolFleet | None, rows: Ints) -> Bools:
+    def _within(self, fleet: PoolFleet, rows: Ints) -> Bools:
         """The owners [O] of the kinds of GPU on which a fleet stands, where these are limited; without
         commitments that it does not have."""
+        within: Bools = self.table.usd[rows, 0] <= 0
+        within[self._owner(np.array(fleet.pools, dtype=np.int64))] = True
         gpu = self.table.gpu[self.first]
-        free: Bools = self.table.usd[rows, 0] <= 0
-        if fleet is None:
-            return free
-        free[self._owner(np.array(fleet.pools, dtype=np.int64))] = True
-        if self.rules.gpus >= len(np.unique(gpu)):
-            return free
-        free &= np.isin(gpu, np.unique(self.table.gpu[list(fleet.pools)]))
-        return free
+        if self.rules.gpus < len(np.unique(gpu)):
+            within &= np.isin(gpu, np.unique(self.table.gpu[list(fleet.pools)]))
+        return within
