@@ -95,7 +95,9 @@ class Candidates:
             followers = [s.name for s in self.problem.followers(name) if s.name in self.bounded]
             for _ in range(MOST_ENDS if followers and len(found) else 0):
                 end = self._open_end_s(found, followers, most_usd.get(name, np.inf))
-                tasks = [self._end_task(service, end) for service in followers if not self._knows(service, end)]
+                tasks = [
+                    self._end_task(service, end) for service in followers if not self._knows(service, end)
+                ]
                 if not tasks or out_of_time():
                     break
                 self.crew.work(iter(tasks), out_of_time)

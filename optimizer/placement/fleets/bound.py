@@ -10,6 +10,7 @@ import numpy as np
 from optimizer.placement.problem import Floats, Problem
 from optimizer.placement.units import HOUR_S, FleetCase
 
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetBound:
     """Least cost of a service over ``hours`` hours.

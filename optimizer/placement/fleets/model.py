@@ -95,7 +95,14 @@ def answer_fleet(
     open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
     arrays = (case.units.offer, case.units.requests_per_s, case.demand)
     stands_on = (case.service, fleet_rules(problem, case.service), *(one.tobytes() for one in arrays))
-    key = (KEY, *stands_on, None if free is None else free.tobytes(), charged, first if by_hour else due, open_key)
+    key = (
+        KEY,
+        *stands_on,
+        None if free is None else free.tobytes(),
+        charged,
+        first if by_hour else due,
+        open_key,
+    )
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer):
         return known
