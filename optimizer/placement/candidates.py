@@ -29,8 +29,11 @@ from optimizer.placement.runs import RunCandidates, last_second
 from optimizer.placement.units import HOUR_S, FleetCase
 
 MOST_ENDS = 8
+"""Ends of a run from which what waits for it is bounded."""
+WORTH_SHARE, MOST_SLOW = 0.02, 2
+"""So many answers in a row may prove less than this share of what is open."""
 REACH_S = 24 * HOUR_S
-"""Ends of a run from which what waits for it is bounded, and how long before each of them a bound is good."""
+"""How long before a start what is proven of it is good."""
 MOST_PLACEMENTS = 32
 NO_PRICES: Mapping[str, Decimal] = MappingProxyType({})
 MOST_AMOUNTS = MOST_PLACEMENTS + 1
@@ -93,8 +96,12 @@ class Candidates:
         of the run, whenever it ends."""
         for name, found in self.runs.items():
             followers = [s.name for s in self.problem.followers(name) if s.name in self.bounded]
+            most, least, slow = most_usd.get(name, np.inf), -np.inf, 0
             for _ in range(MOST_ENDS if followers and len(found) else 0):
-                end = self._open_end_s(found, followers, most_usd.get(name, np.inf))
+                before, (least, end) = least, self._open_end(found, followers, most)
+                slow = slow + 1 if least - before < WORTH_SHARE * (most - least) else 0
+                if slow >= MOST_SLOW:
+                    break
                 tasks = [
                     self._end_task(service, end) for service in followers if not self._knows(service, end)
                 ]
@@ -118,9 +125,14 @@ class Candidates:
         time = time_of(self.problem, self.fleets[name], end_s)
         return due_s(self.problem, time, True, self.bounds[name].longest_cold_s)
 
-    def _open_end_s(self, found: RunCandidates, followers: Sequence[str], most_usd: float) -> float:
-        """The end of a run to ask at next: after the one at which all may cost least, so far that the answer
-        says something of many ends, and halfway to the next at which it was asked."""
+    def _open_end(
+        self, found: RunCandidates, followers: Sequence[str], most_usd: float
+    ) -> tuple[float, float]:
+        """What a run and what follows cost at least, in USD, and the end, in s, to ask at next.
+
+        That lies after the one at which they may cost least, so far that the answer says something of many
+        ends, and no more than halfway to the next at which was asked.
+        """
         name = found.run.name
         starts, hours = self._hours_of_ends(found)
         ends = np.concatenate((found.end_s, hours))
@@ -130,10 +142,10 @@ class Candidates:
                 found.rest_usd + self._least_between_usd(name, starts, hours),
             )
         )
-        first = float(ends[np.argmin(total)])
+        first, least = float(ends[np.argmin(total)]), float(total.min())
         known_s = max(self.bounds[service].next_known_s(self._due_s(service, first)) for service in followers)
         asked = (total < most_usd) & (ends >= first) & (ends <= first + min(REACH_S, known_s / 2))
-        return float(ends[asked].max(initial=first))
+        return least, float(ends[asked].max(initial=first))
 
     def carry(self, name: str, bound: FleetBound, *, same: bool) -> None:
         """Takes a bound of an earlier search; ``same``: nothing has moved since."""

@@ -26,7 +26,6 @@ UNPROVEN_SECONDS = 2.0
 
 KNOWN_FAULTS = {
     "five-places": "the model of fleets knows four pools at most, and nothing else may stand in five places",
-    "of-one-price-the-finer-billing": "the first of a pool's offers at one price is taken, however billed",
     "a-premium-buys-fewer-sellers": "fewer sellers are taken only where the search happened on such a fleet",
     "a-premium-buys-one-piece": "near ties are decided for services alone, so a run in parts stays in parts",
 }
