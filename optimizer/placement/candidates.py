@@ -30,8 +30,6 @@ from optimizer.placement.units import HOUR_S, FleetCase
 
 MOST_ENDS = 8
 """Ends of a run from which what waits for it is bounded."""
-WORTH_SHARE, MOST_SLOW = 0.02, 2
-"""So many answers in a row may prove less than this share of what is open."""
 REACH_S = 24 * HOUR_S
 """How long before a start what is proven of it is good."""
 MOST_PLACEMENTS = 32
@@ -96,12 +94,8 @@ class Candidates:
         of the run, whenever it ends."""
         for name, found in self.runs.items():
             followers = [s.name for s in self.problem.followers(name) if s.name in self.bounded]
-            most, least, slow = most_usd.get(name, np.inf), -np.inf, 0
             for _ in range(MOST_ENDS if followers and len(found) else 0):
-                before, (least, end) = least, self._open_end(found, followers, most)
-                slow = slow + 1 if least - before < WORTH_SHARE * (most - least) else 0
-                if slow >= MOST_SLOW:
-                    break
+                end = self._open_end_s(found, followers, most_usd.get(name, np.inf))
                 tasks = [
                     self._end_task(service, end) for service in followers if not self._knows(service, end)
                 ]
@@ -125,12 +119,10 @@ class Candidates:
         time = time_of(self.problem, self.fleets[name], end_s)
         return due_s(self.problem, time, True, self.bounds[name].longest_cold_s)
 
-    def _open_end(
-        self, found: RunCandidates, followers: Sequence[str], most_usd: float
-    ) -> tuple[float, float]:
-        """What a run and what follows cost at least, in USD, and the end, in s, to ask at next.
+    def _open_end_s(self, found: RunCandidates, followers: Sequence[str], most_usd: float) -> float:
+        """The end of a run to ask at next.
 
-        That lies after the one at which they may cost least, so far that the answer says something of many
+        It lies after the one at which a run and what follows may cost least, so far that the answer says something of many
         ends, and no more than halfway to the next at which was asked.
         """
         name = found.run.name
@@ -142,10 +134,10 @@ class Candidates:
                 found.rest_usd + self._least_between_usd(name, starts, hours),
             )
         )
-        first, least = float(ends[np.argmin(total)]), float(total.min())
+        first = float(ends[np.argmin(total)])
         known_s = max(self.bounds[service].next_known_s(self._due_s(service, first)) for service in followers)
         asked = (total < most_usd) & (ends >= first) & (ends <= first + min(REACH_S, known_s / 2))
-        return least, float(ends[asked].max(initial=first))
+        return float(ends[asked].max(initial=first))
 
     def carry(self, name: str, bound: FleetBound, *, same: bool) -> None:
         """Takes a bound of an earlier search; ``same``: nothing has moved since."""
