@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal
 from types import MappingProxyType
@@ -28,6 +28,10 @@ from optimizer.placement.run_builder import build_run_candidates, most_each
 from optimizer.placement.runs import RunCandidates, last_second
 from optimizer.placement.units import HOUR_S, FleetCase
 
+MOST_ENDS = 8
+"""Ends of a run from which what waits for it is bounded."""
+REACH_S = 24 * HOUR_S
+"""How long before a start what is proven of it is good."""
 MOST_PLACEMENTS = 32
 NO_PRICES: Mapping[str, Decimal] = MappingProxyType({})
 MOST_AMOUNTS = MOST_PLACEMENTS + 1
@@ -80,7 +84,60 @@ class Candidates:
                 self._take(name, bound)
             then()
 
-        return Task(("bound", name), BoundAsk(self.fleets[name]), take)
+        run = self.fleets[name].service.starts_after
+        earliest = self.problem.kept.get(earliest_end(run or ""))
+        after_s = earliest if isinstance(earliest, float) else None
+        return Task(("bound", name), BoundAsk(self.fleets[name], after_s), take)
+
+    def bound_ends(self, most_usd: Mapping[str, float], out_of_time: Callable[[], bool]) -> None:
+        """Bounds what waits for a run from some ends of it, until the two together surely cost ``most_usd``
+        of the run, whenever it ends."""
+        for name, found in self.runs.items():
+            followers = [s.name for s in self.problem.followers(name) if s.name in self.bounded]
+            for _ in range(MOST_ENDS if followers and len(found) else 0):
+                end = self._open_end_s(found, followers, most_usd.get(name, np.inf))
+                tasks = [
+                    self._end_task(service, end) for service in followers if not self._knows(service, end)
+                ]
+                if not tasks or out_of_time():
+                    break
+                self.crew.work(iter(tasks), out_of_time)
+
+    def _end_task(self, name: str, end_s: float) -> Task:
+        """Asks for the bound of one service after a run."""
+
+        def take(bound: FleetBound) -> None:
+            self.bounds[name] = self.bounds[name].with_starts_of(bound)
+
+        return Task(("bound", name, end_s), BoundAsk(self.fleets[name], end_s), take)
+
+    def _knows(self, name: str, end_s: float) -> bool:
+        """Whether a service is bounded from the very end of a run."""
+        return self.bounds[name].next_known_s(self._due_s(name, end_s)) == 0.0
+
+    def _due_s(self, name: str, end_s: float) -> float:
+        time = time_of(self.problem, self.fleets[name], end_s)
+        return due_s(self.problem, time, True, self.bounds[name].longest_cold_s)
+
+    def _open_end_s(self, found: RunCandidates, followers: Sequence[str], most_usd: float) -> float:
+        """The end of a run to ask at next.
+
+        It lies after the one at which a run and what follows may cost least, so far that the answer says something of many
+        ends, and no more than halfway to the next at which was asked.
+        """
+        name = found.run.name
+        starts, hours = self._hours_of_ends(found)
+        ends = np.concatenate((found.end_s, hours))
+        total = np.concatenate(
+            (
+                found.total_usd + self.least_followers_usd(name, found.end_s),
+                found.rest_usd + self._least_between_usd(name, starts, hours),
+            )
+        )
+        first = float(ends[np.argmin(total)])
+        known_s = max(self.bounds[service].next_known_s(self._due_s(service, first)) for service in followers)
+        asked = (total < most_usd) & (ends >= first) & (ends <= first + min(REACH_S, known_s / 2))
+        return float(ends[asked].max(initial=first))
 
     def carry(self, name: str, bound: FleetBound, *, same: bool) -> None:
         """Takes a bound of an earlier search; ``same``: nothing has moved since."""
@@ -90,7 +147,7 @@ class Candidates:
 
     def _take(self, name: str, bound: FleetBound) -> None:
         self.bounded.add(name)
-        self.bounds[name] = bound.no_lower_than(self.bounds[name])
+        self.bounds[name] = bound.with_starts_of(self.bounds[name])
         case = self.fleets[name]
         if case.log.obstacle is None and not bound.met:
             spread = case.service.redundancy.zones > 1
@@ -148,10 +205,15 @@ class Candidates:
         """
         if not np.isfinite(found.rest_usd):
             return found.rest_usd
+        return found.rest_usd + float(
+            self._least_between_usd(found.run.name, *self._hours_of_ends(found)).min()
+        )
+
+    def _hours_of_ends(self, found: RunCandidates) -> tuple[Floats, Floats]:
+        """First and last instants [H] of the hours in which a run may end."""
         latest = last_second(self.problem, found.run)
         ends = np.append(np.arange(float(self.problem.t0_s), latest, HOUR_S), latest)
-        starts = np.append(ends[:1], ends[:-1])
-        return found.rest_usd + float(self._least_between_usd(found.run.name, starts, ends).min())
+        return np.append(ends[:1], ends[:-1]), ends
 
     def price_delays(self, known_usd_per_hour: Mapping[str, Decimal] = NO_PRICES) -> None:
         """Fixes what an hour of each waiting service's delay costs, before any column of it is made.

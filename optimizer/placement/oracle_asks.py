@@ -29,13 +29,15 @@ class Ask(Protocol, Generic[Answer]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundAsk:
-    """The bound of a service."""
+    """The bound of a service that starts at its own time, or after a run."""
 
     case: FleetCase
+    after_s: float | None = None
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
-        """The bound, for the service's own start and for later ones."""
-        return bound_of(problem, self.case, answer_fleet(problem, self.case, out_of_time=out_of_time))
+        """The bound, for this start and for others."""
+        found = answer_fleet(problem, self.case, after_s=self.after_s, out_of_time=out_of_time)
+        return bound_of(problem, self.case, found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,6 +38,7 @@ from optimizer.placement.solve import (
     MOST_AT_ONCE,
     SERVICES_SHARE,
     Solution,
+    bound_ends,
     hasten,
     settling_seconds,
     solution_of,
@@ -176,6 +177,8 @@ def _first_bounds(
         standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
         candidates.bound_services(search.watch.until(SERVICES_SHARE), known_usd=standing_usd)
     search.prove(separate_bound_cents(candidates, pools), "re-costed")
+    if len(candidates.problem.request.workloads) <= MOST_AT_ONCE:
+        bound_ends(search, pools)
     return known
 
 

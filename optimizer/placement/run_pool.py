@@ -75,6 +75,13 @@ def bare_pools(candidates: Candidates) -> dict[str, RunPool]:
     return {name: _bare(candidates, found) for name, found in candidates.runs.items()}
 
 
+def bound_anew(candidates: Candidates, pools: Mapping[str, RunPool]) -> None:
+    """Takes up what was proven since of the services that wait for runs."""
+    for pool in pools.values():
+        fresh = _bare(candidates, pool.found)
+        pool.total_usd, pool.beyond_usd = fresh.total_usd, fresh.beyond_usd
+
+
 def _bare(candidates: Candidates, found: RunCandidates) -> RunPool:
     total = found.total_usd + candidates.least_followers_usd(found.run.name, found.end_s)
     return RunPool(found, total, candidates.beyond_usd(found))

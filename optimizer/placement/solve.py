@@ -23,7 +23,7 @@ from optimizer.placement.master import Choice, solve_master
 from optimizer.placement.prices import StockPrices
 from optimizer.placement.problem import Problem
 from optimizer.placement.rounds import Rounds
-from optimizer.placement.run_pool import RunPool, build_run_pools
+from optimizer.placement.run_pool import RunPool, bound_anew, build_run_pools
 from optimizer.placement.runner_up import settled
 from optimizer.placement.search import Search as Search
 from optimizer.placement.search import choice_from, gap_of
@@ -36,6 +36,7 @@ MASTER_SHARE = 0.25
 BOUND_SHARE = 0.3
 SERVICES_SHARE = 0.3
 LAYERS_SHARE = 0.4
+ENDS_SHARE = 0.5
 COMPOSE_SHARE = 0.5
 IMPROVE_SHARE = 0.5
 SETTLE_SECONDS_EACH = 0.01
@@ -83,6 +84,7 @@ def solve(search: Search) -> Solution:
     known_usd = _cheapest_usd(columns)
     candidates.bound_services(search.watch.until(LAYERS_SHARE), known_usd=known_usd)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
+    bound_ends(search, pools)
     if few and not search.done:
         columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
     if few and not search.done:
@@ -103,6 +105,21 @@ def solve(search: Search) -> Solution:
     if rounds is None:
         remember(candidates, None, None)
     return solution_of(search, best, columns, pools)
+
+
+def bound_ends(search: Search, pools: Mapping[str, RunPool]) -> None:
+    """Proves more of what waits for runs, where that is open."""
+    candidates, best = search.candidates, search.best
+    if search.done or best is None:
+        return
+    most_usd = {}
+    for name in candidates.runs:
+        party = [name, *(service.name for service in candidates.problem.followers(name))]
+        placed = all(one in best.columns for one in party)
+        most_usd[name] = sum(best.columns[one].total_cents for one in party) / 100 if placed else inf
+    candidates.bound_ends(most_usd, search.watch.until(ENDS_SHARE))
+    bound_anew(candidates, pools)
+    search.prove(separate_bound_cents(candidates, pools), "bounded alone")
 
 
 def finish(

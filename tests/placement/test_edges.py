@@ -48,7 +48,6 @@ def test_horizons_of_any_length_from_an_hour_on_are_planned(seconds: int, peak: 
 
 
 NOWHERE = Policy(regions=("moon-*",))
-LATER = "of a service that no stock carries later starts are bounded by nothing"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +58,7 @@ LATER = "of a service that no stock carries later starts are bounded by nothing"
         ("gpu_unknown", None, {"gpu": "UNHEARD-OF"}, {}),
         ("memory", "run", {}, {"precisions": (Precision.FP8,)}),
         ("stock", None, {"nodes": 1}, {}),
-        pytest.param("stock", "run", {"nodes": 1}, {}, marks=pytest.mark.xfail(reason=LATER, strict=True)),
+        ("stock", "run", {"nodes": 1}, {}),
     ],
 )
 def test_what_nothing_serves_is_proven_to_cost_what_leaving_it_out_does(

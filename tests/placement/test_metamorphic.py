@@ -21,12 +21,6 @@ from broker.plan_ports import LimitClock
 from tests.placement.market import T0, at, offer, plan, request, serving, total, training
 
 SEEDS = range(8)
-FINER_BILLING = "of a pool's offers at one price the first is taken, however it is billed"
-"""Seed 7 draws two such offers; fixtures/problems has the smallest market that shows this fault of fleets."""
-SEEDS_BUT_ONE = [
-    pytest.param(seed, marks=pytest.mark.xfail(reason=FINER_BILLING, strict=True)) if seed == 7 else seed
-    for seed in SEEDS
-]
 SELLERS = ("lambda", "runpod", "crusoe")
 PROVEN = 0.002
 FOUND = Decimal("0.01")
@@ -174,13 +168,13 @@ def test_an_offer_more_never_costs_more(seed: int) -> None:
     never_dearer(solved(asked, [*offers, added]), before(seed))
 
 
-@pytest.mark.parametrize("seed", SEEDS_BUT_ONE)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_workload_less_never_costs_more(seed: int) -> None:
     asked, offers = drawn(seed)
     never_dearer(solved(replace(asked, workloads=asked.workloads[1:]), offers), before(seed))
 
 
-@pytest.mark.parametrize("seed", SEEDS_BUT_ONE)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_more_nodes_of_each_offer_never_cost_more(seed: int) -> None:
     asked, offers = drawn(seed)
     more = [
@@ -241,7 +235,7 @@ def test_twice_all_prices_is_twice_the_cost(seed: int) -> None:
     assert total(twice) == pytest.approx(2 * total(before(seed)), rel=FOUND)
 
 
-@pytest.mark.parametrize("seed", SEEDS_BUT_ONE)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_names_and_order_change_nothing(seed: int) -> None:
     asked, offers = drawn(seed)
     renamed = [replace(one, offer_id=f"z{9 - int(one.offer_id[1:])}") for one in reversed(offers)]

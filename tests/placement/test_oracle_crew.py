@@ -102,7 +102,7 @@ def as_told(answer: Any) -> Any:
     if isinstance(answer, PricedAnswer):
         return answer.usd, answer.offers
     if isinstance(answer, FleetBound):
-        return answer.due_s, answer.due_usd, answer.days_usd, answer.met, answer.hourly_usd.tolist()
+        return answer.starts, answer.met, answer.owed, answer.hourly_usd.tolist()
     return answer
 
 
@@ -241,9 +241,10 @@ def test_a_later_start_is_bounded_by_no_more() -> None:
     candidates = candidates_of(asked(2))
     for case in candidates.fleets.values():
         bound = BoundAsk(case).answer(candidates.problem, never)
-        starts = [bound.due_s + hours * 3600.0 for hours in range(bound.hours + 2)]
+        first_s, first_usd = bound.starts[0]
+        starts = [first_s + hours * 3600.0 for hours in range(bound.hours + 2)]
         least = [bound.from_due(start) for start in starts]
-        assert least[0] == bound.due_usd > 0
+        assert least[0] == first_usd > 0
         assert least == sorted(least, reverse=True)
         assert least[1] > 0
         assert least[-1] == 0

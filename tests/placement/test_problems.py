@@ -25,7 +25,6 @@ UNPROVEN_SECONDS = 2.0
 """For problems whose bound knows nothing of pools and leaves a gap: the best plan is found long before."""
 
 KNOWN_FAULTS = {
-    "of-one-price-the-finer-billing": "the first of a pool's offers at one price is taken, however billed",
     "a-premium-buys-fewer-sellers": "fewer sellers are taken only where the search happened on such a fleet",
 }
 CASES = [

@@ -65,7 +65,6 @@ class PatternSearch:
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
-    hours_bound_usd: float = 0.0
     phased: Floats = field(init=False)
     duals: StartDuals = field(init=False)
     first: Ints = field(init=False)
@@ -104,7 +103,7 @@ class PatternSearch:
             if key not in tried and len(tried) < MOST_BASES:
                 tried.add(key)
                 self._improve(rows, within)
-        self.bound_usd = self.hours_bound_usd = self._bound()
+        self.bound_usd = self._bound()
 
     def vary(self) -> None:
         """Further fleets like the best: each holds at its peak fewer bundles of one pool, for those who want

@@ -17,7 +17,7 @@ from broker.domain.workload import TrafficShape
 from optimizer.placement.columns import Column
 from optimizer.placement.fleet_columns import Slot, build_slots_column, time_of
 from optimizer.placement.fleet_rules import MOST_POOLS, fleet_rules
-from optimizer.placement.fleets.bound import DAY_H, FleetBound, in_whole_cents
+from optimizer.placement.fleets.bound import FleetBound, in_whole_cents
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pools import PoolTable, build_pools_of
@@ -30,7 +30,7 @@ from optimizer.placement.units import HOUR_S, FleetCase, beside, surcharged
 TOLERANCE = 0.002
 FEW_UNITS = 40
 FEW_ENDS = 6
-WEEK_H = 168
+DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
 VARIED_KEPT = 16
 KEY = "fleet model"
@@ -38,22 +38,30 @@ KEY = "fleet model"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetAnswer:
-    """What is known of a service from ``first_hour`` on: fleets, cheapest first, of pools in ``table``.
+    """What is known of a service whose traffic is due from ``due_s``, in ``first_hour``: fleets, cheapest
+    first, of pools in ``table``.
 
     ``bound_usd``: no fleet under the rules costs less, dual prices in it; inf where there is none.
-    ``whole_days`` of the time cost at least ``days_usd``, where demand repeats by the day, and each hour [H]
-    at least ``hourly_usd``.
+    Each hour from ``first_hour`` on [H] costs at least ``hourly_usd``, inf where no stock carries it.
     """
 
     case: FleetCase
     table: PoolTable
     fleets: tuple[PoolFleet, ...]
     bound_usd: float
-    first_hour: int
-    whole_days: int = 0
-    days_usd: float = 0.0
+    due_s: float
     hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
     search: SetSearch | PatternSearch | None = None
+
+    @property
+    def owed(self) -> bool:
+        """Whether a best fleet may stand on commitments, which are paid however long it serves."""
+        return self.search is not None and bool((self.search.table.usd[:, 0] > 0).any())
+
+    @property
+    def first_hour(self) -> int:
+        """The hour in which traffic is due."""
+        return int(self.due_s // HOUR_S)
 
     @property
     def feasible(self) -> bool:
@@ -69,22 +77,32 @@ def answer_fleet(
     after_s: float | None = None,
     out_of_time: Callable[[], bool] = never,
     openings: Openings | None = None,
+    *,
+    by_hour: bool = False,
 ) -> FleetAnswer:
     """The fleets of a service from ``free`` nodes [O] (None: all) at dual ``prices`` in USD per node-hour,
     started at its own time or after a run. Asked again the same, it answers from memory.
 
     ``openings``: when others leave how many of these nodes, for fleets that share them by the hour; the
-    bound takes no notice of that.
+    bound takes no notice of that. ``by_hour``: an answer of another start in the same hour will do.
     """
     offers = case.units.offer
     if free is not None and np.array_equal(free[offers], problem.table.stock_nodes[offers]):
         free = None
-    first = _first_hour(problem, case, after_s)
+    due = _due_s(problem, case, after_s)
+    first = int(due // HOUR_S)
     charged = tuple(sorted((prices or {}).items()))
     open_key = None if openings is None else (openings.free.tobytes(), openings.of_hour.tobytes())
     arrays = (case.units.offer, case.units.requests_per_s, case.demand)
     stands_on = (case.service, fleet_rules(problem, case.service), *(one.tobytes() for one in arrays))
-    key = (KEY, *stands_on, None if free is None else free.tobytes(), charged, first, open_key)
+    key = (
+        KEY,
+        *stands_on,
+        None if free is None else free.tobytes(),
+        charged,
+        first if by_hour else due,
+        open_key,
+    )
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer):
         return known
@@ -99,31 +117,28 @@ def answer_fleet(
         case = surcharged(case, prices)
     if free is not None:
         case = beside(case, free)
-    found = _answer(problem, case, after_s, first, out_of_time, openings)
+    found = _answer(problem, case, due, out_of_time, openings)
     if not out_of_time():
         problem.kept[key] = found
     return found
 
 
-def _first_hour(problem: Problem, case: FleetCase, after_s: float | None) -> int:
-    if not len(case.units):
-        return 0
+def _due_s(problem: Problem, case: FleetCase, after_s: float | None) -> float:
     time = time_of(problem, case, after_s)
-    return int(due_s(problem, time, after_s is not None, float(case.units.cold_s.max())) // HOUR_S)
+    return due_s(problem, time, after_s is not None, float(case.units.cold_s.max(initial=0.0)))
 
 
 def _answer(
     problem: Problem,
     case: FleetCase,
-    after_s: float | None,
-    first: int,
+    due: float,
     out_of_time: Callable[[], bool],
     openings: Openings | None,
 ) -> FleetAnswer:
-    nothing = PoolTable.nothing()
+    nothing, first = PoolTable.nothing(), int(due // HOUR_S)
     if not len(case.units) or first >= len(case.demand):
-        return FleetAnswer(case, nothing, (), np.inf if not len(case.units) else 0.0, first)
-    lengths = _lengths(problem, case, after_s, first)
+        return FleetAnswer(case, nothing, (), np.inf if not len(case.units) else 0.0, due)
+    lengths = _lengths(problem, case, due)
     demand = case.demand[first:]
     table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()))
     lead_h = int(np.ceil(float(case.units.cold_s.max()) / HOUR_S))
@@ -145,17 +160,13 @@ def _answer(
     fewer = [] if case.surcharge_usd else search.fewer()
     cheapest = sorted(search.fleets, key=lambda fleet: fleet.usd)
     fleets = list(dict.fromkeys([*cheapest[:kept], *fewer]))
-    days = len(demand) // DAY_H if classes.period == DAY_H else 0
-    share = days * DAY_H / max(1.0, float(lengths.sum()))
     return FleetAnswer(
         case,
         search.table,
         tuple(fleets),
         search.bound_usd,
-        first,
-        days,
-        search.hours_bound_usd * share,
-        search.hourly_usd() if fleets else np.zeros(0),
+        due,
+        search.hourly_usd() if len(search.table) else np.full(len(demand), np.inf),
         search,
     )
 
@@ -170,15 +181,13 @@ def wanted_units(problem: Problem, case: FleetCase) -> Ints:
     return np.unique(np.concatenate(wanted)) if wanted else np.zeros(0, dtype=np.int64)
 
 
-def _lengths(problem: Problem, case: FleetCase, after_s: float | None, first: int) -> Floats:
-    """Hours [H] that each hour from ``first`` on is held, the first with the shortest cold start before
+def _lengths(problem: Problem, case: FleetCase, due: float) -> Floats:
+    """Hours [H] that each hour from that of ``due`` on is held, the first with the shortest cold start before
     it."""
-    hours = len(case.demand)
+    hours, first = len(case.demand), int(due // HOUR_S)
     ends = np.minimum((np.arange(first, hours) + 1) * HOUR_S, problem.end_s)
     lengths: Floats = (ends - np.arange(first, hours) * HOUR_S) / HOUR_S
-    units = case.units
-    due = due_s(problem, time_of(problem, case, after_s), after_s is not None, float(units.cold_s.max()))
-    held_from = due - float(units.cold_s.min())
+    held_from = due - float(case.units.cold_s.min())
     if _in_hours(problem, case):
         held_from = held_from // HOUR_S * HOUR_S
     lengths[0] += first - held_from / HOUR_S
@@ -220,21 +229,19 @@ def _slots(answer: FleetAnswer, fleet: PoolFleet, time: ServiceTime) -> list[Slo
 
 
 def bound_of(problem: Problem, case: FleetCase, answer: FleetAnswer) -> FleetBound:
-    """What an answer proves, for its own start and for later ones."""
+    """What an answer proves, for its own start and for others."""
     units = case.units
     if not len(units):
-        return FleetBound(len(case.demand), met=False, due_usd=np.inf)
+        return FleetBound(len(case.demand), met=False, starts=((answer.due_s, np.inf),))
     cold = float(units.cold_s.min()), float(units.cold_s.max())
     return FleetBound(
         len(case.demand),
         *cold,
         in_hours=_in_hours(problem, case),
         in_cents=_in_hours(problem, case) and in_whole_cents(problem, case),
-        due_s=due_s(problem, time_of(problem, case, None), False, cold[1]),
-        due_usd=answer.bound_usd,
+        starts=((answer.due_s, answer.bound_usd),),
         met=answer.feasible,
-        whole_days=answer.whole_days if answer.feasible else 0,
-        days_usd=answer.days_usd,
+        owed=answer.owed,
         hourly_usd=np.concatenate((np.zeros(answer.first_hour), answer.hourly_usd)),
     )
 
@@ -270,6 +277,6 @@ def model_fleets(
     found = [column for answer in answers for end in ends for column in fleet_columns(problem, answer, end)]
     if len(case.units) <= FEW_UNITS:
         for end in [end for end in ends if end is not None][:FEW_ENDS]:
-            own = answer_fleet(problem, case, free, case.surcharge_usd, end)
+            own = answer_fleet(problem, case, free, case.surcharge_usd, end, by_hour=True)
             found += fleet_columns(problem, own, end)
     return list(dict.fromkeys(found))

@@ -48,6 +48,8 @@ def _cheapest_levels(
     least[0] = 0.0
     begun[:] = 0.0
     part, part_begun = np.empty(levels + 1), np.empty(levels + 1)
+    # Of offers that cost the same those that are cheaper to start come first.
+    at = at[np.argsort(start[at] / replicas[at], kind="mergesort")]
     first = True
     for i in range(len(at)):
         name, seen = shared[at[i]], False
@@ -56,7 +58,7 @@ def _cheapest_levels(
         if seen:
             continue
         mine = at[shared[at] == name]
-        # Smaller nodes first, of these the cheapest, then in the order of the offers.
+        # Smaller nodes first, of these the cheapest.
         for j in range(1, len(mine)):
             k = j
             while k > 0 and (

@@ -355,11 +355,10 @@ def _pools(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> Itera
     halves = mine[owed & (units.surcharge_usd_per_hour[mine] > 0)]
     free = np.concatenate((mine[~owed], halves))
     hourly_usd = np.concatenate((_hourly_usd(case, mine[~owed]), half_usd(problem, units)[halves]))
-    hourly = _cheapest(problem, case, free, hourly_usd, wanted, bundle)
-    commit = _cheapest(
-        problem, case, mine[owed], _whole_usd(problem, case, mine[owed], hours), wanted, bundle
-    )
     start = np.concatenate((_start_usd(problem, case, mine[~owed]), np.zeros(len(halves))))
+    hourly = _cheapest(problem, case, free, hourly_usd, start, wanted, bundle)
+    whole_usd, no_start = _whole_usd(problem, case, mine[owed], hours), np.zeros(int(owed.sum()))
+    commit = _cheapest(problem, case, mine[owed], whole_usd, no_start, wanted, bundle)
     least_start = float((start / units.replicas[free]).min(initial=np.inf)) * bundle
     for base in range(len(commit.usd)):
         beyond = min(hourly.most, max(0, wanted - base))
@@ -429,9 +428,12 @@ class _Levels:
 
 
 def _cheapest(
-    problem: Problem, case: FleetCase, mine: Ints, usd: Floats, wanted: int, bundle: int
+    problem: Problem, case: FleetCase, mine: Ints, usd: Floats, start: Floats, wanted: int, bundle: int
 ) -> _Levels:
-    """The cheapest nodes for each level, group by group of offers that are cut from the same GPUs."""
+    """The cheapest nodes for each level, group by group of offers that are cut from the same GPUs.
+
+    Of equally cheap ones those are taken that are cheaper to ``start`` (USD [n]).
+    """
     units, table = case.units, problem.table
     gpus = units.nodes[mine] * table.gpus_per_node[units.offer[mine]]
     shared = table.pools.of[units.offer[mine]]
@@ -441,6 +443,7 @@ def _cheapest(
             case,
             mine,
             usd,
+            start,
             gpus,
             np.append(table.pools.gpus, NO_LIMIT)[shared],
             group,
@@ -450,10 +453,11 @@ def _cheapest(
     total = np.full(wanted + 1, np.inf)
     total[0] = 0.0
     counts = np.zeros((wanted + 1, len(mine)), dtype=np.int64)
-    # Of offers that cost the same the first are taken: groups come in the order of their offers.
-    for name in dict.fromkeys(group.tolist()):
+    each = start / units.replicas[mine]
+    # Of offers that cost the same the first are taken: then groups come in the order of their offers.
+    for name in dict.fromkeys(group[np.argsort(each, kind="stable")].tolist()):
         at = np.flatnonzero(group == name)
-        at = at[np.lexsort((usd[at], units.replicas[mine[at]]))]
+        at = at[np.lexsort((each[at], usd[at], units.replicas[mine[at]]))]
         limit = int(table.pools.gpus[name]) if name >= 0 else NO_LIMIT
         price, held = cheapest_counts(
             units.replicas[mine[at]], usd[at], units.most[mine[at]], gpus[at], limit, wanted
@@ -466,14 +470,22 @@ def _cheapest(
 
 
 def _in_order(
-    case: FleetCase, mine: Ints, usd: Floats, gpus: Ints, limit: Ints, group: Ints, wanted: int, bundle: int
+    case: FleetCase,
+    mine: Ints,
+    usd: Floats,
+    start: Floats,
+    gpus: Ints,
+    limit: Ints,
+    group: Ints,
+    wanted: int,
+    bundle: int,
 ) -> _Levels:
     """Of very many replicas: nodes in the order of their price per replica, the last of them whole.
 
     With a part of the last one instead it is the linear relaxation, which no choice costs less than.
     """
     each = case.units.replicas[mine]
-    order = np.argsort(usd / each, kind="stable")
+    order = np.lexsort((start / each, usd / each))
     left = dict(zip(group.tolist(), limit.tolist(), strict=True))
     most = np.zeros(len(mine), dtype=np.int64)
     for at in order:

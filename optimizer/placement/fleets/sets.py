@@ -95,7 +95,6 @@ class SetSearch:
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
-    hours_bound_usd: float = 0.0
     phased: Floats = field(init=False)
     each: Floats = field(init=False)
     whole: Branch = field(init=False)
@@ -130,11 +129,8 @@ class SetSearch:
         self.whole = whole_table(self.table, self.phased, self.classes, self.rules, size)
         self._try_first(size)
         sets, least = self._left(size)
-        # Hour by hour, so that a part of the hours costs at least its part.
-        self.hours_bound_usd = min(float(least.min(initial=np.inf)), self.limit)
         order = np.argsort(least, kind="stable")
         self._price(sets[order], least[order])
-        self.hours_bound_usd = min(self.hours_bound_usd, self.limit, self.skipped_usd)
 
     def hourly_usd(self) -> Floats:
         """What each hour [H] costs at least on any pools, starts left out."""
